@@ -207,9 +207,12 @@ class AsyncSandboxPool:
         self._given_tools = tuple(one.tool for one in tools.values())
 
         def make(policy: Policy) -> InProcessTools:
-            loop, apart = asyncio.get_running_loop(), self.has_tools_loop
-            bounds: dict[str, Any] = {"timeout": policy.tool_timeout, "most": policy.tool_max_bytes}
-            return in_process.InProcessTools(loop, tools, apart=apart, **bounds)
+            loop, own_loop = asyncio.get_running_loop(), self.has_tools_loop
+            bounds: dict[str, Any] = {
+                "timeout": policy.tool_timeout,
+                "max_bytes": policy.tool_max_bytes,
+            }
+            return in_process.InProcessTools(loop, tools, own_loop=own_loop, **bounds)
 
         self.make_tools = make
 

@@ -1,7 +1,7 @@
 """Artifacts: files that cells leave for their user, copied to a folder of his after each cell.
 
 Invariant: what a cell leaves is hostile. No link is followed, nothing but a regular file with one
-name is read, what is read and written is bounded, and names are made harmless before they are used
+name is read, what is read and written is bounded, and names are made safe_path before they are used
 or shown. Cells can't write to the folder of copies. What is there already, and was not put there by
 this session, is never written to: the copy gets another name.
 
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 STEP: Final = 0.02
 BLOCK: Final = 1 << 20
 #: Files that are copied of one cell, and of a session; and that are listed as skipped.
-MOST_OF_A_CELL: Final = 200
-MOST_OF_A_SESSION: Final = 2_000
-MOST_SKIPPED: Final = 50
+MAX_PER_CELL: Final = 200
+MAX_PER_SESSION: Final = 2_000
+MAX_SKIPPED: Final = 50
 #: Entries of one walk, folders within each other, and entries between which others have their turn.
-ENTRIES: Final = 20_000
-DEEPEST: Final = 32
-AT_ONCE: Final = 500
+MAX_ENTRIES: Final = 20_000
+MAX_DEPTH: Final = 32
+ENTRIES_PER_TURN: Final = 500
 #: Names that are tried if others have theirs.
-_MOST_NUMBERS: Final = 1_000
+_MAX_NUMBER: Final = 1_000
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Doesn't wait for a pipe that was put there, nor take a terminal.
 _SOURCE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -100,11 +100,11 @@ class CellArtifacts:
         return bool(self.artifacts or self.skipped or self.uncounted)
 
 
-class TooMany(Exception):
+class TooManyEntries(Exception):
     """A walk has more entries than are looked at."""
 
 
-class Unfit(Exception):
+class NotCopied(Exception):
     """A file is not copied; says why."""
 
 
@@ -150,8 +150,8 @@ class ArtifactCollector:
     """Copies the files of a session's cells.
 
     ``roots`` are the folders that cells may write, canonical and none within another; ``path`` is
-    where copies go, a folder that is made with the first. ``most`` are bytes of one file,
-    ``most_in_all`` of all copies of the session; None is no limit.
+    where copies go, a folder that is made with the first. ``max_bytes`` are bytes of one file,
+    ``max_total_bytes`` of all copies of the session; None is no limit.
     """
 
     def __init__(
@@ -161,12 +161,12 @@ class ArtifactCollector:
         patterns: Patterns,
         path: str,
         *,
-        most: int | None,
-        most_in_all: int | None,
+        max_bytes: int | None,
+        max_total_bytes: int | None,
         opener: Callable[[str], int] = open_folder,
     ) -> None:
         self._reactor, self._roots, self._patterns, self._path = reactor, roots, patterns, path
-        self._opener, self._most, self._most_in_all = opener, most, most_in_all
+        self._opener, self._max_bytes, self._max_total_bytes = opener, max_bytes, max_total_bytes
         #: The folder of copies.
         self._fd: int | None = None
         #: States at the last look; None before the first cell.
@@ -179,7 +179,7 @@ class ArtifactCollector:
         if self._known is None:
             self._known = {}
             # What is beyond the bound of a walk counts as new.
-            with contextlib.suppress(TooMany):
+            with contextlib.suppress(TooManyEntries):
                 for entry in self._search():
                     if entry is not None:
                         self._known[entry.key] = entry.state
@@ -222,57 +222,57 @@ class ArtifactCollector:
                 seen[entry.key] = entry.state
                 if before.get(entry.key) == entry.state:
                     continue
-                if len(found.artifacts) >= MOST_OF_A_CELL:
+                if len(found.artifacts) >= MAX_PER_CELL:
                     found.uncounted = True
                     continue
                 try:
                     found.artifacts.append((yield from self._copy(entry)))
-                except (Unfit, OSError) as exc:
+                except (NotCopied, OSError) as exc:
                     why = exc.strerror if isinstance(exc, OSError) else None
                     why = str(exc) if why is None else f"it can't be copied: {why}"
-                    if len(found.skipped) < MOST_SKIPPED:
+                    if len(found.skipped) < MAX_SKIPPED:
                         shown = entry.path.encode("utf-8", "replace").decode()
                         found.skipped.append(Skipped(shown, why))
                     else:
                         found.uncounted = True
-        except TooMany:
+        except TooManyEntries:
             found.uncounted = True
         self._known = seen
 
     def _search(self) -> Iterator[Entry | None]:
-        """Yield what matches, and None where others may have their turn. Raises TooMany.
+        """Yield what matches, and None where others may have their turn. Raises TooManyEntries.
 
         An entry is valid until the next one; what can't be opened is left out.
         """
         counter = itertools.count(1)
         for root in self._roots:
             patterns = self._patterns.at(root)
-            if patterns.leads_on:
+            if patterns.may_match_below:
                 with contextlib.suppress(OSError):
                     yield from _walk(self._opener(root), root, "", patterns, counter)
 
     # --- copying ------------------------------------------------------------------------------
 
     def _copy(self, entry: Entry) -> Generator[None, None, Artifact]:
-        """Copy a file, block by block. Raises Unfit, OSError."""
+        """Copy a file, block by block. Raises NotCopied, OSError."""
         earlier = self._copies.get(entry.key)
-        if earlier is None and len(self._copies) >= MOST_OF_A_SESSION:
-            raise Unfit(f"the session has copied {MOST_OF_A_SESSION:,} already")
+        if earlier is None and len(self._copies) >= MAX_PER_SESSION:
+            raise NotCopied(f"the session has copied {MAX_PER_SESSION:,} already")
         mode = entry.status.st_mode
         if not stat.S_ISREG(mode):
-            raise Unfit("it is a link" if stat.S_ISLNK(mode) else "it is no file")
+            raise NotCopied("it is a link" if stat.S_ISLNK(mode) else "it is no file")
         try:
             source = os.open(entry.name, _SOURCE, dir_fd=entry.folder)
         except OSError as exc:
-            raise Unfit(f"it can't be read: {exc.strerror}") from None
+            raise NotCopied(f"it can't be read: {exc.strerror}") from None
         try:
             status = os.fstat(source)
             if not stat.S_ISREG(status.st_mode):
-                raise Unfit("it is no regular file")
+                raise NotCopied("it is no regular file")
             if status.st_nlink != 1:
-                raise Unfit("it has another name (a hard link)")
+                raise NotCopied("it has another name (a hard link)")
             self._check_size(status.st_size, earlier)
-            wanted = harmless(entry.path)
+            wanted = safe_path(entry.path)
             folder, above = self._folder_of(wanted if earlier is None else earlier[0].name)
             try:
                 copied = yield from self._copy_to(folder, above, wanted, source, earlier)
@@ -284,21 +284,21 @@ class ArtifactCollector:
         return copied[0]
 
     def _check_size(self, size: int, earlier: Copied | None) -> None:
-        """Raise Unfit for a file that is too large, where it takes the place of ``earlier``."""
-        if self._most is not None and size > self._most:
-            raise Unfit(f"it is larger than {self._most:,} bytes (artifact_max_bytes)")
-        if self._most_in_all is None:
+        """Raise NotCopied for a file that is too large, where it takes the place of ``earlier``."""
+        if self._max_bytes is not None and size > self._max_bytes:
+            raise NotCopied(f"it is larger than {self._max_bytes:,} bytes (artifact_max_bytes)")
+        if self._max_total_bytes is None:
             return
         taken = sum(copy.size_bytes for copy, _ in self._copies.values())
-        room = max(0, self._most_in_all - taken + (earlier[0].size_bytes if earlier else 0))
+        room = max(0, self._max_total_bytes - taken + (earlier[0].size_bytes if earlier else 0))
         if size > room:
-            raise Unfit(f"no more than {room:,} bytes are left (artifacts_max_bytes)")
+            raise NotCopied(f"no more than {room:,} bytes are left (artifacts_max_bytes)")
 
     def _folder_of(self, name: str) -> tuple[int, str]:
         """Open the folder for ``name``, made if need be; return it and its path: "" or "…/".
 
-        A file may have its name: then it gets the next one. Raises Unfit, and OSError, for links
-        too: where those lead is the user's to say.
+        If a file has its name, it gets the next one. Raises NotCopied, and OSError, for links too:
+        where those lead is the user's to say.
         """
         if self._fd is None:
             Path(self._path).mkdir(parents=True, exist_ok=True)
@@ -306,7 +306,7 @@ class ArtifactCollector:
         at, path = os.dup(self._fd), ""
         for part in name.split("/")[:-1]:
             try:
-                below, found = _inner_folder(at, part)
+                below, found = _make_folder(at, part)
             finally:
                 os.close(at)
             at, path = below, f"{path}{found}/"
@@ -323,7 +323,7 @@ class ArtifactCollector:
             target = os.open(part, _NEW, 0o666, dir_fd=folder)
             try:
                 while block := os.read(source, BLOCK):
-                    head = head or block[:LOOKED_AT]
+                    head = head or block[:HEAD_SIZE]
                     size += len(block)
                     self._check_size(size, earlier)
                     digest.update(block)
@@ -359,9 +359,9 @@ def _walk(
         with os.scandir(folder) as found:
             for entry in found:
                 count = next(counter)
-                if count > ENTRIES:
-                    raise TooMany
-                if count % AT_ONCE == 0:
+                if count > MAX_ENTRIES:
+                    raise TooManyEntries
+                if count % ENTRIES_PER_TURN == 0:
                     yield None
                 its = patterns.down(entry.name)
                 if not its.left:
@@ -371,11 +371,11 @@ def _walk(
                 except OSError:  # it is gone
                     continue
                 if stat.S_ISDIR(status.st_mode):
-                    if its.leads_on:
+                    if its.may_match_below:
                         inner.append((entry.name, its))
                 elif its.match:
                     yield Entry(folder, entry.name, status, root, f"{path}{entry.name}")
-        for name, its in inner if depth < DEEPEST else ():
+        for name, its in inner if depth < MAX_DEPTH else ():
             with contextlib.suppress(OSError):
                 below = os.open(name, FOLDER, dir_fd=folder)
                 yield from _walk(below, root, f"{path}{name}/", its, counter, depth + 1)
@@ -383,7 +383,7 @@ def _walk(
         os.close(folder)
 
 
-def _inner_folder(folder: int, name: str) -> tuple[int, str]:
+def _make_folder(folder: int, name: str) -> tuple[int, str]:
     for free in _names(name):
         with contextlib.suppress(FileExistsError):
             os.mkdir(free, dir_fd=folder)
@@ -392,13 +392,13 @@ def _inner_folder(folder: int, name: str) -> tuple[int, str]:
         except NotADirectoryError:
             if stat.S_ISLNK(os.lstat(free, dir_fd=folder).st_mode):
                 raise
-    raise Unfit("a thousand others have its name")
+    raise NotCopied("a thousand others have its name")
 
 
 def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, bool]:
     """Return a name for a copy, and whether an empty file was made to keep it free.
 
-    Else it is that of the copy to be replaced. Raises Unfit, OSError.
+    Else it is that of the copy to be replaced. Raises NotCopied, OSError.
     """
     if earlier is not None:
         # Only if it is still the file that was put there, and nobody has written to it.
@@ -410,12 +410,12 @@ def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, boo
         with contextlib.suppress(FileExistsError):
             os.close(os.open(free, _NEW, 0o666, dir_fd=folder))
             return free, True
-    raise Unfit("a thousand others have its name")
+    raise NotCopied("a thousand others have its name")
 
 
 def _names(name: str) -> Iterator[str]:
     yield name
-    yield from (numbered(name, number) for number in range(2, _MOST_NUMBERS))
+    yield from (numbered(name, number) for number in range(2, _MAX_NUMBER))
 
 
 # --- patterns ---------------------------------------------------------------------------------
@@ -425,16 +425,16 @@ def _names(name: str) -> Iterator[str]:
 #
 # A name that begins with a dot is matched only by a part that does.
 
-_ANY: Final = "**"
+_ANY_FOLDERS: Final = "**"
 _WILD: Final = frozenset("*?[")
 
 
-def rooted(pattern: str, folder: str) -> str:
+def absolute_pattern(pattern: str, folder: str) -> str:
     """Return a pattern as an absolute one; a relative one is relative to ``folder``."""
     return pattern if pattern.startswith("/") else f"{folder}/{pattern}"
 
 
-def begins_in(pattern: str) -> str:
+def fixed_folder(pattern: str) -> str:
     """Return the folder that an absolute pattern names before its first wildcard."""
     parts = pattern.split("/")[:-1]
     wild = (at for at, part in enumerate(parts) if _WILD.intersection(part))
@@ -457,7 +457,9 @@ class Patterns:
         """Add what is left where ``**`` stands for no folder at all."""
         left = set[tuple[str, ...]]()
         for parts in found:
-            skipped = next((at for at, part in enumerate(parts) if part != _ANY), len(parts))
+            skipped = next(
+                (at for at, part in enumerate(parts) if part != _ANY_FOLDERS), len(parts)
+            )
             left.update(parts[at:] for at in range(skipped + 1))
         return cls(frozenset(left))
 
@@ -471,7 +473,7 @@ class Patterns:
     def down(self, name: str) -> Patterns:
         """Return what is left for an entry of that name."""
         return self._with_skipped(
-            parts if parts[0] == _ANY else parts[1:]
+            parts if parts[0] == _ANY_FOLDERS else parts[1:]
             for parts in self.left
             if parts and _matches(parts[0], name)
         )
@@ -482,7 +484,7 @@ class Patterns:
         return () in self.left
 
     @property
-    def leads_on(self) -> bool:
+    def may_match_below(self) -> bool:
         """Whether something in a folder at this place may match."""
         return any(self.left)
 
@@ -490,7 +492,7 @@ class Patterns:
 def _matches(part: str, name: str) -> bool:
     if name.startswith(".") and not part.startswith("."):
         return False
-    return part == _ANY or _compiled(part).match(name) is not None
+    return part == _ANY_FOLDERS or _compiled(part).match(name) is not None
 
 
 @lru_cache(maxsize=256)
@@ -501,38 +503,38 @@ def _compiled(part: str) -> re.Pattern[str]:
 # --- names ------------------------------------------------------------------------------------
 
 #: Bytes of a name: file systems take 255, and a number may be added.
-LONGEST: Final = 200
-_LONGEST_EXTENSION: Final = 10
+MAX_NAME: Final = 200
+_MAX_EXTENSION: Final = 10
 #: Characters with a meaning in a shell, a browser or another file system.
 _AWKWARD: Final = frozenset("<>:\"\\|?*`$;&#%'")
 
 
-def harmless(path: str) -> str:
+def safe_path(path: str) -> str:
     """Return a relative path without characters that hide or reorder text or lead elsewhere.
 
     Blanks of any kind become spaces; what is invisible or awkward, underscores. No part begins with
     a dot.
     """
-    return "/".join(_harmless(part) for part in path.split("/") if part) or "_"
+    return "/".join(_safe_name(part) for part in path.split("/") if part) or "_"
 
 
-def _harmless(name: str) -> str:
+def _safe_name(name: str) -> str:
     plain = unicodedata.normalize("NFC", name)
     spaced = (" " if char.isspace() else char for char in plain)
     shown = (char if char.isprintable() and char not in _AWKWARD else "_" for char in spaced)
     name = "".join(shown).strip()
     if name.startswith((".", "-", "~")):
         name = "_" + name[1:]
-    return _cut(name) or "_"
+    return _shorten(name) or "_"
 
 
-def _cut(name: str) -> str:
+def _shorten(name: str) -> str:
     """Shorten a name that is too long; its extension stays."""
-    if len(name.encode()) <= LONGEST:
+    if len(name.encode()) <= MAX_NAME:
         return name
     stem, dot, extension = name.rpartition(".")
-    tail = f"{dot}{extension}" if dot and len(extension) <= _LONGEST_EXTENSION else ""
-    room = LONGEST - len(tail.encode())
+    tail = f"{dot}{extension}" if dot and len(extension) <= _MAX_EXTENSION else ""
+    room = MAX_NAME - len(tail.encode())
     return (stem if tail else name).encode()[:room].decode("utf-8", "ignore") + tail
 
 
@@ -547,7 +549,7 @@ def numbered(name: str, number: int) -> str:
 # --- content types, by the first bytes; of text by the name, too ------------------------------
 
 #: Bytes that decide.
-LOOKED_AT: Final = 4_096
+HEAD_SIZE: Final = 4_096
 UNKNOWN: Final = "application/octet-stream"
 #: Offset, bytes there, type.
 _MAGIC: Final[tuple[tuple[int, bytes, str], ...]] = (
@@ -616,7 +618,7 @@ _TEXTS: Final = {
 
 
 def content_type(head: bytes, name: str) -> str:
-    """Return the type of a file that begins with ``head``, its first ``LOOKED_AT`` bytes."""
+    """Return the type of a file that begins with ``head``, its first ``HEAD_SIZE`` bytes."""
     extension = PurePosixPath(name).suffix.lower()
     if head.startswith(_PDF):
         return "application/pdf"

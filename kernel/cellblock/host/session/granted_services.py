@@ -49,11 +49,11 @@ class GrantedServices:
             reactor,
             written_roots(policy),
             artifacts.Patterns.of(
-                artifacts.rooted(one, cwd) for one in policy.artifact_export_paths
+                artifacts.absolute_pattern(one, cwd) for one in policy.artifact_export_paths
             ),
             policy.artifact_folder,
-            most=policy.artifact_max_bytes,
-            most_in_all=policy.artifacts_max_bytes,
+            max_bytes=policy.artifact_max_bytes,
+            max_total_bytes=policy.artifacts_max_bytes,
             opener=open_folder,
         )
 
@@ -64,15 +64,15 @@ class GrantedServices:
         if not policy.artifact_export_paths:
             return
         for pattern in policy.artifact_export_paths:
-            absolute = artifacts.rooted(pattern, prepare.cwd)
+            absolute = artifacts.absolute_pattern(pattern, prepare.cwd)
             patterns = artifacts.Patterns.of([absolute])
-            if not any(patterns.at(root).leads_on for root in roots):
+            if not any(patterns.at(root).may_match_below for root in roots):
                 raise PolicyError(
                     "cells can't write what this means",
                     file=policy.name,
                     key="artifact_export_paths",
                     value=repr(pattern),
-                    remedy=_how_to_write(artifacts.begins_in(absolute), roots, prepare.scratch),
+                    remedy=_how_to_write(artifacts.fixed_folder(absolute), roots, prepare.scratch),
                 )
         by_host = paths.host_write_roots(policy).get("ops.write_file.roots", ())
         if root := next((root for root in (*roots, *by_host) if within(folder, root)), None):

@@ -33,7 +33,7 @@ TOO_LARGE: Final = "the endpoint's answer is too large (tool_max_bytes)"
 NO_COMPLETION: Final = "the endpoint's answer is no completion"
 #: Events of a stream that may come for each token, and beside them.
 _EVENTS, _MORE_EVENTS = 4, 1_000
-_LONGEST_NAME: Final = 200
+_MAX_NAME: Final = 200
 
 
 class UnusableError(Exception):
@@ -105,8 +105,8 @@ def _completed(
     value = {
         "text": text,
         # Redacted before they are cut: half of a key would not be seen as one.
-        "finish_reason": redactor.text(encodable(answer.finish_reason))[:_LONGEST_NAME],
-        "model": redactor.text(encodable(answer.model))[:_LONGEST_NAME],
+        "finish_reason": redactor.text(encodable(answer.finish_reason))[:_MAX_NAME],
+        "model": redactor.text(encodable(answer.model))[:_MAX_NAME],
         "prompt_tokens": answer.usage.prompt_tokens if answer.usage else None,
         "completion_tokens": answer.usage.completion_tokens if answer.usage else None,
     }
@@ -115,7 +115,7 @@ def _completed(
 
 # --- what went wrong --------------------------------------------------------------------------
 
-_LONGEST_DETAIL, _LOOKED_AT = 300, 2_000
+_MAX_DETAIL, _MAX_REDACTED = 300, 2_000
 _REFUSED_KEY: Final = (401, 403)
 _REDIRECTS: Final = range(300, 400)
 _FAILED: Final = range(400, 600)
@@ -148,7 +148,7 @@ def _failure_of_status(status: int, exc: Any, redactor: Redactor) -> Failure:
         return "AuthenticationError", f"the endpoint refuses the host's key ({status})", 0
     if status in _REDIRECTS:
         return "EndpointError", f"the endpoint is elsewhere, which is not followed ({status})", 0
-    name, cost = type(exc).__name__[:_LONGEST_NAME], 0 if status in _FAILED else None
+    name, cost = type(exc).__name__[:_MAX_NAME], 0 if status in _FAILED else None
     detail = _detail(exc, redactor)
     return name, f"the endpoint refuses ({status})" + (f": {detail}" if detail else ""), cost
 
@@ -161,9 +161,9 @@ def _detail(exc: Any, redactor: Redactor) -> str:
     if not isinstance(said, str):
         return ""
     # Redacted before it is cut; all that is done to it after that is short.
-    said = redactor.error(redactor.text(encodable(said))[:_LOOKED_AT])
+    said = redactor.error(redactor.text(encodable(said))[:_MAX_REDACTED])
     line = " ".join(said.split())
-    return "".join(c for c in line if c.isprintable())[:_LONGEST_DETAIL]
+    return "".join(c for c in line if c.isprintable())[:_MAX_DETAIL]
 
 
 # --- the key and the client -------------------------------------------------------------------
@@ -273,7 +273,7 @@ def _bounding(max_bytes: int) -> Any:
 # --- answers ----------------------------------------------------------------------------------
 
 #: Seconds between pieces.
-_PACE: Final = 0.1
+_PIECE_SECONDS: Final = 0.1
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -285,12 +285,12 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens: _Tokens
 
 
-class _Said(msgspec.Struct):
+class _Text(msgspec.Struct):
     content: str | None = None
 
 
 class _Choice(msgspec.Struct):
-    message: _Said
+    message: _Text
     finish_reason: str | None = None
 
 
@@ -301,7 +301,7 @@ class _Completion(msgspec.Struct):
 
 
 class _Part(msgspec.Struct):
-    delta: _Said
+    delta: _Text
     finish_reason: str | None = None
 
 
@@ -340,7 +340,7 @@ async def _read_stream(stream: Any, redactor: Redactor, max_bytes: int, max_even
             if size > max_bytes or not max_events:
                 raise UnusableError("AnswerTooLarge", TOO_LARGE)
             if (now := asyncio.get_running_loop().time()) >= due:
-                due, text = now + _PACE, encodable("".join(parts))
+                due, text = now + _PIECE_SECONDS, encodable("".join(parts))
                 safe = redactor.safe(text)
                 if len(safe) > sent:
                     runner.send_piece(safe[sent:])
@@ -353,9 +353,9 @@ async def _read_stream(stream: Any, redactor: Redactor, max_bytes: int, max_even
 # --- redaction: endpoints quote keys, whole or in part ----------------------------------------
 
 #: Shorter ones are no secrets, and stand in any text.
-_SHORTEST: Final = 8
+_MIN_KEY: Final = 8
 #: What looks like a key, or like part of one.
-_LOOKS: Final = re.compile(r"\bsk-[\w*.…-]{4,}|\b[Bb]earer\s+\S+|\b\S*\*{3,}\S*")
+_KEY_LIKE: Final = re.compile(r"\bsk-[\w*.…-]{4,}|\b[Bb]earer\s+\S+|\b\S*\*{3,}\S*")
 
 
 class Redactor:
@@ -364,7 +364,7 @@ class Redactor:
     def __init__(self, key: str) -> None:
         plain = key.strip()
         forms = {plain, quote(plain, safe=""), base64.b64encode(plain.encode()).decode()}
-        self._forms = forms if len(plain) >= _SHORTEST else set[str]()
+        self._forms = forms if len(plain) >= _MIN_KEY else set[str]()
 
     def text(self, text: str) -> str:
         """Return ``text`` without the key."""
@@ -372,7 +372,7 @@ class Redactor:
 
     def error(self, text: str) -> str:
         """Return a short text in which nothing looks like a key, either."""
-        return _LOOKS.sub(MASK, self.text(text))
+        return _KEY_LIKE.sub(MASK, self.text(text))
 
     def safe(self, text: str) -> str:
         """Return as much of a growing text as can't become a key, without it."""

@@ -72,7 +72,7 @@ class LlmProvider:
         """Return the refusal of a call that is wrong or not granted, before a user is asked."""
         try:
             read(call, self._llm)
-        except WrongError as exc:
+        except InvalidRequestError as exc:
             return Answer(kind="ValidationError", message=str(exc))
         return None
 
@@ -83,7 +83,7 @@ class LlmProvider:
         """
         try:
             request = read(call, self._llm)
-        except WrongError as exc:
+        except InvalidRequestError as exc:
             call.answer(Answer(kind="ValidationError", message=str(exc)))
             return
         most = request.most_tokens()
@@ -173,11 +173,11 @@ def refusal(name: str) -> str:
 #: Tokens that a message, and a call, may take beyond what they say.
 PER_MESSAGE: Final = 16
 PER_CALL: Final = 64
-_MOST_MESSAGES, _MOST_STOPS, _LONGEST_STOP = 10_000, 4, 1_000
-_LONGEST_REASON: Final = 300
+_MAX_MESSAGES, _MAX_STOPS, _MAX_STOP = 10_000, 4, 1_000
+_MAX_REASON: Final = 300
 
 
-class WrongError(Exception):
+class InvalidRequestError(Exception):
     """A call that is not made, and why."""
 
 
@@ -188,14 +188,14 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: str
 
 
-_Stop = Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_STOP)]
+_Stop = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_STOP)]
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: str | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    stop: _Stop | Annotated[list[_Stop], msgspec.Meta(max_length=_MOST_STOPS)] | None = None
+    stop: _Stop | Annotated[list[_Stop], msgspec.Meta(max_length=_MAX_STOPS)] | None = None
     stream: bool = False
 
 
@@ -210,7 +210,7 @@ class _Prompt(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Chat(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    messages: Annotated[list[Message], msgspec.Meta(min_length=1, max_length=_MOST_MESSAGES)]
+    messages: Annotated[list[Message], msgspec.Meta(min_length=1, max_length=_MAX_MESSAGES)]
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,26 +229,28 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
         return said + PER_CALL + self.max_tokens
 
 
-_Nothing = Annotated[list[Any], msgspec.Meta(max_length=0)]
-_prompt: Final = msgspec.msgpack.Decoder(tuple[_Nothing, _Prompt]).decode
-_chat: Final = msgspec.msgpack.Decoder(tuple[_Nothing, _Chat]).decode
+_NoArguments = Annotated[list[Any], msgspec.Meta(max_length=0)]
+_prompt: Final = msgspec.msgpack.Decoder(tuple[_NoArguments, _Prompt]).decode
+_chat: Final = msgspec.msgpack.Decoder(tuple[_NoArguments, _Chat]).decode
 
 
 def read(call: Call, llm: Llm) -> CompletionRequest:
-    """Return what ``call`` asks for. Raises WrongError."""
+    """Return what ``call`` asks for. Raises InvalidRequestError."""
     try:
         _, given = (_chat if call.tool.name == CHAT else _prompt)(call.arguments)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as exc:
-        raise WrongError(_reason(exc)) from None
+        raise InvalidRequestError(_reason(exc)) from None
     if given.temperature is not None and not math.isfinite(given.temperature):
-        raise WrongError("temperature: not a number")
+        raise InvalidRequestError("temperature: not a number")
     model = given.model if given.model is not None else llm.models[0]
     if model not in llm.models:
         known = ", ".join(llm.models)
-        raise WrongError(f"model: {model[:100]!r} is not allowed; the policy names {known}")
+        raise InvalidRequestError(
+            f"model: {model[:100]!r} is not allowed; the policy names {known}"
+        )
     most = llm.max_tokens_per_call
     if given.max_tokens is not None and given.max_tokens > most:
-        raise WrongError(f"max_tokens: {most:,} at most (llm.max_tokens_per_call)")
+        raise InvalidRequestError(f"max_tokens: {most:,} at most (llm.max_tokens_per_call)")
     return CompletionRequest(
         model=model,
         messages=given.messages,
@@ -263,4 +265,4 @@ def _reason(exc: Exception) -> str:
     """Return what is wrong, with the argument's name first."""
     what, _, where = str(exc).partition(" - at `$[1]")
     name = where.rstrip("`").removeprefix(".")
-    return (f"{name}: {what}" if name else what)[:_LONGEST_REASON]
+    return (f"{name}: {what}" if name else what)[:_MAX_REASON]

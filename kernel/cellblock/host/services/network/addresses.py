@@ -62,7 +62,7 @@ _SPECIAL: Final = _networks(
 )
 _PUBLIC: Final = _networks("0.0.0.0/0", "2000::/3")
 #: IPv4 addresses in the last four bytes: mapped ones, and those behind NAT64 (RFC 6052).
-_HOLDING: Final = _networks("::ffff:0:0/96", "64:ff9b::/96")
+_EMBEDDING_IPV4: Final = _networks("::ffff:0:0/96", "64:ff9b::/96")
 
 
 def is_public(address: IPAddress) -> bool:
@@ -92,7 +92,7 @@ def refusal(addresses: Iterable[str], *, private: bool) -> str:
 
 def _unwrapped(address: IPAddress) -> IPAddress:
     """Return the IPv4 address that an IPv6 one holds; any other as it is."""
-    if _is_in(address, _HOLDING):
+    if _is_in(address, _EMBEDDING_IPV4):
         return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
     return address
 
@@ -102,9 +102,9 @@ def _is_in(address: IPAddress, networks: Iterable[Network]) -> bool:
 
 
 #: The addresses of ``localhost``, whatever a resolver says.
-THIS_MACHINE: Final = ("127.0.0.1", "::1")
+LOOPBACK: Final = ("127.0.0.1", "::1")
 #: Addresses of one name that count, the latest ones: a large service has others in each answer.
-MOST_FOUND: Final = 64
+MAX_ADDRESSES: Final = 64
 
 
 class Allowlist:
@@ -120,7 +120,7 @@ class Allowlist:
                 continue
             self._ports.setdefault(address.host, set()).add(address.port)
             if address.host == LOCALHOST:
-                here = map(ipaddress.ip_address, THIS_MACHINE)
+                here = map(ipaddress.ip_address, LOOPBACK)
                 self._listed.update((one, address.port) for one in here)
 
     def knows(self, name: str) -> bool:
@@ -145,7 +145,7 @@ class Allowlist:
                 good.append(str(address))
             else:
                 bad = str(address)
-        while len(known) > MOST_FOUND:
+        while len(known) > MAX_ADDRESSES:
             del known[next(iter(known))]
         return good, bad
 

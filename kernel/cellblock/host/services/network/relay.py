@@ -63,9 +63,9 @@ FromRelay = Judged | Breach
 
 _MODULE: Final = "cellblock.host.services.network.relay_server"
 #: Relays in a row that may end before one has served.
-MOST_STARTS: Final = 3
+MAX_FAILED_STARTS: Final = 3
 #: Addresses of each verdict that are counted by themselves.
-MOST_TOLD: Final = 50
+MAX_COUNTED: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Relay:
         self._used = self._used or message.verdict == "reached"
         counts = self._reached if message.verdict == "reached" else self._refused
         address = str(message)
-        if address in counts or len(counts) < MOST_TOLD:
+        if address in counts or len(counts) < MAX_COUNTED:
             counts[address] += 1
         else:
             self._others += 1
@@ -197,7 +197,7 @@ class Relay:
         if self._serving is None:
             return
         number, fd = self._serving
-        if self._failed_starts < MOST_STARTS:
+        if self._failed_starts < MAX_FAILED_STARTS:
             with contextlib.suppress(OSError):
                 self._running().send_with(Admit(number=number), [fd])
                 return

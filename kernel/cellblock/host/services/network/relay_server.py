@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.errors import WireError
 from cellblock.host.guests.spawn import end_with_host, protect_host, set_process_name
 from cellblock.host.services.network import relay
-from cellblock.host.services.network.addresses import THIS_MACHINE, Allowlist, read
+from cellblock.host.services.network.addresses import LOOPBACK, Allowlist, read
 from cellblock.policy.network import LOCALHOST
 from cellblock.wire import frames
 from cellblock.wire import relay as protocol
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 #: Names that are looked up at once, and requests that may wait for an answer.
 THREADS: Final = 8
-MOST_WAITING: Final = 64
+MAX_WAITING: Final = 64
 #: Seconds for which an answer is used again.
-FRESH: Final = 5.0
+CACHE_SECONDS: Final = 5.0
 
 
 def look_up(name: str) -> list[str]:
     """Return the addresses of a name, as this machine's resolver has them. Raises gaierror."""
     if name == LOCALHOST:
-        return list(THIS_MACHINE)
+        return list(LOOPBACK)
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -55,7 +55,7 @@ def look_up(name: str) -> list[str]:
 class Names:
     """Looks listed names up, in threads, since getaddrinfo(3) blocks.
 
-    However often a guest asks, a name is looked up once at a time, and once in ``FRESH`` seconds.
+    However often a guest asks, a name is looked up once at a time, and once in ``CACHE_SECONDS``.
     """
 
     def __init__(self, allowlist: Allowlist, look_up: LookUp) -> None:
@@ -73,10 +73,10 @@ class Names:
         """
         is_new = False
         with self._lock:
-            when, found = self._known.get(name, (-FRESH, protocol.Found()))
-            is_fresh = time.monotonic() - when < FRESH
+            when, found = self._known.get(name, (-CACHE_SECONDS, protocol.Found()))
+            is_fresh = time.monotonic() - when < CACHE_SECONDS
             if not is_fresh:
-                if sum(map(len, self._waiting.values())) >= MOST_WAITING:
+                if sum(map(len, self._waiting.values())) >= MAX_WAITING:
                     return False
                 is_new = name not in self._waiting
                 self._waiting.setdefault(name, []).append(pipe)
@@ -122,8 +122,8 @@ def _write(pipe: int, found: protocol.Found) -> None:
 
 READ_SIZE: Final = 1 << 16
 #: Requests of one guest that are answered in a slot of so many seconds; the others wait.
-MOST_IN_SLOT: Final = 200
-SLOT: Final = 0.1
+MAX_PER_SLOT: Final = 200
+SLOT_SECONDS: Final = 0.1
 #: Bytes of answers that may wait for a guest: more than an honest one needs, and few descriptors.
 BACKLOG: Final = 8 << 10
 
@@ -173,8 +173,8 @@ class Server:
                 if fd in self._guests:
                     self._poll.register(fd, select.POLLIN)
             self._asked.clear()
-            self._slot_ends = now + SLOT
-        if any(asked >= MOST_IN_SLOT for asked in self._asked.values()):
+            self._slot_ends = now + SLOT_SECONDS
+        if any(asked >= MAX_PER_SLOT for asked in self._asked.values()):
             return int((self._slot_ends - now) * 1_000) + 1
         return None
 
@@ -207,7 +207,7 @@ class Server:
     def _read_request(self, fd: int) -> None:
         number, sock = self._guests[fd]
         self._asked[fd] = self._asked.get(fd, 0) + 1
-        if self._asked[fd] >= MOST_IN_SLOT:
+        if self._asked[fd] >= MAX_PER_SLOT:
             self._poll.unregister(fd)
         try:
             packet, ancillary, flags, _ = sock.recvmsg(protocol.MOST)

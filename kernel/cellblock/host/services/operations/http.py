@@ -41,23 +41,23 @@ _SEE_OTHER: Final = 303
 #: Redirects after which a POST goes on as a GET, as everybody does (RFC 9110, 15.4).
 _AS_GET: Final = frozenset({301, 302})
 #: Headers that say how a message is to be read, or by whom: the host writes them.
-_OURS: Final = frozenset((
+_HOST_HEADERS: Final = frozenset((
     "accept-encoding", "connection", "content-encoding", "content-length", "expect", "host",
     "http2-settings", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
     "te", "trailer", "transfer-encoding", "upgrade", "via",
 ))  # fmt: skip
 #: Headers that go along to another host; others may be meant for the first alone.
-_ANYBODYS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_FORWARDED_HEADERS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
-_MOST_HEADERS, _LONGEST_HEADERS = 50, 16 * 1_024
+_MAX_HEADERS, _MAX_HEADER_BYTES = 50, 16 * 1_024
 #: Requests at once; each may hold an answer of the cap's size.
-_AT_ONCE: Final = 32
+_MAX_CONCURRENT: Final = 32
 #: Addresses of one host that are tried.
-_MOST_ADDRESSES: Final = 4
+_MAX_ADDRESSES: Final = 4
 #: Methods that have a length even without a body (RFC 9110, 8.6).
 _WITH_LENGTH: Final = frozenset({"PATCH", "POST", "PUT"})
-#: What zlib calls gzip, and the one coding that is asked for: its unpacker can be bounded.
+#: What zlib calls gzip, and the one coding that is asked for: its decompressor can be bounded.
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _ACCEPTED: Final = "gzip"
 
@@ -79,7 +79,7 @@ class Fetcher:
         self._table, self._resolve = table, resolve
         self._rules = urls.HttpRules(table)
         self._context: ssl.SSLContext | None = None
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def http(
         self,
@@ -98,7 +98,9 @@ class Fetcher:
         body = self._body(json, data, sent)
         try:
             async with asyncio.timeout(max(0.0, seconds)), self._room:
-                return await self._follow(method, urls.parse_url(_with(url, params)), sent, body)
+                return await self._follow(
+                    method, urls.parse_url(_with_params(url, params)), sent, body
+                )
         except TimeoutError:
             said = f"it took longer than {seconds:g} s (timeout)"
             raise OperationError("TimeoutError", said) from None
@@ -122,12 +124,12 @@ class Fetcher:
     ) -> dict[str, Any]:
         for _ in range(self._table.max_redirects + 1):
             answer = await self._ask(method, url, headers, body)
-            onward = answer.pop("onward")
-            if onward is None:
+            redirect = answer.pop("redirect")
+            if redirect is None:
                 return answer
-            before, url = url, urls.parse_url(urljoin(str(url), onward))
+            before, url = url, urls.parse_url(urljoin(str(url), redirect))
             if url.origin != before.origin:
-                headers = {name: v for name, v in headers.items() if name in _ANYBODYS}
+                headers = {name: v for name, v in headers.items() if name in _FORWARDED_HEADERS}
             status = answer["status"]
             if status == _SEE_OTHER or (status in _AS_GET and method == "POST"):
                 method, body = "HEAD" if method == "HEAD" else "GET", None
@@ -170,9 +172,9 @@ class Fetcher:
             async with pool, pool.stream(method, address, headers=raw, content=body) as response:
                 received = _decode_headers(response.headers)
                 sends_on = response.status in _REDIRECTS and self._table.max_redirects > 0
-                onward = received.get("location") if sends_on else None
+                redirect = received.get("location") if sends_on else None
                 content = b""
-                if onward is None:
+                if redirect is None:
                     packed = "" if method == "HEAD" else received.get("content-encoding", "")
                     chunks = response.aiter_stream()
                     content = await _read_body(chunks, packed, self._table.max_bytes)
@@ -181,7 +183,7 @@ class Fetcher:
             "url": str(url),
             "headers": received,
             "content": content,
-            "onward": onward,
+            "redirect": redirect,
         }
 
     def _tls(self) -> ssl.SSLContext:
@@ -196,7 +198,7 @@ class _PinnedBackend(httpcore.AnyIOBackend):
     """Connects to one of ``addresses``, whatever host it is told."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
-        self._addresses = addresses[:_MOST_ADDRESSES]
+        self._addresses = addresses[:_MAX_ADDRESSES]
 
     async def connect_tcp(
         self, host: str, port: int, *rest: Any, **options: Any
@@ -220,12 +222,12 @@ def _http_errors_of(host: str) -> Iterator[None]:
     except httpcore.TimeoutException:
         raise OperationError("TimeoutError", f"{host}: it does not answer") from None
     except httpcore.NetworkError as exc:
-        raise OperationError("ConnectError", f"{host}: {_why(exc)}") from None
+        raise OperationError("ConnectError", f"{host}: {_cause(exc)}") from None
     except (httpcore.ProtocolError, httpcore.UnsupportedProtocol):
         raise OperationError("ProtocolError", f"{host}: its answer is no plain HTTP") from None
 
 
-def _why(error: BaseException | None) -> str:
+def _cause(error: BaseException | None) -> str:
     """Return the cause of an error, in words that hold nothing of this machine."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -238,7 +240,7 @@ def _why(error: BaseException | None) -> str:
     return "the connection failed"
 
 
-def _with(url: str, params: dict[str, str | int | float] | None) -> str:
+def _with_params(url: str, params: dict[str, str | int | float] | None) -> str:
     if not params:
         return url
     plain, _, _ = url.partition("#")
@@ -247,13 +249,13 @@ def _with(url: str, params: dict[str, str | int | float] | None) -> str:
 
 def _headers(given: dict[str, str]) -> dict[str, str]:
     """Return a cell's headers by their names in small letters. Raises OperationError."""
-    if len(given) > _MOST_HEADERS or sum(map(len, (*given, *given.values()))) > _LONGEST_HEADERS:
+    if len(given) > _MAX_HEADERS or sum(map(len, (*given, *given.values()))) > _MAX_HEADER_BYTES:
         raise OperationError("ValueError", "too many headers, or too long ones")
     found: dict[str, str] = {}
     for name, value in given.items():
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
             raise OperationError("ValueError", f"{name[:50]!r} is no header, or its value is none")
-        if name.lower() in _OURS:
+        if name.lower() in _HOST_HEADERS:
             raise OperationError("ValueError", f"{name!r} is a header that the host writes")
         found[name.lower()] = value
     return {"accept": "*/*", "user-agent": "cellblock"} | found
@@ -279,14 +281,14 @@ async def _read_body(chunks: AsyncIterator[bytes], encoding: str, most: int) -> 
     if not packed and names not in ([], ["identity"]):
         said = f"its body is packed as {encoding[:40]!r}, which nobody asked for"
         raise OperationError("ProtocolError", said)
-    unpacker = _Unpacker(most) if packed else None
+    decompressor = _Decompressor(most) if packed else None
     body, taken = bytearray(), 0
     async for chunk in chunks:
         taken += len(chunk)
-        body += chunk if unpacker is None else unpacker.feed(chunk)
+        body += chunk if decompressor is None else decompressor.feed(chunk)
         if max(taken, len(body)) > most:
             raise _too_large(most)
-    if unpacker is not None and taken and not unpacker.whole:
+    if decompressor is not None and taken and not decompressor.whole:
         raise OperationError("ProtocolError", "its packed body ends too early")
     return bytes(body)
 
@@ -295,7 +297,7 @@ def _too_large(most: int) -> OperationError:
     return OperationError("TooLarge", f"its body has more than {most:,} bytes (max_bytes)")
 
 
-class _Unpacker:
+class _Decompressor:
     """Unpacks gzip, which may have several parts: a few bytes can unpack to gigabytes."""
 
     def __init__(self, most: int) -> None:

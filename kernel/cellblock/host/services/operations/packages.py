@@ -57,37 +57,37 @@ if TYPE_CHECKING:
 
 
 #: Packages that one call may come to.
-_MOST: Final = 200
+_MAX_PACKAGES: Final = 200
 _CLEAR: Final = "it is not tried again before `cellblock packages clear`"
 _DIGITS: Final = 16
 #: What says who unpacked a wheel, and not what is in it.
 _NOT_CONTENT: Final = frozenset({"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"})
 #: What installers get of the environment: where they are, whom they trust, which proxies.
-_PASSED: Final = (
+_ENVIRONMENT: Final = (
     "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LD_LIBRARY_PATH", "NO_PROXY", "PATH",
     "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "https_proxy", "http_proxy",
     "no_proxy",
 )  # fmt: skip
 #: Seconds between looks at a process or a lock.
-_LOOK: Final = 0.05
-_LONGEST: Final = 300
+_POLL_SECONDS: Final = 0.05
+_MAX_MESSAGE: Final = 300
 _VERSION: Final = re.compile(VERSION_PATTERN, re.VERBOSE | re.IGNORECASE)
 #: What pip, then uv, says when it gave up on a connection: pip ends as if there were no package.
-_UNREACHED: Final = (
+_UNREACHABLE: Final = (
     "Retry(total=0,", "Max retries exceeded", "error sending request", "tcp connect error",
     "operation timed out",
 )  # fmt: skip
 #: What uv, then pip, says of an index that answers, and not now, or not to us: 5xx, 401, 407, 408,
 #: 429. Of some, uv says that there is no such package, and pip nothing but in its log.
-_NOT_NOW: Final = re.compile(
+_REFUSED_NOW: Final = re.compile(
     r"HTTP status server error \(|HTTP status client error \(4(?:01|07|08|29) |\(401 Unauthorized\)"
     r"|too many 5\d\d error responses|: 5\d\d Server Error|[: ]4(?:01|07|08|29) Client Error"
 )
 #: What both say of this machine: input and output, memory, descriptors, a full or read-only disk, a
 #: quota (errno(3)); not of a file that is too large.
-_OF_HERE: Final = re.compile(r"(?:\[Errno |\(os error )(5|12|23|24|28|30|122)[\])]")
+_LOCAL_ERRNO: Final = re.compile(r"(?:\[Errno |\(os error )(5|12|23|24|28|30|122)[\])]")
 #: Bytes of pip's log that are read; it is told early what of the index could not be had.
-_LONGEST_LOG: Final = 2**20
+_MAX_LOG: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,10 @@ class Installer:
                 if (name, package.version, extra) not in seen:
                     seen.add((name, package.version, extra))
                     queue += [(need, name) for need in _needs(package, extra)]
-            if len(found) > _MOST:
-                raise OperationError("InstallError", f"it comes to more than {_MOST} packages")
+            if len(found) > _MAX_PACKAGES:
+                raise OperationError(
+                    "InstallError", f"it comes to more than {_MAX_PACKAGES} packages"
+                )
         return list(found.values())
 
     def _package(self, name: str, wanted: SpecifierSet, for_whom: str, deadline: float) -> Package:
@@ -268,8 +270,8 @@ def fetch_wheel(requirement: str, *, index: str, into: Path, most: int, deadline
         status = _run(command, said.fileno(), most, deadline)
         if status:
             said.seek(0)
-            texts = (said.read(), log.read(_LONGEST_LOG))
-            raise _failed(status, *(text.decode("utf-8", "replace") for text in texts))
+            texts = (said.read(), log.read(_MAX_LOG))
+            raise _install_error(status, *(text.decode("utf-8", "replace") for text in texts))
     (into / ".lock").unlink(missing_ok=True)  # uv's own
     return _package(into)
 
@@ -288,7 +290,7 @@ def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
 
 def _run(command: list[str], said: int, most: int, deadline: float) -> int:
     """Return the exit status of a process, which is of this one's group and so ends with it."""
-    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    passed = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     process = subprocess.Popen(
         command,
         env=passed | {"PIP_CONFIG_FILE": os.devnull},
@@ -303,7 +305,7 @@ def _run(command: list[str], said: int, most: int, deadline: float) -> int:
         while process.poll() is None:
             if time.monotonic() > deadline:
                 raise OperationError("TimeoutError", "it took too long ([ops.install] timeout)")
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         return process.returncode
     finally:
         if process.poll() is None:
@@ -311,27 +313,27 @@ def _run(command: list[str], said: int, most: int, deadline: float) -> int:
             process.wait()
 
 
-def _failed(status: int, said: str, log: str) -> OperationError:
+def _install_error(status: int, said: str, log: str) -> OperationError:
     """Return the error for an installer's output: TRANSIENT, unless it is the package's fault."""
     # Newer pips call answers of 5xx too many retries.
-    answers = bool(_NOT_NOW.search(said))
-    if not answers and any(sign in said for sign in _UNREACHED):
+    answers = bool(_REFUSED_NOW.search(said))
+    if not answers and any(sign in said for sign in _UNREACHABLE):
         return OperationError("ConnectError", "its index can't be reached, or does not answer")
-    if answers or _NOT_NOW.search(log):
+    if answers or _REFUSED_NOW.search(log):
         return OperationError("ConnectError", "its index answers that it can't be had now")
-    if found := _OF_HERE.search(said):
+    if found := _LOCAL_ERRNO.search(said):
         return OperationError("OSError", f"this machine says: {os.strerror(int(found[1]))}")
     if status < 0 and status != -signal.SIGXFSZ:
         return OperationError("OSError", "what installs it was killed")
-    return OperationError("InstallError", _why(said))
+    return OperationError("InstallError", _last_error(said))
 
 
-def _why(said: str) -> str:
+def _last_error(said: str) -> str:
     """Return the last error in an installer's output, with the line after it."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [n for n, line in enumerate(lines) if line.lower().startswith("error")] or [0]
     error = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
-    return without_paths(error.removeprefix("ERROR: ").removeprefix("error: "))[:_LONGEST]
+    return without_paths(error.removeprefix("ERROR: ").removeprefix("error: "))[:_MAX_MESSAGE]
 
 
 def _package(folder: Path) -> Package:
@@ -377,7 +379,7 @@ class PackageStore:
                         raise
                 if time.monotonic() > deadline:
                     raise OperationError("TimeoutError", "another kernel installs for too long")
-                time.sleep(_LOOK)
+                time.sleep(_POLL_SECONDS)
             yield
 
     @contextlib.contextmanager

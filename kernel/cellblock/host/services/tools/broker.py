@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 #: Calls of one cell that get a record; and refused calls of one cell that the log lists.
-MOST_RECORDS: Final = 100
+MAX_RECORDS: Final = 100
 #: Bytes of arguments that all calls under way may hold in the host.
-MOST_UNDER_WAY: Final = 48 * 2**20
+MAX_ARGUMENTS: Final = 48 * 2**20
 #: Bytes that may wait for the guest before answers are kept back, and seconds between looks.
-MUCH_WAITING: Final = 8 * 2**20
-LOOK: Final = 0.01
+MAX_BACKLOG: Final = 8 * 2**20
+POLL_SECONDS: Final = 0.01
 
 
 class RateLimit:
@@ -94,9 +94,9 @@ class Broker:
         #: Calls without an answer, by the guest's id, and the bytes of their arguments.
         self._pending: dict[int, _PendingCall] = {}
         self._bytes, self._held = 0, False
-        self._rate, self._catching_up = RateLimit(), False
+        self._rate, self._is_timed = RateLimit(), False
         #: Calls that wait for the rate limit, each with its refusal if it is to be refused.
-        self._late: OrderedDict[int, tuple[_PendingCall, Answer | None]] = OrderedDict()
+        self._delayed: OrderedDict[int, tuple[_PendingCall, Answer | None]] = OrderedDict()
         self._cell, self._calls, self._refused = 0, 0, 0
         self._records: list[CallRecord] = []
 
@@ -115,14 +115,14 @@ class Broker:
         """Return the calls of the cell, those that have no answer yet as ``unfinished``."""
         self.close()
         own = [one for one in self._pending.values() if one.cell == self._cell]
-        unfinished = [self._record(one, "unfinished") for one in own[:MOST_RECORDS]]
-        records = [*self._records, *unfinished][:MOST_RECORDS]
+        unfinished = [self._record(one, "unfinished") for one in own[:MAX_RECORDS]]
+        records = [*self._records, *unfinished][:MAX_RECORDS]
         return CellCalls(tuple(records), self._calls - len(records))
 
     def close(self) -> None:
         """Report the refused calls that have no record."""
-        if self._refused > MOST_RECORDS:
-            more, self._refused = self._refused - MOST_RECORDS, MOST_RECORDS
+        if self._refused > MAX_RECORDS:
+            more, self._refused = self._refused - MAX_RECORDS, MAX_RECORDS
             self._tooling.unlisted(more)
 
     # --- messages of a guest ------------------------------------------------------------------
@@ -150,12 +150,12 @@ class Broker:
         one = _PendingCall(next(self._numbers), message, tool, self._clock(), self._cell)
         self._pending[message.id] = one
         self._bytes += size
-        wait = 0.0 if self._late else self._rate.take(policy.tool_max_per_second, one.began)
+        wait = 0.0 if self._delayed else self._rate.take(policy.tool_max_per_second, one.began)
         if wait:
-            self._catch_up_in(wait)
+            self._run_delayed_in(wait)
         # A call whose arguments the host has no room for does not wait.
-        if (self._late or wait) and (refusal is None or self._bytes <= MOST_UNDER_WAY):
-            self._late[one.number] = one, refusal
+        if (self._delayed or wait) and (refusal is None or self._bytes <= MAX_ARGUMENTS):
+            self._delayed[one.number] = one, refusal
         else:
             self._proceed(one, refusal)
         return ""
@@ -167,27 +167,27 @@ class Broker:
             return _refused("no tool is called to complete or to describe a name")
         if most is not None and self._calls > most:
             return _refused(f"a cell may call tools {most:,} times (tool_max_calls)")
-        if self._bytes + size > MOST_UNDER_WAY:
-            held = f"the calls under way hold {MOST_UNDER_WAY >> 20} MiB of arguments already"
+        if self._bytes + size > MAX_ARGUMENTS:
+            held = f"the calls under way hold {MAX_ARGUMENTS >> 20} MiB of arguments already"
             return _refused(f"{held}: have fewer at once")
         if why := self.providers.withheld.get(name):
             return Answer(kind="NotGranted", message=why)
         return None
 
-    def _catch_up_in(self, seconds: float) -> None:
-        if not self._catching_up:
-            self._catching_up = True
-            self._reactor.call_later(seconds, self._catch_up)
+    def _run_delayed_in(self, seconds: float) -> None:
+        if not self._is_timed:
+            self._is_timed = True
+            self._reactor.call_later(seconds, self._run_delayed)
 
-    def _catch_up(self) -> None:
+    def _run_delayed(self) -> None:
         """Proceed with the calls that waited, as far as the rate limit allows now."""
-        self._catching_up = False
-        while self._late:
+        self._is_timed = False
+        while self._delayed:
             most = self._tooling.policy.tool_max_per_second
             if wait := self._rate.take(most, self._clock()):
-                self._catch_up_in(wait)
+                self._run_delayed_in(wait)
                 return
-            self._proceed(*self._late.popitem(last=False)[1])
+            self._proceed(*self._delayed.popitem(last=False)[1])
 
     def _proceed(self, one: _PendingCall, refusal: Answer | None) -> None:
         """Have a call approved, then run: nothing of it runs before that."""
@@ -230,7 +230,7 @@ class Broker:
         if one is None:
             return
         self._forget(one)
-        _, refusal = self._late.pop(one.number, (one, None))
+        _, refusal = self._delayed.pop(one.number, (one, None))
         if refusal is not None:
             record = self._record(one, "refused", refusal)
         else:
@@ -267,7 +267,7 @@ class Broker:
 
     def _piece(self, one: _PendingCall, text: str) -> None:
         """Pass a piece on, unless the guest is behind: the answer will have all of the text."""
-        if self._is_pending(one) and self._backlog() <= MUCH_WAITING:
+        if self._is_pending(one) and self._backlog() <= MAX_BACKLOG:
             self._send(messages.ToolPiece(id=one.message.id, text=text))
 
     def _settle(self, one: _PendingCall, answer: Answer, status: Status) -> None:
@@ -285,24 +285,24 @@ class Broker:
         finally:  # after the answer is sent: the guest goes on meanwhile
             if is_listed:
                 self._tooling.observe(record)
-        if not self._held and self._backlog() > MUCH_WAITING:
+        if not self._held and self._backlog() > MAX_BACKLOG:
             self._hold()
 
     def _hold(self) -> None:
         """Keep answers back until the guest has read those that wait for it."""
-        much = self._backlog() > MUCH_WAITING
+        much = self._backlog() > MAX_BACKLOG
         if much != self._held:
             self._held = much
             self.providers.hold(held=much)
         if much:
-            self._reactor.call_later(LOOK, self._hold)
+            self._reactor.call_later(POLL_SECONDS, self._hold)
 
     def _count(self, one: _PendingCall, record: CallRecord) -> bool:
         """Count a call for its cell; return whether the log lists it."""
-        if one.cell == self._cell and len(self._records) < MOST_RECORDS:
+        if one.cell == self._cell and len(self._records) < MAX_RECORDS:
             self._records.append(record)
         self._refused += record.status == "refused"
-        return record.status != "refused" or self._refused <= MOST_RECORDS
+        return record.status != "refused" or self._refused <= MAX_RECORDS
 
     def _record(
         self, one: _PendingCall, status: Status, answer: Answer | None = None

@@ -1,7 +1,7 @@
 """Tools that are functions of a program which uses the Python API: they run in that program.
 
-Sync functions run in threads. Async ones run on the session's loop, or, if ``apart``, on a loop in
-a thread of their own. A call that is over its time, or withdrawn, is told to stop: Python code
+Sync functions run in threads. Async ones run on the session's loop, or with ``own_loop`` on one in
+a thread. A call that is over its time, or withdrawn, is told to stop: Python code
 raises ``Cancelled``, a task is cancelled. A call that does not stop, as in C code, can't be killed
 here: it keeps its thread until it ends, its result is dropped, and beyond ``MAX_STUCK`` such calls
 no other begins.
@@ -59,7 +59,7 @@ def register_functions(
 
 
 class InProcessTools:
-    """A source of functions. ``timeout`` is a call's time in seconds, ``most`` a result's bytes."""
+    """A source of functions. ``timeout`` is a call's, in seconds; ``max_bytes`` bounds a result."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class InProcessTools:
         tools: Mapping[str, RegisteredTool],
         *,
         timeout: float | None,
-        most: int,
-        apart: bool = False,
+        max_bytes: int,
+        own_loop: bool = False,
     ) -> None:
-        self._loop, self._tools, self._timeout, self._apart = loop, tools, timeout, apart
+        self._loop, self._tools, self._timeout, self._has_own_loop = loop, tools, timeout, own_loop
         self._runner = CallRunner(
             tools,
             self._take_from_thread,
             threads=THREADS + MAX_STUCK,
-            most=most,
-            loop=None if apart else loop,
+            max_bytes=max_bytes,
+            loop=None if own_loop else loop,
         )
         #: Sync calls that wait for a thread, and how many in a thread are still wanted.
         self._queue: OrderedDict[int, Call] = OrderedDict()
@@ -129,7 +129,7 @@ class InProcessTools:
         self._runner.close()
 
     def ended(self, seconds: float = 0.0) -> bool:
-        """Wait for async tools that ran ``apart``, after ``close``; return whether they ended."""
+        """Wait for a loop of its own, after ``close``; return whether it has ended."""
         return self._runner.ended(seconds)
 
     def _pump(self) -> None:
@@ -164,7 +164,7 @@ class InProcessTools:
         """Tell a running call to stop."""
         self._stuck.add(call.number)
         self._runner.cancel(call.number)
-        if call.tool.is_async and self._apart:
+        if call.tool.is_async and self._has_own_loop:
             self._loop.call_later(GRACE, self._see_stopped, call.number)
 
     def _see_stopped(self, number: int) -> None:

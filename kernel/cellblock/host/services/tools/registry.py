@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 
 GROUP: Final = "cellblock.tools"
 #: Names that mean something else in a cell.
-_TAKEN: Final = {
+_RESERVED_NAMES: Final = {
     *vars(builtins), *REFUSED_BUILTINS, *REFUSED_UNLESS_BOUND, *RESERVED, *keyword.kwlist,
     "In", "Out", "ToolError", "display", "get_ipython", "getpass", "inputs", "ops",
 }  # fmt: skip
 _NAME_IT: Final = 'Give it one: def, or in a program tools={"name": …}.'
-_LONGEST_DOC, _LONGEST_TEXT = 10_000, 300
+_MAX_DOC, _MAX_TEXT = 10_000, 300
 _MODULES: Final = re.compile(r"\b(?:[^\W\d]\w*\.)+(?=[^\W\d])")
 _MASK: Final = "'•••'"
 #: Arguments of an operation, and entries of one.
-_MOST_ARGUMENTS: Final = 1_000
+_MAX_ARGUMENTS: Final = 1_000
 
 
 class InvalidToolError(Exception):
@@ -109,7 +109,7 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
         if not name.isidentifier():
             said, remedy = f"{name} is no name that a cell can call", _NAME_IT
             raise InvalidToolError(entry, said, remedy)
-        if name in _TAKEN or name.startswith("_"):
+        if name in _RESERVED_NAMES or name.startswith("_"):
             said = f"{name} can't be the name of a tool: it means something else in a cell"
             raise InvalidToolError(entry, said, "Rename the function.")
         if not callable(function):
@@ -177,7 +177,7 @@ def _described(name: str, function: Callable[..., Any]) -> Tool:
         name=name,
         parameters=tuple(_parameter(one, hints) for one in signature.parameters.values()),
         returns=_text(returns),
-        doc=(inspect.getdoc(function) or "")[:_LONGEST_DOC],
+        doc=(inspect.getdoc(function) or "")[:_MAX_DOC],
         is_async=any(is_async),
         secret_result=is_secret(returns),
     )
@@ -198,7 +198,7 @@ def _default(value: object, *, secret: bool) -> str:
         return _MASK
     text = repr(value)
     try:
-        return text if len(text) <= _LONGEST_TEXT and ast.literal_eval(text) == value else "..."
+        return text if len(text) <= _MAX_TEXT and ast.literal_eval(text) == value else "..."
     except (ValueError, SyntaxError):
         return "..."
 
@@ -212,7 +212,7 @@ def _text(hint: Any) -> str:
         return "None"
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
     # A type's module is of no use in a cell; the texts of a Literal stay as they are.
-    return (text if "'" in text else _MODULES.sub("", text))[:_LONGEST_TEXT]
+    return (text if "'" in text else _MODULES.sub("", text))[:_MAX_TEXT]
 
 
 # --- validation -------------------------------------------------------------------------------
@@ -309,15 +309,15 @@ def _with_bounded_validation(tool: Tool, function: Callable[..., Any]) -> Callab
 
     @functools.wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
-        if (many := len(args) + len(kwargs)) > _MOST_ARGUMENTS:
-            said = f"it is given {many:,} arguments; {_MOST_ARGUMENTS:,} may be"
+        if (many := len(args) + len(kwargs)) > _MAX_ARGUMENTS:
+            said = f"it is given {many:,} arguments; {_MAX_ARGUMENTS:,} may be"
             raise catalog.OperationError("ValueError", said)
         for one in tool.parameters:
             given = kwargs.get(one.name)
             if not isinstance(given, dict | list) or one.annotation == "Any":  # Any is not read
                 continue
-            if len(given) > _MOST_ARGUMENTS:
-                said = f"{one.name} has {len(given):,} entries; {_MOST_ARGUMENTS:,} may be given"
+            if len(given) > _MAX_ARGUMENTS:
+                said = f"{one.name} has {len(given):,} entries; {_MAX_ARGUMENTS:,} may be given"
                 raise catalog.OperationError("ValueError", said)
         return validated(*args, **kwargs)
 

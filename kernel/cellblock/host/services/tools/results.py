@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # --- secrets: marked in type hints, and masked in error messages ------------------------------
 
 #: Texts and numbers in a call's secrets that are masked; with more, the whole message is.
-MOST: Final = 100
+MAX_SECRETS: Final = 100
 _TYPES: Final = (pydantic.SecretStr, pydantic.SecretBytes)
 
 
@@ -101,8 +101,8 @@ def mask_secrets(text: str, tool: Tool, arguments: bytes) -> str:
         return MASK
     secret = [value for index, value in enumerate(args) if is_secret_at(tool, index)]
     secret += [value for key, value in kwargs.items() if is_secret_named(tool, key)]
-    found = set(itertools.islice(_secret_texts(secret), 2 * MOST))
-    if len(found) > MOST:
+    found = set(itertools.islice(_secret_texts(secret), 2 * MAX_SECRETS))
+    if len(found) > MAX_SECRETS:
         return MASK
     return mask(text, found)
 
@@ -124,10 +124,10 @@ def _secret_texts(value: Any) -> Iterator[str]:
                 yield from _secret_texts(one)
 
 
-_LONGEST_KIND, _LONGEST_MESSAGE = 200, 2_000
+_MAX_KIND, _MAX_MESSAGE = 200, 2_000
 #: Details of a validation error that a message has, and errors up to which it has any: pydantic
 #: makes all details, a kilobyte each, to return one.
-_DETAILS, _MOST_DETAILS = 20, 1_000
+_SHOWN_DETAILS, _MAX_DETAILS = 20, 1_000
 #: What may be an absolute path of this machine, or looks like one and stays. Possessive quantifiers
 #: keep the time linear in the length of the message.
 _PATH: Final = re.compile(
@@ -168,10 +168,10 @@ _KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
 )
 
 
-def encode_result(number: int, value: Any, most: int) -> Returned | Raised:
+def encode_result(number: int, value: Any, max_bytes: int) -> Returned | Raised:
     """Return the answer with ``value``, or the error why it can't be sent to a cell."""
     try:
-        return Returned(number=number, value=values.encode(values.plain(value, _data), most))
+        return Returned(number=number, value=values.encode(values.plain(value, _data), max_bytes))
     except (TypeError, ValueError) as exc:
         said = f"what it returned does not cross: {exc}"
         return Raised(number=number, kind=type(exc).__name__, message=without_paths(said))
@@ -201,7 +201,7 @@ def encode_error(
     if isinstance(error, OperationError):
         # Its message is written by the host for cells: there is no path of this machine in it.
         return Raised(number=number, kind=error.kind, message=_sent(error.message))
-    kind = type(error).__name__[:_LONGEST_KIND]
+    kind = type(error).__name__[:_MAX_KIND]
     try:
         message = _message(error, tool)
         if tool is not None and arguments is not None:
@@ -213,12 +213,12 @@ def encode_error(
 
 def _message(error: BaseException, tool: Tool | None) -> str:
     if isinstance(error, pydantic.ValidationError):
-        if (many := error.error_count()) > _MOST_DETAILS:
+        if (many := error.error_count()) > _MAX_DETAILS:
             return f"{many:,} values do not fit the type hints"
         # Without the values: one of them may be secret.
         details = error.errors(include_url=False, include_context=False, include_input=False)
         names = [one.name for one in tool.parameters] if tool is not None else []
-        return "; ".join(_detail(detail, names) for detail in details[:_DETAILS])
+        return "; ".join(_detail(detail, names) for detail in details[:_SHOWN_DETAILS])
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)
@@ -238,7 +238,7 @@ def without_paths(text: str) -> str:
     Web addresses stay. If a path is not in quotes and its last name has spaces, what follows the
     first space may stay.
     """
-    return _PATH.sub(_hidden, encodable(text[: 2 * _LONGEST_MESSAGE]))[:_LONGEST_MESSAGE]
+    return _PATH.sub(_hidden, encodable(text[: 2 * _MAX_MESSAGE]))[:_MAX_MESSAGE]
 
 
 def _hidden(found: re.Match[str]) -> str:
@@ -252,4 +252,4 @@ def _hidden(found: re.Match[str]) -> str:
 
 def _sent(text: str) -> str:
     """Return a text of bounded length without surrogates."""
-    return encodable(text)[:_LONGEST_MESSAGE]
+    return encodable(text)[:_MAX_MESSAGE]

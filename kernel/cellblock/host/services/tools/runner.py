@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 # only, again and again until it is raised, and nothing written in Python is called meanwhile.
 
 #: Seconds for which the exception is pending, and between two times: at first, and at most.
-DUE: Final = 0.005
-FIRST: Final = 0.01
-LONGEST: Final = 1.0
+PENDING_SECONDS: Final = 0.005
+FIRST_INTERVAL: Final = 0.01
+MAX_INTERVAL: Final = 1.0
 _set_async_exception: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exception.argtypes = [ctypes.c_ulong, ctypes.py_object]
 
@@ -113,9 +113,11 @@ class ThreadStopper:
             self._is_serving = False
 
     def _serve(self) -> None:
-        interval = FIRST
+        interval = FIRST_INTERVAL
         while self._attempt():
-            interval = FIRST if self._again.wait(interval) else min(2 * interval, LONGEST)
+            interval = (
+                FIRST_INTERVAL if self._again.wait(interval) else min(2 * interval, MAX_INTERVAL)
+            )
             self._again.clear()
 
     def _attempt(self) -> bool:
@@ -128,7 +130,7 @@ class ThreadStopper:
             _Raised.threads.difference_update([thread for _, thread in due])
             for _, thread in due:
                 _set_async_exception(thread, _Raised)
-        time.sleep(DUE)
+        time.sleep(PENDING_SECONDS)
         with self._lock:
             for number, thread in due:
                 if thread in _Raised.threads:
@@ -151,7 +153,7 @@ _WITHDRAWN: Final = ctypes.py_object()
 
 # --- what a call says before its answer -------------------------------------------------------
 
-_LONGEST: Final = 200
+_MAX_LINE: Final = 200
 #: Of the call that runs in this thread or task: what gets progress lines, and what gets pieces of
 #: the text that it is going to return.
 progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to")
@@ -161,7 +163,7 @@ pieces_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("pieces_to")
 def report_progress(text: str) -> None:
     """Show a line to the user who waits for the call that runs here."""
     if (send := progress_to.get(None)) is not None:
-        send(text[:_LONGEST])
+        send(text[:_MAX_LINE])
 
 
 def send_piece(text: str) -> None:
@@ -200,10 +202,10 @@ class CallRunner:
         send: Callable[[Piece | Progress | Answer], None],
         *,
         threads: int,
-        most: int,
+        max_bytes: int,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._tools, self._send, self._most = tools, send, most
+        self._tools, self._send, self._max_bytes = tools, send, max_bytes
         #: Calls that wait for a thread, in ``_waiting`` unless cancelled; None ends a thread.
         self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -305,7 +307,7 @@ class CallRunner:
             self._bind_progress(call.number)
             args, kwargs = values.arguments(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
-            return results.encode_result(call.number, value, self._most)
+            return results.encode_result(call.number, value, self._max_bytes)
         except Cancelled:
             raise
         except BaseException as exc:  # a tool's exception is its cell's
@@ -351,7 +353,7 @@ class CallRunner:
         try:
             args, kwargs = values.arguments(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
-            return results.encode_result(call.number, value, self._most)
+            return results.encode_result(call.number, value, self._max_bytes)
         except BaseException as exc:  # as above; so is its cancellation
             if own.thread is None and not isinstance(exc, Exception | asyncio.CancelledError):
                 raise  # it ends the program, whose loop this is

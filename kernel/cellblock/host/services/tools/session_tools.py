@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Reactor
 
 #: Seconds between looks at whether a guest has read a request.
-LOOK: Final = 0.002
+POLL_SECONDS: Final = 0.002
 #: Progress lines that are kept while no cell runs to show them.
-MOST_LINES: Final = 20
+MAX_LINES: Final = 20
 
 
 class SessionTools:
@@ -161,7 +161,7 @@ class SessionTools:
 
     def _tell(self, text: str) -> None:
         """Show a line in the cell that runs; keep it for the next one if none does."""
-        self._lines = [*self._lines[1 - MOST_LINES :], text]
+        self._lines = [*self._lines[1 - MAX_LINES :], text]
         self.catch_up()
 
     def catch_up(self) -> None:
@@ -182,7 +182,7 @@ class SessionTools:
         """
         if self._unsent or not self._request_is_read():
             if not self._unsent:
-                self._reactor.call_later(LOOK, self._send_unsent)
+                self._reactor.call_later(POLL_SECONDS, self._send_unsent)
             self._unsent.append(message)
             return
         guest = self._supervisor.guest
@@ -201,7 +201,7 @@ class SessionTools:
 
     def _send_unsent(self) -> None:
         if self._unsent and not self._request_is_read():
-            self._reactor.call_later(LOOK, self._send_unsent)
+            self._reactor.call_later(POLL_SECONDS, self._send_unsent)
             return
         due, self._unsent = self._unsent, []
         for message in due:

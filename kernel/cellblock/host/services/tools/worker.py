@@ -135,7 +135,7 @@ def main(fd: int, host: int) -> None:
         send(LoadFailed(entry=exc.entry, message=exc.message, remedy=exc.remedy))
         return
     send(Loaded(tools=tuple(one.tool for one in tools.values())))
-    calls = runner.CallRunner(tools, send, threads=load.threads, most=load.max_bytes)
+    calls = runner.CallRunner(tools, send, threads=load.threads, max_bytes=load.max_bytes)
     for message in messages:
         match message:
             case Begin():

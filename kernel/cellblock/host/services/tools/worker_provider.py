@@ -39,7 +39,7 @@ WITHDRAWN_GRACE: Final = 30.0
 MAX_EXTENSION: Final = 600.0
 #: Bytes that calls in the worker may hold before no other begins; a call's besides its arguments.
 MAX_HELD: Final = 96 * 2**20
-_EACH: Final = 4_096
+_CALL_OVERHEAD: Final = 4_096
 #: Workers in a row that may end while they import the tools.
 MAX_FAILED_STARTS: Final = 3
 #: Kinds of answers of calls that stopped because they were told to.
@@ -82,7 +82,7 @@ class _RunningCall:
     @property
     def size(self) -> int:
         """The bytes that it takes, roughly."""
-        return len(bytes(self.call.arguments)) + _EACH
+        return len(bytes(self.call.arguments)) + _CALL_OVERHEAD
 
     def stop_timer(self) -> None:
         """Let its time run out no more."""

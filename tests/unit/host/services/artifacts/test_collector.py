@@ -18,7 +18,7 @@ class Place:
     """A folder that cells write, one for copies, and what lies outside."""
 
     def __init__(self, root):
-        self.scratch, self.shelf = root / "scratch", root / "shelf"
+        self.scratch, self.folder = root / "scratch", root / "folder"
         self.scratch.mkdir()
         self.secret = root / "secret"
         self.secret.write_text("secret")
@@ -27,9 +27,9 @@ class Place:
 
     def exporting(self, *patterns, **limits):
         asked = [f"{self.scratch}/{one}" for one in patterns or ("**/*",)]
-        limits = {"most": 1 << 20, "most_in_all": 4 << 20} | limits
+        limits = {"max_bytes": 1 << 20, "max_total_bytes": 4 << 20} | limits
         made = ArtifactCollector(
-            self.reactor, (str(self.scratch),), Patterns.of(asked), str(self.shelf), **limits
+            self.reactor, (str(self.scratch),), Patterns.of(asked), str(self.folder), **limits
         )
         made.begin()
         return made
@@ -72,11 +72,11 @@ def test_what_a_cell_wrote_is_copied_and_told_by_content(place):
     (artifact,) = place.cell_ends().artifacts
     assert artifact.as_dict() == {
         "name": "plots/a.png",
-        "path": f"{place.shelf}/plots/a.png",
+        "path": f"{place.folder}/plots/a.png",
         "size_bytes": 9,
         "content_type": "image/png",
     }
-    assert (place.shelf / "plots/a.png").read_bytes() == b"\x89PNG\r\n\x1a\n\0"
+    assert (place.folder / "plots/a.png").read_bytes() == b"\x89PNG\r\n\x1a\n\0"
 
 
 def test_only_what_changed_since_is_copied_again_and_in_its_place(place):
@@ -86,8 +86,8 @@ def test_only_what_changed_since_is_copied_again_and_in_its_place(place):
     assert not place.cell_ends()
     place.write("a", b"22")
     assert place.names() == ["a"]
-    assert (place.shelf / "a").read_bytes() == b"22"
-    assert names_in(place.shelf) == ["a", "b"]
+    assert (place.folder / "a").read_bytes() == b"22"
+    assert names_in(place.folder) == ["a", "b"]
 
 
 def test_what_is_not_meant_or_was_there_before_the_first_cell_stays(place):
@@ -99,13 +99,13 @@ def test_what_is_not_meant_or_was_there_before_the_first_cell_stays(place):
 
 
 def test_what_the_user_has_there_is_never_written_to(place):
-    place.shelf.mkdir()
-    (place.shelf / "a.csv").write_text("mine")
-    (place.shelf / "b.csv").symlink_to(place.secret)
+    place.folder.mkdir()
+    (place.folder / "a.csv").write_text("mine")
+    (place.folder / "b.csv").symlink_to(place.secret)
     place.write("a.csv")
     place.write("b.csv")
     assert sorted(place.names()) == ["a-2.csv", "b-2.csv"]
-    assert (place.shelf / "a.csv").read_text() == "mine"
+    assert (place.folder / "a.csv").read_text() == "mine"
     assert place.secret.read_text() == "secret"
 
 
@@ -114,16 +114,16 @@ def test_a_copy_that_the_user_replaced_or_wrote_to_is_not_written_to(place, repl
     place.write("a", b"1")
     place.cell_ends()
     if replaced:
-        (place.shelf / "a").unlink()  # the new file may get the old one's number
-    (place.shelf / "a").write_text("mine")
+        (place.folder / "a").unlink()  # the new file may get the old one's number
+    (place.folder / "a").write_text("mine")
     place.write("a", b"22")
     assert place.names() == ["a-2"]
-    assert (place.shelf / "a").read_text() == "mine"
+    assert (place.folder / "a").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
     ("link", "taken", "name"),
-    [("shelf", None, "a"), ("shelf/in", None, "in/a"), ("shelf/in-2", "shelf/in", "in/a")],
+    [("folder", None, "a"), ("folder/in", None, "in/a"), ("folder/in-2", "folder/in", "in/a")],
 )
 def test_a_folder_that_is_a_link_takes_nothing(place, tmp_path, link, taken, name):
     (tmp_path / "else").mkdir()
@@ -143,17 +143,17 @@ def test_a_file_that_becomes_a_folder_is_copied_beside_its_earlier_copy(place):
     place.write("a/b", b"2")
     place.write("a/c/d", b"3")
     assert sorted(place.names()) == ["a-2/b", "a-2/c/d"]
-    assert (place.shelf / "a").read_bytes() == b"1"
-    assert (place.shelf / "a-2/b").read_bytes() == b"2"
+    assert (place.folder / "a").read_bytes() == b"1"
+    assert (place.folder / "a-2/b").read_bytes() == b"2"
     place.write("a/b", b"22")
     assert place.names() == ["a-2/b"]
-    assert (place.shelf / "a-2/b").read_bytes() == b"22"
-    (place.shelf / "a-2/b").write_text("mine")
+    assert (place.folder / "a-2/b").read_bytes() == b"22"
+    (place.folder / "a-2/b").write_text("mine")
     place.write("a/b", b"333")
     (artifact,) = place.cell_ends().artifacts
-    assert (artifact.name, artifact.path) == ("a-2/b-2", f"{place.shelf}/a-2/b-2")
-    assert (place.shelf / "a-2/b-2").read_bytes() == b"333"
-    assert (place.shelf / "a-2/b").read_text() == "mine"
+    assert (artifact.name, artifact.path) == ("a-2/b-2", f"{place.folder}/a-2/b-2")
+    assert (place.folder / "a-2/b-2").read_bytes() == b"333"
+    assert (place.folder / "a-2/b").read_text() == "mine"
 
 
 def test_a_folder_that_becomes_a_file_is_copied_beside_its_earlier_copies(place):
@@ -162,20 +162,20 @@ def test_a_folder_that_becomes_a_file_is_copied_beside_its_earlier_copies(place)
     shutil.rmtree(place.scratch / "a")
     place.write("a", b"2")
     assert place.names() == ["a-2"]
-    assert (place.shelf / "a/b").read_bytes() == b"1"
+    assert (place.folder / "a/b").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
 def test_what_the_user_has_by_a_folders_name_is_left_alone(place, monkeypatch, make):
-    monkeypatch.setattr(artifacts, "_MOST_NUMBERS", 3)
-    place.shelf.mkdir()
-    make(place.shelf / "in.d")
-    before = (place.shelf / "in.d").lstat()
+    monkeypatch.setattr(artifacts, "_MAX_NUMBER", 3)
+    place.folder.mkdir()
+    make(place.folder / "in.d")
+    before = (place.folder / "in.d").lstat()
     place.write("in.d/a")
     assert place.names() == ["in-2.d/a"]
-    assert (place.shelf / "in.d").lstat() == before
+    assert (place.folder / "in.d").lstat() == before
     for name in ("on", "on-2"):
-        make(place.shelf / name)
+        make(place.folder / name)
     place.write("on/a")
     assert place.why() == {"on/a": "a thousand others have its name"}
 
@@ -240,7 +240,12 @@ def test_a_folder_above_a_root_made_a_link_leads_nowhere(place, tmp_path):
     place.write("above/in/known")
     root = f"{place.scratch}/above/in"
     made = ArtifactCollector(
-        place.reactor, (root,), Patterns.of([f"{root}/*"]), str(place.shelf), most=9, most_in_all=9
+        place.reactor,
+        (root,),
+        Patterns.of([f"{root}/*"]),
+        str(place.folder),
+        max_bytes=9,
+        max_total_bytes=9,
     )
     made.begin()
     place.exports, _ = made, place.exports.close()
@@ -253,7 +258,7 @@ def test_a_sparse_file_of_a_terabyte_costs_nothing(place):
     with place.write("huge").open("r+b") as file:
         file.truncate(1 << 40)
     assert place.why() == {"huge": "it is larger than 1,048,576 bytes (artifact_max_bytes)"}
-    assert not place.shelf.exists() or not names_in(place.shelf)
+    assert not place.folder.exists() or not names_in(place.folder)
 
 
 def test_a_file_that_grows_while_it_is_copied_is_left_out_at_its_cap(place, monkeypatch):
@@ -267,11 +272,11 @@ def test_a_file_that_grows_while_it_is_copied_is_left_out_at_its_cap(place, monk
 
     monkeypatch.setattr("cellblock.host.services.artifacts.os.read", grow)
     assert place.why() == {"a": "it is larger than 1,048,576 bytes (artifact_max_bytes)"}
-    assert names_in(place.shelf) == []
+    assert names_in(place.folder) == []
 
 
 def test_all_files_together_are_bounded_and_a_new_copy_takes_the_old_ones_room(place):
-    place.exports = place.exporting(most_in_all=1500)
+    place.exports = place.exporting(max_total_bytes=1500)
     place.write("a", b"x" * 1000)
     assert place.names() == ["a"]
     place.write("b", b"x" * 1000)
@@ -282,7 +287,7 @@ def test_all_files_together_are_bounded_and_a_new_copy_takes_the_old_ones_room(p
 
 @pytest.mark.parametrize(
     ("bound", "pattern", "copied"),
-    [((artifacts, "MOST_OF_A_CELL", 5), "**/*", 5), ((artifacts, "ENTRIES", 10), "*.csv", 0)],
+    [((artifacts, "MAX_PER_CELL", 5), "**/*", 5), ((artifacts, "MAX_ENTRIES", 10), "*.csv", 0)],
 )
 def test_files_and_entries_without_number_are_bounded_and_said_to_be(
     place, monkeypatch, bound, pattern, copied
@@ -347,7 +352,7 @@ def test_a_disk_that_is_full_costs_the_artifact_and_leaves_no_half(place):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, old)
     assert why == {"a": "it can't be copied: File too large"}
-    assert names_in(place.shelf) == []
+    assert names_in(place.folder) == []
 
 
 def test_a_fault_of_ours_costs_artifacts_and_not_the_end_of_a_cell(place, monkeypatch, capsys):

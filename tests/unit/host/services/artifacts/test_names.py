@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.host.services.artifacts import LONGEST, harmless, numbered
+from cellblock.host.services.artifacts import MAX_NAME, numbered, safe_path
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,12 @@ from cellblock.host.services.artifacts import LONGEST, harmless, numbered
     ],
 )
 def test_a_name_is_made_harmless(path, name):
-    assert harmless(path) == name
+    assert safe_path(path) == name
 
 
 def test_a_long_name_keeps_its_extension_and_whole_letters():
-    name = harmless("é" * 300 + ".parquet")
-    assert len(name.encode()) <= LONGEST
+    name = safe_path("é" * 300 + ".parquet")
+    assert len(name.encode()) <= MAX_NAME
     assert name.endswith("é.parquet")
 
 

@@ -1,6 +1,6 @@
 """Which files a pattern means, decided on the way down."""
 
-from cellblock.host.services.artifacts import Patterns, rooted
+from cellblock.host.services.artifacts import Patterns, absolute_pattern
 
 
 def means(pattern, path):
@@ -36,14 +36,14 @@ def test_a_pattern_means():
 def test_nothing_is_looked_for_where_no_pattern_leads():
     patterns = Patterns.of(["/s/plots/*.png", "/t/**/a"])
     assert not patterns.at("/u").left
-    assert patterns.at("/s").leads_on
-    assert not patterns.at("/s/plots/deeper").leads_on
-    assert patterns.at("/t/deeper").leads_on
+    assert patterns.at("/s").may_match_below
+    assert not patterns.at("/s/plots/deeper").may_match_below
+    assert patterns.at("/t/deeper").may_match_below
 
 
 def test_a_relative_pattern_is_of_the_folder_that_cells_run_in():
-    assert rooted("*.csv", "/project") == "/project/*.csv"
-    assert rooted("/s/*.csv", "/elsewhere") == "/s/*.csv"
+    assert absolute_pattern("*.csv", "/project") == "/project/*.csv"
+    assert absolute_pattern("/s/*.csv", "/elsewhere") == "/s/*.csv"
 
 
 def test_many_wildcards_take_no_time():

@@ -62,7 +62,7 @@ NAMED = "model: 'other' is not allowed; the policy names small, large"
     ],
 )
 def test_what_is_not_to_be_asked_is_refused_by_its_name(given, said):
-    with pytest.raises(provider.WrongError) as refused:
+    with pytest.raises(provider.InvalidRequestError) as refused:
         read(given)
     assert str(refused.value) == said
 
@@ -80,7 +80,7 @@ def test_what_is_not_to_be_asked_is_refused_by_its_name(given, said):
     ],
 )
 def test_messages_are_texts_by_those_who_may_speak(messages):
-    with pytest.raises(provider.WrongError):
+    with pytest.raises(provider.InvalidRequestError):
         read({"messages": messages}, "llm.chat")
 
 
@@ -100,6 +100,6 @@ def test_messages_are_texts_by_those_who_may_speak(messages):
     ],
 )
 def test_bytes_that_no_honest_guest_sends_are_refused_too(payload):
-    with pytest.raises(provider.WrongError) as refused:
+    with pytest.raises(provider.InvalidRequestError) as refused:
         read(payload)
     assert len(str(refused.value)) <= 300

@@ -6,7 +6,7 @@ Which addresses are public is tested here for whoever asks: the relay and operat
 import pytest
 
 from cellblock.host.services.network.addresses import (
-    MOST_FOUND,
+    MAX_ADDRESSES,
     Allowlist,
     is_public,
     read,
@@ -138,11 +138,11 @@ def test_localhost_is_this_machine_whatever_a_name_server_says():
 
 def test_of_a_name_that_moves_the_latest_addresses_count():
     allowlist = Allowlist(["example.org:443"])
-    for last in range(MOST_FOUND + 1):
+    for last in range(MAX_ADDRESSES + 1):
         allowlist.found("example.org", [f"8.8.8.{last}"])
     assert not reaches(allowlist, "8.8.8.0", 443)
     assert reaches(allowlist, "8.8.8.1", 443)
-    assert reaches(allowlist, f"8.8.8.{MOST_FOUND}", 443)
+    assert reaches(allowlist, f"8.8.8.{MAX_ADDRESSES}", 443)
 
 
 def test_what_is_no_address_is_none():

@@ -600,7 +600,7 @@ def test_unpacking_makes_no_more_than_may_be():
             made.append(len(found := self._real.decompress(data, most)))
             return found
 
-    unpacker = http._Unpacker(1_000)
+    unpacker = http._Decompressor(1_000)
     unpacker._part = Counting(unpacker._part)
     with pytest.raises(OperationError):
         unpacker.feed(gzip.compress(bytes(10_000_000)))

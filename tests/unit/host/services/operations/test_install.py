@@ -86,8 +86,8 @@ def by(request, tmp_path, monkeypatch):
         assert operations.find_uv(), "uv is among what tests need"
         monkeypatch.setenv("UV_HTTP_RETRIES", "0")
         monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-        passed = (*packages._PASSED, "UV_HTTP_RETRIES", "UV_CACHE_DIR")
-        monkeypatch.setattr(packages, "_PASSED", passed)
+        passed = (*packages._ENVIRONMENT, "UV_HTTP_RETRIES", "UV_CACHE_DIR")
+        monkeypatch.setattr(packages, "_ENVIRONMENT", passed)
     return request.param
 
 
@@ -301,7 +301,7 @@ def test_an_index_that_gives_nothing_now_is_tried_again_by_the_next_call(
     ],
 )
 def test_only_what_is_the_package_s_own_is_remembered(status, said, kind, message):
-    error = packages._failed(status, said, "")
+    error = packages._install_error(status, said, "")
     assert (error.kind, error.message) == (kind, message)
     assert (kind in TRANSIENT) == (kind != "InstallError")
 

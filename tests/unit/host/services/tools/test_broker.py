@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from cellblock.host.services.tools.broker import MOST_RECORDS, MOST_UNDER_WAY, MUCH_WAITING, Broker
+from cellblock.host.services.tools.broker import MAX_ARGUMENTS, MAX_BACKLOG, MAX_RECORDS, Broker
 from cellblock.host.services.tools.calls import Answer, Tooling
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.policy.model import Policy
@@ -51,7 +51,7 @@ class Providers:
         self.held.append(held)
 
 
-class Desk:
+class Harness:
     """A broker between a provider and a guest that says what the test says."""
 
     def __init__(self, approval=None, **limits):
@@ -86,8 +86,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk():
-    return Desk()
+def harness():
+    return Harness()
 
 
 class Asked:
@@ -110,27 +110,27 @@ def asked():
     return Asked()
 
 
-def test_a_call_is_answered_once_whatever_its_provider_says(desk):
-    assert not desk.call(7)
-    (call,) = desk.provider.calls
+def test_a_call_is_answered_once_whatever_its_provider_says(harness):
+    assert not harness.call(7)
+    (call,) = harness.provider.calls
     call.tell("half of it")
-    assert desk.told == ["half of it"]
+    assert harness.told == ["half of it"]
     call.answer(Answer(b"\x05"))
     call.answer(Answer(b"\x06"))
-    (result,) = desk.sent
+    (result,) = harness.sent
     assert (result.id, bytes(result.value), result.kind) == (7, b"\x05", "")
-    assert [record.status for record in desk.seen] == ["ok"]
+    assert [record.status for record in harness.seen] == ["ok"]
 
 
-def test_a_tool_that_is_taken_away_is_none_and_lower_limits_count_at_once(desk):
-    desk.hold_to(in_flight=1)
-    assert not desk.call(1)
-    assert desk.call(2) == "more calls at once than there may be"
-    desk.hold_to("another", in_flight=1)
-    desk.broker.drop()
-    assert not desk.call(3)
-    desk.hold_to("tool", in_flight=1)
-    assert desk.call(4) == "a call of what is no tool"
+def test_a_tool_that_is_taken_away_is_none_and_lower_limits_count_at_once(harness):
+    harness.hold_to(in_flight=1)
+    assert not harness.call(1)
+    assert harness.call(2) == "more calls at once than there may be"
+    harness.hold_to("another", in_flight=1)
+    harness.broker.drop()
+    assert not harness.call(3)
+    harness.hold_to("tool", in_flight=1)
+    assert harness.call(4) == "a call of what is no tool"
 
 
 LARGER = "a call with larger arguments than there may be"
@@ -147,72 +147,72 @@ LARGER = "a call with larger arguments than there may be"
         ([], {"name": "ops.large", "arguments": (["x" * 3_000_000], {})}, LARGER),
     ],
 )
-def test_what_no_honest_guest_asks_is_a_breach(desk, before, call, breach):
+def test_what_no_honest_guest_asks_is_a_breach(harness, before, call, breach):
     for number in before:
-        assert not desk.call(number)
-    assert desk.call(**call) == breach
-    assert len(desk.provider.calls) == len(before)
+        assert not harness.call(number)
+    assert harness.call(**call) == breach
+    assert len(harness.provider.calls) == len(before)
 
 
-def test_too_many_calls_of_one_cell_are_refused_and_the_next_cell_may(desk):
+def test_too_many_calls_of_one_cell_are_refused_and_the_next_cell_may(harness):
     for number in range(6):
-        assert not desk.call(number)
+        assert not harness.call(number)
         if number < 5:
-            desk.provider.calls[-1].answer(Answer())
-    assert desk.sent[-1].kind == "CallRefused"
-    assert len(desk.provider.calls) == 5
-    desk.broker.begin()
-    assert not desk.call(9)
-    assert len(desk.provider.calls) == 6
+            harness.provider.calls[-1].answer(Answer())
+    assert harness.sent[-1].kind == "CallRefused"
+    assert len(harness.provider.calls) == 5
+    harness.broker.begin()
+    assert not harness.call(9)
+    assert len(harness.provider.calls) == 6
 
 
 def test_what_calls_hold_together_is_bounded():
-    desk = Desk(in_flight=100, calls=None, max_bytes=16 * 2**20)
+    harness = Harness(in_flight=100, calls=None, max_bytes=16 * 2**20)
     for number in range(10):
-        assert not desk.call(number, arguments=(["x" * (10 * 2**20)], {}))
-    assert len(desk.provider.calls) == MOST_UNDER_WAY // (10 * 2**20)
-    desk.provider.calls[0].answer(Answer())
-    assert not desk.call(50, arguments=(["x" * (10 * 2**20)], {}))
-    assert desk.sent[-1].kind == ""
+        assert not harness.call(number, arguments=(["x" * (10 * 2**20)], {}))
+    assert len(harness.provider.calls) == MAX_ARGUMENTS // (10 * 2**20)
+    harness.provider.calls[0].answer(Answer())
+    assert not harness.call(50, arguments=(["x" * (10 * 2**20)], {}))
+    assert harness.sent[-1].kind == ""
 
 
-def test_an_answer_to_a_call_that_was_withdrawn_reaches_nobody(desk):
-    desk.call(1)
-    desk.broker.withdraw(messages.ToolWithdrawn(id=1))
-    desk.call(1)  # the next guest counts from one, too
-    first, second = desk.provider.calls
-    assert desk.provider.cancelled == [first.number]
+def test_an_answer_to_a_call_that_was_withdrawn_reaches_nobody(harness):
+    harness.call(1)
+    harness.broker.withdraw(messages.ToolWithdrawn(id=1))
+    harness.call(1)  # the next guest counts from one, too
+    first, second = harness.provider.calls
+    assert harness.provider.cancelled == [first.number]
     first.answer(Answer(b"\x01"))
-    assert not desk.sent
+    assert not harness.sent
     second.answer(Answer(b"\x02"))
-    assert [bytes(result.value) for result in desk.sent] == [b"\x02"]
+    assert [bytes(result.value) for result in harness.sent] == [b"\x02"]
     # Nor does one that a guest which is gone waited for.
-    desk.call(3)
-    desk.broker.drop()
-    desk.provider.calls[2].answer(Answer())
-    assert len(desk.sent) == 1
-    assert desk.provider.cancelled == [first.number, desk.provider.calls[2].number]
+    harness.call(3)
+    harness.broker.drop()
+    harness.provider.calls[2].answer(Answer())
+    assert len(harness.sent) == 1
+    assert harness.provider.cancelled == [first.number, harness.provider.calls[2].number]
 
 
-def test_answers_are_kept_back_while_a_guest_does_not_take_them(desk):
-    desk.call(1)
-    desk.backlog = MUCH_WAITING + 1
-    desk.provider.calls[0].answer(Answer())
-    assert desk.provider.held == [True]
-    desk.reactor.advance(1)
-    assert desk.provider.held == [True]
-    desk.backlog = 0
-    desk.reactor.advance(1)
-    assert desk.provider.held == [True, False]
+def test_answers_are_kept_back_while_a_guest_does_not_take_them(harness):
+    harness.call(1)
+    harness.backlog = MAX_BACKLOG + 1
+    harness.provider.calls[0].answer(Answer())
+    assert harness.provider.held == [True]
+    harness.reactor.advance(1)
+    assert harness.provider.held == [True]
+    harness.backlog = 0
+    harness.reactor.advance(1)
+    assert harness.provider.held == [True, False]
 
 
-def test_the_account_tells_of_what_is_unfinished_masks_secrets_and_measures_what_is_large(desk):
-    desk.call(1, arguments=(["a"], {"key": "hunter2"}))
-    desk.call(2)
-    desk.call(3, name="ops.large", arguments=(["x" * 2_000_000], {}))
-    desk.reactor.advance(2)
-    desk.provider.calls[1].answer(Answer(kind="ValueError", message="no"))
-    failed, open_, large = desk.broker.end().as_list()
+def test_the_account_tells_of_what_is_unfinished_masks_secrets_and_measures_what_is_large(harness):
+    harness.call(1, arguments=(["a"], {"key": "hunter2"}))
+    harness.call(2)
+    harness.call(3, name="ops.large", arguments=(["x" * 2_000_000], {}))
+    harness.reactor.advance(2)
+    harness.provider.calls[1].answer(Answer(kind="ValueError", message="no"))
+    failed, open_, large = harness.broker.end().as_list()
     assert failed == {
         "name": "tool",
         "args": [1],
@@ -226,169 +226,174 @@ def test_the_account_tells_of_what_is_unfinished_masks_secrets_and_measures_what
     assert large["args"] == ["… 2,000,008 bytes"]
 
 
-def test_an_earlier_cells_call_is_not_on_a_later_ones_account(desk):
-    desk.call(1)
-    desk.broker.begin()
-    desk.provider.calls[0].answer(Answer())
-    made = desk.broker.end()
+def test_an_earlier_cells_call_is_not_on_a_later_ones_account(harness):
+    harness.call(1)
+    harness.broker.begin()
+    harness.provider.calls[0].answer(Answer())
+    made = harness.broker.end()
     assert (made.records, made.left_out) == ((), 0)
-    assert len(desk.seen) == 1
+    assert len(harness.seen) == 1
 
 
 # --- operations, and approval -----------------------------------------------------------------
 
 
-def test_what_is_known_and_not_granted_is_refused_on_record_and_never_run(desk):
-    assert not desk.call(name="ops.none", arguments=(["secret.txt"], {}))
-    (result,) = desk.sent
+def test_what_is_known_and_not_granted_is_refused_on_record_and_never_run(harness):
+    assert not harness.call(name="ops.none", arguments=(["secret.txt"], {}))
+    (result,) = harness.sent
     assert (result.kind, result.message) == ("NotGranted", "this policy does not grant it")
-    assert not desk.provider.calls
-    (record,) = desk.seen
+    assert not harness.provider.calls
+    (record,) = harness.seen
     assert (record.status, record.as_dict()["args"]) == ("refused", ["secret.txt"])
 
 
 def test_a_flood_of_refusals_is_entered_a_hundred_times_a_cell_and_the_rest_counted():
-    desk = Desk(calls=None)
+    harness = Harness(calls=None)
     for _ in range(2):
         for number in range(150):
-            desk.call(number, name="ops.none")
-        desk.broker.end()
-        desk.broker.begin()
-    assert (len(desk.sent), len(desk.seen), desk.unlisted) == (300, 200, [50, 50])
+            harness.call(number, name="ops.none")
+        harness.broker.end()
+        harness.broker.begin()
+    assert (len(harness.sent), len(harness.seen), harness.unlisted) == (300, 200, [50, 50])
     # Those after a cell are counted before the next, or when all ends.
     for number in range(101):
-        desk.call(number, name="ops.none")
-    desk.broker.end()
-    desk.call(1, name="ops.none")
-    desk.broker.begin()
+        harness.call(number, name="ops.none")
+    harness.broker.end()
+    harness.call(1, name="ops.none")
+    harness.broker.begin()
     for number in range(103):
-        desk.call(number, name="ops.none")
-    desk.broker.close()
-    desk.broker.close()
-    assert desk.unlisted[2:] == [1, 1, 3]
+        harness.call(number, name="ops.none")
+    harness.broker.close()
+    harness.broker.close()
+    assert harness.unlisted[2:] == [1, 1, 3]
 
 
 def test_nothing_is_run_before_it_is_approved_or_where_it_is_not(asked):
-    desk = Desk(asked)
-    desk.call(1)
-    assert (len(asked.calls), desk.provider.calls) == (1, [])
+    harness = Harness(asked)
+    harness.call(1)
+    assert (len(asked.calls), harness.provider.calls) == (1, [])
     asked.proceed[0]()
-    assert desk.provider.calls == asked.calls
-    desk.provider.calls[0].answer(Answer(b"\x05"))
-    assert [bytes(result.value) for result in desk.sent] == [b"\x05"]
-    desk.call(2)
+    assert harness.provider.calls == asked.calls
+    harness.provider.calls[0].answer(Answer(b"\x05"))
+    assert [bytes(result.value) for result in harness.sent] == [b"\x05"]
+    harness.call(2)
     asked.refuse[1]("nobody was there to ask")
     asked.proceed[1]()
-    assert len(desk.provider.calls) == 1
-    refused = desk.sent[1]
+    assert len(harness.provider.calls) == 1
+    refused = harness.sent[1]
     assert (refused.kind, refused.message) == ("NotApproved", "nobody was there to ask")
-    assert [record.status for record in desk.seen] == ["ok", "refused"]
+    assert [record.status for record in harness.seen] == ["ok", "refused"]
 
 
 def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run(asked):
-    desk = Desk(asked)
-    desk.call(1)
-    desk.broker.withdraw(messages.ToolWithdrawn(id=1))
+    harness = Harness(asked)
+    harness.call(1)
+    harness.broker.withdraw(messages.ToolWithdrawn(id=1))
     assert asked.gone == [asked.calls[0].number]
     asked.proceed[0]()
     asked.refuse[0]("no")
-    assert (desk.provider.calls, desk.sent) == ([], [])
-    desk.call(2)
-    desk.broker.drop()
+    assert (harness.provider.calls, harness.sent) == ([], [])
+    harness.call(2)
+    harness.broker.drop()
     assert set(asked.gone) == {call.number for call in asked.calls}
 
 
 def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
     one = Asking(tmp_path / "grants.json")
     one.approver.begin(ExecuteRequest(code="x", execution_count=1, allow_stdin=True))
-    desk = Desk(one.approver, in_flight=10)
+    harness = Harness(one.approver, in_flight=10)
     for number in range(5):
-        desk.call(number, arguments=([number], {}))
+        harness.call(number, arguments=([number], {}))
     assert len(one.user.questions) == 1
-    desk.broker.drop()
+    harness.broker.drop()
     assert len(one.user.questions) == 1
-    assert [record.status for record in desk.seen] == ["withdrawn"] * 5
+    assert [record.status for record in harness.seen] == ["withdrawn"] * 5
 
 
-def test_how_many_calls_were_refused_is_told_where_all_are_dropped(desk):
-    desk.hold_to(calls=0)
+def test_how_many_calls_were_refused_is_told_where_all_are_dropped(harness):
+    harness.hold_to(calls=0)
     for number in range(250):
-        desk.call(number)
-    for end in (desk.broker.drop, desk.broker.close):
+        harness.call(number)
+    for end in (harness.broker.drop, harness.broker.close):
         end()
-        assert (len(desk.seen), desk.unlisted) == (MOST_RECORDS, [250 - MOST_RECORDS])
+        assert (len(harness.seen), harness.unlisted) == (MAX_RECORDS, [250 - MAX_RECORDS])
 
 
 def test_a_call_begins_only_where_what_comes_of_it_can_be_entered_also_one_that_waited(asked):
-    for desk, go_on in (
-        (Desk(rate=1), lambda desk: desk.reactor.advance(5)),
-        (Desk(asked), lambda _desk: asked.proceed[-1]()),
+    for harness, go_on in (
+        (Harness(rate=1), lambda harness: harness.reactor.advance(5)),
+        (Harness(asked), lambda _desk: asked.proceed[-1]()),
     ):
-        desk.call(1)
-        desk.call(2)
-        begun = len(desk.provider.calls)
-        desk.barred = "why"
-        go_on(desk)
-        assert len(desk.provider.calls) == begun
-        assert desk.sent[-1].message == "it would not be on the audit log"
-    desk = Desk()
-    desk.barred = "why"
-    assert not desk.call(1)
-    assert desk.provider.calls == []
-    assert desk.sent[0].message == "it would not be on the audit log"
-    desk.barred = None
-    assert not desk.call(2)
-    assert len(desk.provider.calls) == 1
+        harness.call(1)
+        harness.call(2)
+        begun = len(harness.provider.calls)
+        harness.barred = "why"
+        go_on(harness)
+        assert len(harness.provider.calls) == begun
+        assert harness.sent[-1].message == "it would not be on the audit log"
+    harness = Harness()
+    harness.barred = "why"
+    assert not harness.call(1)
+    assert harness.provider.calls == []
+    assert harness.sent[0].message == "it would not be on the audit log"
+    harness.barred = None
+    assert not harness.call(2)
+    assert len(harness.provider.calls) == 1
 
 
 def test_nobody_is_asked_about_what_is_refused_anyhow_as_to_complete_a_name(asked):
-    desk = Desk(asked)
-    assert not desk.call(1, name="ops.none")
-    assert not desk.call(2, querying=True)
-    assert asked.calls == desk.provider.calls == []
-    assert [result.kind for result in desk.sent] == ["NotGranted", "CallRefused"]
+    harness = Harness(asked)
+    assert not harness.call(1, name="ops.none")
+    assert not harness.call(2, querying=True)
+    assert asked.calls == harness.provider.calls == []
+    assert [result.kind for result in harness.sent] == ["NotGranted", "CallRefused"]
 
 
 def test_calls_of_a_second_are_bounded_across_cells_and_more_wait():
-    desk = Desk(in_flight=99, calls=None, rate=4)
+    harness = Harness(in_flight=99, calls=None, rate=4)
     for number in range(6):
-        assert not desk.call(number)
-    assert len(desk.provider.calls) == 4
-    desk.broker.end()
-    desk.broker.begin()
-    desk.call(7)
-    assert len(desk.provider.calls) == 4
-    desk.reactor.advance(0.26)
-    assert len(desk.provider.calls) == 5
-    desk.reactor.advance(0.5)
-    assert [call.number for call in desk.provider.calls] == [1, 2, 3, 4, 5, 6, 7]
-    desk.reactor.advance(5)
+        assert not harness.call(number)
+    assert len(harness.provider.calls) == 4
+    harness.broker.end()
+    harness.broker.begin()
+    harness.call(7)
+    assert len(harness.provider.calls) == 4
+    harness.reactor.advance(0.26)
+    assert len(harness.provider.calls) == 5
+    harness.reactor.advance(0.5)
+    assert [call.number for call in harness.provider.calls] == [1, 2, 3, 4, 5, 6, 7]
+    harness.reactor.advance(5)
     for number in range(8, 14):
-        desk.call(number)
-    assert len(desk.provider.calls) == 11
+        harness.call(number)
+    assert len(harness.provider.calls) == 11
 
 
 def test_what_waits_holds_no_more_than_there_may_be_under_way():
-    desk = Desk(in_flight=999, calls=None, rate=1, max_bytes=2**20)
+    harness = Harness(in_flight=999, calls=None, rate=1, max_bytes=2**20)
     large = (["x" * 1_000_000], {})
     for number in range(99):
-        desk.call(number, arguments=large)
-    most = MOST_UNDER_WAY // 1_000_000
-    assert (len(desk.provider.calls), len(desk.sent)) == (1, 99 - most)
-    assert "hold 48 MiB" in desk.sent[0].message
+        harness.call(number, arguments=large)
+    most = MAX_ARGUMENTS // 1_000_000
+    assert (len(harness.provider.calls), len(harness.sent)) == (1, 99 - most)
+    assert "hold 48 MiB" in harness.sent[0].message
 
 
 def test_what_is_refused_waits_too_and_is_refused_on_record_when_it_is_withdrawn():
-    desk = Desk(in_flight=3, calls=None, rate=1)
-    desk.call(1, name="ops.none")
-    assert len(desk.sent) == 1
-    desk.call(2, name="ops.none")
-    desk.call(3, name="ops.none")
-    desk.call(4)
-    assert desk.call(5) == "more calls at once than there may be"
-    desk.broker.withdraw(messages.ToolWithdrawn(id=3))
-    desk.broker.withdraw(messages.ToolWithdrawn(id=4))
-    desk.reactor.advance(9)
-    assert [message.id for message in desk.sent] == [1, 2]
-    assert [record.status for record in desk.seen] == ["refused", "refused", "withdrawn", "refused"]
-    assert not desk.provider.calls
+    harness = Harness(in_flight=3, calls=None, rate=1)
+    harness.call(1, name="ops.none")
+    assert len(harness.sent) == 1
+    harness.call(2, name="ops.none")
+    harness.call(3, name="ops.none")
+    harness.call(4)
+    assert harness.call(5) == "more calls at once than there may be"
+    harness.broker.withdraw(messages.ToolWithdrawn(id=3))
+    harness.broker.withdraw(messages.ToolWithdrawn(id=4))
+    harness.reactor.advance(9)
+    assert [message.id for message in harness.sent] == [1, 2]
+    assert [record.status for record in harness.seen] == [
+        "refused",
+        "refused",
+        "withdrawn",
+        "refused",
+    ]
+    assert not harness.provider.calls

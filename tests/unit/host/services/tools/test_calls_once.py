@@ -18,9 +18,9 @@ def at_once(call):
 def with_a_tool(sim, begin=at_once):
     """Give a session, whose guest is told of none, one tool; return what is seen of calls."""
     seen = []
-    desk = sim.session.requests.tools
+    session_tools = sim.session.requests.tools
     tools = {"tool": messages.Tool(name="tool")}
-    desk._broker = Broker(
+    session_tools._broker = Broker(
         sim.reactor,
         SimpleNamespace(
             tool=tools.get,
@@ -36,7 +36,7 @@ def with_a_tool(sim, begin=at_once):
             observe=seen.append,
         ),
         clock=lambda: sim.reactor.now,
-        send=desk._send,
+        send=session_tools._send,
         backlog=lambda: 0,
         tell=print,
     )

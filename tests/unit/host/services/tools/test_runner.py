@@ -44,7 +44,7 @@ def runs(door, said, stalled):
 
     functions = {"wait": wait, "stall": stall, "fetch": fetch}
     tools = registry.register((name, name, function) for name, function in functions.items())
-    return CallRunner(tools, said.put, threads=1, most=1_000)
+    return CallRunner(tools, said.put, threads=1, max_bytes=1_000)
 
 
 def begin(runs, number, tool, args=()):

@@ -10,7 +10,7 @@ from cellblock.wire.messages import Tool
 
 
 class Source:
-    """Has tools of these names, when it is told to say so."""
+    """Has tools of these names, when the test has it say so."""
 
     def __init__(self, *names):
         self.tools = tuple(Tool(name=name) for name in names)
@@ -31,13 +31,15 @@ class Source:
 
 @pytest.fixture
 def made():
-    """Make a crew of a program's functions, with language models or without."""
+    """Make providers of a program's functions, with language models or without."""
 
     def make(source, policy=PLAIN):
-        crew = Providers(None, Tooling(functions=lambda: source, policy=policy))
-        told = []
-        crew.open(lambda: told.append("ready"), lambda error: told.append(str(error)), print)
-        return crew, told
+        providers = Providers(None, Tooling(functions=lambda: source, policy=policy))
+        reported = []
+        providers.open(
+            lambda: reported.append("ready"), lambda error: reported.append(str(error)), print
+        )
+        return providers, reported
 
     return make
 
@@ -48,40 +50,40 @@ MODELS = Policy(llm=Llm(base_url="http://127.0.0.1:1/v1", models=("small",), max
 
 def test_no_guest_is_started_before_a_programs_functions_are_known(made):
     source = Source("add", "look_up")
-    crew, told = made(source)
-    assert (crew.awaited, crew.tools, told) == (True, (), [])
+    providers, reported = made(source)
+    assert (providers.awaited, providers.tools, reported) == (True, (), [])
     source.say()
-    assert (crew.awaited, crew.tools, told) == (False, source.tools, ["ready"])
-    crew.close()
+    assert (providers.awaited, providers.tools, reported) == (False, source.tools, ["ready"])
+    providers.close()
     assert source.closed
 
 
 def test_a_call_goes_to_whoever_has_the_tool(made):
     source = Source("add")
-    crew, _ = made(source, MODELS)
+    providers, _ = made(source, MODELS)
     source.say()
-    assert [tool.name for tool in crew.tools] == ["add", "llm", "llm.chat"]
-    crew.begin(Call(1, source.tools[0], msgspec.Raw(), print))
+    assert [tool.name for tool in providers.tools] == ["add", "llm", "llm.chat"]
+    providers.begin(Call(1, source.tools[0], msgspec.Raw(), print))
     assert source.begun == ["add"]
 
 
 def test_tools_that_a_narrower_policy_has_not_are_gone_before_they_are_known_and_after(made):
     source = Source("add", "look_up")
-    crew, _ = made(source)
+    providers, _ = made(source)
     narrower = Tooling(policy=Policy(tool_timeout=2.0, tool_timeouts={"add": 1.0}))
-    crew.hold_to(narrower, {"add"})
+    providers.hold_to(narrower, {"add"})
     assert source.held == (2.0, {"add": 1.0})
     source.say()
-    assert [tool.name for tool in crew.tools] == ["look_up"]
-    crew.hold_to(narrower, {"look_up"})
-    assert crew.tools == ()
+    assert [tool.name for tool in providers.tools] == ["look_up"]
+    providers.hold_to(narrower, {"look_up"})
+    assert providers.tools == ()
 
 
 def test_a_name_that_the_policy_has_is_no_functions(made):
     source = Source("llm")
-    crew, told = made(source, MODELS)
+    providers, reported = made(source, MODELS)
     source.say()
-    assert told == [
+    assert reported == [
         "tools: the policy has a tool of this name already (got 'llm'). Rename one of them."
     ]
-    assert crew.awaited is True
+    assert providers.awaited is True

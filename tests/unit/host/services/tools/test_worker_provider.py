@@ -19,10 +19,10 @@ class Worker:
 
     def __init__(self, _reactor, _module, _union, on_message, _on_lost):
         self.on_message = on_message
-        self.held, self.killed, self.unheard, self.sent = False, False, [], []
+        self.held, self.killed, self.unread, self.sent = False, False, [], []
 
     def says(self, message):
-        self.unheard.append(message)
+        self.unread.append(message)
         self.hold(held=self.held)
 
     def send(self, message):
@@ -30,8 +30,8 @@ class Worker:
 
     def hold(self, *, held):
         self.held = held
-        while self.unheard and not self.held:
-            self.on_message(self.unheard.pop(0))
+        while self.unread and not self.held:
+            self.on_message(self.unread.pop(0))
 
     def kill(self):
         self.killed = True
@@ -43,8 +43,8 @@ def reactor():
 
 
 @pytest.fixture
-def shop(monkeypatch, reactor):
-    """Return a workshop with a call under way, whose answers nobody hears for now."""
+def provider(monkeypatch, reactor):
+    """Return a provider with a call under way, whose answers nobody hears for now."""
     monkeypatch.setattr(worker_provider, "Worker", Worker)
     made = worker_provider.WorkerProvider(
         reactor, WorkerSettings(entries=("x",), timeout=LIMIT, max_bytes=1_000)
@@ -57,14 +57,14 @@ def shop(monkeypatch, reactor):
 
 
 @pytest.fixture
-def worker(shop):
-    return shop._worker
+def worker(provider):
+    return provider._worker
 
 
-def begin(shop):
+def begin(provider):
     answers = []
     nothing = msgspec.Raw(msgspec.msgpack.encode(((), {})))
-    shop.begin(Call(1, TOOL, nothing, answer=answers.append))
+    provider.begin(Call(1, TOOL, nothing, answer=answers.append))
     return answers
 
 
@@ -72,32 +72,34 @@ RETURNED = protocol.Returned(number=1, value=msgspec.Raw(b"\x05"))
 STOPPED = protocol.Raised(number=1, kind="Cancelled", message="")
 
 
-def test_an_answer_that_came_in_time_and_was_not_heard_is_one(shop, worker, reactor):
+def test_an_answer_that_came_in_time_and_was_not_heard_is_one(provider, worker, reactor):
     worker.says(RETURNED)
     reactor.advance(10 * LIMIT)
-    assert shop.answers == []
-    shop.hold(held=False)
+    assert provider.answers == []
+    provider.hold(held=False)
     reactor.advance(10 * LIMIT)
-    assert [one.value for one in shop.answers] == [b"\x05"]
+    assert [one.value for one in provider.answers] == [b"\x05"]
     assert not worker.killed
 
 
-def test_a_call_that_does_not_end_is_over_its_time_once_answers_are_heard(shop, worker, reactor):
+def test_a_call_that_does_not_end_is_over_its_time_once_answers_are_heard(
+    provider, worker, reactor
+):
     reactor.advance(10 * LIMIT)
-    shop.hold(held=False)
+    provider.hold(held=False)
     reactor.advance(2 * worker_provider.GRACE)
-    assert [one.kind for one in shop.answers] == ["TimeoutError"]
+    assert [one.kind for one in provider.answers] == ["TimeoutError"]
     reactor.advance(2 * worker_provider.GRACE)
     assert worker.killed
 
 
 def test_a_call_that_nobody_waits_for_is_not_ended_over_an_answer_that_was_not_heard(
-    shop, worker, reactor
+    provider, worker, reactor
 ):
-    shop.cancel(1)
+    provider.cancel(1)
     worker.says(STOPPED)
     reactor.advance(10 * LIMIT)
-    shop.hold(held=False)
+    provider.hold(held=False)
     reactor.advance(10 * LIMIT)
     assert not worker.killed
 
@@ -106,41 +108,43 @@ def told_to_stop(worker):
     return [one.number for one in worker.sent if isinstance(one, protocol.Cancel)]
 
 
-def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(shop, worker, reactor):
+def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(provider, worker, reactor):
     reactor.advance(LIMIT + worker_provider.GRACE)
     assert told_to_stop(worker) == [1]
     worker.says(STOPPED)
     reactor.advance(10 * LIMIT)
-    assert (told_to_stop(worker), shop.answers, worker.killed) == ([1], [], False)
-    shop.hold(held=False)
-    assert [one.kind for one in shop.answers] == ["TimeoutError"]
+    assert (told_to_stop(worker), provider.answers, worker.killed) == ([1], [], False)
+    provider.hold(held=False)
+    assert [one.kind for one in provider.answers] == ["TimeoutError"]
 
 
-def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(shop, worker, reactor):
+def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(
+    provider, worker, reactor
+):
     reactor.advance(LIMIT + worker_provider.MAX_EXTENSION - worker_provider.GRACE)
     assert not worker.killed
     reactor.advance(4 * worker_provider.GRACE)
     assert worker.killed
-    assert [one.kind for one in shop.answers] == ["TimeoutError"]
+    assert [one.kind for one in provider.answers] == ["TimeoutError"]
 
 
-def test_an_answer_that_is_heard_a_moment_after_others_is_in_time(shop, worker, reactor):
+def test_an_answer_that_is_heard_a_moment_after_others_is_in_time(provider, worker, reactor):
     reactor.advance(LIMIT - 0.001)
-    shop.hold(held=False)  # it lies in the pipe behind others
+    provider.hold(held=False)  # it lies in the pipe behind others
     reactor.advance(worker_provider.GRACE / 2)
     worker.says(RETURNED)
-    assert [one.value for one in shop.answers] == [b"\x05"]
+    assert [one.value for one in provider.answers] == [b"\x05"]
 
 
 def test_a_worker_that_begins_while_nobody_hears_answers_is_heard_until_it_has_imported(
-    shop, reactor
+    provider, reactor
 ):
-    shop._on_lost("it was killed")
-    answers, worker = begin(shop), shop._worker
+    provider._on_lost("it was killed")
+    answers, worker = begin(provider), provider._worker
     worker.says(protocol.Loaded(tools=(TOOL,)))
     assert [type(one) for one in worker.sent] == [protocol.Load, protocol.Begin]
     worker.says(RETURNED)
     reactor.advance(2 * worker_provider.LOADING)
     assert answers == []
-    shop.hold(held=False)
+    provider.hold(held=False)
     assert [one.value for one in answers] == [b"\x05"]
