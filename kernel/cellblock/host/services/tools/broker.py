@@ -9,7 +9,6 @@ validated where the tool runs (``registry``).
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -67,6 +66,8 @@ class _PendingCall(msgspec.Struct, frozen=True, eq=False):
     began: float
     #: The number of its cell.
     cell: int
+    #: The answer of a call that is to be refused.
+    refusal: Answer | None
 
 
 class Broker:
@@ -95,8 +96,8 @@ class Broker:
         self._pending: dict[int, _PendingCall] = {}
         self._bytes, self._held = 0, False
         self._rate, self._is_timed = RateLimit(), False
-        #: Calls that wait for the rate limit, each with its refusal if it is to be refused.
-        self._delayed: OrderedDict[int, tuple[_PendingCall, Answer | None]] = OrderedDict()
+        #: Calls that wait for the rate limit, by number.
+        self._delayed: dict[int, _PendingCall] = {}
         self._cell, self._calls, self._refused = 0, 0, 0
         self._records: list[CallRecord] = []
 
@@ -147,17 +148,18 @@ class Broker:
             return "a call with larger arguments than there may be"
         self._calls += 1
         refusal = self._refusal(name, size, querying=querying)
-        one = _PendingCall(next(self._numbers), message, tool, self._clock(), self._cell)
+        began = self._clock()
+        one = _PendingCall(next(self._numbers), message, tool, began, self._cell, refusal)
         self._pending[message.id] = one
         self._bytes += size
-        wait = 0.0 if self._delayed else self._rate.take(policy.tool_max_per_second, one.began)
+        wait = 0.0 if self._delayed else self._rate.take(policy.tool_max_per_second, began)
         if wait:
             self._run_delayed_in(wait)
         # A call whose arguments the host has no room for does not wait.
         if (self._delayed or wait) and (refusal is None or self._bytes <= MAX_ARGUMENTS):
-            self._delayed[one.number] = one, refusal
+            self._delayed[one.number] = one
         else:
-            self._proceed(one, refusal)
+            self._proceed(one)
         return ""
 
     def _refusal(self, name: str, size: int, *, querying: bool) -> Answer | None:
@@ -187,12 +189,12 @@ class Broker:
             if wait := self._rate.take(most, self._clock()):
                 self._run_delayed_in(wait)
                 return
-            self._proceed(*self._delayed.popitem(last=False)[1])
+            self._proceed(self._delayed.pop(next(iter(self._delayed))))
 
-    def _proceed(self, one: _PendingCall, refusal: Answer | None) -> None:
+    def _proceed(self, one: _PendingCall) -> None:
         """Have a call approved, then run: nothing of it runs before that."""
-        if refusal is not None:
-            self._settle(one, refusal, "refused")
+        if one.refusal is not None:
+            self._refuse(one, one.refusal)
             return
         call = Call(
             one.number,
@@ -203,26 +205,26 @@ class Broker:
             tell=self._tell,
         )
 
-        def proceed() -> None:
-            if not self._is_pending(one):
-                return
+        def begin() -> None:
             if self._tooling.barred():
-                self._settle(one, _refused(_UNLOGGED), "refused")
-            else:
+                self._refuse(one, _UNLOGGED)
+            elif self._is_pending(one):
                 self.providers.begin(call)
-
-        def refuse(why: str) -> None:
-            self._settle(one, Answer(kind="NotApproved", message=why), "refused")
 
         approval = self._tooling.approval
         if approval is None:
-            proceed()
+            begin()
         elif (answer := self.providers.precheck(call)) is not None:
-            self._settle(one, answer, "refused")
+            self._refuse(one, answer)
         elif self._tooling.barred():
-            self._settle(one, _refused(_UNLOGGED), "refused")
+            self._refuse(one, _UNLOGGED)
         else:
-            approval.decide(call, proceed, refuse)
+            approval.decide(
+                call, begin, lambda why: self._refuse(one, Answer(kind="NotApproved", message=why))
+            )
+
+    def _refuse(self, one: _PendingCall, answer: Answer) -> None:
+        self._settle(one, answer, "refused")
 
     def withdraw(self, message: messages.ToolWithdrawn) -> None:
         """Stop a call that its guest gave up; the answer may have crossed this message."""
@@ -230,9 +232,9 @@ class Broker:
         if one is None:
             return
         self._forget(one)
-        _, refusal = self._delayed.pop(one.number, (one, None))
-        if refusal is not None:
-            record = self._record(one, "refused", refusal)
+        self._delayed.pop(one.number, None)
+        if one.refusal is not None:
+            record = self._record(one, "refused", one.refusal)
         else:
             self._stop_asking(one)
             self.providers.cancel(one.number)
@@ -321,11 +323,11 @@ class Broker:
         )
 
 
-_UNLOGGED: Final = "it would not be on the audit log"
-
-
 def _refused(why: str) -> Answer:
     return Answer(kind="CallRefused", message=why)
+
+
+_UNLOGGED: Final = _refused("it would not be on the audit log")
 
 
 class Providers:
@@ -336,9 +338,8 @@ class Providers:
     """
 
     def __init__(self, reactor: Reactor, tooling: Tooling) -> None:
-        #: Those that have to be asked which tools they have, and their answers.
-        self._sources: list[Source] = []
-        self._found: dict[Source, tuple[messages.Tool, ...]] = {}
+        #: Those that have to be asked which tools they have, with their answers.
+        self._sources: dict[Source, tuple[messages.Tool, ...] | None] = {}
         self._operations: OperationsProvider | None = None
         self._llm: llm.LlmProvider | None = None
         #: Folders that packages are imported from; None until they are installed.
@@ -354,9 +355,9 @@ class Providers:
                 max_bytes=policy.tool_max_bytes,
                 policy=policy.name,
             )
-            self._sources.append(WorkerProvider(reactor, settings))
+            self._sources[WorkerProvider(reactor, settings)] = None
         if tooling.functions is not None:
-            self._sources.append(tooling.functions())
+            self._sources[tooling.functions()] = None
         if tooling.operations is not None:
             self._operations = OperationsProvider(reactor, policy, tooling.operations)
             self._paths = None
@@ -378,7 +379,7 @@ class Providers:
     @property
     def awaited(self) -> bool:
         """Whether it is not known yet what cells may call: no guest starts before that."""
-        return len(self._found) < len(self._sources) or self._paths is None
+        return self._paths is None or None in self._sources.values()
 
     @property
     def tools(self) -> tuple[messages.Tool, ...]:
@@ -395,10 +396,9 @@ class Providers:
         return None if name in self._gone or name not in self._named else self._named[name][0]
 
     def _index(self) -> None:
-        self._named = {
-            tool.name: (tool, one) for one in self._sources for tool in self._found.get(one, ())
-        }
-        self._named |= {tool.name: (tool, one) for one in self._own for tool in one.tools}
+        found = [(tool, source) for source, tools in self._sources.items() for tool in tools or ()]
+        own = [(tool, one) for one in self._own for tool in one.tools]
+        self._named = {tool.name: (tool, one) for tool, one in (*found, *own)}
 
     def open(
         self,
@@ -420,7 +420,7 @@ class Providers:
                 remedy = "Rename one of them."
                 fail(PolicyError(what, file=file, key=key, value=repr(twice), remedy=remedy))
                 return
-            self._found[source] = tools
+            self._sources[source] = tools
             self._index()
             settle()
 
@@ -439,7 +439,7 @@ class Providers:
                 on_failed(error)
 
         settle()
-        for source in self._sources:
+        for source in tuple(self._sources):
             source.open(partial(known, source), fail)
         if self._operations is not None:
             self._operations.open(installed, fail, tell)
