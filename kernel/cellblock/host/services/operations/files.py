@@ -41,7 +41,8 @@ _MODE: Final = 0o666
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Tries while something is being renamed (openat2(2), EAGAIN).
 _TRIES: Final = 32
-_LONGEST: Final = 4_096
+_MAX_PATH: Final = 4_096
+_KINDS: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
 class _How(ctypes.Structure):
@@ -78,38 +79,49 @@ class Roots:
         self._project, self._denied = project, denied
 
     @contextlib.contextmanager
-    def place(self, path: str) -> Iterator[int]:
-        """Open the place that a cell names; only its existence has been looked at.
+    def open(self, path: str, *, parent: bool = False) -> Iterator[tuple[int, str]]:
+        """Open the place that a cell's path names; only its existence has been looked at.
 
-        Raises OperationError.
+        With ``parent``, open the folder that it is in, and yield its name there, too. Raises
+        OperationError.
         """
-        root, rest = self.spelled(path)
+        root, rest = self.check(path, of_file=parent)
+        folder, _, name = rest.rpartition("/") if parent else (rest, "", "")
+        flags = _PLACE | os.O_DIRECTORY if parent else _PLACE
         with _os_errors_about(path):
-            fd = self._open(root, rest)
+            # The root by its canonical name: a link that was put in its place leads elsewhere.
+            at = _openat2(_AT_FDCWD, root, _PLACE, _NO_SYMLINKS)
+            try:
+                fd = _openat2(at, folder, flags, _BENEATH) if folder else os.dup(at)
+            finally:
+                os.close(at)
         try:
-            self._check(fd, path)
-            yield fd
-        finally:
-            os.close(fd)
-
-    @contextlib.contextmanager
-    def parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """Open the folder that a cell's path leads to; yield it with the name in it."""
-        root, rest = self.spelled(path, of_file=True)
-        folder, _, name = rest.rpartition("/")
-        with _os_errors_about(path):
-            fd = self._open(root, folder, os.O_DIRECTORY)
-        try:
-            self._check(fd, path, name)
+            with _os_errors_about(path):
+                found = real_name(fd)
+            self._refuse_denied(f"{found}/{name}" if name else found, path)
             yield fd, name
         finally:
             os.close(fd)
 
-    def _check(self, fd: int, path: str, name: str = "") -> None:
-        """Raise OperationError if what ``fd`` is, or ``name`` in it, is denied by the policy."""
-        with _os_errors_about(path):
-            found = real_name(fd)
-        self._refuse_denied(f"{found}/{name}" if name else found, path)
+    def check(self, path: str, *, of_file: bool = False) -> tuple[str, str]:
+        """Return the root that a path is spelled beneath, and the rest of it. Opens nothing.
+
+        ``of_file``: it has to name something in a folder. Raises OperationError for what is
+        refused wherever it leads.
+        """
+        if not path or "\0" in path or len(os.fsencode(path)) > _MAX_PATH:
+            raise not_granted(f"{path[:100]!r} is no path")
+        wanted = os.path.normpath(f"{self._project}/{path}" if path[0] != "/" else path)
+        wanted = wanted.replace("//", "/", 1) if wanted.startswith("//") else wanted
+        found = [root for root in self._roots if within(wanted, root)]
+        if not found:
+            raise not_granted(f"{path}: it is beneath no root of [{self._operation}]")
+        root = max(found, key=len)
+        rest = wanted[len(root) :].lstrip("/")
+        if of_file and (not rest or path.endswith("/")):
+            raise not_granted(f"{path}: it is no file beneath a root of [{self._operation}]")
+        self._refuse_denied(f"{root}/{rest}" if rest else root, path)
+        return root, rest
 
     def _refuse_denied(self, real: str, path: str) -> None:
         if self.denies(real):
@@ -118,36 +130,6 @@ class Roots:
     def denies(self, real: str) -> bool:
         """Whether a canonical path is never read or written."""
         return any(within(real, denied) for denied in self._denied)
-
-    def _open(self, root: str, rest: str, flags: int = 0) -> int:
-        # The root by its canonical name: a link that was put in its place leads elsewhere.
-        at = _openat2(_AT_FDCWD, root, _PLACE, _NO_SYMLINKS)
-        try:
-            return _openat2(at, rest, _PLACE | flags, _BENEATH) if rest else os.dup(at)
-        finally:
-            os.close(at)
-
-    def spelled(self, path: str, *, of_file: bool = False) -> tuple[str, str]:
-        """Return the root that a path is spelled beneath, and the rest of it. Opens nothing.
-
-        ``of_file``: it has to name something in a folder. Raises OperationError for what is
-        refused wherever it leads.
-        """
-        root, rest = self._beneath(path)
-        if of_file and (not rest or path.endswith("/")):
-            raise not_granted(f"{path}: it is no file beneath a root of [{self._operation}]")
-        self._refuse_denied(f"{root}/{rest}" if rest else root, path)
-        return root, rest
-
-    def _beneath(self, path: str) -> tuple[str, str]:
-        if not path or "\0" in path or len(os.fsencode(path)) > _LONGEST:
-            raise not_granted(f"{path[:100]!r} is no path")
-        wanted = os.path.normpath(f"{self._project}/{path}" if path[0] != "/" else path)
-        wanted = wanted.replace("//", "/", 1) if wanted.startswith("//") else wanted
-        for root in sorted(self._roots, key=len, reverse=True):
-            if within(wanted, root):
-                return root, wanted[len(root) :].lstrip("/")
-        raise not_granted(f"{path}: it is beneath no root of [{self._operation}]")
 
 
 def real_name(fd: int) -> str:
@@ -192,7 +174,7 @@ class Files:
         if offset < 0 or (size is not None and not 0 <= size <= most):
             said = f"offset is 0 or more, size 0 to {most:,} bytes (max_bytes)"
             raise OperationError("ValueError", said)
-        with roots.place(path) as place:
+        with roots.open(path) as (place, _):
             if not stat.S_ISREG(os.fstat(place).st_mode):
                 raise OperationError("NotAFile", f"{path}: no file")
             try:
@@ -217,7 +199,7 @@ class Files:
         if len(content) > table.max_bytes:
             said = f"{path}: {len(content):,} bytes; {table.max_bytes:,} may be written (max_bytes)"
             raise OperationError("TooLarge", said)
-        with roots.parent(path) as (folder, name):
+        with roots.open(path, parent=True) as (folder, name):
             mode = _mode_of(folder, name, path, replace=table.replace)
             beside = f".cellblock-{os.urandom(8).hex()}"
             try:
@@ -226,7 +208,14 @@ class Files:
                 raise os_failure(path, exc) from None
             try:
                 _write(fd, content, mode)
-                _put(folder, beside, name, replace=table.replace)
+                # Put in its place: nobody reads half of it, and other names of the file that was
+                # there keep what it had. A link that was put there meanwhile is not followed.
+                if table.replace:
+                    os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+                else:
+                    os.link(
+                        beside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False
+                    )
             except FileExistsError:
                 raise _exists(path) from None
             except OSError as exc:
@@ -240,7 +229,7 @@ class Files:
     def list_dir(self, path: str = ".") -> list[dict[str, Any]]:
         """List a folder: ``catalog.LIST_DIR``."""
         table, roots = self._granted("list_dir")
-        with roots.place(path) as place:
+        with roots.open(path) as (place, _):
             if not stat.S_ISDIR(os.fstat(place).st_mode):
                 raise OperationError("NotAFolder", f"{path}: no folder")
             try:
@@ -293,18 +282,6 @@ def _write(fd: int, content: bytes, mode: int | None) -> None:
             os.fchmod(fd, mode)
 
 
-def _put(folder: int, beside: str, name: str, *, replace: bool) -> None:
-    """Put what was written beside a file in its place: nobody reads half of it.
-
-    Other names of the file that was there keep what it had. Raises OSError.
-    """
-    if replace:
-        os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
-    else:
-        # A link that was put in its place meanwhile is not followed.
-        os.link(beside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-
-
 def _exists(path: str) -> OperationError:
     return not_granted(f"{path}: it is there already, and may not be replaced (replace)")
 
@@ -325,14 +302,6 @@ def _entries(folder: int, real: str, path: str, roots: Roots, most: int) -> list
             # A name that is not UTF-8 is shown, and can't be asked for.
             name = os.fsencode(entry.name).decode("utf-8", "backslashreplace")
             size, modified = status.st_size, status.st_mtime
-            kind = _kind_of(status.st_mode)
+            kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
             found.append({"name": name, "kind": kind, "size": size, "modified": modified})
     return found
-
-
-def _kind_of(mode: int) -> str:
-    if stat.S_ISREG(mode):
-        return "file"
-    if stat.S_ISDIR(mode):
-        return "folder"
-    return "link" if stat.S_ISLNK(mode) else "other"

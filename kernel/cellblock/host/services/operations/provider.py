@@ -188,7 +188,7 @@ def _check(
         default = "." if name == catalog.LIST_DIR.name else None
         path = _text(args[0] if args else kwargs.get("path", default))
         roots = files.Roots(name, table.roots, project=grants.project, denied=grants.denied)
-        roots.spelled(path, of_file=name == catalog.WRITE_FILE.name)
+        roots.check(path, of_file=name == catalog.WRITE_FILE.name)
 
 
 def _text(value: Any) -> str:
