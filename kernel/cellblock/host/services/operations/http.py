@@ -59,7 +59,6 @@ _MAX_ADDRESSES: Final = 4
 _WITH_LENGTH: Final = frozenset({"PATCH", "POST", "PUT"})
 #: What zlib calls gzip, and the one coding that is asked for: its decompressor can be bounded.
 _GZIP: Final = 16 + zlib.MAX_WBITS
-_ACCEPTED: Final = "gzip"
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -123,8 +122,7 @@ class Fetcher:
         self, method: str, url: Url, headers: dict[str, str], body: bytes | None
     ) -> dict[str, Any]:
         for _ in range(self._table.max_redirects + 1):
-            answer = await self._ask(method, url, headers, body)
-            redirect = answer.pop("redirect")
+            answer, redirect = await self._ask(method, url, headers, body)
             if redirect is None:
                 return answer
             before, url = url, urls.parse_url(urljoin(str(url), redirect))
@@ -138,8 +136,8 @@ class Fetcher:
 
     async def _ask(
         self, method: str, url: Url, headers: dict[str, str], body: bytes | None
-    ) -> dict[str, Any]:
-        """Make one request, and read the answer unless it sends us on."""
+    ) -> tuple[dict[str, Any], str | None]:
+        """Make one request; return the answer and, if it is not to be read, where it sends us."""
         private = self._rules.check(method, url)
         if is_address(url.host):
             found = [str(ipaddress.ip_address(url.host.strip("[]")))]
@@ -147,11 +145,7 @@ class Fetcher:
             found = await self._resolve(url.host, url.port)
         if why := addresses.refusal(found, private=private):
             raise not_granted(f"{url.host}: {why}")
-        sent = headers | {
-            "host": url.authority,
-            "accept-encoding": _ACCEPTED,
-            "connection": "close",
-        }
+        ours = {"host": url.authority, "accept-encoding": "gzip", "connection": "close"}
         if body is None and method in _WITH_LENGTH:
             body = b""
         pool = httpcore.AsyncConnectionPool(
@@ -167,7 +161,7 @@ class Fetcher:
             port=url.port,
             target=url.target.encode(),
         )
-        raw = [(name.encode(), value.encode()) for name, value in sent.items()]
+        raw = [(name.encode(), value.encode()) for name, value in (headers | ours).items()]
         with _http_errors_of(url.host):
             async with pool, pool.stream(method, address, headers=raw, content=body) as response:
                 received = _decode_headers(response.headers)
@@ -178,13 +172,8 @@ class Fetcher:
                     packed = "" if method == "HEAD" else received.get("content-encoding", "")
                     chunks = response.aiter_stream()
                     content = await _read_body(chunks, packed, self._table.max_bytes)
-        return {
-            "status": response.status,
-            "url": str(url),
-            "headers": received,
-            "content": content,
-            "redirect": redirect,
-        }
+        answer = {"status": response.status, "url": str(url), "headers": received}
+        return answer | {"content": content}, redirect
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
@@ -277,50 +266,27 @@ def _decode_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
 async def _read_body(chunks: AsyncIterator[bytes], encoding: str, most: int) -> bytes:
     """Return a whole body, unpacked. Raises OperationError beyond ``most`` bytes of either."""
     names = [name for one in encoding.lower().split(",") if (name := one.strip())]
-    packed = names in (["gzip"], ["x-gzip"])
-    if not packed and names not in ([], ["identity"]):
+    is_packed = names in (["gzip"], ["x-gzip"])
+    if not is_packed and names not in ([], ["identity"]):
         said = f"its body is packed as {encoding[:40]!r}, which nobody asked for"
         raise OperationError("ProtocolError", said)
-    decompressor = _Decompressor(most) if packed else None
     body, taken = bytearray(), 0
+    part = zlib.decompressobj(_GZIP)
     async for chunk in chunks:
         taken += len(chunk)
-        body += chunk if decompressor is None else decompressor.feed(chunk)
-        if max(taken, len(body)) > most:
-            raise _too_large(most)
-    if decompressor is not None and taken and not decompressor.whole:
-        raise OperationError("ProtocolError", "its packed body ends too early")
-    return bytes(body)
-
-
-def _too_large(most: int) -> OperationError:
-    return OperationError("TooLarge", f"its body has more than {most:,} bytes (max_bytes)")
-
-
-class _Decompressor:
-    """Unpacks gzip, which may have several parts: a few bytes can unpack to gigabytes."""
-
-    def __init__(self, most: int) -> None:
-        self._most = self._left = most
-        self._part = zlib.decompressobj(_GZIP)
-
-    @property
-    def whole(self) -> bool:
-        """Whether the last part has come to its end."""
-        return self._part.eof
-
-    def feed(self, data: bytes) -> bytes:
-        """Return what ``data`` unpacks to. Raises OperationError."""
-        made = bytearray()
-        while data:
-            if self._part.eof:
-                self._part = zlib.decompressobj(_GZIP)
+        if not is_packed:
+            body += chunk
+        data = chunk if is_packed else b""
+        while data and len(body) <= most:  # a few bytes can unpack to gigabytes
+            if part.eof:  # gzip may have several parts
+                part = zlib.decompressobj(_GZIP)
             try:
-                made += self._part.decompress(data, self._left + 1 - len(made))
+                body += part.decompress(data, most + 1 - len(body))
             except zlib.error:
                 raise OperationError("ProtocolError", "its packed body is damaged") from None
-            if len(made) > self._left:
-                raise _too_large(self._most)
-            data = self._part.unconsumed_tail or self._part.unused_data
-        self._left -= len(made)
-        return bytes(made)
+            data = part.unconsumed_tail or part.unused_data
+        if max(taken, len(body)) > most:
+            raise OperationError("TooLarge", f"its body has more than {most:,} bytes (max_bytes)")
+    if is_packed and taken and not part.eof:
+        raise OperationError("ProtocolError", "its packed body ends too early")
+    return bytes(body)

@@ -241,17 +241,14 @@ def _needs(package: Package, extra: str) -> list[Requirement]:
         if need.url is not None:
             said = f"{package.name}: it names what it needs by an address: {need.name}"
             raise not_granted(said)
-        if _is_due(need, extra):
+        if need.marker is None:
+            is_due = not extra
+        else:
+            without = need.marker.evaluate({"extra": ""})
+            is_due = not without and need.marker.evaluate({"extra": extra}) if extra else without
+        if is_due:
             found.append(need)
     return found
-
-
-def _is_due(need: Requirement, extra: str) -> bool:
-    """Whether something is needed here, for an extra only or anyhow."""
-    if need.marker is None:
-        return not extra
-    without = need.marker.evaluate({"extra": ""})
-    return need.marker.evaluate({"extra": extra}) and not without if extra else without
 
 
 # --- one wheel from an index ------------------------------------------------------------------
@@ -265,12 +262,11 @@ def fetch_wheel(requirement: str, *, index: str, into: Path, most: int, deadline
     ``--only-binary :all:`` both run what they download. No configuration or variable counts.
     Raises OperationError, also for more than ``most`` bytes in one file.
     """
-    with tempfile.TemporaryFile() as said, tempfile.NamedTemporaryFile() as log:
+    with tempfile.TemporaryFile() as output, tempfile.NamedTemporaryFile() as log:
         command = _command(requirement, index, into, log.name)
-        status = _run(command, said.fileno(), most, deadline)
-        if status:
-            said.seek(0)
-            texts = (said.read(), log.read(_MAX_LOG))
+        if status := _run(command, output.fileno(), most, deadline):
+            output.seek(0)
+            texts = (output.read(), log.read(_MAX_LOG))
             raise _install_error(status, *(text.decode("utf-8", "replace") for text in texts))
     (into / ".lock").unlink(missing_ok=True)  # uv's own
     return _package(into)
