@@ -157,12 +157,12 @@ def _detail(exc: Any, redactor: Redactor) -> str:
     """Return the endpoint's own words, if it has any: one line, bounded, without the key."""
     body = getattr(exc, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
-    said = inner.get("message") if isinstance(inner, dict) else inner
-    if not isinstance(said, str):
+    message = inner.get("message") if isinstance(inner, dict) else inner
+    if not isinstance(message, str):
         return ""
     # Redacted before it is cut; all that is done to it after that is short.
-    said = redactor.error(redactor.text(encodable(said))[:_MAX_REDACTED])
-    line = " ".join(said.split())
+    message = redactor.error(redactor.text(encodable(message))[:_MAX_REDACTED])
+    line = " ".join(message.split())
     return "".join(c for c in line if c.isprintable())[:_MAX_DETAIL]
 
 
@@ -201,11 +201,11 @@ def _from_keyring(service: str, user: str) -> str:
 
         found = keyring.get_password(service, user)
     except ImportError:
-        said = "keyring is not installed for the host: pip install 'cellblock[keyring]'"
-        raise UnusableError("NoKey", said, 0) from None
+        message = "keyring is not installed for the host: pip install 'cellblock[keyring]'"
+        raise UnusableError("NoKey", message, 0) from None
     except Exception as exc:  # its backends' errors have no common base
-        said = f"the host's keyring can't be read: {type(exc).__name__}"
-        raise UnusableError("NoKey", said, 0) from None
+        message = f"the host's keyring can't be read: {type(exc).__name__}"
+        raise UnusableError("NoKey", message, 0) from None
     if not found:
         raise UnusableError("NoKey", f"the host's keyring has no {service}:{user}", 0)
     return str(found).strip()

@@ -164,8 +164,8 @@ def _option(name: str, annotation: str, default: str) -> Parameter:
 
 def refusal(name: str) -> str:
     """Return why a language model is not asked if the policy grants none."""
-    said = f"this policy does not grant {name}; a section [llm] in it would"
-    return f"{said}, with base_url, the endpoint that is asked, and models"
+    message = f"this policy does not grant {name}; a section [llm] in it would"
+    return f"{message}, with base_url, the endpoint that is asked, and models"
 
 
 # --- validation of what a cell asks: nothing that is not named here goes on -------------------
@@ -225,8 +225,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def most_tokens(self) -> int:
         """Return the most tokens that it may take: none is shorter than a byte."""
-        said = sum(len(one.content.encode()) + PER_MESSAGE for one in self.messages)
-        return said + PER_CALL + self.max_tokens
+        tokens = sum(len(one.content.encode()) + PER_MESSAGE for one in self.messages)
+        return tokens + PER_CALL + self.max_tokens
 
 
 _NoArguments = Annotated[list[Any], msgspec.Meta(max_length=0)]

@@ -57,7 +57,6 @@ READ_FILE: Final = Tool(
 
 Relative paths are relative to the folder that the kernel was started in. Text is UTF-8; with
 ``binary`` you get bytes. ``offset`` and ``size`` (bytes) read a part of a large file.""",
-    max_bytes=BESIDES,
 )
 WRITE_FILE: Final = Tool(
     name="ops.write_file",
@@ -79,7 +78,6 @@ LIST_DIR: Final = Tool(
 
 Each entry has ``name``, ``kind`` (file, folder, link, other), ``size`` in bytes and ``modified``
 in seconds since 1970; they come by name.""",
-    max_bytes=BESIDES,
 )
 HTTP: Final = Tool(
     name="ops.http",
@@ -107,8 +105,8 @@ INSTALL: Final = Tool(
 
 ``ops.install("tabulate", "numpy<3")``; what they need comes along. Returns names and versions.
 They can be imported from then on, as far as the policy lets cells import them.""",
-    max_bytes=BESIDES,
 )
+#: By the names of their sections in a policy.
 ALL: Final = {
     tool.name.removeprefix(PREFIX): replace(tool, of_host=True)
     for tool in (READ_FILE, WRITE_FILE, LIST_DIR, HTTP, INSTALL)
@@ -131,8 +129,8 @@ def granted_tools(section: Operations | None) -> tuple[Tool, ...]:
 def refusal(name: str) -> str:
     """Return why an operation is refused that the policy has no section for."""
     section = name.removeprefix(PREFIX)
-    said = f"this policy does not grant {name}; a section [ops.{section}] in it would"
-    return f"{said}, with {_NEEDED[section]}"
+    message = f"this policy does not grant {name}; a section [ops.{section}] in it would"
+    return f"{message}, with {_NEEDED[section]}"
 
 
 _NEEDED: Final = {

@@ -172,8 +172,8 @@ class Files:
         table, roots = self._granted("read_file")
         most = table.max_bytes
         if offset < 0 or (size is not None and not 0 <= size <= most):
-            said = f"offset is 0 or more, size 0 to {most:,} bytes (max_bytes)"
-            raise OperationError("ValueError", said)
+            message = f"offset is 0 or more, size 0 to {most:,} bytes (max_bytes)"
+            raise OperationError("ValueError", message)
         with roots.open(path) as (place, _):
             if not stat.S_ISREG(os.fstat(place).st_mode):
                 raise OperationError("NotAFile", f"{path}: no file")
@@ -182,23 +182,25 @@ class Files:
             except OSError as exc:
                 raise os_failure(path, exc) from None
         if len(data) > most:
-            said = f"{path}: it has more than {most:,} bytes (max_bytes); read a part of it"
-            raise OperationError("TooLarge", f"{said}: offset=0, size={most}")
+            message = f"{path}: it has more than {most:,} bytes (max_bytes); read a part of it"
+            raise OperationError("TooLarge", f"{message}: offset=0, size={most}")
         if binary:
             return data
         try:
             return data.decode("utf-8" if offset else "utf-8-sig")
         except UnicodeDecodeError as exc:
-            said = f"{path}: it is no UTF-8 text (byte {offset + exc.start:,}); pass binary=True"
-            raise OperationError("UnicodeDecodeError", said) from None
+            message = f"{path}: it is no UTF-8 text (byte {offset + exc.start:,}); pass binary=True"
+            raise OperationError("UnicodeDecodeError", message) from None
 
     def write_file(self, path: str, data: str | bytes) -> int:
         """Write a whole file: ``catalog.WRITE_FILE``."""
         table, roots = self._granted("write_file")
         content = data.encode() if isinstance(data, str) else data
         if len(content) > table.max_bytes:
-            said = f"{path}: {len(content):,} bytes; {table.max_bytes:,} may be written (max_bytes)"
-            raise OperationError("TooLarge", said)
+            message = (
+                f"{path}: {len(content):,} bytes; {table.max_bytes:,} may be written (max_bytes)"
+            )
+            raise OperationError("TooLarge", message)
         with roots.open(path, parent=True) as (folder, name):
             mode = _mode_of(folder, name, path, replace=table.replace)
             beside = f".cellblock-{os.urandom(8).hex()}"
@@ -291,8 +293,8 @@ def _entries(folder: int, real: str, path: str, roots: Roots, most: int) -> list
     with os.scandir(folder) as entries:
         for entry in entries:
             if len(found) >= most:
-                said = f"{path}: it has more than {most:,} entries (max_entries)"
-                raise OperationError("TooLarge", said)
+                message = f"{path}: it has more than {most:,} entries (max_entries)"
+                raise OperationError("TooLarge", message)
             if roots.denies(f"{real}/{entry.name}"):
                 continue
             try:

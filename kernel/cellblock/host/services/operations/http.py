@@ -101,8 +101,8 @@ class Fetcher:
                     method, urls.parse_url(_with_params(url, params)), sent, body
                 )
         except TimeoutError:
-            said = f"it took longer than {seconds:g} s (timeout)"
-            raise OperationError("TimeoutError", said) from None
+            message = f"it took longer than {seconds:g} s (timeout)"
+            raise OperationError("TimeoutError", message) from None
 
     def _body(self, json: Any, data: str | bytes | None, headers: dict[str, str]) -> bytes | None:
         """Return what is sent, None for nothing; JSON is declared as such."""
@@ -114,8 +114,8 @@ class Fetcher:
         body = data.encode() if isinstance(data, str) else data
         if body is not None and len(body) > self._table.max_bytes:
             most = self._table.max_bytes
-            said = f"its body has {len(body):,} bytes; {most:,} may be sent (max_bytes)"
-            raise OperationError("TooLarge", said)
+            message = f"its body has {len(body):,} bytes; {most:,} may be sent (max_bytes)"
+            raise OperationError("TooLarge", message)
         return body
 
     async def _follow(
@@ -131,8 +131,8 @@ class Fetcher:
             status = answer["status"]
             if status == _SEE_OTHER or (status in _AS_GET and method == "POST"):
                 method, body = "HEAD" if method == "HEAD" else "GET", None
-        said = f"it was sent on more than {self._table.max_redirects} times (max_redirects)"
-        raise OperationError("TooManyRedirects", said)
+        message = f"it was sent on more than {self._table.max_redirects} times (max_redirects)"
+        raise OperationError("TooManyRedirects", message)
 
     async def _ask(
         self, method: str, url: Url, headers: dict[str, str], body: bytes | None
@@ -268,8 +268,8 @@ async def _read_body(chunks: AsyncIterator[bytes], encoding: str, most: int) -> 
     names = [name for one in encoding.lower().split(",") if (name := one.strip())]
     is_packed = names in (["gzip"], ["x-gzip"])
     if not is_packed and names not in ([], ["identity"]):
-        said = f"its body is packed as {encoding[:40]!r}, which nobody asked for"
-        raise OperationError("ProtocolError", said)
+        message = f"its body is packed as {encoding[:40]!r}, which nobody asked for"
+        raise OperationError("ProtocolError", message)
     body, taken = bytearray(), 0
     part = zlib.decompressobj(_GZIP)
     async for chunk in chunks:

@@ -119,8 +119,8 @@ class Installer:
             with self._store.locked(deadline):
                 found = self._resolve(wanted, deadline)
         except OSError as exc:
-            said = f"the folder of packages can't be used: {exc.strerror}"
-            raise OperationError("OSError", said) from None
+            message = f"the folder of packages can't be used: {exc.strerror}"
+            raise OperationError("OSError", message) from None
         installed = sorted(f"{one.name} {one.version}" for one in found)
         report_progress(f"ops.install: {', '.join(installed) or 'nothing to install'}")
         paths = [str(self._store.lib / one.folder) for one in found if one.folder]
@@ -156,8 +156,8 @@ class Installer:
         if (version := _installed_version(name)) is not None:
             if wanted.contains(version, prereleases=True):
                 return Package(name, version, "")
-            said = f"{name}{wanted}: the kernel's interpreter has {version}, which comes first"
-            raise OperationError("InstallError", said)
+            message = f"{name}{wanted}: the kernel's interpreter has {version}, which comes first"
+            raise OperationError("InstallError", message)
         if name not in self._allowed:
             raise _not_listed(name, for_whom)
         requirement = f"{name}{wanted & self._allowed[name]}"
@@ -184,11 +184,11 @@ class Installer:
             asked = Requirement(requirement)
             fits = asked.specifier.contains(package.version, prereleases=True)
             if package.name != asked.name or not fits:
-                said = f"the index gave {package.name} {package.version} for it"
-                raise OperationError("InstallError", said)
+                message = f"the index gave {package.name} {package.version} for it"
+                raise OperationError("InstallError", message)
             if (taken := sum(path.stat().st_size for path in _files(unpacked))) > most:
-                said = f"it takes {taken:,} bytes on disk; {most:,} may be (max_bytes)"
-                raise OperationError("InstallError", said)
+                message = f"it takes {taken:,} bytes on disk; {most:,} may be (max_bytes)"
+                raise OperationError("InstallError", message)
             return self._store.keep(requirement, unpacked, package)
 
 
@@ -236,11 +236,11 @@ def _needs(package: Package, extra: str) -> list[Requirement]:
         try:
             need = Requirement(text)
         except InvalidRequirement:
-            said = f"{package.name}: what it needs can't be read: {text[:100]!r}"
-            raise OperationError("InstallError", said) from None
+            message = f"{package.name}: what it needs can't be read: {text[:100]!r}"
+            raise OperationError("InstallError", message) from None
         if need.url is not None:
-            said = f"{package.name}: it names what it needs by an address: {need.name}"
-            raise not_granted(said)
+            message = f"{package.name}: it names what it needs by an address: {need.name}"
+            raise not_granted(message)
         if need.marker is None:
             is_due = not extra
         else:
@@ -284,7 +284,7 @@ def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
     return [*pip, *own, *shared, requirement]
 
 
-def _run(command: list[str], said: int, most: int, deadline: float) -> int:
+def _run(command: list[str], output: int, most: int, deadline: float) -> int:
     """Return the exit status of a process, which is of this one's group and so ends with it."""
     passed = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     process = subprocess.Popen(
@@ -292,7 +292,7 @@ def _run(command: list[str], said: int, most: int, deadline: float) -> int:
         env=passed | {"PIP_CONFIG_FILE": os.devnull},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=said,
+        stderr=output,
         cwd=tempfile.gettempdir(),
     )
     try:
@@ -309,24 +309,24 @@ def _run(command: list[str], said: int, most: int, deadline: float) -> int:
             process.wait()
 
 
-def _install_error(status: int, said: str, log: str) -> OperationError:
+def _install_error(status: int, output: str, log: str) -> OperationError:
     """Return the error for an installer's output: TRANSIENT, unless it is the package's fault."""
     # Newer pips call answers of 5xx too many retries.
-    answers = bool(_REFUSED_NOW.search(said))
-    if not answers and any(sign in said for sign in _UNREACHABLE):
+    answers = bool(_REFUSED_NOW.search(output))
+    if not answers and any(sign in output for sign in _UNREACHABLE):
         return OperationError("ConnectError", "its index can't be reached, or does not answer")
     if answers or _REFUSED_NOW.search(log):
         return OperationError("ConnectError", "its index answers that it can't be had now")
-    if found := _LOCAL_ERRNO.search(said):
+    if found := _LOCAL_ERRNO.search(output):
         return OperationError("OSError", f"this machine says: {os.strerror(int(found[1]))}")
     if status < 0 and status != -signal.SIGXFSZ:
         return OperationError("OSError", "what installs it was killed")
-    return OperationError("InstallError", _last_error(said))
+    return OperationError("InstallError", _last_error(output))
 
 
-def _last_error(said: str) -> str:
+def _last_error(output: str) -> str:
     """Return the last error in an installer's output, with the line after it."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [n for n, line in enumerate(lines) if line.lower().startswith("error")] or [0]
     error = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
     return without_paths(error.removeprefix("ERROR: ").removeprefix("error: "))[:_MAX_MESSAGE]
@@ -337,13 +337,13 @@ def _package(folder: Path) -> Package:
     found = list(folder.glob("*.dist-info/METADATA"))
     if len(found) != 1:
         raise OperationError("InstallError", "it is not one wheel")
-    said = email.message_from_string(found[0].read_text("utf-8", "replace"))
-    name = canonical_package(str(said.get("Name", "")))
-    version = str(said.get("Version", "")).strip()
+    metadata = email.message_from_string(found[0].read_text("utf-8", "replace"))
+    name = canonical_package(str(metadata.get("Name", "")))
+    version = str(metadata.get("Version", "")).strip()
     # A folder is named for both, and whoever unpacked it may have read another line for them.
     if not is_normalized_name(name) or not _VERSION.fullmatch(version):
         raise OperationError("InstallError", "it is no wheel: its name or version is none")
-    return Package(name, version, "", tuple(map(str, said.get_all("Requires-Dist", ()))))
+    return Package(name, version, "", tuple(map(str, metadata.get_all("Requires-Dist", ()))))
 
 
 # --- packages on disk -------------------------------------------------------------------------

@@ -68,8 +68,8 @@ def parse_url(text: str) -> Url:
     """Return the parts of a URL. Raises OperationError."""
     found = _URL.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None or not _PLAIN.fullmatch(text) or _ESCAPES.search(text.encode()):
-        said = f"{text[:100]!r} is no plain address of http or https"
-        raise OperationError("ValueError", f"{said}: escape what is not ASCII, name no user")
+        message = f"{text[:100]!r} is no plain address of http or https"
+        raise OperationError("ValueError", f"{message}: escape what is not ASCII, name no user")
     scheme = found["scheme"].lower()
     port = int(found["port"] or network.PORTS[scheme])
     try:
@@ -92,8 +92,8 @@ class HttpRules:
     def check(self, method: str, url: Url) -> bool:
         """Return whether the host may have a private address. Raises OperationError."""
         if method not in self._methods:
-            said = f"{method[:20]!r} is none of its methods: {', '.join(self._methods)}"
-            raise not_granted(f"{said} ([ops.http] methods)")
+            message = f"{method[:20]!r} is none of its methods: {', '.join(self._methods)}"
+            raise not_granted(f"{message} ([ops.http] methods)")
         entries = [entry for entry in self._entries if entry.admits(*url.origin)]
         if not entries:
             who = f"{url.scheme}://{url.authority}"
@@ -105,9 +105,9 @@ class HttpRules:
         if "/" in self._paths:
             return
         if not _is_plain(path):
-            said = f"{path[:100]!r} may be read in more ways than one"
+            message = f"{path[:100]!r} may be read in more ways than one"
             rule = "with [ops.http] paths, UTF-8, no escaped /, no .. and no //"
-            raise not_granted(f"{said}: {rule}")
+            raise not_granted(f"{message}: {rule}")
         for entry in self._paths:
             if path == entry or (entry.endswith("/") and path.startswith(entry)):
                 return

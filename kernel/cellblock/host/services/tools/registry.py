@@ -107,21 +107,21 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
         if name in found:
             raise InvalidToolError(entry, f"another tool is named {name}", "Rename one of them.")
         if not name.isidentifier():
-            said, remedy = f"{name} is no name that a cell can call", _NAME_IT
-            raise InvalidToolError(entry, said, remedy)
+            message, remedy = f"{name} is no name that a cell can call", _NAME_IT
+            raise InvalidToolError(entry, message, remedy)
         if name in _RESERVED_NAMES or name.startswith("_"):
-            said = f"{name} can't be the name of a tool: it means something else in a cell"
-            raise InvalidToolError(entry, said, "Rename the function.")
+            message = f"{name} can't be the name of a tool: it means something else in a cell"
+            raise InvalidToolError(entry, message, "Rename the function.")
         if not callable(function):
             raise InvalidToolError(entry, "it is no function", "Name one.")
         try:
             found[name] = RegisteredTool(_described(name, function), with_validation(function))
         except Exception as exc:  # pydantic's have no common base
-            said = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
+            message = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
             remedy = (
                 "Give it type hints of data: str, int, list, dict, dataclasses, pydantic models."
             )
-            raise InvalidToolError(entry, said, remedy) from None
+            raise InvalidToolError(entry, message, remedy) from None
     return found
 
 
@@ -133,11 +133,11 @@ def _import_entry(entry: str) -> tuple[str, Any]:
     try:
         function: Any = importlib.import_module(module)
     except BaseException as exc:  # whatever a module does when it is imported
-        said = f"{module} can't be imported: {type(exc).__name__}: {exc}"
+        message = f"{module} can't be imported: {type(exc).__name__}: {exc}"
         remedy = (
             f"Install what it needs for {sys.executable}; the notebook's folder is not searched."
         )
-        raise InvalidToolError(entry, said, remedy) from None
+        raise InvalidToolError(entry, message, remedy) from None
     for part in path.split("."):
         function = getattr(function, part, None)
     if function is None:
@@ -149,16 +149,18 @@ def _import_entry_point(name: str) -> Any:
     points = importlib.metadata.entry_points(group=GROUP, name=name)
     if not points:
         known = sorted({point.name for point in importlib.metadata.entry_points(group=GROUP)})
-        said = f"no installed package has an entry point of this name in the group {GROUP}"
+        message = f"no installed package has an entry point of this name in the group {GROUP}"
         remedy = f"Known: {', '.join(known) or 'none'}. Or write module:function."
-        raise InvalidToolError(name, said, remedy)
+        raise InvalidToolError(name, message, remedy)
     if len({point.value for point in points}) > 1:
         raise InvalidToolError(name, "two packages have it", "Write module:function instead.")
     try:
         return next(iter(points)).load()
     except BaseException as exc:  # as above
-        said = f"it can't be imported: {type(exc).__name__}: {exc}"
-        raise InvalidToolError(name, said, f"Install what it needs for {sys.executable}.") from None
+        message = f"it can't be imported: {type(exc).__name__}: {exc}"
+        raise InvalidToolError(
+            name, message, f"Install what it needs for {sys.executable}."
+        ) from None
 
 
 # --- what cells are told ----------------------------------------------------------------------
@@ -310,15 +312,15 @@ def _with_bounded_validation(tool: Tool, function: Callable[..., Any]) -> Callab
     @functools.wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
         if (many := len(args) + len(kwargs)) > _MAX_ARGUMENTS:
-            said = f"it is given {many:,} arguments; {_MAX_ARGUMENTS:,} may be"
-            raise catalog.OperationError("ValueError", said)
+            message = f"it is given {many:,} arguments; {_MAX_ARGUMENTS:,} may be"
+            raise catalog.OperationError("ValueError", message)
         for one in tool.parameters:
             given = kwargs.get(one.name)
             if not isinstance(given, dict | list) or one.annotation == "Any":  # Any is not read
                 continue
             if len(given) > _MAX_ARGUMENTS:
-                said = f"{one.name} has {len(given):,} entries; {_MAX_ARGUMENTS:,} may be given"
-                raise catalog.OperationError("ValueError", said)
+                message = f"{one.name} has {len(given):,} entries; {_MAX_ARGUMENTS:,} may be given"
+                raise catalog.OperationError("ValueError", message)
         return validated(*args, **kwargs)
 
     return bounded

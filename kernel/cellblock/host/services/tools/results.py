@@ -173,8 +173,8 @@ def encode_result(number: int, value: Any, max_bytes: int) -> Returned | Raised:
     try:
         return Returned(number=number, value=values.encode(values.plain(value, _data), max_bytes))
     except (TypeError, ValueError) as exc:
-        said = f"what it returned does not cross: {exc}"
-        return Raised(number=number, kind=type(exc).__name__, message=without_paths(said))
+        message = f"what it returned does not cross: {exc}"
+        return Raised(number=number, kind=type(exc).__name__, message=without_paths(message))
 
 
 def _data(value: Any) -> Any:

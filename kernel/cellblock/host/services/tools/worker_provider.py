@@ -99,8 +99,8 @@ class _RunningCall:
 
     def too_long(self) -> Answer:
         """Return the answer of a call that took too long."""
-        said = f"it took longer than {self.limit or 0:g} s ({self.setting})"
-        return Answer(kind="TimeoutError", message=said)
+        message = f"it took longer than {self.limit or 0:g} s ({self.setting})"
+        return Answer(kind="TimeoutError", message=message)
 
 
 def answer_of(message: worker.Returned | worker.Raised) -> Answer:
@@ -332,8 +332,8 @@ class WorkerProvider:
         if not self._loaded:
             self._failed_starts += 1
         if self._failed_starts >= MAX_FAILED_STARTS or (not self._loaded and self._on_tools):
-            said = f"their worker ended while it imported them: {how}"
-            self._fail("", said, "Look at the host's stderr for what it said.")
+            message = f"their worker ended while it imported them: {how}"
+            self._fail("", message, "Look at the host's stderr for what it said.")
         else:
             self._lost(f"the tools' worker ended: {how}")
 
