@@ -141,17 +141,13 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
 Copied = tuple[Artifact, tuple[int, ...]]
 
 
-def open_folder(path: str) -> int:
-    """Open a root. Raises OSError, for a link too."""
-    return open_unlinked(path, FOLDER)
-
-
 class ArtifactCollector:
     """Copies the files of a session's cells.
 
     ``roots`` are the folders that cells may write, canonical and none within another; ``path`` is
     where copies go, a folder that is made with the first. ``max_bytes`` are bytes of one file,
-    ``max_total_bytes`` of all copies of the session; None is no limit.
+    ``max_total_bytes`` of all copies of the session; None is no limit. ``open_folder`` opens a
+    root, and raises OSError, for a link too.
     """
 
     def __init__(
@@ -163,10 +159,14 @@ class ArtifactCollector:
         *,
         max_bytes: int | None,
         max_total_bytes: int | None,
-        opener: Callable[[str], int] = open_folder,
+        open_folder: Callable[[str], int],
     ) -> None:
         self._reactor, self._roots, self._patterns, self._path = reactor, roots, patterns, path
-        self._opener, self._max_bytes, self._max_total_bytes = opener, max_bytes, max_total_bytes
+        self._open_folder, self._max_bytes, self._max_total_bytes = (
+            open_folder,
+            max_bytes,
+            max_total_bytes,
+        )
         #: The folder of copies.
         self._fd: int | None = None
         #: States at the last look; None before the first cell.
@@ -249,7 +249,7 @@ class ArtifactCollector:
             patterns = self._patterns.at(root)
             if patterns.may_match_below:
                 with contextlib.suppress(OSError):
-                    yield from _walk(self._opener(root), root, "", patterns, counter)
+                    yield from _walk(self._open_folder(root), root, "", patterns, counter)
 
     # --- copying ------------------------------------------------------------------------------
 

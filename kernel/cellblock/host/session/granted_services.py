@@ -54,7 +54,7 @@ class GrantedServices:
             policy.artifact_folder,
             max_bytes=policy.artifact_max_bytes,
             max_total_bytes=policy.artifacts_max_bytes,
-            opener=open_folder,
+            open_folder=open_folder,
         )
 
     def check_artifacts(self) -> None:

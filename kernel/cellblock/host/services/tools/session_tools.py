@@ -63,15 +63,14 @@ class SessionTools:
 
     def _started(self) -> Broker | None:
         """Return the broker, made at its first use; None if the session was not set up."""
-        tooling, clock = self._tooling, self._clock
-        if self._broker is None and tooling and clock:
+        if self._broker is None and self._tooling is not None and self._clock is not None:
             from cellblock.host.services.tools import broker  # noqa: PLC0415 - most sessions call nothing
 
             self._broker = broker.Broker(
                 self._reactor,
-                broker.Providers(self._reactor, tooling),
-                tooling,
-                clock=clock,
+                broker.Providers(self._reactor, self._tooling),
+                self._tooling,
+                clock=self._clock,
                 send=self._send,
                 backlog=self._backlog,
                 tell=self._tell,

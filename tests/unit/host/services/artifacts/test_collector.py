@@ -11,7 +11,12 @@ import pytest
 
 from cellblock.host.services import artifacts
 from cellblock.host.services.artifacts import ArtifactCollector, Patterns
+from cellblock.policy.paths import open_unlinked
 from support.simulator import Reactor
+
+
+def open_folder(path):
+    return open_unlinked(path, artifacts.FOLDER)
 
 
 class Place:
@@ -27,7 +32,11 @@ class Place:
 
     def exporting(self, *patterns, **limits):
         asked = [f"{self.scratch}/{one}" for one in patterns or ("**/*",)]
-        limits = {"max_bytes": 1 << 20, "max_total_bytes": 4 << 20} | limits
+        limits = {
+            "max_bytes": 1 << 20,
+            "max_total_bytes": 4 << 20,
+            "open_folder": open_folder,
+        } | limits
         made = ArtifactCollector(
             self.reactor, (str(self.scratch),), Patterns.of(asked), str(self.folder), **limits
         )
@@ -246,6 +255,7 @@ def test_a_folder_above_a_root_made_a_link_leads_nowhere(place, tmp_path):
         str(place.folder),
         max_bytes=9,
         max_total_bytes=9,
+        open_folder=open_folder,
     )
     made.begin()
     place.exports, _ = made, place.exports.close()

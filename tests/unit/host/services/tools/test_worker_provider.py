@@ -36,6 +36,9 @@ class Worker:
     def kill(self):
         self.killed = True
 
+    def close(self):
+        self.kill()
+
 
 @pytest.fixture
 def reactor():
@@ -102,6 +105,15 @@ def test_a_call_that_nobody_waits_for_is_not_ended_over_an_answer_that_was_not_h
     provider.hold(held=False)
     reactor.advance(10 * LIMIT)
     assert not worker.killed
+
+
+def test_a_call_that_was_cancelled_is_not_answered(provider, worker):
+    """What quotas rest on: they count such a call as all that it might have taken."""
+    provider.hold(held=False)
+    provider.cancel(1)
+    worker.says(RETURNED)
+    provider.give_up("the policy has become narrower")
+    assert provider.answers == []
 
 
 def told_to_stop(worker):
