@@ -108,7 +108,7 @@ class Installer:
     ) -> None:
         self._table, self._store = table, PackageStore(folder)
         self._fetch = fetch or fetch_wheel
-        self._allowed = _versions(map(operations.parse_requirement, table.allow))
+        self._allowed = _versions(table.allow)
 
     def install(self, *packages: str) -> dict[str, Any]:
         """Install packages: ``catalog.INSTALL``."""
@@ -194,7 +194,7 @@ class Installer:
 
 def check_names(asked: Iterable[str], allow: Iterable[str]) -> None:
     """Raise OperationError for packages that are neither listed nor in the interpreter already."""
-    allowed = _versions(map(operations.parse_requirement, allow))
+    allowed = _versions(allow)
     for name in dict.fromkeys(canonical_package(_parse(text).name) for text in asked):
         if name not in allowed and _installed_version(name) is None:
             raise _not_listed(name)
@@ -212,10 +212,10 @@ def _parse(text: str) -> Requirement:
         raise OperationError("ValueError", f"{text[:100]!r}: {exc}") from None
 
 
-def _versions(requirements: Iterable[Requirement]) -> dict[str, SpecifierSet]:
+def _versions(allow: Iterable[str]) -> dict[str, SpecifierSet]:
     """Return versions by name; what is listed twice has to hold twice."""
     found: dict[str, SpecifierSet] = {}
-    for one in requirements:
+    for one in map(operations.parse_requirement, allow):
         name = canonical_package(one.name)
         found[name] = found.get(name, SpecifierSet()) & one.specifier
     return found

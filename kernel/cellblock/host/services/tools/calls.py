@@ -213,12 +213,9 @@ def _decoded(encoded: bytes | int) -> Any:
     if isinstance(encoded, int):
         return f"… {encoded:,} bytes"
     try:
-        return _cleaned(values.decode(msgspec.Raw(encoded)))
+        value = values.decode(msgspec.Raw(encoded))
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return "… no data"
-
-
-def _cleaned(value: Any) -> Any:
     try:
         return Cleaner(nodes=MAX_KEPT, chars=8 * MAX_KEPT, depth=32).clean(value)
     except TooLargeError:

@@ -49,14 +49,10 @@ def is_secret(hint: Any) -> bool:
         if any(one is known for known in seen):
             continue
         seen.append(one)
-        if one in _TYPES or _is_secret_mark(one):
+        if one in _TYPES or one is Secret or isinstance(one, Secret):
             return True
         left += _within(one)
     return False
-
-
-def _is_secret_mark(hint: Any) -> bool:
-    return hint is Secret or isinstance(hint, Secret)
 
 
 def _within(hint: Any) -> Iterator[Any]:
@@ -200,7 +196,9 @@ def encode_error(
     """
     if isinstance(error, OperationError):
         # Its message is written by the host for cells: there is no path of this machine in it.
-        return Raised(number=number, kind=error.kind, message=_sent(error.message))
+        return Raised(
+            number=number, kind=error.kind, message=encodable(error.message)[:_MAX_MESSAGE]
+        )
     kind = type(error).__name__[:_MAX_KIND]
     try:
         message = _message(error, tool)
@@ -248,8 +246,3 @@ def _hidden(found: re.Match[str]) -> str:
     if found["stays"] or not re.search(r"\w", path):
         return text
     return f"<path>{text[len(path) :]}"
-
-
-def _sent(text: str) -> str:
-    """Return a text of bounded length without surrogates."""
-    return encodable(text)[:_MAX_MESSAGE]

@@ -137,10 +137,10 @@ class SessionTools:
         elif isinstance(message, messages.ToolWithdrawn):
             broker.withdraw(message)
         else:
-            query = messages.Complete | messages.Inspect
+            querying = False
             if request is not None:
                 request.called = True
-            querying = request is not None and isinstance(request.message, query)
+                querying = isinstance(request.message, messages.Complete | messages.Inspect)
             if breach := broker.call(message, querying=querying):
                 self._violation(breach)
 
