@@ -32,7 +32,6 @@ import pydantic
 
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
 from cellblock.host.services.operations import catalog, files
-from cellblock.host.services.operations.packages import Installer
 from cellblock.host.services.tools.results import is_secret
 from cellblock.policy import operations
 from cellblock.wire.messages import Parameter, Tool
@@ -91,6 +90,8 @@ def load_operations(grants: catalog.OperationGrants) -> dict[str, RegisteredTool
 
         found["http"] = Fetcher(section.http).http
     if section.install is not None:
+        from cellblock.host.services.operations.packages import Installer  # noqa: PLC0415 - start time
+
         found["install"] = Installer(section.install, grants.packages).install
     return {
         f"{catalog.PREFIX}{name}": RegisteredTool(
