@@ -70,7 +70,7 @@ async def complete(llm: dict[str, Any], max_bytes: int, request: dict[str, Any])
 
 async def _ask(
     client: Any, llm: Llm, max_bytes: int, request: dict[str, Any], redactor: Redactor
-) -> Answer:
+) -> EndpointAnswer:
     options: dict[str, Any] = {
         "model": request["model"],
         "messages": request["messages"],
@@ -85,14 +85,14 @@ async def _ask(
         completion = msgspec.convert(await create(**options), _Completion, from_attributes=True)
         choice = completion.choices[0]
         text, reason = choice.message.content or "", choice.finish_reason or ""
-        return Answer(text, reason, completion.model or "", completion.usage)
+        return EndpointAnswer(text, reason, completion.model or "", completion.usage)
     stream = await create(**options, stream=True, stream_options={"include_usage": True})
     events = _EVENTS * request["max_tokens"] + _MORE_EVENTS
     return await _read_stream(stream, redactor, max_bytes, events)
 
 
 def _completed(
-    answer: Answer, max_bytes: int, request: dict[str, Any], redactor: Redactor
+    answer: EndpointAnswer, max_bytes: int, request: dict[str, Any], redactor: Redactor
 ) -> dict[str, Any]:
     text = redactor.text(encodable(answer.text))
     if answer.usage is not None:
@@ -311,7 +311,7 @@ class _Chunk(msgspec.Struct):
     usage: Usage | None = None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class EndpointAnswer(msgspec.Struct, frozen=True):
     """A whole answer; ``usage`` is None if the endpoint does not tell."""
 
     text: str
@@ -320,7 +320,9 @@ class Answer(msgspec.Struct, frozen=True):
     usage: Usage | None
 
 
-async def _read_stream(stream: Any, redactor: Redactor, max_bytes: int, max_events: int) -> Answer:
+async def _read_stream(
+    stream: Any, redactor: Redactor, max_bytes: int, max_events: int
+) -> EndpointAnswer:
     """Return an answer that comes in pieces, and send them on, ten times a second at most.
 
     Raises UnusableError and msgspec.ValidationError.
@@ -347,7 +349,7 @@ async def _read_stream(stream: Any, redactor: Redactor, max_bytes: int, max_even
                     sent = len(safe)
     if not parts:
         raise UnusableError("EndpointError", NO_COMPLETION)
-    return Answer("".join(parts), reason, model, usage)
+    return EndpointAnswer("".join(parts), reason, model, usage)
 
 
 # --- redaction: endpoints quote keys, whole or in part ----------------------------------------

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.registry import RegisteredTool
     from cellblock.host.services.tools.worker import Begin, Raised, Returned
 
-    Answer = Returned | Raised
+    Reply = Returned | Raised
 
 
 # --- stopping threads -------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class _Loop:
     loop: asyncio.AbstractEventLoop
     number: int = 0
     thread: threading.Thread | None = None
-    tasks: dict[int, asyncio.Task[Answer]] = field(default_factory=dict)
+    tasks: dict[int, asyncio.Task[Reply]] = field(default_factory=dict)
 
 
 class CallRunner:
@@ -199,7 +199,7 @@ class CallRunner:
     def __init__(
         self,
         tools: Mapping[str, RegisteredTool],
-        send: Callable[[Piece | Progress | Answer], None],
+        send: Callable[[Piece | Progress | Reply], None],
         *,
         threads: int,
         max_bytes: int,
@@ -284,9 +284,9 @@ class CallRunner:
                     self._busy -= 1
                 self._send(answer)
 
-    def _run(self, number: int) -> Answer | None:
+    def _run(self, number: int) -> Reply | None:
         """Run a call and return its answer; None if it was cancelled before."""
-        answer: Answer | None = None
+        answer: Reply | None = None
         try:
             try:
                 with self._lock:
@@ -302,7 +302,7 @@ class CallRunner:
             answer = answer or results.encode_error(number, exc)
         return answer
 
-    def _attempt(self, call: Begin) -> Answer:
+    def _attempt(self, call: Begin) -> Reply:
         try:
             self._bind_progress(call.number)
             args, kwargs = values.arguments(call.arguments)
@@ -313,7 +313,7 @@ class CallRunner:
         except BaseException as exc:  # a tool's exception is its cell's
             return self._failed(call, exc)
 
-    def _failed(self, call: Begin, error: BaseException) -> Answer:
+    def _failed(self, call: Begin, error: BaseException) -> Reply:
         tool = self._tools[call.tool].tool
         return results.encode_error(call.number, error, tool, bytes(call.arguments))
 
@@ -348,7 +348,7 @@ class CallRunner:
         own.tasks[call.number] = task = own.loop.create_task(self._run_async(own, call))
         task.add_done_callback(lambda task: self._end_task(own, call.number, task))
 
-    async def _run_async(self, own: _Loop, call: Begin) -> Answer:
+    async def _run_async(self, own: _Loop, call: Begin) -> Reply:
         self._bind_progress(call.number)
         try:
             args, kwargs = values.arguments(call.arguments)
@@ -359,7 +359,7 @@ class CallRunner:
                 raise  # it ends the program, whose loop this is
             return self._failed(call, exc)
 
-    def _end_task(self, own: _Loop, number: int, task: asyncio.Task[Answer]) -> None:
+    def _end_task(self, own: _Loop, number: int, task: asyncio.Task[Reply]) -> None:
         del own.tasks[number]
         if task.cancelled() or task.exception() is not None:
             # A task that is cancelled before it began has run none of our code.
