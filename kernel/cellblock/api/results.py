@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.host.cell import status as cell_status
@@ -54,8 +54,6 @@ _OURS: Final = frozenset(
 )
 
 
-#: Kinds that show something new, before which ``clear_output(wait=True)`` clears.
-_SHOWN: Final = frozenset({"stream", "display_data", "execute_result"})
 _PLAIN: Final = "text/plain"
 
 
@@ -229,26 +227,23 @@ class Wish:
     execution_count: int
 
 
-# --- a result as text: short, whole, in order -------------------------------------------------
+# --- a result as text -----------------------------------------------------------------------------
 #
 # What was printed has passed the output gateway. A cell's source and its files' names have not:
 # their invisible characters are spelled out here, so that no name begins a line or acts on a
 # terminal.
 
-#: Shares of the limit: stdout, stderr, the result, what ``name?`` shows, an error's own text.
-_SHARES: Final = {"output": 0.5, "error_output": 0.2, "result": 0.2, "pages": 0.3, "error": 0.3}
-#: Stands between parts, and in the place of those for which there is no room.
-_GAP, _MORE = "\n\n", "…"
-#: Characters below which a part is left out rather than cut.
-_LEAST: Final = 60
-#: Characters below which a text's end is not worth to say how much is missing before it.
-_FEWEST: Final = 20
-_MOST_FRAMES: Final = 8
-_MOST_DENIALS: Final = 12
+_PARTS_GAP, _ELLIPSIS = "\n\n", "…"
+#: Characters below which a part is left out rather than cut, and below which the end of a text is
+#: not worth a note on what is missing before it.
+_MIN_PART: Final = 60
+_MIN_CLIPPED: Final = 20
+_MAX_FRAMES: Final = 8
+_MAX_DENIALS: Final = 12
 #: Characters of a difference, and of what to write instead.
-_LONGEST_DETAIL: Final = 2_000
-_MOST_NAMED: Final = 10
-_LONGEST_NAME: Final = 300
+_MAX_DETAIL: Final = 2_000
+_MAX_NAMES: Final = 10
+_MAX_NAME: Final = 300
 #: How IPython begins a frame of a cell's, and one of anything else.
 _CELL: Final = re.compile(r"\s*Cell In\[\d+\], line (\d+)(?:, in ([^\n]*))?\n?(.*)", re.DOTALL)
 _FILE: Final = re.compile(r"\s*File ")
@@ -258,19 +253,19 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A text beneath its title, of which at most ``most`` characters are shown."""
+    """A text beneath its title, of which at most ``limit`` characters are shown."""
 
     text: str
-    most: int
+    limit: int
     title: str = ""
 
     def __len__(self) -> int:
-        return len(self.title) + min(len(self.text), self.most)
+        return len(self.title) + min(len(self.text), self.limit)
 
-    def within(self, room: int) -> str:
+    def clipped(self, room: int) -> str:
         if len(self.title) >= room:
             return clipped(f"{self.title}{self.text}", room)
-        return f"{self.title}{clipped(self.text, min(self.most, room - len(self.title)))}"
+        return f"{self.title}{clipped(self.text, min(self.limit, room - len(self.title)))}"
 
 
 def _as_text(result: Result, limit: int) -> str:
@@ -281,135 +276,133 @@ def _as_text(result: Result, limit: int) -> str:
     """
     if limit < 1:
         return ""
-    own, rest = _own(result, limit), list(_rest(result, limit))
-    if sum(map(len, [*own, *rest])) + len(_GAP) * (len(own) + len(rest) - 1) > limit:
-        left = limit - sum(map(len, rest)) - len(_GAP) * len(rest)
-        said = _shared(own, max(-(-limit * 2 // 3), left), least=1)
-        room = limit - len(_GAP.join([*said, ""]))
-        return _GAP.join([*said, *_shared(rest, room)])
-    return _GAP.join(part.within(limit) for part in [*own, *rest])
+    ending, shown = _ending_parts(result, limit), list(_shown_parts(result, limit))
+    gap = len(_PARTS_GAP)
+    if sum(len(part) + gap for part in [*ending, *shown]) - gap > limit:
+        left = limit - sum(len(part) + gap for part in shown)
+        texts = _fitted(ending, max(-(-limit * 2 // 3), left), least=1)
+        texts += _fitted(shown, limit - len(_PARTS_GAP.join([*texts, ""])))
+        return _PARTS_GAP.join(texts)
+    return _PARTS_GAP.join(part.clipped(limit) for part in [*ending, *shown])
 
 
-def _shared(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
+def _fitted(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
     """Return parts that fit ``room`` together: short ones whole, the others cut to equal lengths.
 
     Where they would be too short to be of use, the last are left out, but not the first ``least``.
     """
     for number in range(len(parts), least - 1, -1):
-        kept = [*parts[:number], *([_Part(_MORE, len(_MORE))] if number < len(parts) else [])]
-        rooms, left = [0] * len(kept), max(0, room - len(_GAP) * max(0, len(kept) - 1))
-        for done, index in enumerate(sorted(range(len(kept)), key=lambda one: len(kept[one]))):
+        kept = [*parts[:number], *([_Part(_ELLIPSIS, 1)] if number < len(parts) else [])]
+        rooms, left = [0] * len(kept), max(0, room - len(_PARTS_GAP) * max(0, len(kept) - 1))
+        for done, index in enumerate(sorted(range(len(kept)), key=lambda at: len(kept[at]))):
             rooms[index] = min(len(kept[index]), left // (len(kept) - done))
             left -= rooms[index]
         fitted = list(zip(kept, rooms, strict=True))
-        if all(has >= min(len(part), _LEAST) for part, has in fitted):
-            return [part.within(has) for part, has in fitted]
-    return [part.within(room) for part in parts[:least]]
+        if all(has >= min(len(part), _MIN_PART) for part, has in fitted):
+            return [part.clipped(has) for part, has in fitted]
+    return [part.clipped(room) for part in parts[:least]]
 
 
-def _own(result: Result, limit: int) -> list[_Part]:
+def _ending_parts(result: Result, limit: int) -> list[_Part]:
     """Return how the cell ended, and its error or denials."""
-    head = _head(result)
-    parts = [_Part(head, limit)]
-    if result.status == "denied":
-        parts.append(_Part(_denied(result.denials, limit - len(head) - len(_GAP)), limit))
-    elif result.error is not None and result.status in {"error", "refused", "failed"}:
-        traced = "\n".join(_traced(result.error, str(result.error)))
-        parts.append(_Part(traced, int(limit * _SHARES["error"])))
-    return [part for part in parts if part.text]
-
-
-def _head(result: Result) -> str:
-    """Return in a line how the cell ended."""
+    error = str(result.error)
     match result.status:
         case "ok":
             texts = (result.output, result.error_output, result.result)
             shown = any(texts) or result.displays or result.pages
-            return "The cell ran." if shown else "The cell ran and showed nothing."
+            return [_Part("The cell ran." if shown else "The cell ran and showed nothing.", limit)]
         case "denied":
             found = count(len(result.denials), "finding")
-            ran = "stopped at" if result.usage is not None else "not run"
-            return f"The cell was {ran}: {found} (policy {result.policy})."
+            how = "stopped at" if result.usage is not None else "not run"
+            head = f"The cell was {how}: {found} (policy {result.policy})."
+            room = limit - len(head) - len(_PARTS_GAP)
+            parts = [_Part(head, limit), _Part(_denials_text(result.denials, room), limit)]
         case "stopped":
-            return result.stop.said if result.stop is not None else "The cell was stopped."
-    how = "failed" if result.status == "error" else "was not run"
-    return f"The cell {how}: {_spelled_out(str(result.error))}"
+            said = result.stop.said if result.stop is not None else "The cell was stopped."
+            return [_Part(said, limit)] if said else []
+        case _:
+            how = "failed" if result.status == "error" else "was not run"
+            parts = [_Part(f"The cell {how}: {_visible_source(error)}", limit)]
+            if result.error is not None:
+                parts.append(_Part("\n".join(_traceback(result.error, error)), int(limit * 0.3)))
+    return [part for part in parts if part.text]
 
 
-def _spelled_out(text: str) -> str:
-    """Return an error's text with all but line breaks spelled out: the cell wrote it."""
-    return "\n".join(visible(line.expandtabs(4)) for line in text.split("\n"))
-
-
-def _denied(denials: Sequence[Denial], room: int) -> str:
+def _denials_text(denials: Sequence[Denial], room: int) -> str:
     """Return as many denials as there is room for, at least one, and the number of others."""
-    said = list(map(_denial, denials[:_MOST_DENIALS]))
+    texts = list(map(_denial_text, denials[:_MAX_DENIALS]))
     while True:
-        more = len(denials) - len(said)
-        text = _GAP.join([*said, *([f"And {count(more, 'more finding')}."] if more else [])])
-        if len(text) <= room or len(said) <= 1:
+        more = len(denials) - len(texts)
+        rest = [f"And {count(more, 'more finding')}."] if more else []
+        text = _PARTS_GAP.join([*texts, *rest])
+        if len(text) <= room or len(texts) <= 1:
             return text
-        said.pop()
+        texts.pop()
 
 
-def _denial(denial: Denial) -> str:
+def _denial_text(denial: Denial) -> str:
     """Return where, which rule, why, and what to do instead."""
     alone = denial.rule in ABOUT_THE_CELL or not denial.subject
     why = denial.why if alone else f"{denial.subject} {denial.why}"
     lines = [visible(f"line {denial.line}: {denial.rule}: {why}".rstrip())]
     if denial.excerpt.strip():
-        lines.append(f"    {_source(denial.excerpt)}")
+        lines.append(f"    {_visible_line(denial.excerpt)}")
     lines += _indented(denial.detail)
     if denial.remedy:
         lines.append(f"  Instead: {visible(denial.remedy)}")
     return "\n".join([*lines, *_indented(denial.rewrite)])
 
 
-def _source(line: str) -> str:
+def _visible_line(line: str) -> str:
     """Return a line of the cell's source with nothing in it that acts on a terminal."""
     return visible(line.strip().expandtabs(4))
 
 
+def _visible_source(text: str) -> str:
+    """Return lines that a cell wrote with nothing else that acts on a terminal."""
+    return "\n".join(visible(line.expandtabs(4)) for line in text.split("\n"))
+
+
 def _indented(text: str) -> list[str]:
-    shown = visible_lines(clipped(text, _LONGEST_DETAIL).expandtabs(4))
+    shown = visible_lines(clipped(text, _MAX_DETAIL).expandtabs(4))
     return [textwrap.indent(shown, "    ")] if text else []
 
 
-def _traced(error: CellError, said: str) -> Iterator[str]:
+def _traceback(error: CellError, said: str) -> Iterator[str]:
     """Yield the cell's own frames of a traceback, and the error's text beyond its message."""
-    frames, tail = [], list[str]()
+    frames, tail = list[str](), list[str]()
     for text in map(plain, error.lines):
         if (found := _CELL.match(text)) is not None:
-            where = f"  line {found[1]}" + (f", in {_source(found[2])}" if found[2] else "")
+            where = f"  line {found[1]}" + (f", in {_visible_line(found[2])}" if found[2] else "")
             line = _ARROW.search(found[3])
-            frames.append(f"{where}: {_source(line[1])}" if line else where)
+            frames.append(f"{where}: {_visible_line(line[1])}" if line else where)
             tail = [] if _ARROW.search(text) else [found[3]]
         elif _FILE.match(text):
             tail = []
         else:
             tail.append(text)
-    yield from frames[:1] + ["  …"] * (len(frames) > _MOST_FRAMES) + frames[1:][-_MOST_FRAMES + 1 :]
+    yield from frames[:1] + ["  …"] * (len(frames) > _MAX_FRAMES) + frames[1:][1 - _MAX_FRAMES :]
     rest = "\n".join(tail).replace(said, "").strip("\n- ") if frames else error.traceback
     # A syntax error's own line is among it: only what the traceback itself broke is broken.
     if rest:
-        yield _spelled_out(rest)
+        yield _visible_source(rest)
 
 
-def _rest(result: Result, limit: int) -> Iterator[_Part]:
+def _shown_parts(result: Result, limit: int) -> Iterator[_Part]:
     """Yield what the cell showed, and what else came of it."""
     for title, text, share in (
-        ("stdout", result.output, "output"),
-        ("stderr", result.error_output, "error_output"),
-        ("result", result.result or "", "result"),
-        ("shown", _GAP.join(result.pages), "pages"),
+        ("stdout", result.output, 0.5),
+        ("stderr", result.error_output, 0.2),
+        ("result", result.result or "", 0.2),
+        ("shown", _PARTS_GAP.join(result.pages), 0.3),
     ):
         if text.strip():
-            yield _Part(text.rstrip(), int(limit * _SHARES[share]), f"{title}:\n")
+            yield _Part(text.rstrip(), int(limit * share), f"{title}:\n")
     named = []
     for one in result.displays:
         text, kinds = str(one).strip(), ", ".join(kind for kind in one.data if kind != _PLAIN)
         shown = clipped(text, 200) if text and not kinds else f"<{kinds or 'nothing'}> {text}"
-        named.append(clipped(shown, 300))
+        named.append(clipped(shown, _MAX_NAME))
     if named:
         yield _Part(f"Displayed: {_listed(named)}", limit)
     left_out = [
@@ -421,14 +414,14 @@ def _rest(result: Result, limit: int) -> Iterator[_Part]:
     copied = [(a.name, f" ({a.content_type}, {size(a.size_bytes)})") for a in result.artifacts]
     skipped = [(one.name, f": {one.why}") for one in result.skipped]
     for what, files in (("Files copied out", copied), ("Not copied", skipped)):
-        lines = [clip(visible(name), _LONGEST_NAME) + visible(more) for name, more in files]
+        lines = [clip(visible(name), _MAX_NAME) + visible(more) for name, more in files]
         if lines:
             yield _Part(f"{what}: {_listed(lines)}.", limit)
 
 
-def _listed(named: Sequence[str]) -> str:
-    more = len(named) - _MOST_NAMED
-    return "; ".join([*named[:_MOST_NAMED], *([f"and {more:,} more"] if more > 0 else [])])
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NAMES
+    return "; ".join([*names[:_MAX_NAMES], *([f"and {more:,} more"] if more > 0 else [])])
 
 
 def plain(text: str) -> str:
@@ -437,24 +430,18 @@ def plain(text: str) -> str:
 
 
 def clipped(text: str, room: int) -> str:
-    """Return ``text``, or its beginning and its end where it is longer than ``room``.
-
-    What is returned never is longer than that.
-    """
+    """Return ``text``, or its beginning and its end in at most ``room`` characters."""
     if len(text) <= room:
         return text
-    kept = room - len(_note(len(text)))
-    if kept < _FEWEST:
-        return f"{text[: room - 1]}{_MORE}" if room > 0 else ""
+    note = "\n… {:,} characters left out …\n"
+    kept = room - len(note.format(len(text)))
+    if kept < _MIN_CLIPPED:
+        return f"{text[: room - 1]}{_ELLIPSIS}" if room > 0 else ""
     head, tail = text[: kept * 2 // 3], text[len(text) - kept // 3 :]
-    return f"{head}{_note(len(text) - len(head) - len(tail))}{tail}"
+    return head + note.format(len(text) - len(head) - len(tail)) + tail
 
 
-def _note(left_out: int) -> str:
-    return f"\n… {left_out:,} characters left out …\n"
-
-
-# --- from a cell that has ended to its result -------------------------------------------------
+# --- from a cell that has ended to its result -----------------------------------------------------
 
 
 def result_of(
@@ -466,26 +453,25 @@ def result_of(
 ) -> Result:
     """Return the result of a cell; ``content`` is that of an ``execute_reply``."""
     outcome, exported = run.outcome, run.exported
-    failed = content["status"] != "ok"
+    failed, shown = content["status"] != "ok", _shown(outputs)
     status: Status = "ok" if not failed else "failed" if views.failed else "refused"
     if failed and not views.failed and outcome is not None:
         status = outcome.status
-    displays = _displays(outputs)
-    rich = next((shown for kind, shown in displays if kind == "execute_result"), None)
+    rich = next((_display(one) for one in shown if one.kind == "execute_result"), None)
     stopped = outcome.stopped if outcome is not None else None
     calls = outcome.tool_calls if outcome is not None else None
     return Result(
         status=status,
-        output=_text(outputs, "stdout"),
-        error_output=_text(outputs, "stderr"),
+        output=_stream_text(shown, "stdout"),
+        error_output=_stream_text(shown, "stderr"),
         result=str(rich) if rich is not None else None,
         rich_result=rich,
         error=_cell_error(content) if failed else None,
-        displays=tuple(shown for kind, shown in displays if kind != "execute_result"),
+        displays=tuple(_display(one) for one in shown if one.kind == "display_data"),
         pages=tuple(plain(page["data"][_PLAIN]) for page in content.get("payload", ())),
-        denials=tuple(map(_denial_of, outcome.findings)) if outcome is not None else (),
+        denials=tuple(map(_denial, outcome.findings)) if outcome is not None else (),
         stop=_stop(stopped, content, views) if stopped is not None else None,
-        tool_calls=tuple(map(_call, calls.records)) if calls is not None else (),
+        tool_calls=tuple(map(_tool_call, calls.records)) if calls is not None else (),
         tool_calls_left_out=calls.left_out if calls is not None else 0,
         artifacts=tuple(exported.artifacts) if exported is not None else (),
         skipped=tuple(exported.skipped) if exported is not None else (),
@@ -498,23 +484,12 @@ def result_of(
     )
 
 
-def _text(outputs: tuple[Output, ...], name: str) -> str:
-    """Return the text of a stream with ``clear_output`` applied."""
-    parts, clears = list[str](), False
-    for output in outputs:
-        if output.kind == "clear_output":
-            clears = bool(output.content["wait"])
-            parts = parts if clears else []
-        elif clears and output.kind in _SHOWN:
-            parts, clears = [], False
-        if output.kind == "stream" and output.content["name"] == name:
-            parts.append(output.content["text"])
-    return "".join(parts)
+def _shown(outputs: tuple[Output, ...]) -> list[Output]:
+    """Return what a cell shows in the end, without cellblock's cards.
 
-
-def _displays(outputs: tuple[Output, ...]) -> list[tuple[Kind, Display]]:
-    """Return a cell's displays, updates and ``clear_output`` applied, without cellblock's cards."""
-    shown, clears = list[tuple[Kind, Display]](), False
+    ``clear_output`` and updates of displays were acted on.
+    """
+    shown, clears = list[Output](), False
     for output in outputs:
         if output.ours:
             continue
@@ -522,13 +497,22 @@ def _displays(outputs: tuple[Output, ...]) -> list[tuple[Kind, Display]]:
             clears = bool(output.content["wait"])
             shown = shown if clears else []
         elif output.kind == "update_display_data":
-            new = _display(output)
-            shown = [(k, new if d.display_id == new.display_id else d) for k, d in shown]
-        elif output.kind in _SHOWN:
+            name = _display(output).display_id
+            shown = [
+                replace(one, content=output.content)
+                if one.kind != "stream" and _display(one).display_id == name
+                else one
+                for one in shown
+            ]
+        elif output.kind in {"stream", "display_data", "execute_result"}:
             shown, clears = ([] if clears else shown), False
-            if output.kind != "stream":
-                shown.append((output.kind, _display(output)))
+            shown.append(output)
     return shown
+
+
+def _stream_text(shown: Sequence[Output], name: str) -> str:
+    streams = (one.content for one in shown if one.kind == "stream")
+    return "".join(content["text"] for content in streams if content["name"] == name)
 
 
 def _display(output: Output) -> Display:
@@ -543,7 +527,7 @@ def _cell_error(content: Mapping[str, Any]) -> CellError:
     return CellError(content.get("ename", ""), message, traceback, lines)
 
 
-def _denial_of(finding: Finding) -> Denial:
+def _denial(finding: Finding) -> Denial:
     return Denial(**{name: getattr(finding, name) for name in Denial.__slots__})
 
 
@@ -553,7 +537,7 @@ def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
     return Stop(stopped.why, cell_status.stop_reason(stopped, views.in_force)[1], state, said)
 
 
-def _call(record: CallRecord) -> ToolCall:
+def _tool_call(record: CallRecord) -> ToolCall:
     shown = record.as_dict()
     error = shown.get("error")
     return ToolCall(

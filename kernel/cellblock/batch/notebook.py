@@ -193,8 +193,30 @@ def _check_cell(cell: Any, number: int) -> None:
 # They are asked for only where there are findings, in text that is known to be JSON. So nothing is
 # checked here.
 
-_SPACE: Final = re.compile(r"[ \t\n\r]*")
+#: A string, which is a key if a colon follows, or a bracket. What it has passed is never tried
+#: again, so that a long string takes no memory.
+_TOKEN: Final = re.compile(r'("(?:[^"\\]++|\\.)*+")([ \t\n\r]*+:)?|[][{}]')
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
+
+
+def _strings(text: str) -> Iterator[tuple[tuple[str | int, ...], bool, re.Match[str]]]:
+    """Yield each string with its path and whether it is a key, which is the last of its own path.
+
+    An item of a list has a number that grows in the list, in which strings and containers count.
+    """
+    path = list[str | int]()
+    for token in _TOKEN.finditer(text):
+        closes, is_key = token[0] in "]}", token[2] is not None
+        if closes:
+            path.pop()
+        elif path and not is_key and isinstance(path[-1], int):
+            path[-1] += 1
+        if token[0] in "[{":
+            path.append(0 if token[0] == "[" else "")
+        elif is_key:
+            path[-1] = json.loads(token[1])
+        if token[1]:
+            yield tuple(path), is_key, token
 
 
 class CellLines:
@@ -202,20 +224,19 @@ class CellLines:
 
     def __init__(self, text: str) -> None:
         #: For each cell the strings of its source, with the line of each.
-        self._cells = list[list[tuple[int, str]]]()
-        if text:
-            cursor = _JsonCursor(text)
-            for key in cursor.members():
-                if key == "cells":
-                    self._cells += [_source(cursor) for _ in cursor.items()]
-                else:
-                    cursor.value()
+        self._cells: dict[int | str, list[tuple[int, str]]] = {}
+        line, counted = 1, 0
+        for path, is_key, token in _strings(text):
+            if not is_key and path[::2][:2] == ("cells", "source"):
+                line += text.count("\n", counted, token.start())
+                counted = token.start()
+                self._cells.setdefault(path[1], []).append((line, json.loads(token[1])))
 
     def file_line(self, cell: int, line: int) -> int:
         """Return the line in the file of a cell's line, or 0 if unknown. All count from 1."""
-        if not 0 < cell <= len(self._cells) or not self._cells[cell - 1]:
+        parts = self._cells.get(cell)
+        if not parts:
             return 0
-        parts = self._cells[cell - 1]
         ends = list(accumulate(len(text) for _, text in parts))
         source = "".join(text for _, text in parts)
         starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
@@ -223,92 +244,16 @@ class CellLines:
         return parts[min(bisect_right(ends, start), len(parts) - 1)][0]
 
 
-def _source(cursor: _JsonCursor) -> list[tuple[int, str]]:
-    found = list[tuple[int, str]]()
-    for key in cursor.members():
-        if key == "source" and cursor.next_is("["):
-            found += [(cursor.line(), str(cursor.value())) for _ in cursor.items()]
-        else:
-            line, value = cursor.line(), cursor.value()
-            found += [(line, str(value))] if key == "source" else []
-    return found
-
-
 def key_position(text: str, keys: Sequence[str]) -> tuple[int, int, int]:
     """Return the line of the last of nested ``keys`` that is in the text, and its columns there.
 
     Lines count from 1. Without text, or if no key is there, the position is the start.
     """
-    position = (1, 0, 1)
-    cursor = _JsonCursor(text) if text else None
-    for key in keys:
-        found = cursor.enter(key) if cursor is not None else None
-        if found is None:
-            break
-        start, end = found
-        begins = text.rfind("\n", 0, start) + 1
-        position = text.count("\n", 0, start) + 1, start - begins, end - begins
+    position, depth = (1, 0, 1), 0
+    for path, is_key, token in _strings(text):
+        if is_key and len(path) > depth and path == tuple(keys[: len(path)]):
+            start, end = token.span(1)
+            begins = text.rfind("\n", 0, start) + 1
+            position = text.count("\n", 0, start) + 1, start - begins, end - begins
+            depth = len(path)
     return position
-
-
-class _JsonCursor:
-    """A position in a JSON text that moves on. Who is given a key or an item reads its value."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._decode = text, json.JSONDecoder().raw_decode
-        self._at = self._counted = 0
-        self._line = 1
-        #: Where the last key began and ended.
-        self._key = (0, 0)
-        self._skip_space()
-
-    def line(self) -> int:
-        """Return the line of the position, from 1."""
-        self._line += self._text.count("\n", self._counted, self._at)
-        self._counted = self._at
-        return self._line
-
-    def next_is(self, character: str) -> bool:
-        """Whether this character is next."""
-        return self._text[self._at] == character
-
-    def value(self) -> Any:
-        """Read a whole value."""
-        value, self._at = self._decode(self._text, self._at)
-        return value
-
-    def members(self) -> Iterator[str]:
-        """Yield the keys of an object, each when its value is next."""
-        for _ in self.items():
-            start = self._at
-            key = self.value()
-            self._key = start, self._at
-            self._skip_space()
-            self._at += 1  # a colon
-            self._skip_space()
-            yield key
-
-    def items(self) -> Iterator[None]:
-        """Yield once for each item of a list or object, when it is next."""
-        self._at += 1
-        self._skip_space()
-        while self._text[self._at] not in "]}":
-            yield
-            self._skip_space()
-            if self.next_is(","):
-                self._at += 1
-                self._skip_space()
-        self._at += 1
-
-    def enter(self, key: str) -> tuple[int, int] | None:
-        """Move to a member of an object. Return where its key begins and ends; None without it."""
-        if self.next_is("{"):
-            for name in self.members():
-                if name == key:
-                    return self._key
-                self.value()
-        return None
-
-    def _skip_space(self) -> None:
-        match = _SPACE.match(self._text, self._at)
-        self._at = match.end() if match else self._at

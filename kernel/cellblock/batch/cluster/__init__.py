@@ -5,11 +5,10 @@ No part of that is a guest's. What crosses as ours is bytes that are decoded str
 
 The parts, in the order a notebook meets them:
 
-- `client`: the run's end. It knows which workers keep the policy, finds out a notebook's own
-  policy, sends notebooks, and takes results and audit logs home.
-- `protocol`: the messages.
-- `worker`: in each worker process, a pool with a warm zygote for as long as the run lasts. It
-  checks a notebook's own policy (promise P8).
+- `client`: the run's end. It knows which workers keep the policy, sends notebooks, and takes
+  results and audit logs home.
+- `worker`: in each worker process, a pool with a warm zygote for as long as the run lasts; and
+  what is sent to and from it.
 
 The workers run notebooks with `batch.run.execution`, and the client is an executor of
 `batch.run.runner`. Dask is an extra: only this package imports it.

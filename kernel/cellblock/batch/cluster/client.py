@@ -1,14 +1,11 @@
-"""The run's end of a cluster: notebooks out, results in, whatever happens to workers.
-
-`ClusterExecutor` is the executor of a run; `WorkerRegistry` knows which workers the cluster has,
-which of them keep the policy, and tells them that the run goes on.
-"""
+"""The run's end of a cluster: notebooks out, results in, whatever happens to workers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,25 +16,15 @@ from distributed.comm.addressing import get_address_host, normalize_address
 
 from cellblock import __version__
 from cellblock.batch.cluster import worker
-from cellblock.batch.cluster.protocol import (
-    NarrowedPolicy,
-    NotebookTask,
-    PolicyOffer,
-    TaskResult,
-    WorkerState,
-)
-from cellblock.batch.notebook import UnreadableError
+from cellblock.batch.cluster.worker import PolicyOffer, TaskResult, WorkerState
 from cellblock.batch.run.document import Document
-from cellblock.batch.run.execution import UnwritableError, denial_reason
-from cellblock.batch.run.notebook import read
+from cellblock.batch.run.execution import UnwritableError
 from cellblock.batch.run.result import NotebookResult, NotebookStatus
 from cellblock.batch.run.runner import Run, check_out_of_reach
-from cellblock.errors import BackendError, CellblockError, PolicyError
+from cellblock.errors import BackendError, CellblockError
 from cellblock.host.audit import reader
 from cellblock.policy import load
-from cellblock.policy.enforcement import Gap
 from cellblock.policy.model import Policy
-from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, narrow_for_notebook, requested_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,11 +35,14 @@ if TYPE_CHECKING:
     from cellblock.batch.run.report import Progress
     from cellblock.batch.run.result import RunResult
     from cellblock.batch.run.runner import RunRequest
+    from cellblock.policy.enforcement import Gap
 
 #: Seconds for a scheduler to answer.
 CONNECT_TIMEOUT: Final = 10.0
 #: Seconds between looks at which workers there are, and at whether a notebook's is still there.
 _POLL: Final = 1.0
+#: Seconds for workers to answer: one that hangs must not keep the run from being heard by others.
+_ANSWER_TIMEOUT: Final = 5.0
 #: Seconds after which workers close what they hold for a run that is silent.
 SILENCE: Final = 60.0
 #: Seconds without a worker that keeps the policy, after which notebooks wait no longer.
@@ -64,8 +54,6 @@ MAX_TRIES: Final = 5
 _PER_THREAD: Final = 2
 #: The folder for audit logs among the run's own files.
 _AUDIT: Final = "audit"
-#: One of these is in every notebook that asks for a policy: the key, or a character of it escaped.
-_SIGNS: Final = (f'"{NOTEBOOK_TABLE}"'.encode(), b"\\u")
 
 
 class ClusterError(CellblockError):
@@ -95,29 +83,6 @@ async def _run(
             return await run.run(executor, exports=False)
 
 
-async def narrowed_policy(job: Job, policy: Policy) -> NarrowedPolicy | None:
-    """Return the run's policy as a notebook narrows it; None where it asks for nothing.
-
-    Raise PolicyError, also where it asks for more. A notebook that can't be read is left to the
-    worker to report.
-    """
-    if not any(sign in job.content for sign in _SIGNS):
-        return None
-    return await asyncio.to_thread(_narrowed_policy, job, policy)
-
-
-def _narrowed_policy(job: Job, policy: Policy) -> NarrowedPolicy | None:
-    try:
-        notebook = read(job.content)
-    except UnreadableError:
-        return None
-    whole = {"metadata": notebook.metadata}
-    if requested_table(whole) is None or not notebook.is_python:
-        return None
-    narrowed = narrow_for_notebook(whole, policy, file=job.file, project=Path.cwd())
-    return NarrowedPolicy(policy=narrowed.as_dict(), digest=narrowed.digest())
-
-
 class ClusterExecutor:
     """`runner.Executor` that uses the workers of a Dask cluster that keep the policy.
 
@@ -133,13 +98,32 @@ class ClusterExecutor:
         *,
         allow_unsafe: bool,
     ) -> None:
-        self._address, self._policy, self._folder = address, policy, folder
-        self._message, self._allow_unsafe = message, allow_unsafe
+        self._address, self._folder, self._message = address, folder, message
         self.digest = policy.digest()
+        self._offer = PolicyOffer(
+            version=__version__,
+            policy=policy.as_dict(),
+            digest=self.digest,
+            allow_unsafe=allow_unsafe,
+            project=str(Path.cwd()),
+        )
         self._name = f"cellblock-{self.digest[:12]}-{os.urandom(4).hex()}"
         self._client: Any = None
-        self._workers = WorkerRegistry(address, self._name)
-        self._stopping: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        #: Workers of the cluster by address: all, those that have answered, and those that are
+        #: still preparing.
+        self._present: frozenset[str] = frozenset()
+        self._known: dict[str, WorkerState] = {}
+        self._preparing: frozenset[str] = frozenset()
+        #: When all were asked; not set while all are to be asked again at once.
+        self._last_asked = 0.0
+        self._asked = asyncio.Event()
+        self._asked.set()
+        #: Refusals that were reported; None until there is a worker that accepts.
+        self._reported: set[str] | None = None
+        #: What the first worker that accepted does not enforce.
+        self.gaps: tuple[Gap, ...] = ()
 
     async def __aenter__(self) -> Self:
         """Connect, and wait for a worker. Raise ClusterError where nothing can be run."""
@@ -150,71 +134,129 @@ class ClusterExecutor:
             raise ClusterError(f"no scheduler at {self._address}: {exc}") from None
         try:
             await self._register_plugin()
-            self._workers.start(self._client)
-            await self._workers.wait_for_any(at_once=True)
+            self._tasks.add(asyncio.create_task(self._watch()))
+            await self._accepting_workers(at_once=True)
         except BaseException:
             await self._close()
             raise
-        self._workers.report_refusals(self._message)
+        self._reported = set()
+        self._report_refusals()
         return self
 
+    async def __aexit__(self, *exc: object) -> None:
+        """Make workers close what they hold for this run."""
+        await self._close()
+
     async def _register_plugin(self) -> None:
-        offer = PolicyOffer(
-            version=__version__,
-            policy=self._policy.as_dict(),
-            digest=self.digest,
-            allow_unsafe=self._allow_unsafe,
-            project=str(Path.cwd()),
-        )
-        plugin = worker.ZygotePlugin(msgspec.json.encode(offer), self._name, SILENCE)
+        plugin = worker.ZygotePlugin(msgspec.json.encode(self._offer), self._name, SILENCE)
         try:
             await self._client.register_plugin(plugin, name=self._name)
         except Exception as exc:  # noqa: BLE001 - whatever a worker has raised
             what = "its workers can't take a policy. Is cellblock[dask] installed on each?"
             raise ClusterError(f"{self._address}: {what} ({type(exc).__name__}: {exc})") from None
 
-    async def __aexit__(self, *exc: object) -> None:
-        """Make workers close what they hold for this run."""
-        await self._close()
-
     async def _close(self) -> None:
-        self._workers.cancel()
+        for task in self._tasks:
+            task.cancel()
         with contextlib.suppress(Exception):  # it may be gone
             await self._client.unregister_worker_plugin(self._name)
         await self._client.close()
 
+    def stop(self) -> None:
+        """End notebooks on all workers; when called twice, at once."""
+        self._stopped = True
+        self._asked.set()
+        self._tasks.add(asyncio.ensure_future(self._stop_workers()))
+
+    async def _stop_workers(self) -> None:
+        with contextlib.suppress(Exception):  # a worker may be gone
+            await self._client.run(worker.stop, self._name, on_error="ignore")
+
+    # --- which workers there are, and which of them keep the policy -----------------------------
+
     @property
     def slots(self) -> int:
         """How many notebooks are to be under way now."""
-        return _PER_THREAD * sum(one.threads for one in self._workers.accepting.values())
+        return _PER_THREAD * sum(one.threads for one in self._accepting.values())
 
     @property
-    def gaps(self) -> tuple[Gap, ...]:
-        """What the first worker does not enforce."""
-        return self._workers.gaps
+    def _accepting(self) -> dict[str, WorkerState]:
+        return {address: one for address, one in self._known.items() if not one.refusal}
+
+    async def _accepting_workers(self, *, at_once: bool = False) -> list[str]:
+        """Wait for workers that may run a notebook, and return them; none if the run ends.
+
+        Raise ClusterError if none comes, and with ``at_once`` also if all that are there refuse.
+        Those that are preparing are waited for.
+        """
+        waited = 0.0
+        while not (self._accepting or self._stopped):
+            all_refuse = at_once and self._present and self._present <= self._known.keys()
+            if waited > MAX_WAIT or all_refuse:
+                why = "the cluster has no workers"
+                if self._present:
+                    why = "no worker keeps the policy. " + ". ".join(self._refusals())
+                raise ClusterError(f"{self._address}: {why}")
+            await asyncio.sleep(_TICK)
+            waited = 0.0 if self._preparing else waited + _TICK
+        return [] if self._stopped else list(self._accepting)
+
+    def _refusals(self) -> list[str]:
+        refusing = (one for one in self._known.values() if one.refusal)
+        return list(dict.fromkeys(f"worker on {one.host}: {one.refusal}" for one in refusing))
+
+    def _report_refusals(self) -> None:
+        """Report why workers get no notebook, each reason once."""
+        if self._reported is not None:
+            for refusal in set(self._refusals()) - self._reported:
+                self._reported.add(refusal)
+                self._message(refusal)
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(Exception):  # a worker may be gone; the next look sees it
+                await self._look()
+            await asyncio.sleep(_POLL)
+
+    async def _look(self) -> None:
+        """See which workers there are, and ask new ones for their state; now and then, all.
+
+        A worker that is asked hears that the run goes on (see `worker.ZygotePlugin`).
+        """
+        self._present = present = frozenset(await self._client.nthreads())
+        self._known = {at: one for at, one in self._known.items() if at in present}
+        at_once, now = not self._asked.is_set(), time.monotonic()
+        if at_once or now - self._last_asked >= SILENCE / worker.BEATS:
+            self._last_asked, asked = now, list(present)
+        else:
+            asked = [at for at in present if at not in self._known]
+        answers: dict[str, bytes | None] = {}
+        if asked:
+            async with asyncio.timeout(_ANSWER_TIMEOUT):
+                answers = await self._client.run(
+                    worker.worker_state, self._name, workers=asked, on_error="ignore"
+                )
+        self._preparing = frozenset(at for at in answers if answers[at] == worker.NOT_YET)
+        for address, answer in answers.items():
+            if answer:
+                self._known[address] = msgspec.json.decode(answer, type=WorkerState)
+            else:
+                self._known.pop(address, None)
+        if at_once:
+            self._asked.set()
+        if not self.gaps:
+            self.gaps = next((one.gaps for one in self._accepting.values()), ())
+        self._report_refusals()
+
+    # --- notebooks ------------------------------------------------------------------------------
 
     async def run(self, job: Job, options: RunOptions, saver: Saver) -> NotebookResult:
         """Run a notebook on a worker, and on another if that is lost. Raise ClusterError."""
-        status, why = (
-            NotebookStatus.killed,
-            f"{MAX_TRIES} times its worker was gone before it ended",
-        )
-        try:
-            narrowed = await narrowed_policy(job, self._policy)
-        except PolicyError as exc:
-            status, why = NotebookStatus.denied, denial_reason(exc)
-            return NotebookResult(notebook=job.name, status=status, reason=why)
-        task = NotebookTask(
-            name=job.name,
-            content=job.content,
-            folder=job.folder,
-            options=options,
-            narrowed=narrowed,
-        )
-        payload, status = msgspec.msgpack.encode(task), NotebookStatus.killed
+        payload = msgspec.msgpack.encode((job, options))
+        status = NotebookStatus.killed
         why = f"{MAX_TRIES} times its worker was gone before it ended"
         for _ in range(MAX_TRIES):
-            workers = await self._workers.wait_for_any()
+            workers = await self._accepting_workers()
             if not workers:
                 status, why = NotebookStatus.interrupted, "the run was ended"
                 break
@@ -241,7 +283,7 @@ class ClusterExecutor:
                 # It is done, too, where the scheduler was lost.
                 with contextlib.suppress(TimeoutError, FuturesCancelledError):
                     await wait([future], timeout=_POLL)
-                lost = not self._workers.accepting.keys() & set(workers)
+                lost = not self._accepting.keys() & set(workers)
                 if lost and not future.done():
                     return None
             return await self._answer(future)
@@ -259,7 +301,9 @@ class ClusterExecutor:
                 if isinstance(error, KilledWorker):
                     return "the workers that ran it were lost, one after another"
                 if isinstance(error, BackendError | KeyError):  # it has no pool for this run
-                    await self._workers.ask_again()
+                    self._asked.clear()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._asked.wait(), MAX_WAIT)
                     return None
                 return f"{type(error).__name__}: {error}"
         if self._client.status != "running":
@@ -281,137 +325,3 @@ class ClusterExecutor:
         except UnwritableError as exc:
             return exc.result(result)
         return result
-
-    def stop(self) -> None:
-        """End notebooks on all workers; when called twice, at once."""
-        self._workers.give_up()
-        self._stopping = asyncio.ensure_future(self._stop())
-
-    async def _stop(self) -> None:
-        with contextlib.suppress(Exception):  # a worker may be gone
-            await self._client.run(worker.stop, self._name, on_error="ignore")
-
-
-class WorkerRegistry:
-    """The workers of the cluster at an address, for the run that has this ``name`` there."""
-
-    def __init__(self, address: str, name: str) -> None:
-        self._address, self._name = address, name
-        self._client: Any = None
-        self._present: frozenset[str] = frozenset()
-        #: Those that have answered; and those that are still preparing.
-        self._known: dict[str, WorkerState] = {}
-        self._preparing: frozenset[str] = frozenset()
-        #: Not set while all are to be asked again.
-        self._asked = asyncio.Event()
-        self._asked.set()
-        self._message: Callable[[str], None] | None = None
-        self._reported: set[str] = set()
-        self._tasks: tuple[asyncio.Task[None], ...] = ()
-        self._run_ends = False
-        #: What the first worker that accepted does not enforce.
-        self.gaps: tuple[Gap, ...] = ()
-
-    def start(self, client: Any) -> None:
-        """Look for workers, and send them heartbeats, from now on."""
-        self._client = client
-        self._tasks = (
-            asyncio.create_task(self._watch()),
-            asyncio.create_task(self._send_heartbeats()),
-        )
-
-    def cancel(self) -> None:
-        """Stop looking, and stop the heartbeats."""
-        for task in self._tasks:
-            task.cancel()
-
-    def give_up(self) -> None:
-        """Make nobody wait for workers any more: the run ends."""
-        self._run_ends = True
-        self._asked.set()
-
-    def report_refusals(self, message: Callable[[str], None]) -> None:
-        """Call ``message``, once each, with why workers get no notebook: now and later."""
-        self._message = message
-        self._report()
-
-    @property
-    def accepting(self) -> dict[str, WorkerState]:
-        """The workers that keep the policy, by address."""
-        return {address: one for address, one in self._known.items() if not one.refusal}
-
-    async def wait_for_any(self, *, at_once: bool = False) -> list[str]:
-        """Return the workers that may run a notebook; none if the run ends.
-
-        Raise ClusterError if none comes, and with ``at_once`` also if all that are there refuse.
-        Those that are preparing are waited for.
-        """
-        waited = 0.0
-        while not (self.accepting or self._run_ends):
-            all_refuse = at_once and self._present and self._present <= self._known.keys()
-            if waited > MAX_WAIT or all_refuse:
-                why = "the cluster has no workers"
-                if self._present:
-                    why = "no worker keeps the policy. " + ". ".join(self._refusals())
-                raise ClusterError(f"{self._address}: {why}")
-            await asyncio.sleep(_TICK)
-            waited = 0.0 if self._preparing else waited + _TICK
-        return list(self.accepting)
-
-    async def ask_again(self) -> None:
-        """Ask all workers again, as one of them has no pool for this run any more."""
-        self._asked.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._asked.wait(), MAX_WAIT)
-
-    def _refusals(self) -> list[str]:
-        refusing = (one for one in self._known.values() if one.refusal)
-        return list(dict.fromkeys(f"worker on {one.host}: {one.refusal}" for one in refusing))
-
-    def _report(self) -> None:
-        if self._message is not None:
-            for refusal in self._refusals():
-                if refusal not in self._reported:
-                    self._reported.add(refusal)
-                    self._message(refusal)
-
-    async def _watch(self) -> None:
-        while True:
-            with contextlib.suppress(OSError, TimeoutError):
-                await self._look()
-            await asyncio.sleep(_POLL)
-
-    async def _look(self) -> None:
-        """See which workers there are, and ask new ones for their state, or all again."""
-        all_again = not self._asked.is_set()
-        present = frozenset(await self._client.nthreads())
-        asked = [at for at in present if all_again or at not in self._known]
-        answers: dict[str, bytes | None] = {}
-        if asked:
-            answers = await self._client.run(
-                worker.worker_state, self._name, workers=asked, on_error="ignore"
-            )
-        self._present = present
-        self._preparing = frozenset(at for at in answers if answers[at] == worker.NOT_YET)
-        self._known = {
-            at: one for at, one in self._known.items() if at in present and at not in asked
-        } | {
-            at: msgspec.json.decode(answer, type=WorkerState)
-            for at, answer in answers.items()
-            if answer
-        }
-        if all_again:
-            self._asked.set()
-        if not self.gaps:
-            gaps = next((one.gaps for one in self.accepting.values()), ())
-            self.gaps = msgspec.convert(gaps, tuple[Gap, ...])
-        self._report()
-
-    async def _send_heartbeats(self) -> None:
-        """Tell all workers that the run goes on: see `worker.Heartbeat`."""
-        interval = SILENCE / worker.BEATS
-        while True:
-            await asyncio.sleep(interval)
-            with contextlib.suppress(Exception):  # a worker may be gone; others have heard
-                async with asyncio.timeout(interval):
-                    await self._client.run(worker.beat, self._name, on_error="ignore")

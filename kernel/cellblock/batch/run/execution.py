@@ -43,7 +43,7 @@ from cellblock.policy import paths
 from cellblock.policy.narrow_requests import narrow_for_notebook, requested_table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from cellblock.api.results import Result, Status
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
@@ -67,20 +67,17 @@ _LARGE: Final = 1 << 20
 _NEEDS_SNAPSHOTS: Final = ("undo", f"%{SHOWS_POLICY}")
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A notebook to run: its name, its content, and its folder.
+class Job(msgspec.Struct, frozen=True):
+    """A notebook to run: its name, its content, and its folder; sent to workers of a cluster.
 
     Cells run in ``folder`` where the policy lets them read it. ``artifacts`` is the folder for the
-    files that the policy has copied out, if it has any. ``policy`` is the notebook's own, where
-    another process found that out.
+    files that the policy has copied out, if it has any.
     """
 
     name: str
     content: bytes
     folder: str
     artifacts: str | None = None
-    policy: Policy | None = None
 
     @property
     def file(self) -> Path:
@@ -113,17 +110,12 @@ class Saver(Protocol):
 # --- the policy of each notebook, and the pools ---------------------------------------------------
 
 
-def denial_reason(error: PolicyError) -> str:
-    """Return why a notebook can't have the policy that it asks for."""
-    got = f" (got {error.value})" if error.value else ""
-    return clip_reason(f"{error.key}: {error.message}{got}\nInstead: {error.remedy}")
-
-
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A pool, how many notebooks use it, and the lock under which it is opened."""
+    """A pool, whether it is open, how many notebooks use it, and the lock to open it under."""
 
     pool: AsyncSandboxPool
+    is_open: bool = False
     users: int = 0
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -131,11 +123,16 @@ class _Entry:
 class PolicyPools:
     """The operator's pool, which is open and belongs to the caller, and those narrower than it.
 
-    A narrower one is opened when a notebook asks for it. Few that nobody uses are kept.
+    A narrower one is opened when a notebook asks for it, and then ``check``, if there is one, is
+    awaited and may raise. Few that nobody uses are kept.
     """
 
-    def __init__(self, operators: AsyncSandboxPool) -> None:
-        self.operators = operators
+    def __init__(
+        self,
+        operators: AsyncSandboxPool,
+        check: Callable[[AsyncSandboxPool], Awaitable[object]] | None = None,
+    ) -> None:
+        self.operators, self._check = operators, check
         #: By the policy's digest; the one that was used last is last.
         self._entries: dict[str, _Entry] = {}
 
@@ -172,7 +169,9 @@ class PolicyPools:
         entry.users += 1
         try:
             async with entry.opening:
-                await self._open(entry.pool)
+                if not entry.is_open:
+                    await self._open(entry.pool)
+                    entry.is_open = True
             yield entry.pool
         finally:
             entry.users -= 1
@@ -181,8 +180,13 @@ class PolicyPools:
                 await unused.pool.close()
 
     async def _open(self, pool: AsyncSandboxPool) -> None:
-        """Open a pool of a narrower policy, unless it is open."""
         await pool.open()
+        try:
+            if self._check is not None:
+                await self._check(pool)
+        except BaseException:
+            await pool.close()
+            raise
 
     async def close(self) -> None:
         """Close the pools of narrower policies."""
@@ -310,7 +314,9 @@ class Execution:
         try:
             policy = await pools.policy_of(notebook, self._job)
         except PolicyError as exc:
-            return Ending(NotebookStatus.denied, denial_reason(exc))
+            got = f" (got {exc.value})" if exc.value else ""
+            why = f"{exc.key}: {exc.message}{got}\nInstead: {exc.remedy}"
+            return Ending(NotebookStatus.denied, clip_reason(why))
         if len(self._job.content) > _LARGE:
             document = await asyncio.to_thread(_document, notebook, policy.display)
         else:

@@ -8,8 +8,7 @@ import pytest
 pytest.importorskip("distributed", reason="Dask is not installed")
 
 from cellblock.batch.cluster.client import ClusterExecutor
-from cellblock.batch.cluster.protocol import MAX_AUDIT_BYTES, AuditFiles, TaskResult
-from cellblock.batch.cluster.worker import audit_files
+from cellblock.batch.cluster.worker import MAX_AUDIT_BYTES, AuditFiles, TaskResult, audit_files
 from cellblock.batch.run.document import Document
 from cellblock.batch.run.output_folder import FileSaver, OutputFolder
 from cellblock.batch.run.result import NotebookResult, NotebookStatus

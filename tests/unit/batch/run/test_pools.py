@@ -9,7 +9,7 @@ import pytest
 from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.batch.run.execution import MAX_IDLE, Job, PolicyPools
 from cellblock.batch.run.notebook import read
-from cellblock.errors import PolicyError, WideningError
+from cellblock.errors import BackendError, PolicyError, WideningError
 from cellblock.policy.model import Policy
 from support.runs import notebook
 
@@ -123,5 +123,22 @@ def test_a_folder_that_was_moved_meanwhile_opens_no_pool(tmp_path, monkeypatch):
                 with pytest.raises(PolicyError, match="was moved meanwhile"):
                     async with pools.use(less):
                         pass
+
+    asyncio.run(run())
+
+
+def test_a_narrower_policy_that_is_not_enforced_opens_no_pool(operators):
+    async def refuse(_pool):
+        raise BackendError("can't be enforced here")
+
+    async def run():
+        async with PolicyPools(operators, check=refuse) as pools:
+            async with pools.use(operators.policy) as pool:
+                assert pool is operators
+            for _ in range(2):
+                with pytest.raises(BackendError):
+                    async with pools.use(operators.policy.replace(timeout=1.0)):
+                        pass
+            assert [(pool.opened, pool.closed) for pool in operators.made] == [(2, 2)]
 
     asyncio.run(run())
