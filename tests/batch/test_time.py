@@ -14,16 +14,6 @@ from support import processes
 from support.runs import notebook
 
 
-class Saver:
-    """``execution.Saver`` that keeps nothing."""
-
-    def begin(self, document): ...
-
-    def save_cell(self, index, cell, widgets): ...
-
-    def finish(self, result): ...
-
-
 def send(pids, number):
     for pid in pids:
         os.kill(pid, number)
@@ -39,7 +29,7 @@ def test_a_zygotes_start_takes_no_notebooks_time_and_a_guests_does(here, monkeyp
 
             def begin(timeout):
                 job = Job("a.ipynb", notebook("'ran'"), str(here))
-                ran = Execution(job, RunOptions(timeout=timeout), Saver()).run(pools)
+                ran = Execution(job, RunOptions(timeout=timeout)).run(pools)
                 return asyncio.ensure_future(ran)
 
             async def open_sandboxes(number):

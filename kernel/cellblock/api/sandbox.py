@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from cellblock.api.results import Result, Wish
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.services.tools.in_process import InProcessTools
+    from cellblock.host.session.narrowing import MakeTools
+    from cellblock.host.session.session import Session
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.wire.messages import Tool
 
@@ -271,21 +273,6 @@ class AsyncSandboxPool:
         """The policy, backend and plan of its sandboxes. Raises GuestError if it is not open."""
         return self._live.config
 
-    @property
-    def reactor(self) -> AsyncioReactor:
-        """The loop of its sandboxes. Raises GuestError if it is not open."""
-        return self._live.reactor
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the pool is open."""
-        return self._open is not None
-
-    @property
-    def is_shareable(self) -> bool:
-        """Whether several sandboxes may share its zygote."""
-        return self.config.shareable
-
     def narrowed(self, policy: Policy) -> AsyncSandboxPool:
         """Return a pool under ``policy``, which is narrower than this one's; open and close it.
 
@@ -316,14 +303,22 @@ class AsyncSandboxPool:
         """
         encoded = encode_inputs(inputs)
         folder = Path(self.config.prepare.scratch)
-        if self.is_shareable:
+        if self.config.shareable:
             folder /= f"{next(self._numbers)}"
             folder.mkdir(mode=0o700)
         return self.config.in_folder(folder, inputs=encoded, cwd=cwd)
 
-    def zygotes(self, config: SessionConfig, on_left: Callable[[], None]) -> ZygoteSource:
-        """Return a sandbox's part in the zygote."""
-        return ZygoteSource(self.reactor, self._live.zygote, place_of(config.prepare), on_left)
+    def open_session(
+        self,
+        config: SessionConfig,
+        front: SandboxFront,
+        make_tools: MakeTools | None,
+        on_left: Callable[[], None],
+    ) -> Session:
+        """Return a session whose guests are forks of the zygote."""
+        live = self._live
+        zygotes = ZygoteSource(live.reactor, live.zygote, place_of(config.prepare), on_left)
+        return open_session(config, live.reactor, front, zygotes, make_tools)
 
     @property
     def is_warm(self) -> bool:
@@ -397,7 +392,8 @@ class AsyncSandbox:
         self._tools: InProcessTools | None = None
         self._turn = asyncio.Lock()
         self._left = asyncio.Event()
-        self._opened = self._closed = False
+        #: Whether ``open`` was called.
+        self.was_opened = self._closed = False
         self._process = os.getpid()
 
     async def __aenter__(self) -> Self:
@@ -413,10 +409,10 @@ class AsyncSandbox:
         Raises PolicyError, InputError, BackendError and GuestError: what a kernel would show on
         every cell.
         """
-        if self._opened:
+        if self.was_opened:
             raise GuestError(OPENED_ONCE)
-        self._opened, self._process = True, os.getpid()
-        if not self._has_pool and not self.pool.is_shareable:
+        self.was_opened, self._process = True, os.getpid()
+        if not self._has_pool and not self.pool.config.shareable:
             self._has_pool, self.pool = True, self.pool.copy()
         try:
             if self._has_pool:
@@ -430,7 +426,6 @@ class AsyncSandbox:
 
     def _begin(self) -> None:
         """Build the session and start its guest."""
-        pool = self.pool
         self._config = config = self._own_config()
         views = Views(config, _warn)
         self._loop = asyncio.get_running_loop()
@@ -440,19 +435,17 @@ class AsyncSandbox:
         if self._approve is not None:
             self._prompt = ProgramPrompt(self._approve, front)
             front.approver = approver_of(config.policy, front, self._prompt)
-        zygotes = pool.zygotes(config, self._left.set)
         record_start(config, front)
-        make_tools = self._make_tools if pool.make_tools is not None else None
-        session = open_session(config, pool.reactor, front, zygotes, make_tools)
-        front.session = session
-        pool.sandboxes.add(self)
-        session.start()
+        make, make_tools = self.pool.make_tools, None
+        if make is not None:
 
-    def _make_tools(self, policy: Policy) -> InProcessTools:
-        if self.pool.make_tools is None:
-            raise GuestError(NOT_OPEN)
-        self._tools = made = self.pool.make_tools(policy)
-        return made
+            def make_tools(policy: Policy) -> InProcessTools:
+                self._tools = made = make(policy)
+                return made
+
+        front.session = self.pool.open_session(config, front, make_tools, self._left.set)
+        self.pool.sandboxes.add(self)
+        front.session.start()
 
     def _own_config(self) -> SessionConfig:
         cwd = None if self._cwd is None else self._folder(self._cwd)
@@ -478,11 +471,6 @@ class AsyncSandbox:
         raise PolicyError(
             what, file=config.policy.name, key="cwd", value=repr(asked), remedy=remedy
         )
-
-    @property
-    def was_opened(self) -> bool:
-        """Whether ``open`` was called."""
-        return self._opened
 
     @property
     def _live(self) -> SandboxFront:

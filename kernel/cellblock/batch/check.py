@@ -104,28 +104,24 @@ class Check:
 
     def _unknown(self, found: list[files.File], stdin: StdinFile | None) -> Iterator[WorkItem]:
         """Yield the files that have no verdict yet, with their content."""
-        if stdin is not None:
-            file = files.File(_STDIN, stdin.name, stdin.kind, _STDIN)
-            yield from self._unless_known(file, stdin.content)
-        for file in found:
+        named = [] if stdin is None else [files.File(_STDIN, stdin.name, stdin.kind, _STDIN)]
+        for file in [*named, *found]:
+            is_stdin = stdin is not None and file.path == _STDIN
             try:
-                content = files.read(file)
+                content = stdin.content if stdin is not None and is_stdin else files.read(file)
             except files.NoFileError as error:
                 self._verdicts[file] = not_checked(str(error), "file-not-readable")
+                continue
             except OSError as error:
                 self._problems.append(Problem(file.shown, f"can't be read: {error.strerror}"))
+                continue
+            if len(content) > MAX_FILE_BYTES:
+                self._verdicts[file] = not_checked(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
+            elif self._cache and (known := self._cache.get(content, file.kind)):
+                self._verdicts[file] = known
             else:
-                yield from self._unless_known(file, content)
-
-    def _unless_known(self, file: files.File, content: bytes) -> Iterator[WorkItem]:
-        if len(content) > MAX_FILE_BYTES:
-            self._verdicts[file] = not_checked(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
-        elif self._cache and (known := self._cache.get(content, file.kind)):
-            self._verdicts[file] = known
-        else:
-            # Standard input lies where its name says.
-            path = file.shown if file.path == _STDIN else file.path
-            yield WorkItem(file, content, os.fsencode(files.absolute(path)))
+                path = file.shown if is_stdin else file.path  # it lies where its name says
+                yield WorkItem(file, content, os.fsencode(files.absolute(path)))
 
 
 # --- the worker processes -------------------------------------------------------------------------
@@ -302,20 +298,23 @@ class VerdictCache:
     def __init__(self, folder: Path, options: CheckOptions) -> None:
         self._folder = folder
         self._file = PrivateFile(folder / f"{_digest(options)}{_SUFFIX}", MAX_CACHE_BYTES)
-        self._cached = self._read()
-        self._used = dict[str, msgspec.Raw]()
+        #: By content; what was used last is last.
+        self._verdicts = dict[str, msgspec.Raw]()
         self._changed = False
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            stored = msgspec.msgpack.decode(self._file.read(), type=dict[str, msgspec.Raw])
+            self._verdicts = stored
 
     def get(self, content: bytes, kind: FileKind) -> Verdict | None:
         """Return the verdict on a file of this content."""
         key = _key(content, kind)
-        if (raw := self._cached.get(key)) is None:
+        if (raw := self._verdicts.pop(key, None)) is None:
             return None
         try:
             verdict = msgspec.msgpack.decode(raw, type=Verdict)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        self._used[key] = raw
+        self._verdicts[key] = raw
         return verdict
 
     def put(self, content: bytes, kind: FileKind, verdict: Verdict) -> None:
@@ -323,36 +322,26 @@ class VerdictCache:
         if not verdict.location_matters and not any(
             found.finding.rule == "file-not-checked" for found in verdict.findings
         ):
-            self._used[_key(content, kind)] = msgspec.Raw(msgspec.msgpack.encode(verdict))
+            self._verdicts[_key(content, kind)] = msgspec.Raw(msgspec.msgpack.encode(verdict))
             self._changed = True
 
     def save(self) -> None:
-        """Write the cache. What this check used is the newest; the oldest is dropped first."""
+        """Write the cache, without what was used longest ago where it is too large."""
         if not self._changed:
             return
-        unused = {key: raw for key, raw in self._cached.items() if key not in self._used}
-        kept, size = dict[str, msgspec.Raw](), 0
-        for key, raw in reversed(list((unused | self._used).items())):
-            size += len(key) + len(bytes(raw)) + 16
-            if size > MAX_CACHE_BYTES:
+        sizes = {key: len(key) + len(bytes(raw)) + 16 for key, raw in self._verdicts.items()}
+        left = sum(sizes.values())
+        for key, size in sizes.items():
+            if left <= MAX_CACHE_BYTES:
                 break
-            kept[key] = raw
-        newest_last = dict(reversed(list(kept.items())))
+            del self._verdicts[key]
+            left -= size
         with contextlib.suppress(OSError):
-            self._file.write(msgspec.msgpack.encode(newest_last))
-            self._remove_old_files()
-
-    def _read(self) -> dict[str, msgspec.Raw]:
-        try:
-            return msgspec.msgpack.decode(self._file.read(), type=dict[str, msgspec.Raw])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return {}
-
-    def _remove_old_files(self) -> None:
-        entries = [entry for entry in os.scandir(self._folder) if entry.name.endswith(_SUFFIX)]
-        entries.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime, reverse=True)
-        for entry in entries[MAX_CACHE_FILES:]:
-            Path(entry.path).unlink()
+            self._file.write(msgspec.msgpack.encode(self._verdicts))
+            entries = [one for one in os.scandir(self._folder) if one.name.endswith(_SUFFIX)]
+            entries.sort(key=lambda one: one.stat(follow_symlinks=False).st_mtime, reverse=True)
+            for entry in entries[MAX_CACHE_FILES:]:
+                Path(entry.path).unlink()
 
 
 def _key(content: bytes, kind: FileKind) -> str:

@@ -205,11 +205,13 @@ class CellJudge:
         if request is None:
             return
         self.location_matters |= isinstance(request, dict) and names_paths(request.get("policy"))
-        whole, project = {"metadata": notebook.metadata}, self._context.project
-        policy = self._context.policy
         self._enforce(
             narrow_requests.narrow_for_notebook(
-                whole, policy, file=self._file, project=project, here=False
+                {"metadata": notebook.metadata},
+                self._context.policy,
+                file=self._file,
+                project=self._context.project,
+                here=False,
             )
         )
 
@@ -234,7 +236,11 @@ class CellJudge:
                 )
                 for one in judge_source(named.source, self._rules)
             ]
-        elif f"%{SHOWS_POLICY}" in raw and self._narrows_policy(raw):
+        elif (
+            f"%{SHOWS_POLICY}" in raw
+            and SHOWS_POLICY in self._rules.magics
+            and narrow_requests.is_narrow_cell(raw)
+        ):
             return list(self._narrow_by_cell(raw))
         else:
             found = judge_source(raw, self._rules)
@@ -248,10 +254,8 @@ class CellJudge:
 
         Raise AdmissionError where what was approved can't be read or trusted.
         """
-        context, names_template = (
-            self._context,
-            "template" in self._rules.magics and template_call(raw),
-        )
+        context = self._context
+        names_template = "template" in self._rules.magics and template_call(raw)
         if context.options.policy["admission"] == "any" and not names_template:
             return None
         self.location_matters = True
@@ -273,9 +277,6 @@ class CellJudge:
 
     def _enforce(self, policy: Policy) -> None:
         self._narrowed, self._rules = policy, policy.rules()
-
-    def _narrows_policy(self, raw: str) -> bool:
-        return SHOWS_POLICY in self._rules.magics and narrow_requests.is_narrow_cell(raw)
 
     def _narrow_by_cell(self, raw: str) -> tuple[Finding, ...]:
         """Narrow the policy as a cell asks, or return why that can't be."""

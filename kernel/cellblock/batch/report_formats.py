@@ -84,18 +84,15 @@ def _inert_line(line: str) -> str:
 # --- what all formats say of a finding, in the same words -----------------------------------------
 
 
-def _place(found: PlacedFinding) -> str:
-    """Return the place of a finding in a notebook, ``cell 3, line 2: ``; "" in a script."""
-    return f"cell {found.cell}, line {found.finding.line}: " if found.cell else ""
-
-
 def _reason(found: PlacedFinding) -> str:
-    """Return what is refused and why, without a full stop."""
+    """Return where in a notebook something is refused, what and why, without a full stop."""
     finding = found.finding
+    place = f"cell {found.cell}, line {finding.line}: " if found.cell else ""
     if finding.rule in CHECK_RULES:
-        return f"this {'cell' if found.cell else 'file'} {visible(finding.why)}"
-    named = f"{subject(finding)} " if finding.subject else ""
-    return named + visible(finding.why)
+        what = f"this {'cell' if found.cell else 'file'} "
+    else:
+        what = f"{subject(finding)} " if finding.subject else ""
+    return place + what + visible(finding.why)
 
 
 def _summary(report: CheckReport) -> str:
@@ -203,7 +200,7 @@ def _annotation(file: CheckedFile, found: PlacedFinding) -> str:
     if not found.cell:  # in a notebook's file a line of source is a string of JSON
         where |= {"col": str(finding.column + 1), "endColumn": str(finding.end_column)}
     source = excerpt(finding).line.strip()
-    message = [_place(found) + _reason(found), *([source] if source else [])]
+    message = [_reason(found), *([source] if source else [])]
     message += [f"Instead: {finding.remedy}", *rewrites([finding])[0]]
     return _command(where | {"title": finding.rule}, *message)
 
@@ -301,7 +298,7 @@ def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
         finding = found.finding
         mark = _digest(finding.rule, finding.subject, finding.excerpt)
         seen[mark] += 1
-        text = f"{_place(found)}{_reason(found)}. Instead: {finding.remedy}"
+        text = f"{_reason(found)}. Instead: {finding.remedy}"
         region: dict[str, Any] = {"startLine": max(1, found.file_line)}
         if not found.cell:
             region |= {"startColumn": finding.column + 1, "endColumn": finding.end_column + 1}

@@ -18,8 +18,7 @@ from cellblock import __version__
 from cellblock.batch.cluster import worker
 from cellblock.batch.cluster.worker import PolicyOffer, TaskResult, WorkerState
 from cellblock.batch.run.document import Document
-from cellblock.batch.run.execution import UnwritableError
-from cellblock.batch.run.result import NotebookResult, NotebookStatus
+from cellblock.batch.run.result import NotebookResult, NotebookStatus, UnwritableError
 from cellblock.batch.run.runner import Run, check_out_of_reach
 from cellblock.errors import BackendError, CellblockError
 from cellblock.host.audit import reader
@@ -29,8 +28,8 @@ from cellblock.policy.model import Policy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.batch.run.execution import Job, Saver
-    from cellblock.batch.run.output_folder import OutputFolder
+    from cellblock.batch.run.execution import Job
+    from cellblock.batch.run.output_folder import FileSaver, OutputFolder
     from cellblock.batch.run.plan import RunOptions
     from cellblock.batch.run.report import Progress
     from cellblock.batch.run.result import RunResult
@@ -250,7 +249,7 @@ class ClusterExecutor:
 
     # --- notebooks ------------------------------------------------------------------------------
 
-    async def run(self, job: Job, options: RunOptions, saver: Saver) -> NotebookResult:
+    async def run(self, job: Job, options: RunOptions, saver: FileSaver) -> NotebookResult:
         """Run a notebook on a worker, and on another if that is lost. Raise ClusterError."""
         payload = msgspec.msgpack.encode((job, options))
         status = NotebookStatus.killed
@@ -310,7 +309,7 @@ class ClusterExecutor:
             raise ClusterError(f"{self._address}: the scheduler was lost. --resume goes on.")
         return None
 
-    def _take_home(self, answer: TaskResult, saver: Saver) -> NotebookResult:
+    def _take_home(self, answer: TaskResult, saver: FileSaver) -> NotebookResult:
         """Save what a worker has sent. Raise OSError where its log can't be saved."""
         result, log = answer.result, answer.audit
         for name, content in log.files.items():

@@ -39,7 +39,6 @@ from cellblock.policy.model import Audit
 if TYPE_CHECKING:
     from distributed import Worker
 
-    from cellblock.batch.run.document import Document
     from cellblock.policy.model import Policy
 
 #: The answer of a worker that still prepares: it is to be asked again.
@@ -200,10 +199,10 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
 
     def run(self, job: Job, options: RunOptions) -> TaskResult:
         """Run a notebook, in the calling thread. Raise CellblockError."""
-        thread, pools, saver = self._thread, self._pools, MemorySaver()
+        thread, pools = self._thread, self._pools
         if thread is None or pools is None:
             raise BackendError(self._state.refusal)
-        execution = Execution(job, options, saver)
+        execution = Execution(job, options)
         if self._stopped:
             thread.soon(execution.stop)
         self._running.add(execution)
@@ -213,7 +212,7 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
             self._running.discard(execution)
             if self._thread is not thread:  # then the result says nothing of the notebook
                 raise BackendError("the pool was ended while the notebook ran")
-        document = saver.document.to_bytes() if saver.document is not None else None
+        document = execution.document.to_bytes() if execution.document is not None else None
         audit = audit_files(result.session, pools.operators.config.policy.audit)
         return TaskResult(result=result, document=document, audit=audit)
 
@@ -223,23 +222,6 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
         for execution in tuple(self._running):
             if self._thread is not None:
                 self._thread.soon(execution.stop)
-
-
-class MemorySaver:
-    """`execution.Saver` that holds the document, to be sent when it is complete."""
-
-    def __init__(self) -> None:
-        self.document: Document | None = None
-
-    def begin(self, document: Document) -> None:
-        """Hold the document, which gets all cells."""
-        self.document = document
-
-    def save_cell(self, index: int, cell: bytes, widgets: dict[str, Any]) -> None:
-        """Do nothing: the document has the cell."""
-
-    def finish(self, result: NotebookResult) -> None:
-        """Do nothing: the result is sent with the document."""
 
 
 def audit_files(session: str, audit: Audit) -> AuditFiles:

@@ -1,7 +1,7 @@
 """One notebook from its bytes to its result, in a sandbox of a warm pool.
 
-An execution knows no file and no run: what is written is handed to a `Saver`. So it is the same in
-the process of a run and in a worker on another machine.
+An execution is the same in the process of a run, which saves what is written as the notebook runs,
+and in a worker on another machine, which sends the document when it is complete.
 
 `PolicyPools` has a pool of warm guests for each policy. A notebook's metadata can ask for less than
 the operator's policy, and never gets more (promise P8).
@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -34,6 +34,7 @@ from cellblock.batch.run.result import (
     Ending,
     NotebookResult,
     NotebookStatus,
+    UnwritableError,
     clip_reason,
     ending_of,
 )
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from cellblock.api.results import Result, Status
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
+    from cellblock.batch.run.output_folder import FileSaver
     from cellblock.batch.run.plan import RunOptions
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
@@ -83,28 +85,6 @@ class Job(msgspec.Struct, frozen=True):
     def file(self) -> Path:
         """The path of the notebook."""
         return Path(self.folder, Path(self.name).name)
-
-
-class UnwritableError(CellblockError):
-    """What was run can't be written."""
-
-    def result(self, of: NotebookResult) -> NotebookResult:
-        """Return the result of a notebook that this happened to."""
-        why = clip_reason(str(self))
-        return msgspec.structs.replace(of, status=NotebookStatus.killed, reason=why, cell=0)
-
-
-class Saver(Protocol):
-    """Keeps what is written of a notebook. Its methods raise UnwritableError."""
-
-    def begin(self, document: Document) -> None:
-        """Keep a notebook before its first cell."""
-
-    def save_cell(self, index: int, cell: bytes, widgets: dict[str, Any]) -> None:
-        """Keep a cell that has ended or was updated, and the widgets that changed with it."""
-
-    def finish(self, result: NotebookResult) -> None:
-        """Keep the whole notebook."""
 
 
 # --- the policy of each notebook, and the pools ---------------------------------------------------
@@ -234,14 +214,18 @@ class Stopwatch:
 
 
 class Execution:
-    """The execution of one notebook; single use."""
+    """The execution of one notebook, which ``saver`` keeps as it is so far, if there is one.
 
-    def __init__(self, job: Job, options: RunOptions, saver: Saver) -> None:
+    Single use.
+    """
+
+    def __init__(self, job: Job, options: RunOptions, saver: FileSaver | None = None) -> None:
         self._job, self._options, self._saver = job, options, saver
         self._sandbox: AsyncSandbox | None = None
         self._stopped = False
         self._watch = Stopwatch(options.timeout)
-        self._document: Document | None = None
+        #: The notebook as it is written; None until it was read.
+        self.document: Document | None = None
         #: The cell that runs or ran last, from 1; how many ran; how many failed and may.
         self._cell = self._cells = self._errors = 0
         self._peak_memory = 0
@@ -256,7 +240,6 @@ class Execution:
         asyncio.get_running_loop().call_later(GRACE, self._interrupt)
 
     def _interrupt(self) -> None:
-        """Interrupt the cell, if one runs. The second interrupt kills it."""
         if self._sandbox is not None:
             self._sandbox.interrupt()
 
@@ -279,7 +262,7 @@ class Execution:
             session=self._session,
         )
         try:
-            if self._document is not None:
+            if self.document is not None and self._saver is not None:
                 self._saver.finish(result)
         except UnwritableError as exc:
             return exc.result(result)
@@ -321,8 +304,9 @@ class Execution:
             document = await asyncio.to_thread(_document, notebook, policy.display)
         else:
             document = _document(notebook, policy.display)
-        self._document = document
-        self._saver.begin(document)
+        self.document = document
+        if self._saver is not None:
+            self._saver.begin(document)
         # Where a cell that is killed ends the notebook, nobody needs its variables. A guest that is
         # to get more locks goes on as a copy.
         snapshots = self._options.allow_errors or any(
@@ -333,34 +317,27 @@ class Execution:
         async with AsyncExitStack() as stack:
             with self._watch.paused():
                 pool = await stack.enter_async_context(pools.use(policy))
-            opened = self._opened(pool, snapshots=snapshots)
-            sandbox = await stack.enter_async_context(opened)
-            return await self._run_cells(sandbox, notebook, document)
+            sandbox = pool.sandbox(
+                inputs=self._options.parameters,
+                artifacts=self._job.artifacts,
+                cwd=_readable(self._job.folder, pool),
+                snapshots=snapshots,
+                notebook=str(self._job.file),
+            )
+            stack.push_async_callback(sandbox.close)
+            await self._open(sandbox, is_warm=pool.is_warm)
+            try:
+                return await self._run_cells(sandbox, notebook, document)
+            finally:
+                self._sandbox = None
 
-    @asynccontextmanager
-    async def _opened(
-        self, pool: AsyncSandboxPool, *, snapshots: bool
-    ) -> AsyncIterator[AsyncSandbox]:
-        sandbox = pool.sandbox(
-            inputs=self._options.parameters,
-            artifacts=self._job.artifacts,
-            cwd=_readable(self._job.folder, pool),
-            snapshots=snapshots,
-            notebook=str(self._job.file),
-        )
-        try:
-            if pool.is_warm:
-                async with asyncio.timeout(self._watch.at_most(OPEN_TIMEOUT)):
-                    await sandbox.open()
-            else:  # a zygote that starts for all takes no notebook's time
-                with self._watch.paused():
-                    async with asyncio.timeout(OPEN_TIMEOUT):
-                        await sandbox.open()
-            self._sandbox, self._session, self.gaps = sandbox, sandbox.session, sandbox.gaps
-            yield sandbox
-        finally:
-            self._sandbox = None
-            await sandbox.close()
+    async def _open(self, sandbox: AsyncSandbox, *, is_warm: bool) -> None:
+        """Open the sandbox. A zygote that starts for all takes no notebook's time."""
+        timeout = self._watch.at_most(OPEN_TIMEOUT) if is_warm else OPEN_TIMEOUT
+        with nullcontext() if is_warm else self._watch.paused():
+            async with asyncio.timeout(timeout):
+                await sandbox.open()
+        self._sandbox, self._session, self.gaps = sandbox, sandbox.session, sandbox.gaps
 
     async def _run_cells(
         self, sandbox: AsyncSandbox, notebook: Notebook, document: Document
@@ -400,7 +377,8 @@ class Execution:
         if not self._options.timing:
             written["metadata"].pop(EXECUTION, None)
         for number, content, widgets in outputs.end_cell(index, written, result.outputs):
-            self._saver.save_cell(number, content, widgets)
+            if self._saver is not None:
+                self._saver.save_cell(number, content, widgets)
         if result.usage is not None:
             self._peak_memory = max(self._peak_memory, result.usage.peak_memory_bytes)
         return self._ending_of(result, index + 1, sandbox.policy), result.status

@@ -26,9 +26,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cellblock.batch.run.document import Document, TooMuchOutputError, raw
-from cellblock.batch.run.execution import UnwritableError
 from cellblock.batch.run.plan import OWN
-from cellblock.batch.run.result import REPEATABLE, NotebookResult, NotebookStatus
+from cellblock.batch.run.result import (
+    REPEATABLE,
+    NotebookResult,
+    NotebookStatus,
+    UnwritableError,
+)
 from cellblock.errors import CellblockError
 from cellblock.guest import remove_tree
 
@@ -195,9 +199,9 @@ _decode_line: Final = msgspec.json.Decoder(_Line).decode
 
 
 class FileSaver:
-    """`execution.Saver` that writes a notebook's journal, and its file ``output`` in the folder.
+    """Writes a notebook's journal, and its file ``output`` in the folder.
 
-    ``key`` is what a resumed run knows the notebook by.
+    ``key`` is what a resumed run knows the notebook by. Its methods raise UnwritableError.
     """
 
     def __init__(
@@ -211,7 +215,7 @@ class FileSaver:
         self._seconds_to_write = 0.0
 
     def begin(self, document: Document) -> None:
-        """Begin the journal. Raise UnwritableError, as all methods do."""
+        """Begin the journal with the notebook before its first cell."""
         self._document = document
         with _writing():
             self._folder.remove(self._journal)
@@ -223,7 +227,7 @@ class FileSaver:
                 self._append(CellLine(index, msgspec.Raw(cell)))
 
     def save_cell(self, index: int, cell: bytes, widgets: dict[str, Any]) -> None:
-        """Write a cell to the journal, and soon to the file."""
+        """Write a cell that ended or was updated to the journal, and soon to the file."""
         with _writing():
             self._append(CellLine(index, msgspec.Raw(cell), raw(widgets)))
         if self._timer is None:
@@ -333,6 +337,15 @@ class RunLog:
 
 # --- journals that a killed run has left ----------------------------------------------------------
 
+_NO_JOURNAL: Final = (
+    OSError,
+    ValueError,
+    IndexError,
+    msgspec.MsgspecError,
+    RecursionError,
+    TooMuchOutputError,
+)
+
 
 def recover(folder: OutputFolder, log: RunLog) -> int:
     """Write the files and log entries of notebooks whose journals are left, and remove those.
@@ -343,10 +356,8 @@ def recover(folder: OutputFolder, log: RunLog) -> int:
     for name in folder.names(_JOURNAL_SUFFIX):
         try:
             left = _read_journal(line for line in folder.lines(name) if line.endswith(b"\n"))
-        except (OSError, ValueError, IndexError, msgspec.MsgspecError, RecursionError):
+        except _NO_JOURNAL:
             left = None  # a folder, a link, not ours
-        except TooMuchOutputError:
-            left = None
         with contextlib.suppress(OSError):  # the journal stays, for the next run
             if left is not None:
                 output, key, document, result = left

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from cellblock.errors import CellblockError
 from cellblock.host.cell.status import LIMITS
 from cellblock.render.text import encodable
 
@@ -80,6 +81,15 @@ class RunResult:
     results: tuple[NotebookResult, ...]
     gaps: tuple[Gap, ...]
     signal: int
+
+
+class UnwritableError(CellblockError):
+    """What was run can't be written."""
+
+    def result(self, of: NotebookResult) -> NotebookResult:
+        """Return the result of a notebook that this happened to."""
+        why = clip_reason(str(self))
+        return msgspec.structs.replace(of, status=NotebookStatus.killed, reason=why, cell=0)
 
 
 class Ending(msgspec.Struct, frozen=True):

@@ -33,7 +33,6 @@ from cellblock.policy import paths
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cellblock.batch.run.execution import Saver
     from cellblock.batch.run.plan import RunOptions
     from cellblock.batch.run.report import Progress
     from cellblock.policy.enforcement import Gap
@@ -75,7 +74,7 @@ class Executor(Protocol):
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced; known once a notebook has run."""
 
-    async def run(self, job: Job, options: RunOptions, saver: Saver) -> NotebookResult:
+    async def run(self, job: Job, options: RunOptions, saver: FileSaver) -> NotebookResult:
         """Run a notebook. What is wrong with it is its result."""
 
     def stop(self) -> None:
@@ -92,7 +91,7 @@ class LocalExecutor:
         self.gaps: tuple[Gap, ...] = ()
         self._running: set[Execution] = set()
 
-    async def run(self, job: Job, options: RunOptions, saver: Saver) -> NotebookResult:
+    async def run(self, job: Job, options: RunOptions, saver: FileSaver) -> NotebookResult:
         """Run a notebook in a sandbox of the pool that has its policy."""
         execution = Execution(job, options, saver)
         self._running.add(execution)
@@ -148,12 +147,18 @@ class Run:
         except OSError as exc:
             raise OutputFolderError(f"{self._folder.path}: {exc.strerror}") from None
         waiting = iter(self._request.notebooks)
+
+        async def run_in_turn() -> None:
+            for planned in waiting:
+                result = await self._result(planned, executor, log, exports=exports)
+                self._results.append(result)
+                self._progress.ended(result)
+
         tasks = set[asyncio.Task[None]]()
         try:
             while True:
                 for _ in range(max(1, executor.slots) - len(tasks)):
-                    in_turn = self._run_in_turn(waiting, executor, log, exports=exports)
-                    tasks.add(asyncio.create_task(in_turn))
+                    tasks.add(asyncio.create_task(run_in_turn()))
                 ended, going = await asyncio.wait(
                     tasks, timeout=_POLL, return_when=asyncio.FIRST_EXCEPTION
                 )
@@ -166,20 +171,6 @@ class Run:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             log.close()
-
-    async def _run_in_turn(
-        self,
-        waiting: Iterator[PlannedNotebook],
-        executor: Executor,
-        log: RunLog,
-        *,
-        exports: bool,
-    ) -> None:
-        """Run one notebook after another."""
-        for planned in waiting:
-            result = await self._result(planned, executor, log, exports=exports)
-            self._results.append(result)
-            self._progress.ended(result)
 
     async def _result(
         self, planned: PlannedNotebook, executor: Executor, log: RunLog, *, exports: bool
@@ -262,17 +253,11 @@ def check_out_of_reach(
 def check_artifact_folders(notebooks: Sequence[PlannedNotebook], folder: OutputFolder) -> None:
     """Raise OutputFolderError where a notebook's artifacts would be among another's files."""
     owners = dict[str, PlannedNotebook]()
-    shared = [
-        (planned.artifacts, planned, first)
-        for planned in notebooks
-        if (first := owners.setdefault(planned.artifacts, planned)) is not planned
-    ]
-    shared += [
-        (str(above), planned, owners[str(above)])
-        for planned in notebooks
-        for above in PurePosixPath(planned.output).parents
-        if str(above) in owners
-    ]
-    for name, one, other in shared:
-        what = f"files of {other.name}'s cells would be among those of {one.name}"
-        raise OutputFolderError(f"{folder.path}/{name}: {what}. Run them into two folders.")
+    for planned in notebooks:
+        owners.setdefault(planned.artifacts, planned)
+    for planned in notebooks:
+        for name in (planned.artifacts, *map(str, PurePosixPath(planned.output).parents)):
+            if (owner := owners.get(name, planned)) is not planned:
+                what = f"files of {owner.name}'s cells would be among those of {planned.name}"
+                where = f"{folder.path}/{name}"
+                raise OutputFolderError(f"{where}: {what}. Run them into two folders.")

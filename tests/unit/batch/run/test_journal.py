@@ -8,7 +8,6 @@ import pytest
 
 from cellblock.batch.run import output_folder as module
 from cellblock.batch.run.document import Document
-from cellblock.batch.run.execution import UnwritableError
 from cellblock.batch.run.output_folder import (
     FileSaver,
     OutputFolder,
@@ -17,7 +16,7 @@ from cellblock.batch.run.output_folder import (
     recover,
 )
 from cellblock.batch.run.plan import RunOptions
-from cellblock.batch.run.result import NotebookResult, NotebookStatus
+from cellblock.batch.run.result import NotebookResult, NotebookStatus, UnwritableError
 from support.runs import code
 
 NAME = "a/x.ipynb"
