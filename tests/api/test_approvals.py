@@ -59,7 +59,7 @@ def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
     grants.Store(grants.default_path()).add(made)
     with pool.sandbox() as s:
         # It is the same policy, whose kernels would ask no more.
-        prepare = s._one._config.prepare
+        prepare = s._sandbox._config.prepare
         assert placing.without_scratch(s.policy, Path(prepare.scratch)).digest() == digest
         assert s.execute("import csv").status == "denied"
         assert "NotApproved" in s.execute("ops.read_file('a.txt')").error.message

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 #: Seconds that what goes on in the loop has to end with it.
-PATIENCE: Final = 1.0
+TASKS_END_TIMEOUT: Final = 1.0
 
 
 class LoopThread:
@@ -124,7 +124,7 @@ async def _end_tasks() -> None:
     for task in left:
         task.cancel()
     if left:
-        await asyncio.wait(left, timeout=PATIENCE)
+        await asyncio.wait(left, timeout=TASKS_END_TIMEOUT)
 
 
 class _Blocking:
@@ -133,7 +133,7 @@ class _Blocking:
     def __init__(self, inner: AsyncSandbox | AsyncSandboxPool, thread: LoopThread | None) -> None:
         self._inner, self._thread = inner, thread
         #: Whether the thread belongs to a pool, which closes what is in it.
-        self._lent = thread is not None
+        self._is_pools = thread is not None
 
     def __enter__(self) -> Self:
         self.open()
@@ -161,12 +161,12 @@ class _Blocking:
 
     def _end(self) -> None:
         thread, self._thread = self._thread, None
-        if thread is not None and not self._lent:
+        if thread is not None and not self._is_pools:
             thread.end()
 
     def __del__(self) -> None:
         thread = getattr(self, "_thread", None)
-        if thread is None or self._lent or not thread.is_here:
+        if thread is None or self._is_pools or not thread.is_here:
             return
         warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
         thread.end_after(self._inner.close)
@@ -194,19 +194,19 @@ class Sandbox(_Blocking):
         cwd: str | Path | None = None,
         pool: SandboxPool | None = None,
     ) -> None:
-        mine: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
-        mine |= {"cwd": cwd, "approve": approve}
+        arguments: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
+        arguments |= {"cwd": cwd, "approve": approve}
         if pool is not None:
-            self._one = pool.inner.sandbox(**mine)
+            self._sandbox = pool.inner.sandbox(**arguments)
         else:
-            mine |= {"tools": tools, "project": project, "allow_unsafe": allow_unsafe}
-            self._one = AsyncSandbox(policy, **mine)
-            self._one.pool.has_tools_loop = True
-        super().__init__(self._one, None if pool is None else pool.thread)
+            arguments |= {"tools": tools, "project": project, "allow_unsafe": allow_unsafe}
+            self._sandbox = AsyncSandbox(policy, **arguments)
+            self._sandbox.pool.has_tools_loop = True
+        super().__init__(self._sandbox, None if pool is None else pool.thread)
 
     def open(self) -> None:
         """Wait until a guest is locked and ready. Raises as ``AsyncSandbox.open``."""
-        if self._one.was_opened:
+        if self._sandbox.was_opened:
             raise GuestError(OPENED_ONCE)
         super().open()
 
@@ -217,11 +217,11 @@ class Sandbox(_Blocking):
 
         ``on_output`` is called in the sandbox's thread.
         """
-        return self._running.run(self._one.execute(code, timeout=timeout, on_output=on_output))
+        return self._running.run(self._sandbox.execute(code, timeout=timeout, on_output=on_output))
 
     def interrupt(self) -> None:
         """Interrupt the cell that another thread waits for; a second time, kill it."""
-        self._running.soon(self._one.interrupt)
+        self._running.soon(self._sandbox.interrupt)
 
     @property
     def _running(self) -> LoopThread:
@@ -234,27 +234,27 @@ class Sandbox(_Blocking):
     @property
     def policy(self) -> Policy:
         """The policy in force, with its paths."""
-        return self._one.policy
+        return self._sandbox.policy
 
     @property
     def session(self) -> str:
         """What its audit log is called (``cellblock audit show``); empty without one."""
-        return self._one.session
+        return self._sandbox.session
 
     @property
     def backend(self) -> str:
         """The backend's name."""
-        return self._one.backend
+        return self._sandbox.backend
 
     @property
     def enforcement(self) -> Mapping[str, Enforcement]:
         """How far each capability is enforced in this sandbox."""
-        return self._one.enforcement
+        return self._sandbox.enforcement
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced here."""
-        return self._one.gaps
+        return self._sandbox.gaps
 
 
 class SandboxPool(_Blocking):
@@ -290,5 +290,5 @@ class SandboxPool(_Blocking):
         cwd: str | Path | None = None,
     ) -> Sandbox:
         """Return a sandbox that is yet to be opened; see ``AsyncSandboxPool.sandbox``."""
-        mine: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
-        return Sandbox(pool=self, approve=approve, cwd=cwd, **mine)
+        arguments: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
+        return Sandbox(pool=self, approve=approve, cwd=cwd, **arguments)

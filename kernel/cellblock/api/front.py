@@ -45,7 +45,7 @@ T = TypeVar("T")
 #: Kinds of messages that are outputs; the others report progress.
 _KINDS: Final = frozenset(get_args(Kind))
 #: Characters of an answer that reach the cell.
-LONGEST_ANSWER: Final = 1 << 20
+MAX_ANSWER: Final = 1 << 20
 #: Fronts whose cells wait for an answer of the callback that runs here.
 ANSWERING: Final[contextvars.ContextVar[frozenset[object]]] = contextvars.ContextVar(
     "answering", default=frozenset()
@@ -192,7 +192,7 @@ class SandboxFront(Front):
         except EOFError:
             text, eof = "", True
         self._question = None
-        self._answer(text[:LONGEST_ANSWER].encode("utf-8", "replace").decode(), eof)
+        self._answer(text[:MAX_ANSWER].encode("utf-8", "replace").decode(), eof)
 
     def _answer(self, text: str, eof: bool) -> None:
         if self.session is not None and self.cell is not None:
@@ -235,8 +235,8 @@ async def answer_of(
 
     threading.Thread(target=call, name="cellblock-input", daemon=True).start()
     try:
-        said = await answer
-        return read(await said if isawaitable(said) else said)
+        value = await answer
+        return read(await value if isawaitable(value) else value)
     except (Exception, SystemExit) as exc:
         if not isinstance(exc, silent):
             traceback.print_exception(_harmless(exc))
@@ -268,7 +268,7 @@ class ProgramPrompt:
 
     def __init__(self, approve: Approve, front: SandboxFront) -> None:
         self._approve, self._front = approve, front
-        self._asked: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
 
     def __call__(
         self,
@@ -279,13 +279,13 @@ class ProgramPrompt:
     ) -> Callable[[], None]:
         """Ask; return what cancels that. An exception or an unknown answer is a no."""
         del note  # for who mistypes
-        self._asked = self._front.loop.create_task(self._put(request, cell, answered))
+        self._asking = self._front.loop.create_task(self._put(request, cell, answered))
         return self.close
 
     def close(self) -> None:
         """Cancel the question."""
-        if self._asked is not None:
-            self._asked.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
 
     async def _put(
         self, request: Request, cell: ExecuteRequest | None, answered: Callable[[Answer], None]
@@ -298,10 +298,10 @@ class ProgramPrompt:
         answered(answer)
 
 
-def _checked_answer(said: object) -> Answer:
-    if isinstance(said, bool | str | None) and said in _ANSWERS:
-        return _ANSWERS[said]
-    raise TypeError(f"approve= returns True, False, 'once' or 'session', not {said!r}")
+def _checked_answer(value: object) -> Answer:
+    if isinstance(value, bool | str | None) and value in _ANSWERS:
+        return _ANSWERS[value]
+    raise TypeError(f"approve= returns True, False, 'once' or 'session', not {value!r}")
 
 
 def wish_of(request: Request, cell: ExecuteRequest | None) -> Wish:

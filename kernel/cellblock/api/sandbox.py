@@ -98,9 +98,9 @@ class AsyncioReactor:
 # --- pools ------------------------------------------------------------------------------------
 
 _NOT_OPEN: Final = "the pool is not open: use `async with AsyncSandboxPool(…) as pool:`"
-ASK: Final = "Pass allow_unsafe=True"
+UNSAFE_REMEDY: Final = "Pass allow_unsafe=True"
 #: What IPython imports at a guest's first cell and first result; a pool's zygote imports it once.
-_LATE: Final = ("hashlib", "IPython.core.logger")
+_PRELOAD: Final = ("hashlib", "IPython.core.logger")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,11 +135,11 @@ class AsyncSandboxPool:
         allow_unsafe: bool = False,
         operators: Policy | None = None,
     ) -> None:
-        self._asked = str(policy) if isinstance(policy, Path) else policy
+        self._policy = str(policy) if isinstance(policy, Path) else policy
         #: What ``policy`` was made narrower from, if it was: see ``narrowed``.
         self._operators = operators
-        self._given = tools
-        self._given_tools: tuple[Tool, ...] = ()
+        self._functions = tools
+        self._tools: tuple[Tool, ...] = ()
         self._project, self._allow_unsafe = project, allow_unsafe
         #: Makes what runs the tools that were given, if any were, under a policy.
         self.make_tools: Callable[[Policy], InProcessTools] | None = None
@@ -170,13 +170,13 @@ class AsyncSandboxPool:
         try:
             config = await asyncio.to_thread(self._resolve, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
-            preload = (*config.prepare.preload, *_LATE)
+            preload = (*config.prepare.preload, *_PRELOAD)
             prepare = msgspec.structs.replace(config.prepare, preload=preload)
             zygote = SharedZygote(reactor, functools.partial(spawn.start, config.wrap), prepare)
             policy = config.policy
             if config.shareable and not policy.tools and not policy.packages:
                 services = granted_services(config)
-                zygote.warm((*self._given_tools, *(services.tools() if services else ())))
+                zygote.warm((*self._tools, *(services.tools() if services else ())))
             self._open = _OpenPool(config, reactor, zygote, scratch)
         except BaseException:
             remove_tree.remove(str(scratch))
@@ -185,16 +185,18 @@ class AsyncSandboxPool:
     def _resolve(self, scratch: Path) -> SessionConfig:
         """Return the configuration of sessions. Raises the error that there is instead."""
         project = self._folder()
-        if self._given:
-            self._register(self._given)
-        options = SessionOptions(self._asked, project, scratch, self._allow_unsafe, ask=ASK)
+        if self._functions:
+            self._register(self._functions)
+        options = SessionOptions(
+            self._policy, project, scratch, self._allow_unsafe, ask=UNSAFE_REMEDY
+        )
         config = resolve(options)
         if not isinstance(config, SessionConfig):
             raise config
         if self._operators is None:
             return config
         # A narrower policy: its folders must still be where they were when it was made.
-        asked, found = self._asked, paths.without_scratch(config.policy, scratch)
+        asked, found = self._policy, paths.without_scratch(config.policy, scratch)
         if not isinstance(asked, Policy) or found.digest() != asked.digest():
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=found.name, key="", value="", remedy=remedy)
@@ -206,15 +208,16 @@ class AsyncSandboxPool:
         from cellblock.host.services.tools import in_process  # noqa: PLC0415 - pydantic
 
         tools = in_process.register_functions(given)
-        self._given_tools = tuple(one.tool for one in tools.values())
+        self._tools = tuple(one.tool for one in tools.values())
 
         def make(policy: Policy) -> InProcessTools:
-            loop, own_loop = asyncio.get_running_loop(), self.has_tools_loop
-            bounds: dict[str, Any] = {
-                "timeout": policy.tool_timeout,
-                "max_bytes": policy.tool_max_bytes,
-            }
-            return in_process.InProcessTools(loop, tools, own_loop=own_loop, **bounds)
+            return in_process.InProcessTools(
+                asyncio.get_running_loop(),
+                tools,
+                timeout=policy.tool_timeout,
+                max_bytes=policy.tool_max_bytes,
+                own_loop=self.has_tools_loop,
+            )
 
         self.make_tools = make
 
@@ -223,7 +226,7 @@ class AsyncSandboxPool:
         try:
             return Path(self._project or Path.cwd()).resolve(strict=True)
         except OSError as exc:
-            file = self._asked if isinstance(self._asked, str) else self._asked.name
+            file = self._policy if isinstance(self._policy, str) else self._policy.name
             value, remedy = repr(str(self._project or "")), "Name a folder that is there."
             what = f"no such folder: {exc.strerror}"
             raise PolicyError(what, file=file, key="project", value=value, remedy=remedy) from None
@@ -246,9 +249,16 @@ class AsyncSandboxPool:
         ``snapshots`` a killed cell costs the variables, and each cell a millisecond or two less;
         a policy that has them ``always`` takes them anyhow.
         """
-        mine: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
-        mine |= {"approve": approve, "notebook": notebook}
-        return AsyncSandbox(pool=self, cwd=cwd, snapshots=snapshots, **mine)
+        return AsyncSandbox(
+            inputs=inputs,
+            input=input,
+            approve=approve,
+            artifacts=artifacts,
+            cwd=cwd,
+            pool=self,
+            snapshots=snapshots,
+            notebook=notebook,
+        )
 
     async def close(self) -> None:
         """End every sandbox and the zygote; nothing of them is left."""
@@ -279,16 +289,16 @@ class AsyncSandboxPool:
         Opening it raises PolicyError where a folder that the policy names has been moved.
         """
         scratch = Path(self.config.prepare.scratch)
-        mine = paths.without_scratch(self.config.policy, scratch)
-        return self.copy(paths.without_scratch(policy, scratch), mine)
+        operators = paths.without_scratch(self.config.policy, scratch)
+        return self.copy(paths.without_scratch(policy, scratch), operators)
 
     def copy(
         self, policy: str | Policy | None = None, operators: Policy | None = None
     ) -> AsyncSandboxPool:
         """Return a pool that is made as this one, or under another policy."""
         made = AsyncSandboxPool(
-            policy or self._asked,
-            tools=self._given,
+            policy or self._policy,
+            tools=self._functions,
             project=self._project,
             allow_unsafe=self._allow_unsafe,
             operators=operators if policy else self._operators,
@@ -335,11 +345,11 @@ class AsyncSandboxPool:
 
 _LOG: Final = logging.getLogger("cellblock")
 #: Seconds that an interrupted cell has before it is killed.
-GRACE: Final = 2.0
+INTERRUPT_TIMEOUT: Final = 2.0
 #: Seconds that guests have to be gone once they were killed; then they are the zygote's to end.
-LEAVING: Final = 5.0
+GUESTS_END_TIMEOUT: Final = 5.0
 #: Seconds that async tools have to end.
-PATIENCE: Final = 1.0
+TOOLS_END_TIMEOUT: Final = 1.0
 NOT_OPEN: Final = (
     "the sandbox is not open: use `with Sandbox(…) as s:`, or `async with AsyncSandbox(…) as s:`"
 )
@@ -379,10 +389,11 @@ class AsyncSandbox:
         snapshots: bool = True,
         notebook: str = "",
     ) -> None:
-        arguments: dict[str, Any] = {"tools": tools, "project": project}
         #: Whether the pool is this sandbox's own, and is closed with it.
-        self._has_pool = pool is None
-        self.pool = pool or AsyncSandboxPool(policy, allow_unsafe=allow_unsafe, **arguments)
+        self._owns_pool = pool is None
+        self.pool = pool or AsyncSandboxPool(
+            policy, tools=tools, project=project, allow_unsafe=allow_unsafe
+        )
         self._inputs, self._ask, self._approve = dict(inputs or {}), input, approve
         self._prompt: ProgramPrompt | None = None
         self._artifacts, self._cwd, self._snapshots = artifacts, cwd, snapshots
@@ -390,8 +401,8 @@ class AsyncSandbox:
         self._config: SessionConfig | None = None
         self._front: SandboxFront | None = None
         self._tools: InProcessTools | None = None
-        self._turn = asyncio.Lock()
-        self._left = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._guests_ended = asyncio.Event()
         #: Whether ``open`` was called.
         self.was_opened = self._closed = False
         self._process = os.getpid()
@@ -412,10 +423,10 @@ class AsyncSandbox:
         if self.was_opened:
             raise GuestError(OPENED_ONCE)
         self.was_opened, self._process = True, os.getpid()
-        if not self._has_pool and not self.pool.config.shareable:
-            self._has_pool, self.pool = True, self.pool.copy()
+        if not self._owns_pool and not self.pool.config.shareable:
+            self._owns_pool, self.pool = True, self.pool.copy()
         try:
-            if self._has_pool:
+            if self._owns_pool:
                 await self.pool.open()
             self._begin()
             await asyncio.shield(self._live.ready)
@@ -443,7 +454,7 @@ class AsyncSandbox:
                 self._tools = made = make(policy)
                 return made
 
-        front.session = self.pool.open_session(config, front, make_tools, self._left.set)
+        front.session = self.pool.open_session(config, front, make_tools, self._guests_ended.set)
         self.pool.sandboxes.add(self)
         front.session.start()
 
@@ -503,7 +514,7 @@ class AsyncSandbox:
             raise ValueError("timeout is a number of seconds above 0")
         if self._front in ANSWERING.get():
             raise GuestError("a cell of this sandbox waits for the callback that wants to run one")
-        async with self._turn:
+        async with self._lock:
             request = ExecuteRequest(
                 code=code, allow_stdin=may_ask, stop_on_error=False, timeout=timeout
             )
@@ -519,7 +530,7 @@ class AsyncSandbox:
         while not done.done() and not self._closed:
             self._live.interrupt()
             try:
-                await asyncio.wait({done}, timeout=GRACE)
+                await asyncio.wait({done}, timeout=INTERRUPT_TIMEOUT)
             except asyncio.CancelledError:
                 continue  # whoever is impatient has it killed
         if done.done() and not done.cancelled():
@@ -544,13 +555,13 @@ class AsyncSandbox:
         self._closed = True
         started = self._end(self._front) if self._front is not None else False
         if self._tools is not None and not self._tools.ended():
-            await asyncio.to_thread(self._tools.ended, PATIENCE)
-        if self._has_pool:  # all goes with the pool
+            await asyncio.to_thread(self._tools.ended, TOOLS_END_TIMEOUT)
+        if self._owns_pool:  # all goes with the pool
             await self.pool.close()
             return
         if started:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._left.wait(), LEAVING)
+                await asyncio.wait_for(self._guests_ended.wait(), GUESTS_END_TIMEOUT)
         if self._config is not None:
             await asyncio.to_thread(remove_tree.remove, self._config.prepare.scratch)
 

@@ -189,12 +189,14 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
             self._close()
 
     def _close(self) -> None:
-        thread, self._thread = self._thread, None
+        thread, pools, pool = self._thread, self._pools, self._pool
+        # No notebook may find the pools of a run that was silent while others open.
+        self._thread = self._pools = self._pool = None
         if thread is not None:
-            if self._pools is not None:
-                thread.run(self._pools.close())
-            if self._pool is not None:
-                thread.run(self._pool.close())
+            if pools is not None:
+                thread.run(pools.close())
+            if pool is not None:
+                thread.run(pool.close())
             thread.end()
 
     def run(self, job: Job, options: RunOptions) -> TaskResult:

@@ -62,7 +62,7 @@ def raw(values: dict[str, Any]) -> dict[str, msgspec.Raw]:
     return {name: msgspec.Raw(encode(value)) for name, value in values.items()}
 
 
-class TooMuchOutputError(Exception):
+class TooMuchOutputError(ValueError):
     """The notebook's cells show more than is written of one notebook."""
 
     def __init__(self) -> None:
@@ -213,10 +213,12 @@ def _lines(value: _JSON, depth: int) -> Iterator[bytes]:
     yield blanks + b"]" if text else b"]"
 
 
-def _members(value: _JSON, depth: int, form_of: Callable[[str], _Form]) -> Iterator[bytes]:
-    """Yield an object, with each member in the form for its name."""
-    made = {name: form_of(name)(one, depth + 1) for name, one in _fields(value).items()}
-    yield from _object(made, depth)
+def _members(value: _JSON, depth: int, form_of: Callable[[str], _Form | None]) -> Iterator[bytes]:
+    """Yield an object, with each member in the form for its name, or plain if it has none."""
+    members = _fields(value).items()
+    yield from _object(
+        {name: (form_of(name) or _plain)(one, depth + 1) for name, one in members}, depth
+    )
 
 
 def _object(members: dict[str, Iterator[bytes]], depth: int) -> Iterator[bytes]:
@@ -236,14 +238,12 @@ def _group(ends: bytes, parts: Iterable[Iterable[bytes]], depth: int) -> Iterato
 
 def _cell(value: _JSON, depth: int) -> Iterator[bytes]:
     forms = {"source": _lines, "outputs": _outputs, "attachments": _attachments}
-    yield from _members(value, depth, lambda name: forms.get(name, _plain))
+    yield from _members(value, depth, forms.get)
 
 
 def _outputs(value: _JSON, depth: int) -> Iterator[bytes]:
     forms = {"text": _lines, "data": _bundle}
-    outputs = (
-        _members(one, depth + 1, lambda name: forms.get(name, _plain)) for one in _items(value)
-    )
+    outputs = (_members(one, depth + 1, forms.get) for one in _items(value))
     yield from _group(b"[]", outputs, depth)
 
 
@@ -252,9 +252,10 @@ def _attachments(value: _JSON, depth: int) -> Iterator[bytes]:
 
 
 def _bundle(value: _JSON, depth: int) -> Iterator[bytes]:
-    yield from _members(
-        value, depth, lambda mime: _lines if mime.startswith("text/") or mime in _TEXTS else _plain
-    )
+    def form_of(mime: str) -> _Form | None:
+        return _lines if mime.startswith("text/") or mime in _TEXTS else None
+
+    yield from _members(value, depth, form_of)
 
 
 # --- from what cells show to their outputs --------------------------------------------------------

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cellblock.batch.run.document import Document, TooMuchOutputError, raw
+from cellblock.batch.run.document import Document, raw
 from cellblock.batch.run.plan import OWN
 from cellblock.batch.run.result import (
     REPEATABLE,
@@ -337,15 +337,6 @@ class RunLog:
 
 # --- journals that a killed run has left ----------------------------------------------------------
 
-_NO_JOURNAL: Final = (
-    OSError,
-    ValueError,
-    IndexError,
-    msgspec.MsgspecError,
-    RecursionError,
-    TooMuchOutputError,
-)
-
 
 def recover(folder: OutputFolder, log: RunLog) -> int:
     """Write the files and log entries of notebooks whose journals are left, and remove those.
@@ -356,8 +347,8 @@ def recover(folder: OutputFolder, log: RunLog) -> int:
     for name in folder.names(_JOURNAL_SUFFIX):
         try:
             left = _read_journal(line for line in folder.lines(name) if line.endswith(b"\n"))
-        except _NO_JOURNAL:
-            left = None  # a folder, a link, not ours
+        except (OSError, ValueError, IndexError, msgspec.MsgspecError, RecursionError):
+            left = None  # a folder, a link, not ours, too large
         with contextlib.suppress(OSError):  # the journal stays, for the next run
             if left is not None:
                 output, key, document, result = left

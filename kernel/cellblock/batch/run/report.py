@@ -163,26 +163,13 @@ class ProgressBar(Progress):
 def print_summary(console: Console, run: RunResult, seconds: float) -> None:
     """Print a table, every gap (promise P7), and how many notebooks ended with which status."""
     all_shown = len(run.results) <= _MAX_ROWS
-    shown = (one for one in run.results if all_shown or one.status is not NotebookStatus.passed)
-    if rows := sorted(shown, key=lambda one: one.notebook):
-        _print_table(console, rows)
-    for line in gaps_text(run.gaps).splitlines() if run.gaps else ():
-        _print(console, one_line(line))
-    _print(console, totals(run.results, seconds))
-
-
-def _print_table(console: Console, results: Sequence[NotebookResult]) -> None:
-    """Print a row for each result.
-
-    A name that is folded may begin a line with any of its characters, so the folded table is made
-    inert as a whole.
-    """
+    shown = [one for one in run.results if all_shown or one.status is not NotebookStatus.passed]
     table = Table("verdict", box=SIMPLE_HEAD)
     table.add_column("notebook", overflow="fold")
     for name in ("cells", "time", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("where")
-    for result in results:
+    for result in sorted(shown, key=lambda one: one.notebook):
         passed, peak = result.status is NotebookStatus.passed, result.peak_memory_bytes
         table.add_row(
             Text(result.status, _STYLES.get(result.status, "red")),
@@ -192,9 +179,15 @@ def _print_table(console: Console, results: Sequence[NotebookResult]) -> None:
             Text(f"{peak / _MIB:.1f} MiB" if peak else ""),
             Text(f"cell {result.cell}" if result.cell and not passed else ""),
         )
-    with console.capture() as folded:
-        console.print(table)
-    console.file.write(inert(folded.get()))
+    if shown:
+        # A name that is folded may begin a line with any of its characters, so the folded table is
+        # made inert as a whole.
+        with console.capture() as folded:
+            console.print(table)
+        console.file.write(inert(folded.get()))
+    for line in gaps_text(run.gaps).splitlines() if run.gaps else ():
+        _print(console, one_line(line))
+    _print(console, totals(run.results, seconds))
 
 
 # --- JUnit XML, as CI servers read it: a test case for each notebook ------------------------------
