@@ -306,6 +306,15 @@ class AsyncSandboxPool:
         made.has_tools_loop = self.has_tools_loop
         return made
 
+    def readable_folder(self, path: str | Path) -> str | None:
+        """Return the real path of a folder, if cells may read it."""
+        plan = self.config.prepare.plan
+        real = os.path.realpath(Path(self.config.project, path))
+        readable = any(within(real, root) for root in (*plan.read_roots, *plan.write_roots))
+        # Unlike pathlib's `is_dir`, this raises nothing for a folder that can't be looked at. With
+        # the slash it is true of folders alone.
+        return real if readable and os.access(f"{real}/", os.F_OK) else None
+
     def config_for(self, inputs: Mapping[str, Any], cwd: str | None) -> SessionConfig:
         """Return the config for one sandbox, with a folder of its own where there may be several.
 
@@ -459,7 +468,11 @@ class AsyncSandbox:
         front.session.start()
 
     def _own_config(self) -> SessionConfig:
-        cwd = None if self._cwd is None else self._folder(self._cwd)
+        cwd = None if self._cwd is None else self.pool.readable_folder(self._cwd)
+        if self._cwd is not None and cwd is None:
+            what, remedy = "no folder that cells can read", "Name one beneath a read root."
+            name, value = self.pool.config.policy.name, repr(os.fspath(self._cwd))
+            raise PolicyError(what, file=name, key="cwd", value=value, remedy=remedy)
         self._config = config = self.pool.config_for(self._inputs, cwd)
         if self._artifacts is not None:
             path = Path(self._artifacts).absolute()
@@ -470,18 +483,6 @@ class AsyncSandbox:
             operators = config.operators and config.operators.replace(snapshots="off")
             config = dataclasses.replace(config, policy=off, operators=operators)
         return dataclasses.replace(config, notebook=self._notebook)
-
-    def _folder(self, cwd: str | Path) -> str:
-        """Return the folder to run cells in. Raises PolicyError for one that they can't read."""
-        config, asked = self.pool.config, os.fspath(cwd)
-        path = os.path.realpath(Path(config.project, asked))
-        roots = (*config.prepare.plan.read_roots, *config.prepare.plan.write_roots)
-        if Path(path).is_dir() and any(within(path, root) for root in roots):
-            return path
-        what, remedy = "no folder that cells can read", "Name one beneath a read root."
-        raise PolicyError(
-            what, file=config.policy.name, key="cwd", value=repr(asked), remedy=remedy
-        )
 
     @property
     def _live(self) -> SandboxFront:

@@ -10,7 +10,6 @@ the operator's policy, and never gets more (promise P8).
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -320,7 +319,7 @@ class Execution:
             sandbox = pool.sandbox(
                 inputs=self._options.parameters,
                 artifacts=self._job.artifacts,
-                cwd=_readable(self._job.folder, pool),
+                cwd=pool.readable_folder(self._job.folder),
                 snapshots=snapshots,
                 notebook=str(self._job.file),
             )
@@ -404,12 +403,3 @@ def _document(notebook: Notebook, display: str) -> Document:
     metadata = notebook.metadata | {"language_info": kernel_info()["language_info"]}
     cells = (cell_before_run(cell, display) for cell in notebook.cells)
     return Document(cells, metadata, notebook.minor)
-
-
-def _readable(folder: str, pool: AsyncSandboxPool) -> str | None:
-    """Return the folder if cells may read it."""
-    plan, real = pool.config.prepare.plan, os.path.realpath(folder)
-    readable = any(paths.within(real, root) for root in (*plan.read_roots, *plan.write_roots))
-    # Unlike pathlib's `is_dir`, this raises nothing for a folder that can't be looked at. With the
-    # slash it is true of folders alone.
-    return real if readable and os.access(f"{real}/", os.F_OK) else None
