@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from cellblock import __version__
 from cellblock.backends.probes import Proof, Seen
 from cellblock.cli.main import COMMANDS, load_command
 from cellblock.jupyter import probe
@@ -200,6 +201,36 @@ def test_uninstall_removes_what_install_wrote_and_both_leave_other_kernels_alone
     said = "cellblock: other is another kernel: choose another --name.\n"
     assert run("install", "--name", "other") == (2, "", said)
     assert other.exists()
+
+
+def test_version_is_the_packages(run):
+    assert run("--version") == (0, f"cellblock {__version__}\n", "")
+
+
+def test_install_as_python3_takes_its_place_and_uninstall_gives_it_back(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
+    folder = tmp_path / "jupyter_data_dir/kernels/python3"
+    folder.mkdir(parents=True)
+    stock = '{"argv": ["ipykernel"], "display_name": "Python 3 (ipykernel)", "language": "python"}'
+    (folder / "kernel.json").write_text(stock)
+    assert run("install", "--name", "python3")[0] == 2
+    for policy in ("safe", "data"):  # the second time what is displaced is ours
+        assert run("install", "--as", "python3", "--policy", policy, "--user")[0] == 0
+    spec = json.loads((folder / "kernel.json").read_text())
+    assert spec["argv"][-1] == "data"
+    assert spec["display_name"] == "Python 3 (cellblock: data)"
+    said = f"Removed {folder}\npython3 is Python 3 (ipykernel) in {folder} again\n"
+    assert run("uninstall", "python3") == (0, said, "")
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("kernel.json", stock)]
+
+
+def test_install_as_python3_says_when_jupyter_finds_another_first(run, tmp_path, monkeypatch):
+    first = tmp_path / "first/kernels/python3/kernel.json"
+    first.parent.mkdir(parents=True)
+    first.write_text('{"argv": ["other"], "display_name": "Other", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "first"))
+    said = run("install", "--as", "python3", "--user")[1].splitlines()[1]
+    assert said == f"Jupyter finds another python3 first: Other in {first.parent}"
 
 
 def test_doctor_fails_where_nothing_real_enforces(run, tmp_path):

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -21,6 +21,9 @@ from cellblock.jupyter import install as specs
 from cellblock.render.policy_card import gaps_text
 from cellblock.render.text import COLUMNS, wrap
 
+if TYPE_CHECKING:
+    from jupyter_client.kernelspec import KernelSpec
+
 app: Final = typer.Typer(add_completion=False)
 image_app: Final = typer.Typer(help="Make images for backend docker.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
@@ -31,6 +34,10 @@ def install(
     *,
     policy: PolicyOption = "safe",
     name: Annotated[str | None, typer.Option(help="Kernel name; default cellblock-POLICY.")] = None,
+    in_place_of: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NAME", help="Take another kernel's name, such as python3."),
+    ] = None,
     display_name: Annotated[str | None, typer.Option(help="What the launcher shows.")] = None,
     user: Annotated[bool, typer.Option("--user", help="For this user (default).")] = False,
     sys_prefix: Annotated[
@@ -43,13 +50,25 @@ def install(
     ] = None,
     allow_unsafe: Annotated[bool, typer.Option("--allow-unsafe")] = False,
 ) -> None:
-    """Install a kernel for a policy of your own, so that Jupyter offers it."""
+    """Install a kernel for a policy of your own, so that Jupyter offers it.
+
+    With `--as python3` it is what notebooks for Python start; `cellblock uninstall python3` puts
+    back what was there.
+    """
     if (user, sys_prefix, prefix is not None).count(True) > 1:
         raise typer.BadParameter("Choose one of --user, --sys-prefix and --prefix.")
+    if name is not None and in_place_of is not None:
+        raise typer.BadParameter("Choose one of --name and --as.")
     below = Path(sys.prefix) if sys_prefix else prefix
+    if in_place_of is not None and below is None and not user:
+        below = specs.default_prefix()
     rest: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
-    installed, folder = specs.install(policy, name=name, display_name=display_name, **rest)
+    rest |= {"name": in_place_of or name, "displace": in_place_of is not None}
+    installed, folder = specs.install(policy, display_name=display_name, **rest)
     typer.echo(f"Installed kernel {installed} in {folder}")
+    found = specs.find(installed)
+    if found is not None and Path(found.resource_dir) != folder:
+        typer.echo(f"Jupyter finds another {installed} first: {_named(found)}")
     typer.echo(_what_holds(policy))
     if said := _obstacle(policy):
         typer.echo(f"In a kernel that starts in this folder no cell would run: {said}")
@@ -59,6 +78,12 @@ def install(
 def uninstall(name: str) -> None:
     """Remove a kernel that `cellblock install` installed."""
     typer.echo(f"Removed {specs.uninstall(name)}")
+    if (found := specs.find(name)) is not None:
+        typer.echo(f"{name} is {_named(found)} again")
+
+
+def _named(spec: KernelSpec) -> str:
+    return f"{spec.display_name} in {spec.resource_dir}"
 
 
 def _what_holds(spec: str) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import io
 import sys
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
+from cellblock import __version__
 from cellblock.errors import CellblockError
 
 #: The commands, and how their help begins.
@@ -61,6 +62,24 @@ app: Final = typer.Typer(
 )
 for _name, _help in COMMANDS.items():
     app.command(_name, help=_help)(lambda: None)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"cellblock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Say which this is."
+        ),
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:

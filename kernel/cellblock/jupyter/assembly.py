@@ -46,7 +46,8 @@ def assemble(
     codec = MessageCodec(connection.key, connection.digest)
     kept = OutputLog(default_path().parent / "output", views.kept_bytes())
     audit = open_audit(views.in_force)
-    kernel = Kernel(reactor, bound, codec, History(default_path()), views, kept, audit)
+    history = History(default_path() if options.history else None)
+    kernel = Kernel(reactor, bound, codec, history, views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     reactor.call_later(_SWEEP, early.remember)
 

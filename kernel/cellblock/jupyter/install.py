@@ -10,10 +10,18 @@ import re
 import shutil
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+from jupyter_client.kernelspec import (
+    NATIVE_KERNEL_NAME,
+    KernelSpec,
+    KernelSpecManager,
+    NoSuchKernel,
+)
+from jupyter_core.paths import jupyter_data_dir, prefer_environment_over_user
+from traitlets import TraitError
 
 from cellblock.errors import CellblockError
 from cellblock.host.session.history import inputs_from_file
@@ -26,6 +34,9 @@ if TYPE_CHECKING:
 
 SHIPPED: Final = ("cellblock", "cellblock-data")
 LOGOS: Final = ("logo-32x32.png", "logo-64x64.png", "logo-svg.svg")
+
+#: Subfolder of a kernelspec of ours that holds the one it stands in for.
+DISPLACED: Final = "displaced"
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
@@ -68,12 +79,15 @@ def install(
     prefix: Path | None,
     allow_unsafe: bool,
     inputs: Path | None = None,
+    displace: bool = False,
 ) -> tuple[str, Path]:
     """Check the policy and install a kernelspec for it; return its name and folder.
 
     It goes into Jupyter's data folder below ``prefix``, or the user's. ``inputs`` is a file of what
-    its cells find in ``inputs``. Raises PolicyError for a policy that can't be loaded, InputError
-    for such a file, CellblockError for a name that is not one, or is that of another kernel.
+    its cells find in ``inputs``. With ``displace`` it may take another kernel's name; a kernelspec
+    that is in its folder is kept inside. Raises PolicyError for a policy that can't be loaded,
+    InputError for such a file, CellblockError for a name that is not one, or is that of another
+    kernel.
     """
     policy = load(spec, project=Path.cwd(), allow_unsafe=True)
     error = unsafe_error(policy, spec)
@@ -84,13 +98,19 @@ def install(
     if name is None:
         slug = re.sub(r"[^a-z0-9._]+", "-", policy.name.lower()).strip("-")
         name = f"cellblock-{slug or 'policy'}"
-    _refuse_name(name)
+    _refuse_name(name, displace=displace)
+    if displace and display_name is None:
+        display_name = (
+            f"Python 3 (cellblock: {policy.name})" if name == NATIVE_KERNEL_NAME else None
+        )
     own: dict[str, Any] = {"display_name": display_name, "inputs": inputs}
     with tempfile.TemporaryDirectory() as folder:
         content = kernel_json(policy, spec, allow_unsafe=allow_unsafe, **own)
         Path(folder, "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
         for logo in _logos("cellblock-data" if policy.allowed_modules else "cellblock"):
             shutil.copy(logo, folder)
+        if displace:
+            _keep_displaced(_folder(name, prefix), Path(folder))
         written = KernelSpecManager().install_kernel_spec(
             folder, name, user=prefix is None, prefix=None if prefix is None else str(prefix)
         )
@@ -100,41 +120,86 @@ def install(
 def uninstall(name: str) -> Path:
     """Remove a kernelspec that ``install`` wrote; return the folder it was in.
 
-    Raises CellblockError when there is none of that name, when it is not of cellblock, and for
-    the two that belong to the package.
+    One that it stood in for is put back. Raises CellblockError when none of cellblock has that
+    name, and for the two that belong to the package.
     """
     if name in SHIPPED:
         raise CellblockError(f"{name} comes with the package: `pip uninstall cellblock`.")
-    if not _is_ours(name):
+    folders = [Path(kernels, name) for kernels in KernelSpecManager().kernel_dirs]
+    folder = next(filter(_is_ours_in, folders), None)
+    if folder is None:
         raise CellblockError(
             f"No cellblock kernel is called {name!r}. See `jupyter kernelspec list`."
         )
-    return Path(KernelSpecManager().remove_kernel_spec(name))
+    kept = folder.with_name(f".{name}-{DISPLACED}")
+    if (folder / DISPLACED).is_dir():
+        (folder / DISPLACED).rename(kept)
+    shutil.rmtree(folder)
+    if kept.is_dir():
+        kept.rename(folder)
+    return folder
 
 
-def _refuse_name(name: str) -> None:
+def find(name: str) -> KernelSpec | None:
+    """Return the kernelspec that Jupyter finds by that name, if any."""
+    try:
+        return KernelSpecManager().get_kernel_spec(name)
+    except NoSuchKernel:
+        return None
+
+
+def default_prefix() -> Path | None:
+    """Return below what Jupyter looks for kernels first: this environment, or None for the user."""
+    return Path(sys.prefix) if prefer_environment_over_user() else None
+
+
+def policy_of(argv: list[str]) -> str | None:
+    """Return the policy in a kernelspec's command, None where it does not start cellblock."""
+    if ("-m", "cellblock") not in pairwise(argv):
+        return None
+    return argv[argv.index("--policy") + 1] if "--policy" in argv[:-1] else "safe"
+
+
+def _folder(name: str, prefix: Path | None) -> Path:
+    """Return where Jupyter installs the kernelspec ``name``."""
+    data = jupyter_data_dir() if prefix is None else prefix / "share" / "jupyter"
+    return Path(data, "kernels", name)
+
+
+def _keep_displaced(there: Path, made: Path) -> None:
+    """Copy the kernelspec ``there`` into the one being ``made``, or what that had kept already."""
+    if _is_ours_in(there):
+        there /= DISPLACED
+    if (there / "kernel.json").is_file():
+        shutil.copytree(there, made / DISPLACED)
+
+
+def _is_ours_in(folder: Path) -> bool:
+    try:
+        return policy_of(KernelSpec.from_resource_dir(str(folder)).argv) is not None
+    except (OSError, ValueError, TraitError):
+        return False
+
+
+def _refuse_name(name: str, *, displace: bool) -> None:
     if not _NAME.fullmatch(name):
         raise CellblockError(
             f"{name!r} can't name a kernel: use a to z, digits, dot, dash and underscore (--name)."
         )
     if name in SHIPPED:
         raise CellblockError(f"{name} comes with the package: choose another --name.")
-    if _is_ours(name) is False:
+    if not displace and _is_ours(name) is False:
         raise CellblockError(f"{name} is another kernel: choose another --name.")
 
 
 def _is_ours(name: str) -> bool | None:
     """Return whether the kernelspec of that name starts cellblock; None when there is none."""
-    try:
-        return "cellblock" in KernelSpecManager().get_kernel_spec(name).argv
-    except NoSuchKernel:
-        return None
+    spec = find(name)
+    return None if spec is None else policy_of(spec.argv) is not None
 
 
 def _logos(shipped: str) -> list[Path]:
     """Return the logos of a shipped kernelspec, or none where it is not installed."""
-    try:
-        folder = Path(KernelSpecManager().get_kernel_spec(shipped).resource_dir)
-    except NoSuchKernel:
-        return []
-    return [folder / logo for logo in LOGOS if (folder / logo).is_file()]
+    spec = find(shipped)
+    logos = [] if spec is None else [Path(spec.resource_dir, logo) for logo in LOGOS]
+    return [logo for logo in logos if logo.is_file()]

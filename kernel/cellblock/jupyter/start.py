@@ -27,35 +27,64 @@ USAGE = (
     "usage: python -E -P -m cellblock -f CONNECTION_FILE"
     " [--policy NAME|FILE] [--input FILE] [--allow-unsafe]"
 )
+#: What Jupyter tools add for ipykernel, and is cosmetic or about what this kernel has no part of.
+#: Each with its value in the same word, or without one.
+IGNORED = (
+    "--Application.log_level",
+    "--IPKernelApp.log_level",
+    "--IPKernelApp.parent_appname",
+    "--InteractiveShell.colors",
+    "--colors",
+    "--debug",
+    "--log-level",
+    "--quiet",
+)
+#: nbclient's, for a kernel that is called python3: no history on disk, whichever file is named.
+OWN_HISTORY = "--HistoryManager.hist_file"
 #: Seconds between looks at whether whoever started the kernel is still there.
 PARENT_POLL = 1.0
 _STDERR = 2
 
 
 class Options:
-    """The kernel's command line; ``inputs`` is a file of what cells find there, empty for none."""
+    """The kernel's command line.
 
-    __slots__ = ("allow_unsafe", "connection_file", "inputs", "policy")
+    ``inputs`` is a file of what cells find there, empty for none. Without ``history`` none is kept
+    on disk, nor read from there.
+    """
+
+    __slots__ = ("allow_unsafe", "connection_file", "history", "inputs", "policy")
 
     def __init__(
-        self, connection_file: str, policy: str, *, allow_unsafe: bool, inputs: str
+        self,
+        connection_file: str,
+        policy: str,
+        *,
+        allow_unsafe: bool,
+        inputs: str,
+        history: bool = True,
     ) -> None:
         self.connection_file, self.policy = connection_file, policy
-        self.allow_unsafe, self.inputs = allow_unsafe, inputs
+        self.allow_unsafe, self.inputs, self.history = allow_unsafe, inputs, history
 
 
 def parse(argv: list[str]) -> Options:
     """Parse the command line; by hand, because argparse costs a kernel's start 6 ms.
 
     Raises ``SystemExit`` with the usage for an option that is unknown or given twice: one that is
-    ignored might have been a restriction.
+    ignored might have been a restriction. Those that are harmless are listed.
     """
     values: dict[str, str] = {}
-    allow, rest = False, list(argv)
+    allow, history, rest = False, True, list(argv)
     while rest:
         name, _, value = rest.pop(0).partition("=")
+        name = "-f" if name == "--f" else name
         if name == "--allow-unsafe" and not value:
             allow = True
+        elif name == OWN_HISTORY and value:
+            history = False
+        elif name in IGNORED:
+            continue
         elif name in {"-f", "--policy", "--input"} and name not in values and (value or rest):
             values[name] = value or rest.pop(0)
         else:
@@ -63,7 +92,7 @@ def parse(argv: list[str]) -> Options:
     if "-f" not in values:
         raise SystemExit(USAGE)
     policy, inputs = values.get("--policy", "safe"), values.get("--input", "")
-    return Options(values["-f"], policy, allow_unsafe=allow, inputs=inputs)
+    return Options(values["-f"], policy, allow_unsafe=allow, inputs=inputs, history=history)
 
 
 def main(argv: list[str]) -> None:

@@ -55,6 +55,21 @@ def test_it_knows_every_backend_and_its_program():
     assert start.WRAPPER == PROGRAM
 
 
+def test_what_jupyter_tools_add_for_ipykernel_is_taken_and_anything_else_ends_the_start():
+    added = ["--HistoryManager.hist_file=:memory:", "--debug", "--IPKernelApp.parent_appname=x"]
+    options = start.parse(["--f=file", "--policy", "data", *added])
+    taken = options.connection_file, options.policy, options.history, options.allow_unsafe
+    assert taken == ("file", "data", False, False)
+    assert start.parse(["-f", "file"]).history
+    for word in (
+        "--HistoryManager.hist_file",
+        "--InteractiveShellApp.exec_lines=x",
+        "--ip=0.0.0.0",
+    ):
+        with pytest.raises(SystemExit):
+            start.parse(["-f", "file", word])
+
+
 class Around:
     """What goes around a zygote; ``words`` says whether a later kernel may repeat it."""
 

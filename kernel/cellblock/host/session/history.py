@@ -69,16 +69,19 @@ def default_path() -> Path:
 
 
 class History:
-    """What was run, newest last. Entries are ``(session, line, source)``; this session is 0."""
+    """What was run, newest last. Entries are ``(session, line, source)``; this session is 0.
 
-    def __init__(self, path: Path) -> None:
+    Without a ``path`` nothing is written, and nothing of earlier sessions read.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        #: None from the first failure on.
         self._path = path
         self._here: list[tuple[int, str, str]] = []
         self._unsaved: list[tuple[int, str, str]] = []
         self._db: sqlite3.Connection | None = None
         #: This session's number in the database.
         self._session: int | None = None
-        self._broken = False
         self._deadline = 0.0
 
     def store(self, line: int, raw: str, source: str) -> None:
@@ -96,7 +99,7 @@ class History:
 
     def flush(self) -> None:
         """Write what is not written yet."""
-        if not self._unsaved or self._broken:
+        if not self._unsaved or self._path is None:
             return
         rows, self._unsaved = self._unsaved, []
 
@@ -141,7 +144,7 @@ class History:
         return [(0, line, text if raw else source) for line, text, source in self._here]
 
     def _earlier(self, count: int, *, raw: bool) -> list[Entry]:
-        if count <= 0 or self._broken or not os.path.exists(self._path):
+        if count <= 0 or self._path is None or not os.path.exists(self._path):
             return []
 
         def read(db: sqlite3.Connection) -> list[Entry]:
@@ -160,15 +163,16 @@ class History:
         import sqlite3  # noqa: PLC0415 - not on the way to the first reply
 
         self._deadline = time.monotonic() + _PATIENCE
+        path = self._path
         try:
-            if self._db is None:
-                _claim(self._path)
-                self._db = sqlite3.connect(self._path, timeout=_PATIENCE)
+            if self._db is None and path is not None:
+                _claim(path)
+                self._db = sqlite3.connect(path, timeout=_PATIENCE)
                 self._set_up(self._db)
-            return action(self._db)
+            return None if self._db is None else action(self._db)
         except (OSError, sqlite3.Error) as exc:
-            self._broken = True
-            sys.stderr.write(f"cellblock: history is off: {self._path}: {exc}\n")
+            self._path = None
+            sys.stderr.write(f"cellblock: history is off: {path}: {exc}\n")
             return None
 
     def _set_up(self, db: sqlite3.Connection) -> None:
