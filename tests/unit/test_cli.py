@@ -233,6 +233,37 @@ def test_install_as_python3_says_when_jupyter_finds_another_first(run, tmp_path,
     assert said == f"Jupyter finds another python3 first: Other in {first.parent}"
 
 
+def notebook_for(path, kernel, source="import numpy"):
+    cell = {"cell_type": "code", "source": source, "metadata": {}, "outputs": []}
+    metadata = {"kernelspec": {"name": kernel, "display_name": "x"}}
+    cells = [cell | {"id": "a", "execution_count": None}]
+    whole = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(whole))
+
+
+def test_check_takes_the_policy_of_the_kernel_that_a_notebook_names(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
+    (tmp_path / "team.toml").write_text('extends = "safe"\n[add]\nallowed_modules = ["glob"]')
+    assert run("install", "--policy", "team.toml", "--as", "python3", "--user")[0] == 0
+    notebook_for(tmp_path / "a.ipynb", "python3", "import glob")
+    assert run("check", "a.ipynb")[:2] == (0, "1 file, no findings · policy team\n")
+    assert run("check", "--policy", "safe", "a.ipynb")[0] == 1
+    notebook_for(tmp_path / "b.ipynb", "ir", "import glob")
+    assert run("check", "b.ipynb")[0] == 1
+    said = f"cellblock: a.ipynb is for a kernel with policy {tmp_path}/team.toml, b.ipynb for one"
+    said += f" with safe. Choose one: --policy {tmp_path}/team.toml\n"
+    assert run("check", "a.ipynb", "b.ipynb") == (2, "", said)
+    assert run("run", "a.ipynb", "b.ipynb", "-o", "out") == (2, "", said)
+
+
+def test_a_notebook_for_a_kernel_that_confines_nothing_does_not_allow_it(run, tmp_path):
+    assert run("install", "--policy", "unsafe", "--allow-unsafe")[0] == 0
+    notebook_for(tmp_path / "a.ipynb", "cellblock-unsafe")
+    status, _, err = run("run", "a.ipynb", "-o", "out")
+    assert (status, "--allow-unsafe" in err) == (2, True)
+    assert run("check", "a.ipynb")[0] == 2
+
+
 def test_doctor_fails_where_nothing_real_enforces(run, tmp_path):
     (tmp_path / "open.toml").write_text('backend = "noop"')
     status, out, _ = run("doctor", "--policy", "open.toml", "--json")

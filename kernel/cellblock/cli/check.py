@@ -16,7 +16,8 @@ import typer
 from cellblock.batch.check import Check, StdinFile, VerdictCache, cache_folder
 from cellblock.batch.report_formats import Format, format_report
 from cellblock.batch.verdict import MAX_FILE_BYTES, CheckOptions
-from cellblock.cli.common import PolicyOption, complain_of_files, write_report
+from cellblock.cli.common import complain_of_files, write_report
+from cellblock.cli.notebook_policy import NotebooksPolicyOption, policy_of_notebooks
 from cellblock.policy.load import base_folder, load_for_check
 
 app: Final = typer.Typer(add_completion=False)
@@ -30,7 +31,7 @@ def check(
         typer.Argument(metavar="PATHS", help="Notebooks, scripts, folders; - for stdin."),
     ],
     *,
-    policy: PolicyOption = "safe",
+    policy: NotebooksPolicyOption = None,
     template: Annotated[
         bool, typer.Option("--template", help="Refuse calls for their effect outside functions.")
     ] = False,
@@ -54,6 +55,12 @@ def check(
 
     Exit status 1 if there are findings, 2 if something could not be checked.
     """
+    named = [path for path in paths if path != _STDIN]
+    stdin = None
+    if _STDIN in paths:
+        stdin = StdinFile(stdin_name, sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
+    if policy is None:
+        policy = policy_of_notebooks(named, exclude or (), b"" if stdin is None else stdin.content)
     judged_by, here = load_for_check(policy), Path.cwd()
     options = msgspec.structs.replace(
         CheckOptions.of(judged_by, template=template),
@@ -61,10 +68,6 @@ def check(
         folder=os.fsencode(base_folder(policy, here)),
     )
     cached = VerdictCache(cache_folder(), options) if cache else None
-    stdin = None
-    if _STDIN in paths:
-        stdin = StdinFile(stdin_name, sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
-    named = [path for path in paths if path != _STDIN]
     run = Check(judged_by, options, jobs=jobs, cache=cached)
     report = run.run(named, exclude=exclude or (), stdin=stdin)
     text = format_report(report, form)

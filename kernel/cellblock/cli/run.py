@@ -26,6 +26,7 @@ from cellblock.batch.run.report import Progress, ProgressBar
 from cellblock.batch.run.result import NotebookStatus
 from cellblock.batch.run.runner import RunRequest
 from cellblock.cli.common import complain_of_files, unwritable, write_report
+from cellblock.cli.notebook_policy import NotebooksPolicyOption, policy_of_notebooks
 from cellblock.errors import CellblockError
 from cellblock.host.guests.spawn import available_processors
 from cellblock.policy.load import load, unsafe_error
@@ -54,9 +55,7 @@ def run(
     output_dir: Annotated[
         Path, typer.Option("--output-dir", "-o", metavar="DIR", help="Where executed ones go.")
     ],
-    policy: Annotated[
-        str, typer.Option("--policy", metavar="NAME|FILE", help="A preset or a TOML file.")
-    ] = "safe",
+    policy: NotebooksPolicyOption = None,
     allow_unsafe: Annotated[
         bool, typer.Option("--allow-unsafe", help="Take a policy that confines nothing.")
     ] = False,
@@ -120,6 +119,8 @@ def run(
         raise typer.Exit(code=2)
     if junit is not None:
         _check_writable(junit)
+    if policy is None:
+        policy = policy_of_notebooks(paths, exclude or ())
     asked, written = _policy(policy, preload or (), allow_unsafe=allow_unsafe)
     options = RunOptions(
         parameters=parameters(parameter or (), given or (), written),

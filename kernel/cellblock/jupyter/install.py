@@ -153,13 +153,6 @@ def default_prefix() -> Path | None:
     return Path(sys.prefix) if prefer_environment_over_user() else None
 
 
-def policy_of(argv: list[str]) -> str | None:
-    """Return the policy in a kernelspec's command, None where it does not start cellblock."""
-    if ("-m", "cellblock") not in pairwise(argv):
-        return None
-    return argv[argv.index("--policy") + 1] if "--policy" in argv[:-1] else "safe"
-
-
 def _folder(name: str, prefix: Path | None) -> Path:
     """Return where Jupyter installs the kernelspec ``name``."""
     data = jupyter_data_dir() if prefix is None else prefix / "share" / "jupyter"
@@ -176,9 +169,13 @@ def _keep_displaced(there: Path, made: Path) -> None:
 
 def _is_ours_in(folder: Path) -> bool:
     try:
-        return policy_of(KernelSpec.from_resource_dir(str(folder)).argv) is not None
+        return _starts_cellblock(KernelSpec.from_resource_dir(str(folder)))
     except (OSError, ValueError, TraitError):
         return False
+
+
+def _starts_cellblock(spec: KernelSpec) -> bool:
+    return ("-m", "cellblock") in pairwise(spec.argv)
 
 
 def _refuse_name(name: str, *, displace: bool) -> None:
@@ -195,7 +192,7 @@ def _refuse_name(name: str, *, displace: bool) -> None:
 def _is_ours(name: str) -> bool | None:
     """Return whether the kernelspec of that name starts cellblock; None when there is none."""
     spec = find(name)
-    return None if spec is None else policy_of(spec.argv) is not None
+    return None if spec is None else _starts_cellblock(spec)
 
 
 def _logos(shipped: str) -> list[Path]:

@@ -95,6 +95,14 @@ def parse(argv: list[str]) -> Options:
     return Options(values["-f"], policy, allow_unsafe=allow, inputs=inputs, history=history)
 
 
+def options_of(argv: list[str]) -> Options | None:
+    """Return the options in a kernelspec's command, None where that starts another kernel."""
+    for place in range(1, len(argv)):
+        if argv[place - 1 : place + 1] == ["-m", "cellblock"]:
+            return parse(argv[place + 1 :])
+    return None
+
+
 def main(argv: list[str]) -> None:
     """Run a kernel until it is shut down."""
     options = parse(argv)
