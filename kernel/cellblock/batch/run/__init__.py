@@ -18,7 +18,7 @@ The parts, in the order a notebook meets them:
 - `result`: how a notebook ended.
 - `report`: progress, the summary, and JUnit XML.
 
-`execution` knows no run, and saves files only if it is given what does that, so that `batch.cluster`
-uses it in workers as it is.
+`execution` knows no run, and saves files only if it is given what does that, so that
+`batch.cluster` uses it in workers as it is.
 This package may import `batch`, `api`, `jupyter.messages` and what is below the fronts.
 """
