@@ -99,10 +99,8 @@ def install(
         slug = re.sub(r"[^a-z0-9._]+", "-", policy.name.lower()).strip("-")
         name = f"cellblock-{slug or 'policy'}"
     _refuse_name(name, displace=displace)
-    if displace and display_name is None:
-        display_name = (
-            f"Python 3 (cellblock: {policy.name})" if name == NATIVE_KERNEL_NAME else None
-        )
+    if displace and display_name is None and name == NATIVE_KERNEL_NAME:
+        display_name = f"Python 3 (cellblock: {policy.name})"
     own: dict[str, Any] = {"display_name": display_name, "inputs": inputs}
     with tempfile.TemporaryDirectory() as folder:
         content = kernel_json(policy, spec, allow_unsafe=allow_unsafe, **own)
