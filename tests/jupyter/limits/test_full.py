@@ -69,8 +69,9 @@ find("OpenMP").end_threads = let_go
 """
 
 
-def test_a_guest_that_has_no_room_to_make_a_copy_lives_on_and_that_is_said(kernel):
-    kernel.log.clear()
+def test_a_guest_that_has_no_room_to_make_a_copy_lives_on_and_that_is_said(start_tight):
+    # A kernel of its own: a reason is said once a session, and a full guest of a test before may have had it.
+    kernel = start_tight(cpu_seconds=None, memory_max_bytes=100_000_000)
     kernel.run(NO_ROOM)
     guest = kernel.guest()
     for _ in range(2):
