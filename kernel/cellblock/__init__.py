@@ -7,6 +7,7 @@ read them in ``__init__.pyi``.
 
 __version__ = "0.1.0"
 __all__ = [
+    "ApprovalRequest",
     "Artifact",
     "AsyncSandbox",
     "AsyncSandboxPool",
@@ -21,7 +22,6 @@ __all__ = [
     "Stop",
     "ToolCall",
     "Usage",
-    "Wish",
     "__version__",
 ]
 

@@ -1,5 +1,6 @@
 from cellblock.api.blocking import Sandbox, SandboxPool
 from cellblock.api.results import (
+    ApprovalRequest,
     CellError,
     Denial,
     Display,
@@ -7,7 +8,6 @@ from cellblock.api.results import (
     Result,
     Stop,
     ToolCall,
-    Wish,
 )
 from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
 from cellblock.host.services.artifacts import Artifact
@@ -16,6 +16,7 @@ from cellblock.policy.model import Policy
 
 __version__: str
 __all__ = [
+    "ApprovalRequest",
     "Artifact",
     "AsyncSandbox",
     "AsyncSandboxPool",
@@ -30,6 +31,5 @@ __all__ = [
     "Stop",
     "ToolCall",
     "Usage",
-    "Wish",
     "__version__",
 ]

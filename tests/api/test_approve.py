@@ -24,20 +24,20 @@ def pool(asking_policy):
 
 @pytest.fixture
 def asking(pool):
-    """Return a function that opens a sandbox with answers, and the wishes that it had."""
+    """Return a function that opens a sandbox with answers, and the requests that it had."""
     opened = []
 
     def begin(*answers):
-        wishes, left = [], list(answers)
+        requests, left = [], list(answers)
 
-        def approve(wish):
-            wishes.append(wish)
+        def approve(request):
+            requests.append(request)
             answer = left.pop(0) if len(left) > 1 else left[0]
             return answer() if callable(answer) else answer
 
         opened.append(pool.sandbox(approve=approve))
         opened[-1].open()
-        return opened[-1], wishes
+        return opened[-1], requests
 
     yield begin
     for one in opened:
@@ -45,9 +45,9 @@ def asking(pool):
 
 
 def test_a_call_is_shown_whole_and_made_if_the_program_says_so(asking):
-    s, wishes = asking(True, False)
+    s, requests = asking(True, False)
     r = s.execute("add(1, b=2), ops.read_file('a.txt')")
-    first, second = wishes
+    first, second = requests
     assert (first.kind, first.names, first.args, first.kwargs) == ("call", ("add",), (1,), {"b": 2})
     assert first.text == "may cell [1] call add?\n  a = 1\n  b = 2"
     assert (first.source, first.execution_count) == ("add(1, b=2), ops.read_file('a.txt')", 1)
@@ -57,33 +57,33 @@ def test_a_call_is_shown_whole_and_made_if_the_program_says_so(asking):
 
 
 def test_an_import_is_asked_about_before_the_cell_starts(asking):
-    s, wishes = asking(False, True)
+    s, requests = asking(False, True)
     r = s.execute("import csv")
     assert (r.status, r.denials[0].remedy) == ("denied", "The program said no.")
     assert s.execute("import csv\ncsv.QUOTE_ALL").result == "1"
     assert s.execute("csv.QUOTE_ALL").result == "1"
-    assert [(wish.kind, wish.names) for wish in wishes] == [("import", ("csv",))] * 2
+    assert [(request.kind, request.names) for request in requests] == [("import", ("csv",))] * 2
     assert s.execute("import os").status == "denied"
-    assert len(wishes) == 2
+    assert len(requests) == 2
 
 
 def test_what_is_allowed_for_the_session_is_so_in_that_sandbox_alone(asking):
-    s, wishes = asking("session")
+    s, requests = asking("session")
     assert s.execute("sum(add(n) for n in range(5))").result == "15"
     assert s.execute("add(1)").result == "2"
-    assert len(wishes) == 1
+    assert len(requests) == 1
     other, asked = asking(False)
     assert "NotApproved" in other.execute("add(1)").error.message
     assert len(asked) == 1
 
 
 def test_a_program_does_not_tire(asking):
-    s, wishes = asking(*([False] * 4), True)
+    s, requests = asking(*([False] * 4), True)
     code = (
         "said = []\nfor _ in range(30):\n    try: said.append(add(1))\n    except ToolError: pass\n"
     )
     assert s.execute(f"{code}len(said)").result == "26"
-    assert len(wishes) == 30
+    assert len(requests) == 30
 
 
 def _raises():
@@ -126,8 +126,8 @@ def test_an_async_answer_is_awaited_on_the_loop_and_closing_waits_for_none(askin
         """Double."""
         return 2 * a
 
-    async def approve(wish):
-        await asyncio.sleep(60 if wish.args == (2,) else 0)
+    async def approve(request):
+        await asyncio.sleep(60 if request.args == (2,) else 0)
         return True
 
     async def main():
@@ -143,7 +143,7 @@ def test_an_async_answer_is_awaited_on_the_loop_and_closing_waits_for_none(askin
 
 def test_each_answer_is_on_the_audit_log(asking_policy, home):
     kept = asking_policy.replace(audit={"log": True, "folder": str(home / "logs")})
-    with Sandbox(kept, tools=[add], approve=lambda wish: wish.args == (1,)) as s:
+    with Sandbox(kept, tools=[add], approve=lambda request: request.args == (1,)) as s:
         s.execute("add(1)")
         s.execute("add(2)")
     (file,) = (home / "logs").glob("*.jsonl")

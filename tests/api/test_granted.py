@@ -8,7 +8,7 @@ import pytest
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
 from cellblock.host.consent import approve as approving
-from cellblock.host.consent.manifest import Place
+from cellblock.host.consent.manifest import ManifestLocation
 from cellblock.policy import load
 from support.endpoint import KEY, Endpoint
 from support.servers import Site
@@ -140,7 +140,7 @@ def approved(home):
     cell = nbformat.v4.new_code_cell(FINE)
     path.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
     placed = load.check_policy(policy, project=path.parent, allow_unsafe=False)
-    place = Place(placed, path.parent)
+    place = ManifestLocation(placed, path.parent)
     with place.held():
         manifest, _ = approving.known(place)
         reviewed = approving.review(path.name, {1: FINE}, placed, manifest)

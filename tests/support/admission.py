@@ -10,7 +10,7 @@ from unittest import mock
 import nbformat
 
 from cellblock.host.consent import approve as approving
-from cellblock.host.consent.manifest import Place
+from cellblock.host.consent.manifest import ManifestLocation
 from cellblock.policy.load import load
 from support import reading
 
@@ -54,9 +54,9 @@ def revoke(world: World, policy: Path, name: str) -> None:
         approving.revoke(_place(world, policy)[1], world.work / name)
 
 
-def _place(world: World, policy: Path) -> tuple[Policy, Place]:
+def _place(world: World, policy: Path) -> tuple[Policy, ManifestLocation]:
     found = load(str(policy), project=world.work, allow_unsafe=True)
-    return found, Place(found, world.work)
+    return found, ManifestLocation(found, world.work)
 
 
 @contextlib.contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from cellblock.host.consent.approver import Approver
-from cellblock.host.consent.grants import Grants, Store, Under
+from cellblock.host.consent.grants import GrantContext, Grants, Store
 from cellblock.host.consent.prompt import Prompt
 from cellblock.host.services.tools.calls import Call
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages, values
 
-UNDER = Under(scope="/home/ada/lab", policy="mine", digest="d" * 64)
+UNDER = GrantContext(scope="/home/ada/lab", policy="mine", digest="d" * 64)
 WRITE = messages.Tool(
     name="ops.write_file",
     parameters=(
@@ -77,7 +77,7 @@ class Desk:
         self.approver = Approver(
             Prompt(self.user.consult, self.grants),
             self.grants,
-            observe=lambda wish, decision: self.entered.append((wish, decision)) or "",
+            observe=lambda wanted, decision: self.entered.append((wanted, decision)) or "",
             tell=self.told.append,
         )
 

@@ -268,14 +268,14 @@ class Simulation:
             real(guest, [])
             guest.pid = self._standing
 
-        def vouch(guest):
+        def sender_is_ours(guest):
             if guest.pidfd is None:
                 guest.pidfd = os.open(os.devnull, os.O_RDONLY)
                 self._pidfds[guest.pidfd] = guest.pid
             return True
 
         monkeypatch.setattr(Guest, "_take_credentials", take_credentials)
-        monkeypatch.setattr(Guest, "vouch", vouch)
+        monkeypatch.setattr(Guest, "sender_is_ours", sender_is_ours)
         monkeypatch.setattr(
             "cellblock.host.guests.process.signal.pidfd_send_signal",
             lambda fd, number: self._kill(self._pidfds[fd], number),

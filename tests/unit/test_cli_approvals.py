@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cellblock.cli import approvals
 from cellblock.cli.main import app
 from cellblock.host.consent import grants
-from cellblock.host.consent.grants import Store, Under
+from cellblock.host.consent.grants import GrantContext, Store
 from cellblock.policy.load import load
 
 
@@ -59,7 +59,7 @@ def test_what_counts_under_a_policy_here_is_told_from_what_is_void():
 
 def test_what_was_allowed_under_a_narrowed_policy_is_listed_under_that_one_and_taken_back(kept):
     (here, *_) = kept.grants()
-    under = Under(scope=here.scope, policy=here.policy, digest=here.digest)
+    under = GrantContext(scope=here.scope, policy=here.policy, digest=here.digest)
     narrower = under.narrower("e" * 64, {"timeout": "3", "network_hosts": '["x"]'})
     narrower = narrower.narrower("f" * 64, {"timeout": "2"})
     kept.add((grants.new("call", "ops.http", **asdict(narrower)),))

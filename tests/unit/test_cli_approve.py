@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.analysis.admission import findings
 from cellblock.host.consent.admission import of_notebook
-from cellblock.host.consent.manifest import Place
+from cellblock.host.consent.manifest import ManifestLocation
 from cellblock.policy.load import load
 
 POLICY = 'admission = "approved"\n'
@@ -280,7 +280,7 @@ def test_a_notebooks_name_commands_no_runner(run, notebook):
 @pytest.mark.usefixtures("run")
 def test_who_waits_for_another_who_approves_is_told_so(notebook, admits, policy, tmp_path):
     name = notebook("x = 1")
-    place = Place(policy(), tmp_path)
+    place = ManifestLocation(policy(), tmp_path)
     code = "import sys; sys.modules['nbformat'] = None; from cellblock.cli.main import main; main()"
     command = [sys.executable, "-P", "-c", code, "approve", name, "--policy", "lab.toml", "--yes"]
     with place.held():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cellblock.api.front import OnOutput
-    from cellblock.api.results import Result, Wish
+    from cellblock.api.results import ApprovalRequest, Result
     from cellblock.api.sandbox import Tools
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
@@ -187,7 +187,7 @@ class Sandbox(_Blocking):
         tools: Tools = (),
         inputs: Mapping[str, Any] | None = None,
         input: Callable[[str], Any] | None = None,
-        approve: Callable[[Wish], Any] | None = None,
+        approve: Callable[[ApprovalRequest], Any] | None = None,
         project: str | Path | None = None,
         artifacts: str | Path | None = None,
         allow_unsafe: bool = False,
@@ -285,7 +285,7 @@ class SandboxPool(_Blocking):
         *,
         inputs: Mapping[str, Any] | None = None,
         input: Callable[[str], Any] | None = None,
-        approve: Callable[[Wish], Any] | None = None,
+        approve: Callable[[ApprovalRequest], Any] | None = None,
         artifacts: str | Path | None = None,
         cwd: str | Path | None = None,
     ) -> Sandbox:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 import msgspec
 
-from cellblock.api.results import Kind, Output, Wish, result_of
+from cellblock.api.results import ApprovalRequest, Kind, Output, result_of
 from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from cellblock.host.cell.status import Views
     from cellblock.host.consent.approver import Approver
     from cellblock.host.consent.prompt import Answer
-    from cellblock.host.consent.request import Wish as Request
+    from cellblock.host.consent.request import ApprovalRequest as HostRequest
     from cellblock.host.session.types import ExecuteRequest
     from cellblock.policy.model import Policy
     from cellblock.wire import messages as wire
 
     Ask = Callable[[str], Any]
-    Approve = Callable[[Wish], Any]
+    Approve = Callable[[ApprovalRequest], Any]
     OnOutput = Callable[[Output], object]
 
 
@@ -272,7 +272,7 @@ class ProgramPrompt:
 
     def __call__(
         self,
-        request: Request,
+        request: HostRequest,
         cell: ExecuteRequest | None,
         note: str,
         answered: Callable[[Answer], None],
@@ -288,12 +288,14 @@ class ProgramPrompt:
             self._asking.cancel()
 
     async def _put(
-        self, request: Request, cell: ExecuteRequest | None, answered: Callable[[Answer], None]
+        self, request: HostRequest, cell: ExecuteRequest | None, answered: Callable[[Answer], None]
     ) -> None:
         answer: Answer = "no"
         with contextlib.suppress(EOFError):
             answer = await answer_of(
-                self._front, lambda: self._approve(wish_of(request, cell)), _checked_answer
+                self._front,
+                lambda: self._approve(approval_request_of(request, cell)),
+                _checked_answer,
             )
         answered(answer)
 
@@ -304,12 +306,12 @@ def _checked_answer(value: object) -> Answer:
     raise TypeError(f"approve= returns True, False, 'once' or 'session', not {value!r}")
 
 
-def wish_of(request: Request, cell: ExecuteRequest | None) -> Wish:
+def approval_request_of(request: HostRequest, cell: ExecuteRequest | None) -> ApprovalRequest:
     """Return a request as the program gets it. Raises ValueError, msgspec.MsgspecError."""
     count, source = (0, "") if cell is None else (cell.execution_count, cell.code)
     raw = request.arguments
     args, kwargs = values.decode(msgspec.Raw(raw)) if raw else ((), {})
-    return Wish(
+    return ApprovalRequest(
         kind="import" if request.of == "import" else "call",
         names=request.subjects,
         args=tuple(args),
@@ -332,6 +334,6 @@ def approver_of(policy: Policy, front: SandboxFront, prompt: ProgramPrompt) -> A
             value=repr(policy.approvals),
             remedy='Leave approve= out, or choose a policy with approvals = "prompt".',
         )
-    given = grants.Grants(grants.Under(scope="", policy=policy.name, digest=""), None)
+    given = grants.Grants(grants.GrantContext(scope="", policy=policy.name, digest=""), None)
     observe, tell = front.audit.approved, front.outputs.notice
-    return approver.Approver(prompt, given, observe=observe, tell=tell, manner=approver.PROGRAM)
+    return approver.Approver(prompt, given, observe=observe, tell=tell, wording=approver.PROGRAM)

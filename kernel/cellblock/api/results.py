@@ -210,7 +210,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ApprovalRequest:
     """What a cell may do only if the program says so: import modules, or make one call.
 
     ``names`` are the modules', or the function's, whose arguments are whole in ``args`` and

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from cellblock.api.front import OnOutput
-    from cellblock.api.results import Result, Wish
+    from cellblock.api.results import ApprovalRequest, Result
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.services.tools.in_process import InProcessTools
     from cellblock.host.session.narrowing import MakeTools
@@ -236,7 +236,7 @@ class AsyncSandboxPool:
         *,
         inputs: Mapping[str, Any] | None = None,
         input: Callable[[str], Any] | None = None,
-        approve: Callable[[Wish], Any] | None = None,
+        approve: Callable[[ApprovalRequest], Any] | None = None,
         artifacts: str | Path | None = None,
         cwd: str | Path | None = None,
         snapshots: bool = True,
@@ -373,9 +373,9 @@ class AsyncSandbox:
     ``tools`` are functions of yours that cells may call: sync ones run in threads, async ones on
     this loop. ``inputs`` is JSON data that cells find in ``inputs``. ``input`` answers a cell's
     ``input()``; without it that is an EOFError. ``approve`` answers where the policy has its user
-    asked: given a ``Wish`` it returns True or ``once``, ``session`` or False; without it nothing
-    that takes consent is allowed. ``project`` is the folder that ``{project}``
-    stands for, by default the current one; ``artifacts`` is where files that match the policy's
+    asked: given an ``ApprovalRequest`` it returns True or ``once``, ``session`` or False; without
+    it nothing that takes consent is allowed. ``project`` is the folder that ``{project}`` stands
+    for, by default the current one; ``artifacts`` is where files that match the policy's
     ``artifact_export_paths`` are copied to, instead of its ``artifact_folder``.
 
     Variables live from cell to cell, and are as before a cell that was killed. It belongs to the
@@ -389,7 +389,7 @@ class AsyncSandbox:
         tools: Tools = (),
         inputs: Mapping[str, Any] | None = None,
         input: Callable[[str], Any] | None = None,
-        approve: Callable[[Wish], Any] | None = None,
+        approve: Callable[[ApprovalRequest], Any] | None = None,
         project: str | Path | None = None,
         artifacts: str | Path | None = None,
         allow_unsafe: bool = False,

@@ -17,10 +17,10 @@ from cellblock.policy.paths import within
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-Place = tuple[str, str]
+SystemPath = tuple[str, str]
 
 #: Path and why; absent ones are skipped.
-SYSTEM: Final[tuple[Place, ...]] = (
+SYSTEM: Final[tuple[SystemPath, ...]] = (
     ("/etc/fonts", "font configuration"),
     ("/etc/ld.so.cache", "shared libraries"),
     ("/etc/localtime", "the time zone"),
@@ -47,7 +47,7 @@ SYSTEM: Final[tuple[Place, ...]] = (
 )
 
 #: With network_access, all of it or a list: names of ports, and certificates.
-CERTIFICATES: Final[tuple[Place, ...]] = (
+CERTIFICATES: Final[tuple[SystemPath, ...]] = (
     ("/etc/ca-certificates", "certificates"),
     ("/etc/pki/ca-trust", "certificates"),
     ("/etc/pki/tls", "certificates"),
@@ -58,7 +58,7 @@ CERTIFICATES: Final[tuple[Place, ...]] = (
 )
 
 #: With all of it: where names are looked up, which the relay does for a list.
-NETWORK: Final[tuple[Place, ...]] = (
+NETWORK: Final[tuple[SystemPath, ...]] = (
     ("/etc/gai.conf", "address selection"),
     ("/etc/host.conf", "name resolution"),
     ("/etc/hosts", "name resolution"),
@@ -67,7 +67,7 @@ NETWORK: Final[tuple[Place, ...]] = (
 )
 
 #: With subprocess_execution: what may be started, besides the interpreter.
-PROGRAMS: Final[tuple[Place, ...]] = (
+PROGRAMS: Final[tuple[SystemPath, ...]] = (
     ("/bin", "programs"),
     ("/usr/bin", "programs"),
     ("/usr/local/bin", "programs"),

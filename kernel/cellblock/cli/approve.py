@@ -22,7 +22,7 @@ from cellblock.errors import AdmissionError
 from cellblock.host.consent import admission
 from cellblock.host.consent import approve as approving
 from cellblock.host.consent.approve import manifests
-from cellblock.host.consent.manifest import Place, approved, read_file
+from cellblock.host.consent.manifest import ManifestLocation, approved, read_file
 from cellblock.host.files import upgraded
 from cellblock.render.denial import summary
 
@@ -66,7 +66,7 @@ def approve(
     for notebook in notebooks or ():
         project = notebook.resolve().parent
         asked = load_policy(policy, project)
-        place = Place(asked, project)
+        place = ManifestLocation(asked, project)
         if listing:
             declined |= not _list_one(notebook, place)
         elif revoke:
@@ -100,7 +100,7 @@ def _check_counts(policy: Policy, spec: str) -> None:
 # --- approving --------------------------------------------------------------------------------
 
 
-def _approve_one(notebook: Path, policy: Policy, place: Place, *, yes: bool) -> bool:
+def _approve_one(notebook: Path, policy: Policy, place: ManifestLocation, *, yes: bool) -> bool:
     with place.held(_waiting):
         manifest, why = approving.known(place)
         reviewed = approving.review(notebook.resolve().name, _sources(notebook), policy, manifest)
@@ -126,7 +126,7 @@ def _confirmed(notebook: Path) -> bool:
     return typer.confirm("Approve this?")
 
 
-def _show(reviewed: Review, policy: Policy, place: Place, why: str) -> None:
+def _show(reviewed: Review, policy: Policy, place: ManifestLocation, why: str) -> None:
     """Print what would change."""
     counts = f"{len(reviewed.new)} new, {reviewed.kept} approved already, {reviewed.gone} gone"
     head = f"{reviewed.notebook}, for policy {policy.name} in {place.scope}: {counts}"
@@ -151,13 +151,13 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
 # --- taking back, listing ---------------------------------------------------------------------
 
 
-def _revoke_one(notebook: Path, place: Place) -> None:
+def _revoke_one(notebook: Path, place: ManifestLocation) -> None:
     with place.held(_waiting):  # less may run then: nobody has to be asked
         cells = approving.revoke(place, notebook)
     _say(f"Took back {cells} cells of {notebook}")
 
 
-def _list_one(notebook: Path, place: Place) -> bool:
+def _list_one(notebook: Path, place: ManifestLocation) -> bool:
     known = approved(place.read()[0], notebook.resolve().name)
     every = True
     for number, source in _sources(notebook).items():

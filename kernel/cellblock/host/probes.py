@@ -135,7 +135,7 @@ class Prover:
         guest = Guest(self._loop, on_message, on_text, on_lost)
         try:
             if self._relay is not None:
-                guest.theirs += self._relay.admit()
+                guest.child_fds += self._relay.admit()
             zygote.fork(guest, trial=trial)
             self._loop.run()
         finally:

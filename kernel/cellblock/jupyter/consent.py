@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellblock.host.consent.approver import Approver
-from cellblock.host.consent.grants import Grants, Store, Under, default_path
+from cellblock.host.consent.grants import GrantContext, Grants, Store, default_path
 from cellblock.host.consent.prompt import Prompt
 from cellblock.host.session.narrowing import recorded_changes
 from cellblock.policy import paths
@@ -47,14 +47,14 @@ def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> N
         kernel.views.refuse(config.condition)
 
 
-def under(config: SessionConfig, policy: Policy) -> Under:
+def under(config: SessionConfig, policy: Policy) -> GrantContext:
     """Return the policy under which users are asked; a notebook may have made it narrower."""
     scope = policy.approval.scope.replace("{project}", os.path.realpath(config.project))
     made, scratch = config.operators, Path(config.prepare.scratch)
     if made is None:
-        return Under(scope=scope, policy=policy.name, digest=policy.digest())
+        return GrantContext(scope=scope, policy=policy.name, digest=policy.digest())
     written = paths.without_scratch(made, scratch).digest()
-    first = Under(scope=scope, policy=policy.name, digest=written)
+    first = GrantContext(scope=scope, policy=policy.name, digest=written)
     return first.narrower(policy.digest(), recorded_changes(made, config.policy, scratch))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cellblock.errors import AuditError
     from cellblock.host.audit.log import Log
     from cellblock.host.consent.prompt import Decision
-    from cellblock.host.consent.request import Wish
+    from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.services.artifacts import Artifact
     from cellblock.host.services.network.relay import RelayCounts
     from cellblock.host.services.tools.calls import CallRecord as Call
@@ -219,17 +219,17 @@ class Audit:
         """Enter how many calls were refused that have no record of their own."""
         self.enter(records.Refusals(cell=self._cells, calls=calls))
 
-    def approved(self, wish: Wish, decision: Decision) -> str:
+    def approved(self, wanted: ApprovalRequest, decision: Decision) -> str:
         """Enter the decision about something that takes the user's consent.
 
         Returned is why it may not be done after all, if so: the log is required.
         """
         record = records.Approval(
             cell=self._cells,
-            of=wish.of,
-            subjects=tuple(map(records.clipped, wish.subjects)),
+            of=wanted.of,
+            subjects=tuple(map(records.clipped, wanted.subjects)),
             decision=decision.scope or "no",
-            sha256=wish.sha256,
+            sha256=wanted.sha256,
             asked=decision.asked,
             why=decision.why,
         )

@@ -27,7 +27,7 @@ from cellblock.errors import AdmissionError
 from cellblock.host.consent.manifest import (
     UNSEEN,
     FileState,
-    Place,
+    ManifestLocation,
     approved,
     check_own,
     file_state,
@@ -60,7 +60,7 @@ class AdmissionGate:
     ) -> None:
         self._policy, self._project, self._observe = policy, project, observe
         self._admitted = _without_cells(policy)
-        self._place: Place | None = None
+        self._place: ManifestLocation | None = None
         #: The manifest's and the key's files as they were when they were read; None where they
         #: have to be.
         self._known: tuple[FileState, FileState] | None = None
@@ -91,7 +91,7 @@ class AdmissionGate:
     def _read_manifest(self) -> None:
         """Admit the cells that the manifest has now. Raise AdmissionError."""
         if self._place is None:
-            self._place = Place(self._policy, self._project)
+            self._place = ManifestLocation(self._policy, self._project)
         key = file_state(self._place.key)
         if self._known is not None and self._known == (file_state(self._place.file), key):
             return
@@ -118,7 +118,7 @@ def of_notebook(policy: Policy, notebook: Path) -> Admitted:
     if policy.admission != "approved":
         return admitted
     path = notebook.resolve()
-    found, _ = Place(policy, path.parent).read()
+    found, _ = ManifestLocation(policy, path.parent).read()
     return replace(admitted, cells=approved(found, path.name), remedy=_REMEDY)
 
 

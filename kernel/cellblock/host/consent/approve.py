@@ -17,8 +17,8 @@ from cellblock.analysis.admission import Approved, nearest, runs_nothing, sha256
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.manifest import (
     Manifest,
+    ManifestLocation,
     Notebook,
-    Place,
     approved,
     cells_of,
     read_key,
@@ -67,7 +67,7 @@ class Review:
         return bool(self.new or self.gone)
 
 
-def known(place: Place) -> tuple[Manifest, str]:
+def known(place: ManifestLocation) -> tuple[Manifest, str]:
     """Return what is approved now; nothing, and why, where the manifest there can't be used."""
     nothing = Manifest(place.scope, place.policy)
     if not os.path.lexists(place.file):
@@ -134,7 +134,7 @@ def letters(source: str) -> Iterator[str]:
 # --- deciding ---------------------------------------------------------------------------------
 
 
-def approve(place: Place, policy: Policy, reviewed: Review, manifest: Manifest) -> bool:
+def approve(place: ManifestLocation, policy: Policy, reviewed: Review, manifest: Manifest) -> bool:
     """Approve what was reviewed. Return whether a key had to be made. Raise AdmissionError."""
     _, made = read_or_make_key(place.key)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
@@ -147,7 +147,7 @@ def approve(place: Place, policy: Policy, reviewed: Review, manifest: Manifest) 
     return made
 
 
-def revoke(place: Place, path: Path) -> int:
+def revoke(place: ManifestLocation, path: Path) -> int:
     """Take back what was approved of a notebook, which need not be there any more.
 
     Return how many cells that were. Raise AdmissionError.

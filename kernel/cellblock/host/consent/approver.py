@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from cellblock.analysis.imports import Import
     from cellblock.host.consent.grants import Grants
     from cellblock.host.consent.prompt import Answer
-    from cellblock.host.consent.request import Wish
+    from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.services.tools.calls import Call
     from cellblock.host.session.types import ExecuteRequest
 
-    Observe = Callable[[Wish, Decision], str]
+    Observe = Callable[[ApprovalRequest, Decision], str]
     #: Puts a question; returns what withdraws it, or None where nobody can be asked.
     Ask = Callable[
-        [Wish, ExecuteRequest | None, str, Callable[[Answer], None]], Callable[[], None] | None
+        [ApprovalRequest, ExecuteRequest | None, str, Callable[[Answer], None]],
+        Callable[[], None] | None,
     ]
 
 
@@ -81,7 +82,7 @@ _NOT_TAKEN: Final = (
 )
 
 
-class Manner(msgspec.Struct, frozen=True, kw_only=True):
+class Wording(msgspec.Struct, frozen=True, kw_only=True):
     """The words for an answer of no, and whether who answers is ``spared`` many questions."""
 
     no: str = "you said no"
@@ -89,14 +90,14 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     spared: bool = True
 
 
-USER: Final = Manner()
-PROGRAM: Final = Manner(no="the program said no", remedy="The program said no.", spared=False)
+USER: Final = Wording()
+PROGRAM: Final = Wording(no="the program said no", remedy="The program said no.", spared=False)
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
-    """A wish to be decided, what gets the decision, and the number of the call that it is of."""
+    """A request to be decided, what gets the decision, and the number of the call that it is of."""
 
-    wish: Wish
+    wanted: ApprovalRequest
     decided: Callable[[Decision], None]
     call: int | None
 
@@ -106,7 +107,7 @@ class Approver:
 
     ``ask`` puts a question. ``observe`` is called with each decision of the user's, and with others
     once a cell for each subject; it returns why something may not be done after all. ``tell`` gets
-    a line for the user, who may be a program, by the ``manner``.
+    a line for the user, who may be a program, by the ``wording``.
     """
 
     def __init__(
@@ -116,10 +117,10 @@ class Approver:
         *,
         observe: Observe,
         tell: Callable[[str], None],
-        manner: Manner = USER,
+        wording: Wording = USER,
     ) -> None:
         self._ask, self._grants, self._observe, self._tell = ask, grants, observe, tell
-        self.manner = manner
+        self.wording = wording
         self._on_waiting: Callable[[bool], None] = lambda _asked: None
         self._queue = deque[_Waiting]()
         #: What is asked about now, and what withdraws the question.
@@ -165,12 +166,12 @@ class Approver:
         """Whether a question stands."""
         return self._open is not None
 
-    def hold_to(self, digest: str, changed: Mapping[str, str]) -> None:
+    def narrow_to(self, digest: str, changed: Mapping[str, str]) -> None:
         """Hold to a narrower policy: what was allowed for always was so under another.
 
         ``changed`` are fields and their values, as TOML has them.
         """
-        self._grants.hold_to(digest, changed)
+        self._grants.narrow_to(digest, changed)
 
     def on_waiting(self, waiting: Callable[[bool], None]) -> None:
         """Call ``waiting`` when the user is asked, and when that is over."""
@@ -182,8 +183,8 @@ class Approver:
         self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None]
     ) -> None:
         """Decide about a call; that very call is run, or refused."""
-        wish = request.of_call(call)
-        if wish is None:
+        wanted = request.of_call(call)
+        if wanted is None:
             refuse("its arguments are no data that can be shown")
             return
 
@@ -193,7 +194,7 @@ class Approver:
             else:
                 refuse(decision.why)
 
-        self._put(wish, decided, call.number)
+        self._put(wanted, decided, call.number)
 
     def dropped(self, number: int) -> None:
         """Ask no more about a call that nobody waits for. It is not decided."""
@@ -244,16 +245,16 @@ class Approver:
     # --- the queue ----------------------------------------------------------------------------
 
     def _put(
-        self, wish: Wish, decided: Callable[[Decision], None], call: int | None = None
+        self, wanted: ApprovalRequest, decided: Callable[[Decision], None], call: int | None = None
     ) -> None:
         """Decide when it is this one's turn; ``decided`` may be called before this returns."""
-        self._queue.append(_Waiting(wish, decided, call))
+        self._queue.append(_Waiting(wanted, decided, call))
         self._go_on()
 
     def _go_on(self) -> None:
         """Put the next question; what needs none is decided on the way.
 
-        What gets a decision may put another wish, which finds its place in the queue.
+        What gets a decision may put another request, which finds its place in the queue.
         """
         if self._goes_on:
             return
@@ -261,7 +262,7 @@ class Approver:
         try:
             while self._open is None and self._queue:
                 one = self._queue.popleft()
-                decision = self._unasked(one.wish)
+                decision = self._unasked(one.wanted)
                 if decision is None and not self._question(one, ""):
                     decision = Decision(why="nobody can be asked: this front end takes no input")
                 if decision is not None:
@@ -269,15 +270,15 @@ class Approver:
         finally:
             self._goes_on = False
 
-    def _unasked(self, wish: Wish) -> Decision | None:
+    def _unasked(self, wanted: ApprovalRequest) -> Decision | None:
         """Decide without asking, where that can be; else count a question."""
-        if (scope := self._grants.covers(wish)) is not None:
+        if (scope := self._grants.covers(wanted)) is not None:
             return Decision(scope=scope)
-        why, no = self._stopped, self.manner.no
+        why, no = self._stopped, self.wording.no
         if self._cell is None:
             why = "nobody can be asked while no cell runs"
-        elif not why and self.manner.spared:
-            if wish.sha256 in self._refused:
+        elif not why and self.wording.spared:
+            if wanted.sha256 in self._refused:
                 why = f"{no} to this in this cell"
             elif len(self._refused) >= MOST_REFUSED:
                 why = f"{no} {MOST_REFUSED} times in this cell"
@@ -295,7 +296,7 @@ class Approver:
             if self._open is one:
                 self._answered(one, answer, again=not note)
 
-        withdraw = self._ask(request.with_lines(one.wish), self._cell, note, answered)
+        withdraw = self._ask(request.with_lines(one.wanted), self._cell, note, answered)
         if withdraw is None:
             return False
         self._open, self._withdraw = one, withdraw
@@ -309,7 +310,7 @@ class Approver:
         self._close()
         match answer:
             case "again" | "no":
-                self._settle(one, Decision(why=self.manner.no, asked=True))
+                self._settle(one, Decision(why=self.wording.no, asked=True))
             case scope:
                 self._settle(one, Decision(scope=scope, asked=True))
         self._go_on()
@@ -336,18 +337,18 @@ class Approver:
 
         Where it may not be done after all, nothing is remembered, and the decision is no.
         """
-        wish, why = one.wish, ""
-        unasked = (wish.of, *wish.subjects, decision.scope or decision.why)
+        wanted, why = one.wanted, ""
+        unasked = (wanted.of, *wanted.subjects, decision.scope or decision.why)
         if decision.asked or unasked not in self._noted:
-            why = self._observe(wish, decision)
+            why = self._observe(wanted, decision)
             if not (why or decision.asked):
                 self._noted.add(unasked)
         if decision.asked and not why:
             problem = ""
             if decision.scope is None:
-                self._refused.add(wish.sha256)
+                self._refused.add(wanted.sha256)
             else:
-                problem = self._grants.add(wish, decision.scope)
+                problem = self._grants.add(wanted, decision.scope)
             if problem:
                 self._tell(f"could not keep that for always: {problem}. It holds for this session")
         one.decided(Decision(why=why) if why else decision)

@@ -29,7 +29,7 @@ from cellblock.render.text import clip
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cellblock.host.consent.request import Wish
+    from cellblock.host.consent.request import ApprovalRequest
 
 #: What takes consent, and for how long it can be allowed.
 Of = Literal["call", "import", "start"]
@@ -181,7 +181,7 @@ class Store:
 # --- what is allowed in a session -----------------------------------------------------------------
 
 
-class Under(msgspec.Struct, frozen=True, kw_only=True):
+class GrantContext(msgspec.Struct, frozen=True, kw_only=True):
     """What lasting grants are for: a scope, and a policy by its name and digest.
 
     ``base`` and ``narrowed`` are as in `Grant`: they say how it came to be that policy.
@@ -193,7 +193,7 @@ class Under(msgspec.Struct, frozen=True, kw_only=True):
     base: str = ""
     narrowed: dict[str, str] = {}
 
-    def narrower(self, digest: str, changed: Mapping[str, str]) -> Under:
+    def narrower(self, digest: str, changed: Mapping[str, str]) -> GrantContext:
         """Return the same for a policy with this digest, made of this one by what ``changed``."""
         base = self.base or self.digest
         return replace(self, digest=digest, base=base, narrowed={**self.narrowed, **changed})
@@ -205,13 +205,13 @@ class Grants:
     Without a store nothing is allowed for always, nor can it be.
     """
 
-    def __init__(self, under: Under, store: Store | None) -> None:
+    def __init__(self, under: GrantContext, store: Store | None) -> None:
         self.under, self._store = under, store
         self._session: set[tuple[Of, str]] = set()
         #: Imports that the cell under way was allowed.
         self._cell: set[str] = set()
 
-    def hold_to(self, digest: str, changed: Mapping[str, str]) -> None:
+    def narrow_to(self, digest: str, changed: Mapping[str, str]) -> None:
         """Have what is for always be for a narrower policy, from now on."""
         self.under = self.under.narrower(digest, changed)
 
@@ -219,21 +219,21 @@ class Grants:
         """Begin a cell: what was allowed once was for another."""
         self._cell.clear()
 
-    def covers(self, wish: Wish) -> Scope | None:
+    def covers(self, wanted: ApprovalRequest) -> Scope | None:
         """Return for how long something is allowed already, None where it has to be asked for."""
-        wanted = {(wish.of, subject) for subject in wish.subjects}
-        if wanted <= self._session:
+        subjects = {(wanted.of, subject) for subject in wanted.subjects}
+        if subjects <= self._session:
             return "session"
-        return "always" if wanted <= self._session | self._always() else None
+        return "always" if subjects <= self._session | self._always() else None
 
-    def add(self, wish: Wish, scope: Scope) -> str:
+    def add(self, wanted: ApprovalRequest, scope: Scope) -> str:
         """Remember what was allowed; return why it could not be for always, or nothing.
 
         What is for always stands in the store alone, so that it can be taken back there at once.
         """
         if scope == "once":
             # A call is let through by itself: nothing is remembered that another could use.
-            self._cell.update(wish.subjects if wish.of == "import" else ())
+            self._cell.update(wanted.subjects if wanted.of == "import" else ())
             return ""
         problem = ""
         if scope == "always":
@@ -242,11 +242,11 @@ class Grants:
                 if self._store is None:
                     problem = "nothing is kept here"
                 else:
-                    self._store.add(tuple(new(wish.of, one, **under) for one in wish.subjects))
+                    self._store.add(tuple(new(wanted.of, one, **under) for one in wanted.subjects))
             except OSError as exc:
                 problem = exc.strerror or str(exc)
         if scope == "session" or problem:
-            self._session.update((wish.of, subject) for subject in wish.subjects)
+            self._session.update((wanted.of, subject) for subject in wanted.subjects)
         return problem
 
     def imports(self) -> frozenset[str]:

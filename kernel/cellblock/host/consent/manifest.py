@@ -247,7 +247,7 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signature: str
 
 
-class Place:
+class ManifestLocation:
     """Where the manifest for a policy's cells lies, and the key that has to vouch for it."""
 
     def __init__(self, policy: Policy, project: Path) -> None:

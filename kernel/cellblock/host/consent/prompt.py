@@ -1,4 +1,4 @@
-"""Asking at the front end's input prompt: a wish as a question, and what counts as an answer.
+"""Asking at the front end's input prompt: a request as a question, and what counts as an answer.
 
 An answer is the code that stands in the question, and a word. A line that was typed before the
 question was there, or for a question of the cell's, does not have the code. So nothing is allowed
@@ -18,13 +18,13 @@ from cellblock.render.text import clip, exact
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.consent.grants import Grants, Of, Scope, Under
-    from cellblock.host.consent.request import Wish
+    from cellblock.host.consent.grants import GrantContext, Grants, Of, Scope
+    from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.session.types import ExecuteRequest
 
     Consult = Callable[[str, Callable[[str], None]], Callable[[], None] | None]
 
-#: ``again`` is a wish to allow that does not hold.
+#: ``again`` is a request to allow that does not hold.
 Answer = Literal["once", "session", "always", "no", "again"]
 #: Characters of an answer that are looked at, and digits of a code.
 _LONGEST: Final = 100
@@ -49,7 +49,7 @@ _ONCE: Final[dict[Of, str]] = {
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision about a wish: a ``scope`` if it is allowed, and otherwise why not.
+    """The decision about a request: a ``scope`` if it is allowed, and otherwise why not.
 
     ``asked``: the user was, and said so.
     """
@@ -60,17 +60,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt:
-    """Puts wishes as prompts (``approver.Ask``); ``grants`` know under what is asked."""
+    """Puts requests as prompts (``approver.Ask``); ``grants`` know for what scope and policy."""
 
     def __init__(self, consult: Consult, grants: Grants) -> None:
         self._consult, self._grants = consult, grants
 
     def __call__(
-        self, wish: Wish, cell: ExecuteRequest | None, note: str, answered: Callable[[Answer], None]
+        self,
+        wanted: ApprovalRequest,
+        cell: ExecuteRequest | None,
+        note: str,
+        answered: Callable[[Answer], None],
     ) -> Callable[[], None] | None:
         """Ask; return what withdraws that, or None."""
-        code, scopes = new_code(), offered(wish)
-        text = question(wish, self._grants.under, code, note, cell)
+        code, scopes = new_code(), offered(wanted)
+        text = question(wanted, self._grants.under, code, note, cell)
         return self._consult(text, lambda typed: answered(read(typed, code, scopes)))
 
 
@@ -94,27 +98,29 @@ def read(text: str, code: str, scopes: tuple[Scope, ...]) -> Answer:
     return scope if codes == [code] and scope in scopes else "again"
 
 
-def offered(wish: Wish) -> tuple[Scope, ...]:
-    """Return for how long a wish can be allowed, the shortest first."""
+def offered(wanted: ApprovalRequest) -> tuple[Scope, ...]:
+    """Return for how long a request can be allowed, the shortest first."""
     lasting: tuple[Scope, ...] = ("session", "always")
-    return ("once", *lasting) if wish.whole and wish.of != "start" else lasting
+    return ("once", *lasting) if wanted.whole and wanted.of != "start" else lasting
 
 
-def question(wish: Wish, under: Under, code: str, note: str, cell: ExecuteRequest | None) -> str:
-    """Return the prompt for a wish of this cell: who asks, for what, what each answer means."""
-    start, source = wish.of == "start", "" if cell is None else cell.code
+def question(
+    wanted: ApprovalRequest, under: GrantContext, code: str, note: str, cell: ExecuteRequest | None
+) -> str:
+    """Return the prompt for a request of this cell: who asks, for what, what each answer means."""
+    start, source = wanted.of == "start", "" if cell is None else cell.code
     count = 0 if cell is None else cell.execution_count
     policy, place = exact(clip(under.policy, _NAME)), exact(clip(under.scope, _SCOPE))
     meanings: dict[Scope, str] = {
-        "once": _ONCE[wish.of],
-        "session": f"{wish.all_of}, until this kernel ends",
+        "once": _ONCE[wanted.of],
+        "session": f"{wanted.all_of}, until this kernel ends",
         "always": f"that, and in later kernels too: policy {policy} as it is now, {place}",
     }
     return render.question(
         render.Question(
-            asks=f"may {'this kernel' if start else f'cell [{count}]'} {wish.asks}",
-            shown=wish.shown,
-            offers={scope: meanings[scope] for scope in offered(wish)},
+            asks=f"may {'this kernel' if start else f'cell [{count}]'} {wanted.asks}",
+            shown=wanted.shown,
+            offers={scope: meanings[scope] for scope in offered(wanted)},
             code=code,
             source="" if start else source,
             note=note,

@@ -39,7 +39,7 @@ _STARTS: Final = {
 }
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Something that takes the user's consent.
 
     ``subjects`` are what a lasting grant is of; ``sha256`` is of exactly what is asked. ``shown``
@@ -59,7 +59,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     tool: Tool | None = None
 
 
-def of_call(call: Call) -> Wish | None:
+def of_call(call: Call) -> ApprovalRequest | None:
     """Return what a call asks for; None where its arguments are no data that can be shown.
 
     What is shown of them takes ``with_lines``: most calls are decided without.
@@ -70,7 +70,7 @@ def of_call(call: Call) -> Wish | None:
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return None
     name = exact(clip(tool.name, _NAME))
-    return Wish(
+    return ApprovalRequest(
         of="call",
         subjects=(tool.name,),
         sha256=hashlib.sha256(tool.name.encode() + b"\0" + encoded).hexdigest(),
@@ -82,18 +82,18 @@ def of_call(call: Call) -> Wish | None:
     )
 
 
-def with_lines(wish: Wish) -> Wish:
-    """Return a wish with what is shown of it: up to a tenth of a second's work for a call's."""
-    if wish.tool is None:
-        return wish
-    lines, whole = list[str](), wish.whole
+def with_lines(wanted: ApprovalRequest) -> ApprovalRequest:
+    """Return a request with what is shown of it: up to a tenth of a second's work for a call's."""
+    if wanted.tool is None:
+        return wanted
+    lines, whole = list[str](), wanted.whole
     try:
-        lines += _argument_lines(wish.tool, wish.arguments)
+        lines += _argument_lines(wanted.tool, wanted.arguments)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         whole = False  # nested deeper than this can follow, where ``of_call`` just could
     whole = whole and len(lines) <= MOST_LINES
-    shown = lines if whole else _ends(lines, len(wish.arguments), wish.sha256)
-    return replace(wish, shown=tuple(shown), whole=whole)
+    shown = lines if whole else _ends(lines, len(wanted.arguments), wanted.sha256)
+    return replace(wanted, shown=tuple(shown), whole=whole)
 
 
 def _ends(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:
     yield from letters(text)
 
 
-def of_imports(imports: Iterable[Import], sha256: str) -> Wish:
+def of_imports(imports: Iterable[Import], sha256: str) -> ApprovalRequest:
     """Return what a cell asks for that imports these; ``sha256`` is the cell's."""
     listed, shown = tuple(imports), list[str]()
     for one in listed:
@@ -147,7 +147,7 @@ def of_imports(imports: Iterable[Import], sha256: str) -> Wish:
         shown += letters(one.name)
     names = [exact(one.name) for one in listed]
     more = " and more" if len(names) > _NAMES else ""
-    return Wish(
+    return ApprovalRequest(
         of="import",
         subjects=tuple(one.name for one in listed),
         sha256=hashlib.sha256("\0".join([sha256, *names]).encode()).hexdigest(),
@@ -157,10 +157,10 @@ def of_imports(imports: Iterable[Import], sha256: str) -> Wish:
     )
 
 
-def of_start(field: str, value: str) -> Wish:
+def of_start(field: str, value: str) -> ApprovalRequest:
     """Return what a kernel asks for whose policy has ``field`` at a ``value`` to be asked for."""
     subject = f"{field} {value}"
-    return Wish(
+    return ApprovalRequest(
         of="start",
         subjects=(subject,),
         sha256=hashlib.sha256(subject.encode()).hexdigest(),

@@ -184,8 +184,8 @@ class Guest:
     """One guest, or a copy of one: messages in, messages out, raw text, its end.
 
     ``on_message`` gets every decoded message. ``on_lost`` is called once, when the channel ends,
-    with the reason where that is the guest's fault. The first message of one that is ``vouched``
-    for comes with its sender's pid. Raises OSError where no descriptors are left.
+    with the reason where that is the guest's fault. With ``check_sender`` its first message
+    comes with its sender's pid. Raises OSError where no descriptors are left.
     """
 
     def __init__(
@@ -195,11 +195,11 @@ class Guest:
         on_text: Callable[[StreamName, str], None],
         on_lost: Callable[[str], None],
         *,
-        vouched: bool = False,
+        check_sender: bool = False,
     ) -> None:
         self._reactor = reactor
         self.on_message, self.on_text, self.on_lost = on_message, on_text, on_lost
-        self._vouched = vouched
+        self._check_sender = check_sender
         self.pid: int | None = None
         #: Stands for the process even when its pid is another's by now; None where there is none.
         self.pidfd: int | None = None
@@ -220,15 +220,15 @@ class Guest:
         self._pending = bytearray()
         self._reader = MessageReader(reactor, self._lose)
         #: Its own ends of channel and pipes, and what else it inherits, until it is forked.
-        self.theirs: list[int] = []
+        self.child_fds: list[int] = []
         self.pipes: list[Pipe] = []
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.theirs.append(theirs.detach())
+        self.child_fds.append(theirs.detach())
         streams: tuple[StreamName, ...] = "stdout", "stderr"
         try:
             for name in streams:
                 read, write = os.pipe()
-                self.theirs.append(write)
+                self.child_fds.append(write)
                 self.pipes.append(Pipe(read, partial(self._on_written, name), reactor))
         except OSError:
             self._hang_up()
@@ -236,14 +236,14 @@ class Guest:
         self._sock.setblocking(False)
         # Out-of-band bytes would make the socket readable for ever with nothing to read (unix(7)).
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, vouched)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, check_sender)
         reactor.watch(self._sock.fileno(), self._readable)
 
-    def release_theirs(self) -> None:
+    def close_child_fds(self) -> None:
         """Close our copies of the guest's ends, once they were sent."""
-        for fd in self.theirs:
+        for fd in self.child_fds:
             os.close(fd)
-        self.theirs = []
+        self.child_fds = []
 
     # --- to the guest -------------------------------------------------------------------------
 
@@ -347,13 +347,13 @@ class Guest:
             return
         ancillary: list[tuple[int, int, bytes]] = []
         try:
-            space = socket.CMSG_SPACE(_UCRED.size) if self._vouched else 0
+            space = socket.CMSG_SPACE(_UCRED.size) if self._check_sender else 0
             data, ancillary, flags, _ = self._sock.recvmsg(READ_SIZE, space)
         except BlockingIOError:
             return
         except OSError:
             data, flags = b"", 0
-        if self._vouched and data:
+        if self._check_sender and data:
             self._take_credentials(ancillary)
         if flags & socket.MSG_CTRUNC:
             # The OS kernel has closed them: no space was given for any (unix(7)).
@@ -410,13 +410,13 @@ class Guest:
 
     def _take_credentials(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         """Learn which process sent the first message; from then on its like is a violation."""
-        self._vouched = False
+        self._check_sender = False
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                 self.pid = int(_UCRED.unpack(payload)[0])
 
-    def vouch(self) -> bool:
+    def sender_is_ours(self) -> bool:
         """Open the process that sent the first message; return whether it is our guest's.
 
         Its number alone could be another's by now. It is ours if it is in the guest's session,
@@ -504,4 +504,4 @@ class Guest:
             self._sock.close()
         for pipe in self.pipes:
             pipe.close()
-        self.release_theirs()
+        self.close_child_fds()

@@ -12,7 +12,7 @@ A session has one guest at a time, from one zygote; the supervisor replaces both
                         └─── MAX_FAILED_STARTS times in a row ──▶ given up
 
 - *starting* (``_start``): a guest is forked from the zygote, or from a new one where there is none,
-  or where guests of this one would have more than they may (``hold_to``). It reports its locks.
+  or where guests of this one would have more than they may (``narrow_to``). It reports its locks.
 - *serving* (``guest``): the session speaks to it.
 - *lost* (``replace``): the session ended it, it broke the protocol (``_on_lost``), it ended
   (``on_zygote``), or the zygote did (``on_zygote_lost``).
@@ -154,7 +154,7 @@ class Supervisor:
             for fd in relay:
                 os.close(fd)
             raise
-        guest.theirs += relay
+        guest.child_fds += relay
         self._guest = guest
         self._zygotes.fork(self.zygote, guest)
 
@@ -364,14 +364,14 @@ class Supervisor:
 
     # --- a narrower policy --------------------------------------------------------------------
 
-    def hold_to(self, settings: SessionSettings) -> None:
+    def narrow_to(self, settings: SessionSettings) -> None:
         """Have guests under a narrower policy from now on; where it takes another one, at once."""
         own = self._prepare
         tools = tuple(tool for tool in own.tools if tool.name not in settings.tools_gone)
         self._prepare = structs.replace(settings.prepare, tools=tools, paths=own.paths)
         if self._prepare != own:
             self._next_zygotes = ZygoteSource(self._reactor, settings.zygote)
-        self.snapshots.hold_to(settings.policy)
+        self.snapshots.narrow_to(settings.policy)
         if settings.step is NarrowingStep.relock:
             self._relock(settings)
         elif settings.step is NarrowingStep.fresh:
@@ -390,7 +390,7 @@ class Supervisor:
     ) -> None:
         """Have more locks made ready for a snapshot; ``then`` gets why there are none, or nothing.
 
-        The zygote makes them. From then on the snapshot is to take over (``hold_to``): until
+        The zygote makes them. From then on the snapshot is to take over (``narrow_to``): until
         another is asked for, nothing more can start.
         """
         self._on_locks, self._ticket = then, next(_TICKETS)

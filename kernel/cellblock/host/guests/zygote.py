@@ -206,8 +206,8 @@ class Zygote:
         number = guest.lineage.number = next(self._numbers)
         self._forks[number] = guest
         guest.send(replace(place or self._place, seed=os.urandom(32)))
-        self._send(messages.Fork(id=number, trial=trial), guest.theirs)
-        guest.release_theirs()
+        self._send(messages.Fork(id=number, trial=trial), guest.child_fds)
+        guest.close_child_fds()
 
     def allow_fork(self, lineage: int, pid: int | None) -> None:
         """Let the next fork of ``pid`` through, a guest or one of its copies; None is whoever."""

@@ -47,7 +47,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class WidgetMemory:
     """What of a widget's state the next message is judged by."""
 
     #: Format of an image, a sound or a film.
@@ -66,7 +66,7 @@ class Comm:
     id: str
     target: str
     model: Model | None = None
-    memory: Memory = field(default_factory=Memory)
+    memory: WidgetMemory = field(default_factory=WidgetMemory)
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Passed:
     data: dict[str, Any]
     buffers: list[bytes] = field(default_factory=list)
     left: list[tuple[str, str]] = field(default_factory=list)
-    memories: list[tuple[Comm, Memory]] = field(default_factory=list)
+    memories: list[tuple[Comm, WidgetMemory]] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:

@@ -166,7 +166,7 @@ _FIELDS: Final = re.compile(
 MAX_PROCESSES: Final = 512
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """Bytes of one process."""
 
     #: The most that was ever resident, and what is now.
@@ -208,7 +208,7 @@ class Gauge:
         except (OSError, IndexError):
             return None
 
-    def memory(self) -> Memory | None:
+    def memory(self) -> ProcessMemory | None:
         """Return what it has of memory."""
         try:
             found = _FIELDS.search(self._read("status"))
@@ -217,7 +217,7 @@ class Gauge:
         if found is None:  # a zombie has none
             return None
         peak, resident, private, shared, tables = (int(kib) << 10 for kib in found.groups())
-        return Memory(peak, resident, private + shared + tables)
+        return ProcessMemory(peak, resident, private + shared + tables)
 
     def close(self) -> None:
         """Close its files."""
@@ -490,7 +490,7 @@ class Monitor:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
         self._copies = copies
         self._folder = scratch
-        self.hold_to(policy)
+        self.narrow_to(policy)
         self._gauge: Gauge | None = None
         self._family: Family | None = None
         self._timer: Timer | None = None
@@ -501,7 +501,7 @@ class Monitor:
         self._peak = self._known_peak = 0
         self.output_bytes = 0
 
-    def hold_to(self, policy: Policy) -> None:
+    def narrow_to(self, policy: Policy) -> None:
         """Enforce the limits of a policy, from the next request on."""
         self._policy, limit = policy, policy.scratch_max_bytes
         self._scratch = Scratch(self._folder, limit) if limit is not None else None
@@ -633,7 +633,7 @@ class Monitor:
         if self._family is not None:
             self._family_cpu = max(self._family_cpu, self._family.cpu())
 
-    def _take_peak(self, memory: Memory) -> None:
+    def _take_peak(self, memory: ProcessMemory) -> None:
         """Count the process's own peak where it rose since it was last read."""
         rose = memory.peak > self._known_peak
         self._peak = max(self._peak, memory.peak if rose else memory.resident)

@@ -597,12 +597,12 @@ class Requests:
 
     # --- the session --------------------------------------------------------------------------
 
-    def hold_to(self, settings: SessionSettings) -> None:
+    def narrow_to(self, settings: SessionSettings) -> None:
         """Enforce what the host does of narrower settings, from the next request on."""
         self._deadlines.timeout = settings.policy.timeout
-        self._monitor.hold_to(settings.policy)
-        self.tools.hold_to(settings.tools, settings.tools_gone)
-        self._relay.hold_to(settings.addresses)
+        self._monitor.narrow_to(settings.policy)
+        self.tools.narrow_to(settings.tools, settings.tools_gone)
+        self._relay.narrow_to(settings.addresses)
         self.used = self.used and settings.step is not NarrowingStep.fresh
 
     def open_folder(self, path: str) -> int:
@@ -614,7 +614,7 @@ class Requests:
 
     def disconnect(self) -> None:
         """End guests' connections and calls, and account for what they asked for."""
-        self._relay.hold_to(())
+        self._relay.narrow_to(())
         self.tools.drop()
 
     def close(self) -> bool:

@@ -225,7 +225,7 @@ class Session:
             if self._ask_user(source, findings, ask):
                 return
         elif findings and answer is not None and answer.asked:
-            remedy = "" if self._approver is None else self._approver.manner.remedy
+            remedy = "" if self._approver is None else self._approver.wording.remedy
             findings = tuple(replace(one, remedy=remedy, rewrite="") for one in findings)
         elif findings and (problem := self._lost_answer(answer)) is not None:
             self._audit.undecided(request, UNWRITTEN)
@@ -384,12 +384,12 @@ class Session:
         """Enforce narrower settings from now on; replace the guest where that takes another."""
         self._audit.narrowed(settings)
         self.settings = settings
-        self.requests.hold_to(settings)  # first: it holds, whatever fails of what is shown
+        self.requests.narrow_to(settings)  # first: it holds, whatever fails of what is shown
         if self._narrower is not None:
             self._narrower.adopt(settings)
         if self._approver is not None:
-            self._approver.hold_to(settings.digest, settings.changed)
-        self.requests.supervisor.hold_to(settings)
+            self._approver.narrow_to(settings.digest, settings.changed)
+        self.requests.supervisor.narrow_to(settings)
 
     def disconnect(self) -> None:
         """End the way out of guests, and account for what goes on: nobody hears of it later."""

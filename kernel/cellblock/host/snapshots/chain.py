@@ -91,7 +91,7 @@ class Snapshot:
     #: the numbers of those whose descriptors it may still have open.
     backup: Snapshot | None = None
     backups_made: int = 0
-    unparted: set[int] = field(default_factory=set)
+    pending_backups: set[int] = field(default_factory=set)
     #: Whether ``on_decided`` waits for the backup too.
     needs_backup: bool = False
     #: Called once it is kept, or certain that it will not be.
@@ -111,7 +111,7 @@ class Snapshot:
     @property
     def settled(self) -> bool:
         """Whether it stands, and nothing is being forked from it."""
-        return self.kept and not self.unparted and (self.backup is None or self.backup.kept)
+        return self.kept and not self.pending_backups and (self.backup is None or self.backup.kept)
 
     @property
     def visible(self) -> bool:

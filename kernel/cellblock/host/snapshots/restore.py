@@ -171,7 +171,7 @@ class Restoration:
 
     def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
         """Hear that it stands, that it has resumed, that it caught up."""
-        if snapshot is not self._snapshot or self._snapshots.parted(snapshot, message):
+        if snapshot is not self._snapshot or self._snapshots.settles_backup(snapshot, message):
             return
         if not self.confined and self._supervisor.zygote is not None:
             self._supervisor.zygote.read_rest()  # it says so before the snapshot can
@@ -195,7 +195,7 @@ class Restoration:
     def _take(self, message: messages.FromGuest, guest: Guest) -> bool:
         """Act on what it says; return whether it serves now. Raises GuestError."""
         match message:
-            case messages.SnapshotReady() if guest.vouch():
+            case messages.SnapshotReady() if guest.sender_is_ours():
                 return False
             case messages.Resumed() if not self.confined:
                 raise GuestError("it goes on without its locks")

@@ -94,7 +94,7 @@ class Snapshots:
         #: Snapshots that did not stand, whose forks something else may have taken.
         self._unknown = 0
 
-    def hold_to(self, policy: Policy) -> None:
+    def narrow_to(self, policy: Policy) -> None:
         """Apply a narrower policy's limits, also to snapshots that are kept already."""
         self._policy = policy
 
@@ -206,7 +206,7 @@ class Snapshots:
     def _new(self, maker: Guest, had: Reading) -> Snapshot | None:
         """Return the host's end of a snapshot; None where there are no descriptors for one."""
         try:
-            guest = Guest(self._reactor, _ignore, _ignore, _ignore, vouched=True)
+            guest = Guest(self._reactor, _ignore, _ignore, _ignore, check_sender=True)
         except OSError as exc:
             self._budget.say("files", f"the kernel can't open what one takes ({exc.strerror})")
             return None
@@ -223,8 +223,8 @@ class Snapshots:
             # Only ``maker`` may use this fork: a running cell could take it otherwise. The pid is
             # None only for a snapshot that has not told it yet, and then the guest is gone.
             self._zygote.allow_fork(maker.lineage.number, maker.pid)
-        sent = maker.send_with(messages.Snapshot(id=made.number), made.guest.theirs)
-        made.guest.release_theirs()
+        sent = maker.send_with(messages.Snapshot(id=made.number), made.guest.child_fds)
+        made.guest.close_child_fds()
 
         def late() -> None:
             if made.state is SnapshotState.forking:
@@ -248,7 +248,7 @@ class Snapshots:
 
     def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
         """Hear a snapshot: once that it stands, and what becomes of each backup that it makes."""
-        if snapshot.kept and self.parted(snapshot, message):
+        if snapshot.kept and self.settles_backup(snapshot, message):
             if snapshot.backup is None and isinstance(message, messages.SnapshotReady):
                 self._make_backup(snapshot)  # its backup was lost before
             self._go_on(snapshot)
@@ -266,7 +266,7 @@ class Snapshots:
         known = {one.guest.pid for one in self.chain.all() if one is not snapshot}
         if self._guest is not None:
             known.add(self._guest.pid)
-        if snapshot.guest.pid in known or not snapshot.guest.vouch():
+        if snapshot.guest.pid in known or not snapshot.guest.sender_is_ours():
             return False
         snapshot.state, snapshot.connections = SnapshotState.kept, message.connections
         return True
@@ -320,14 +320,14 @@ class Snapshots:
         snapshot.backups_made += 1
         backup.backups_made, backup.on_serving = snapshot.backups_made, snapshot.on_serving
         snapshot.backup, snapshot.stopped = backup, False
-        snapshot.unparted.add(backup.number)
+        snapshot.pending_backups.add(backup.number)
         snapshot.guest.signal(signal.SIGCONT)
         self._ask(snapshot.guest, backup)
 
         def late() -> None:
             """Go on without waiting for one that does not part with its backup."""
-            if backup.number in snapshot.unparted:
-                snapshot.unparted.discard(backup.number)
+            if backup.number in snapshot.pending_backups:
+                snapshot.pending_backups.discard(backup.number)
                 self._go_on(snapshot)
 
         self._reactor.call_later(PATIENCE, late)
@@ -340,13 +340,13 @@ class Snapshots:
         if self.chain.newest() is snapshot and snapshot.kept and snapshot.backup is None:
             self._make_backup(snapshot)
 
-    def parted(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
+    def settles_backup(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
         """Return whether this says what became of a backup that a snapshot was to make."""
         match message:
-            case messages.SnapshotReady(id=number) if number in snapshot.unparted:
-                snapshot.unparted.discard(number)
-            case messages.SnapshotFailed(id=number) if number in snapshot.unparted:
-                snapshot.unparted.discard(number)
+            case messages.SnapshotReady(id=number) if number in snapshot.pending_backups:
+                snapshot.pending_backups.discard(number)
+            case messages.SnapshotFailed(id=number) if number in snapshot.pending_backups:
+                snapshot.pending_backups.discard(number)
                 if snapshot.backup is not None and snapshot.backup.number == number:
                     self._drop(snapshot.backup)
                 self._say_failed(message)
@@ -362,7 +362,7 @@ class Snapshots:
         if maker is not None:
             maker.backup = None
             _close(snapshot)
-            if not maker.unparted:
+            if not maker.pending_backups:
                 self._make_backup(maker)
             self._go_on(maker)
         elif snapshot in self.chain and backup is not None:
@@ -439,7 +439,7 @@ class Snapshots:
         Waiting needs no processor, and nothing else may be done.
         """
         for snapshot in self.chain.all():
-            idle = snapshot.kept and not snapshot.unparted
+            idle = snapshot.kept and not snapshot.pending_backups
             if idle and (again or not snapshot.stopped):
                 snapshot.guest.signal(signal.SIGSTOP)
                 snapshot.stopped = True

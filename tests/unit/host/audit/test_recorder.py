@@ -10,7 +10,7 @@ from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Approver
 from cellblock.host.consent.grants import Grants
 from cellblock.host.consent.prompt import Decision, Prompt
-from cellblock.host.consent.request import Wish
+from cellblock.host.consent.request import ApprovalRequest
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages
 from support.approvals import UNDER, User
@@ -157,16 +157,18 @@ def test_a_log_that_nobody_requires_bars_nothing(log):
     assert audit.barred() is None
 
 
-WISH = Wish(of="call", subjects=("tool",), sha256="0", asks="call tool?", all_of="each")
+WANTED = ApprovalRequest(
+    of="call", subjects=("tool",), sha256="0", asks="call tool?", all_of="each"
+)
 
 
 def test_consent_that_a_required_log_does_not_have_counts_as_none(log):
     audit, yes = Audit(log, required=True), Decision(scope="once", asked=True)
     log._folder.write_text("")
-    assert audit.approved(WISH, yes) == "the audit log could not be written"
+    assert audit.approved(WANTED, yes) == "the audit log could not be written"
     assert audit.new_problem() is not None
     log._folder.unlink()
-    assert audit.approved(WISH, yes) == ""
+    assert audit.approved(WANTED, yes) == ""
     decided = [one["decision"] for one in read(log) if one["kind"] == "approval"]
     assert decided == ["no", "once"]
 

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from cellblock.host.consent import approve
-from cellblock.host.consent.manifest import Place
+from cellblock.host.consent.manifest import ManifestLocation
 from cellblock.policy.model import Policy
 
 
@@ -20,7 +20,7 @@ class Desk:
         own = {"folder": str(self.data / "approved"), "key": str(self.data / "approval.key")}
         approval = dataclasses.replace(Policy().approval, **own)
         self.policy = Policy(name="lab", admission="approved", approval=approval)
-        self.place = Place(self.policy, self.project)
+        self.place = ManifestLocation(self.policy, self.project)
 
     def notebook(self, *sources, name="a.ipynb", folder=None):
         """Write a notebook of code cells."""

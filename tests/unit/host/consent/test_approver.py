@@ -138,7 +138,9 @@ def test_what_a_required_log_does_not_have_is_not_done_and_not_remembered(desk):
 def test_nothing_is_laid_out_for_a_question_that_is_not_put(desk, monkeypatch):
     laid_out = []
     real = request.with_lines
-    monkeypatch.setattr(request, "with_lines", lambda wish: laid_out.append(wish) or real(wish))
+    monkeypatch.setattr(
+        request, "with_lines", lambda wanted: laid_out.append(wanted) or real(wanted)
+    )
     for number in range(1, 100):
         desk.calls("a", "b" * number, number=number)
     desk.user.says("session")
@@ -161,7 +163,7 @@ def test_what_was_allowed_for_the_session_is_so_between_cells_and_under_a_narrow
     desk.approver.end()
     desk.calls("b", number=2)
     assert len(desk.ran) == 2
-    desk.approver.hold_to("e" * 64, {})
+    desk.approver.narrow_to("e" * 64, {})
     desk.calls("c", number=3)
     assert len(desk.ran) == 3
 
@@ -169,7 +171,7 @@ def test_what_was_allowed_for_the_session_is_so_between_cells_and_under_a_narrow
 def test_a_narrower_policy_is_another_one_for_what_was_allowed_for_always(desk):
     desk.calls("a")
     desk.user.says("always")
-    desk.approver.hold_to("e" * 64, {"timeout": "3"})
+    desk.approver.narrow_to("e" * 64, {"timeout": "3"})
     desk.calls("b", number=2)
     assert len(desk.ran) == 1
     assert desk.approver.granted(RULES) is None
@@ -339,8 +341,8 @@ def test_each_answer_is_entered_and_what_needed_none_once_a_cell(desk):
         ("session", "", True),
         ("session", "", False),
     ]
-    wish = desk.entered[0][0]
-    assert (wish.of, wish.subjects, len(wish.sha256)) == ("call", ("ops.write_file",), 64)
+    wanted = desk.entered[0][0]
+    assert (wanted.of, wanted.subjects, len(wanted.sha256)) == ("call", ("ops.write_file",), 64)
 
 
 def test_the_time_of_a_user_is_told(desk):

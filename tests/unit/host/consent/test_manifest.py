@@ -10,7 +10,7 @@ from cellblock.analysis.admission import sha256
 from cellblock.errors import AdmissionError
 from cellblock.host.consent import approve, manifest
 from cellblock.host.consent.admission import AdmissionGate, of_notebook
-from cellblock.host.consent.manifest import MOST_BYTES, Place
+from cellblock.host.consent.manifest import MOST_BYTES, ManifestLocation
 
 CELL, EVIL = "x = 1", "evil()"
 
@@ -168,13 +168,13 @@ def test_a_manifest_for_another_policy_folder_or_scope_admits_nothing(desk, tmp_
         f"it is for '{desk.project}', not for '{elsewhere}'": (desk.policy, elsewhere),
     }
     for said, (policy, project) in cases.items():
-        file = Place(policy, project).file
+        file = ManifestLocation(policy, project).file
         assert file != desk.place.file
         assert "no notebook" in refused(desk, policy=policy, project=project)
         file.write_bytes(content)
         assert refused(desk, policy=policy, project=project) == said
     # A scope of the operator's counts in any folder.
-    desk.policy, desk.place = other_scope, Place(other_scope, desk.project)
+    desk.policy, desk.place = other_scope, ManifestLocation(other_scope, desk.project)
     desk.place.file.unlink()
     desk.approve(CELL)
     assert admits(desk, project=elsewhere)
@@ -309,7 +309,7 @@ def test_a_manifest_is_read_once_while_it_stays_as_it_is(desk, monkeypatch):
     monkeypatch.setattr("cellblock.host.consent.admission.UNSEEN", -(10**12))
     gate.judge(CELL)
     reads = []
-    monkeypatch.setattr(Place, "read", lambda *_: reads.append(1))
+    monkeypatch.setattr(ManifestLocation, "read", lambda *_: reads.append(1))
     assert not gate.judge(CELL).findings
     assert reads == []
 

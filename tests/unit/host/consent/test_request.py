@@ -49,14 +49,14 @@ START = """\
 ┃ Answer: """
 
 
-def asked(wish, raw="ops.write_file('a', 'b')", note=""):
-    return prompt.question(wish, UNDER, "417", note, cell(raw))
+def asked(wanted, raw="ops.write_file('a', 'b')", note=""):
+    return prompt.question(wanted, UNDER, "417", note, cell(raw))
 
 
 def of_call(made):
-    """Return the wish as it is put: with what is shown of it; None for none."""
-    wish = request.of_call(made)
-    return None if wish is None else request.with_lines(wish)
+    """Return the request as it is put: with what is shown of it; None for none."""
+    wanted = request.of_call(made)
+    return None if wanted is None else request.with_lines(wanted)
 
 
 def shown(*args, **kwargs):
@@ -64,8 +64,8 @@ def shown(*args, **kwargs):
 
 
 def test_a_call_is_asked_about_with_all_its_arguments():
-    wish = of_call(call("data/a.csv", [1, {"x": b"\0"}], None, token="hunter2"))
-    assert asked(wish) == CALL
+    wanted = of_call(call("data/a.csv", [1, {"x": b"\0"}], None, token="hunter2"))
+    assert asked(wanted) == CALL
 
 
 def test_imports_are_asked_about_with_what_comes_by_them():
@@ -135,8 +135,8 @@ def test_what_looks_most_like_another_is_named_before_all_that_does_not():
 
 @pytest.mark.parametrize("key", ["a = 1\n┃ Answer", "a b", "", "x" * 61, "é"])
 def test_a_name_that_is_none_stands_in_quotes(key):
-    wish = of_call(call(**{key: 1}))
-    assert wish.shown[0].startswith("  '")
+    wanted = of_call(call(**{key: 1}))
+    assert wanted.shown[0].startswith("  '")
 
 
 def test_no_blank_is_lost_where_a_line_goes_on():
@@ -148,9 +148,9 @@ def test_no_blank_is_lost_where_a_line_goes_on():
 
 
 def test_what_is_too_long_to_be_shown_whole_is_offered_for_all_calls_only():
-    wish = of_call(call("a", "line\n" * 2_000))
-    text = asked(wish)
-    assert not wish.whole
+    wanted = of_call(call("a", "line\n" * 2_000))
+    text = asked(wanted)
+    assert not wanted.whole
     assert "┃   … 155 more lines …\n" in text
     assert "┃   It is too long to be shown whole: 10,0" in text
     assert "┃   So it can't be allowed by itself.\n" in text
@@ -158,9 +158,9 @@ def test_what_is_too_long_to_be_shown_whole_is_offered_for_all_calls_only():
     assert "type 417 session or 417 always." in text
     assert len(text.split("\n")) < 40
     # What is larger still is not looked into.
-    wish = of_call(call("x" * 2_000_000))
-    assert not wish.whole
-    assert wish.shown[0].startswith("  It is too long to be shown whole: 2,000,0")
+    wanted = of_call(call("x" * 2_000_000))
+    assert not wanted.whole
+    assert wanted.shown[0].startswith("  It is too long to be shown whole: 2,000,0")
 
 
 def test_each_request_has_a_hash_of_its_own():
@@ -191,7 +191,9 @@ def test_arguments_that_are_nested_deeper_than_is_followed_are_not_shown_whole()
     """However deep: it is decided with less of the stack left than when it was looked at."""
     for depth in range(900, 1_100):
         encoded = b"\x92\x91" + b"\x91" * depth + b"\xc0\x80"
-        wish = request.of_call(Call(1, messages.Tool(name="t"), msgspec.Raw(encoded), answer=print))
-        if wish is not None:
-            made = request.with_lines(wish)
+        wanted = request.of_call(
+            Call(1, messages.Tool(name="t"), msgspec.Raw(encoded), answer=print)
+        )
+        if wanted is not None:
+            made = request.with_lines(wanted)
             assert made.whole or "can't be allowed by itself" in made.shown[-1]

@@ -111,11 +111,11 @@ def test_forks_of_all_are_numbered_apart_and_the_zygote_never_has_their_places(
     places = []
 
     def keep(guest):
-        places.append(read(guest.theirs[0]))
+        places.append(read(guest.child_fds[0]))
         release(guest)
 
-    release = Guest.release_theirs
-    monkeypatch.setattr(Guest, "release_theirs", keep)
+    release = Guest.close_child_fds
+    monkeypatch.setattr(Guest, "close_child_fds", keep)
     a, b = zygotes.share("a"), zygotes.share("b")
     first, second = zygotes.fork(a), zygotes.fork(b)
     prepare, *forks = zygotes.told()

@@ -81,7 +81,7 @@ def test_bounds_that_become_narrower_count_from_the_next_request_on(process):
     reactor.advance(FIRST_LOOK + PACE)
     assert seen == []
     monitor.end()
-    monitor.hold_to(policy(memory_max_bytes=50_000_000))
+    monitor.narrow_to(policy(memory_max_bytes=50_000_000))
     monitor.begin(process.pid)
     reactor.advance(FIRST_LOOK)
     assert seen == [("memory", True)]

@@ -84,7 +84,7 @@ def taken(reactor, supervise, monkeypatch):
     )
     monkeypatch.setattr(memory, "available", lambda: done.append("available") or 1 << 40)
     monkeypatch.setattr(memory, "minor_faults", lambda _: 0)
-    monkeypatch.setattr(Guest, "vouch", lambda _: True)
+    monkeypatch.setattr(Guest, "sender_is_ours", lambda _: True)
     monkeypatch.setattr(store, "BACKUP_AFTER", 60.0)  # those have tests of their own
     monkeypatch.setattr(
         Guest, "signal", lambda self, n: done.append((signal.Signals(n).name, self.pid))
@@ -178,11 +178,11 @@ def test_forks_that_something_else_took_are_few_while_more_are_asked_for(taken, 
 
 
 def test_a_process_of_another_session_is_neither_vouched_for_nor_signalled(reactor, descriptors):
-    waiting = guest(reactor, vouched=True)
+    waiting = guest(reactor, check_sender=True)
     waiting.lineage = Lineage(1, os.getsid(0))
     said = bytes(frames.encode(messages.SnapshotReady(id=1)))
     program = f"import os; os.write(0, {said!r}); os.read(0, 1)"
-    theirs = socket.socket(fileno=os.dup(waiting.theirs[0]))
+    theirs = socket.socket(fileno=os.dup(waiting.child_fds[0]))
     gc.collect()  # what tests before this one have left is not to go meanwhile
     before = descriptors()
     with subprocess.Popen(
@@ -191,7 +191,7 @@ def test_a_process_of_another_session_is_neither_vouched_for_nor_signalled(react
         while waiting.pid is None:
             reactor.turn()
         assert waiting.pid == other.pid
-        vouched = waiting.vouch()
+        vouched = waiting.sender_is_ours()
         left = descriptors() - before
         theirs.close()
         waiting.close()

@@ -103,9 +103,9 @@ class Relay:
         self._used = False
         self._reached, self._refused = Counter[str](), Counter[str]()
         self._others = 0
-        self.hold_to(addresses)
+        self.narrow_to(addresses)
 
-    def hold_to(self, addresses: tuple[str, ...]) -> None:
+    def narrow_to(self, addresses: tuple[str, ...]) -> None:
         """Replace the list. The guest that is served is not served any more."""
         if addresses == self._addresses:
             return

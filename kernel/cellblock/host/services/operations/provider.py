@@ -62,7 +62,7 @@ class OperationsProvider:
         """Return how many bytes cells have written, and how many they may."""
         return WriteBudget(self._written.used, self._written.most)
 
-    def hold_to(self, policy: Policy, grants: OperationGrants) -> None:
+    def narrow_to(self, policy: Policy, grants: OperationGrants) -> None:
         """Apply a narrower policy to calls that begin now, in a new worker if need be.
 
         The quota stays the same one.
@@ -72,7 +72,7 @@ class OperationsProvider:
             self.worker.give_up("the policy has become narrower")
             self.worker = WorkerProvider(self._reactor, settings)
         elif policy.tool_timeout != self._policy.tool_timeout:
-            self.worker.hold_to(settings.timeout, settings.timeouts)
+            self.worker.narrow_to(settings.timeout, settings.timeouts)
         self._policy, self._grants = policy, grants
 
     def open(

@@ -101,10 +101,10 @@ class Broker:
         self._cell, self._calls, self._refused = 0, 0, 0
         self._records: list[CallRecord] = []
 
-    def hold_to(self, tooling: Tooling, gone: Collection[str]) -> None:
+    def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
         """Apply a narrower policy; ``gone`` are tools that it takes away."""
         self._tooling = tooling
-        self.providers.hold_to(tooling, gone)
+        self.providers.narrow_to(tooling, gone)
 
     def begin(self) -> None:
         """Begin a cell, or a comm message: its calls are counted from here."""
@@ -444,13 +444,13 @@ class Providers:
         if self._operations is not None:
             self._operations.open(installed, fail, tell)
 
-    def hold_to(self, tooling: Tooling, gone: Collection[str]) -> None:
+    def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
         """Apply a narrower policy to calls that begin now; ``gone`` are tools it takes away."""
         self._gone |= frozenset(gone)
         for source in self._sources:
-            source.hold_to(tooling.policy.tool_timeout, tooling.policy.tool_timeouts)
+            source.narrow_to(tooling.policy.tool_timeout, tooling.policy.tool_timeouts)
         if self._operations is not None and tooling.operations is not None:
-            self._operations.hold_to(tooling.policy, tooling.operations)
+            self._operations.narrow_to(tooling.policy, tooling.operations)
 
     def precheck(self, call: Call) -> Answer | None:
         """Return the refusal of a call that the policy does not grant, before a user is asked."""

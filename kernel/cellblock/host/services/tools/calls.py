@@ -65,7 +65,7 @@ class Source(Protocol):
     ) -> None:
         """Find out which tools there are; one of the two is called, later and once."""
 
-    def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+    def narrow_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
         """Set the seconds that a call may take: of any tool, and of some by name."""
 
     def begin(self, call: Call) -> None:

@@ -94,7 +94,7 @@ class InProcessTools:
         del on_failed  # they are known to be tools
         self._loop.call_soon(on_tools, tuple(one.tool for one in self._tools.values()))
 
-    def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+    def narrow_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
         """Set the time limit of calls that begin now; ``timeouts`` are of the policy's tools."""
         del timeouts
         self._timeout = timeout

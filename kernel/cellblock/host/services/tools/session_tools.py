@@ -107,13 +107,13 @@ class SessionTools:
 
         providers.open(ready, on_failed, self._tell)
 
-    def hold_to(self, tooling: Tooling | None, gone: Collection[str]) -> None:
+    def narrow_to(self, tooling: Tooling | None, gone: Collection[str]) -> None:
         """Apply a narrower policy; ``gone`` are the tools that it takes away."""
         if tooling is None or self._tooling is None:
             return
         self._tooling = tooling
         if self._broker is not None:
-            self._broker.hold_to(tooling, gone)
+            self._broker.narrow_to(tooling, gone)
 
     # --- while cells run ----------------------------------------------------------------------
 

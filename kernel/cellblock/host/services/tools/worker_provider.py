@@ -141,7 +141,7 @@ class WorkerProvider:
         self._on_tools, self._on_failed = on_tools, on_failed
         self._start()
 
-    def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+    def narrow_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
         """Set the time limits; the worker goes on with what it has imported."""
         self._settings = replace(self._settings, timeout=timeout, timeouts=timeouts)
 

@@ -217,12 +217,12 @@ def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, l
 def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):
     operations, answers = OperationsProvider(Reactor(), under(everything), everything), []
     first, quota = operations.worker, operations._written
-    operations.hold_to(under(everything, tool_timeout=2.0), everything)
+    operations.narrow_to(under(everything, tool_timeout=2.0), everything)
     assert operations.worker is first
     assert first._settings.timeout == 2.0
     first._queue.append(Call(1, catalog.READ_FILE, msgspec.Raw(b""), answers.append))
     denied = replace(everything, denied=("/a/secret",))
-    operations.hold_to(under(denied, tool_timeout=2.0), denied)
+    operations.narrow_to(under(denied, tool_timeout=2.0), denied)
     assert operations.worker is not first
     assert operations.worker._settings.operations == denied
     assert [answer.kind for answer in answers] == ["WorkerLost"]

@@ -34,7 +34,7 @@ class Providers:
         self.tool = self.tools.get
         self.withheld = {"ops.none": "this policy does not grant it"}
 
-    def hold_to(self, _tooling, gone):
+    def narrow_to(self, _tooling, gone):
         for name in gone:
             self.tools.pop(name, None)
 
@@ -76,8 +76,8 @@ class Harness:
         )
         self.broker.begin()
 
-    def hold_to(self, *gone, **limits):
-        self.broker.hold_to(structs.replace(self.tooling, policy=limited(**limits)), gone)
+    def narrow_to(self, *gone, **limits):
+        self.broker.narrow_to(structs.replace(self.tooling, policy=limited(**limits)), gone)
 
     def call(self, number=1, name="tool", arguments=([1], {}), *, querying=False):
         raw = msgspec.Raw(msgspec.msgpack.encode(arguments))
@@ -123,13 +123,13 @@ def test_a_call_is_answered_once_whatever_its_provider_says(harness):
 
 
 def test_a_tool_that_is_taken_away_is_none_and_lower_limits_count_at_once(harness):
-    harness.hold_to(in_flight=1)
+    harness.narrow_to(in_flight=1)
     assert not harness.call(1)
     assert harness.call(2) == "more calls at once than there may be"
-    harness.hold_to("another", in_flight=1)
+    harness.narrow_to("another", in_flight=1)
     harness.broker.drop()
     assert not harness.call(3)
-    harness.hold_to("tool", in_flight=1)
+    harness.narrow_to("tool", in_flight=1)
     assert harness.call(4) == "a call of what is no tool"
 
 
@@ -311,7 +311,7 @@ def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
 
 
 def test_how_many_calls_were_refused_is_told_where_all_are_dropped(harness):
-    harness.hold_to(calls=0)
+    harness.narrow_to(calls=0)
     for number in range(250):
         harness.call(number)
     for end in (harness.broker.drop, harness.broker.close):

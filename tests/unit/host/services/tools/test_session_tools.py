@@ -22,7 +22,7 @@ class Source:
     def begin(self, call):
         self.begun.append(call.tool.name)
 
-    def hold_to(self, timeout, timeouts):
+    def narrow_to(self, timeout, timeouts):
         self.held = timeout, timeouts
 
     def close(self):
@@ -71,11 +71,11 @@ def test_tools_that_a_narrower_policy_has_not_are_gone_before_they_are_known_and
     source = Source("add", "look_up")
     providers, _ = made(source)
     narrower = Tooling(policy=Policy(tool_timeout=2.0, tool_timeouts={"add": 1.0}))
-    providers.hold_to(narrower, {"add"})
+    providers.narrow_to(narrower, {"add"})
     assert source.held == (2.0, {"add": 1.0})
     source.say()
     assert [tool.name for tool in providers.tools] == ["look_up"]
-    providers.hold_to(narrower, {"look_up"})
+    providers.narrow_to(narrower, {"look_up"})
     assert providers.tools == ()
 
 
