@@ -253,7 +253,7 @@ class Table:
         lines = [f"| | {STOCK} | " + " | ".join(others) + " |", "|---" * (len(others) + 2) + "|"]
         for name, row in self.figures.items():
             unit = "MiB" if name.startswith("memory") else "ms"
-            cells = [_spread(row[STOCK], ".3g", f" {unit}")]
+            cells = [_spread(row[STOCK], ".1f", f" {unit}")]
             cells += [_spread(self.ratios(name, label)) for label in others]
             lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
         means = [_mean([self.ratios(name, each) for name in self.figures]) for each in others]
