@@ -192,7 +192,7 @@ class Prepared:
             self._network.begin(RELAY_FD)
         place = channel.recv()
         if not isinstance(place, messages.SessionSetup):
-            raise TypeError("the first frame must be Place")
+            raise TypeError("the first frame must be SessionSetup")
         self._take(place)
         os.chdir(self.request.cwd)
         sys.dont_write_bytecode = True
