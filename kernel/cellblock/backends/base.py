@@ -103,6 +103,8 @@ class View:
     network: bool = False
     bounds: Bounds | None = None
     subprocess: bool = False
+    #: Bytes of a /dev/shm of its own; 0 for none.
+    shared_memory: int = 0
 
 
 #: Names that guests look for, to see that they are not there.
@@ -211,6 +213,8 @@ class Backend(ABC):
     stays: ClassVar[bool] = False
     #: Whether guests can connect nothing themselves, so that the host's relay does it for them.
     relays: ClassVar[bool] = False
+    #: Whether /proc and /dev/shm are the guests' own.
+    namespaces: ClassVar[bool] = False
 
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Yield the command that starts the zygote; unchanged where nothing wraps it.

@@ -60,6 +60,7 @@ NAMESPACES: Final = (
 ALTERNATIVES: Final = "/etc/alternatives"
 #: Mounted anew, so that files granted beneath it are there.
 _PROC: Final = "/proc"
+_SHM: Final = "/dev/shm"
 #: Names that guests look for: the first few that are here and lead to nothing that is shown.
 _LOOKED_FOR: Final = ("/etc/passwd", "/etc/hostname", "/root", "/home", "/var/log", "/boot", "/srv")
 #: Seconds that a probe may take; it takes about a tenth of one.
@@ -74,7 +75,7 @@ class Bubblewrap(Backend):
 
     name = "bubblewrap"
     locks = ("namespaces", *Landlock.locks)
-    wraps = stays = relays = True
+    wraps = stays = relays = namespaces = True
     declarations: ClassVar[Mapping[str, Declare]] = {
         **Landlock.declarations,
         "filesystem_read_roots": holds(
@@ -196,6 +197,8 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
     made |= {path: ("--bind-try", path, path) for path in view.writable}
     made |= {path: ("--dev-bind-try", path, path) for path in view.devices}
     made[_PROC] = "--proc", _PROC
+    if view.shared_memory:
+        made[_SHM] = "--size", str(view.shared_memory), "--tmpfs", _SHM
     for link, target in links([*argv, *view.names]):
         if not any(within(link, path) for path in made):
             made[link] = "--symlink", target, link

@@ -37,6 +37,12 @@ LIMITS: Final = ("memory_max_bytes", "max_processes", "max_open_files", "max_fil
 #: Rules that one root may become. 2,000 take about 60 ms at guest start.
 MAX_EXPANSION: Final = 2_000
 
+#: Processes of its own, which libraries measure.
+_PROC: Final = "/proc"
+#: Where locks and arrays of ``multiprocessing`` live, and its least size.
+_SHM: Final = "/dev/shm"
+_LEAST_SHM: Final = 64 * 2**20
+
 #: What a zygote takes besides its guests, in bytes and in threads, those of ``preload`` too.
 _ZYGOTE_BYTES: Final = 512 * 2**20
 _ZYGOTE_TASKS: Final = 32
@@ -73,9 +79,11 @@ def make_plan(
         # The scratch folder may lie in a run-time folder that is otherwise private.
         ours = within(root, fill["{scratch}"])
         _refuse_writable(root, never, ours=ours, file=policy.name, key="filesystem_write_roots")
+    own = policy.subprocess_execution and backend.namespaces
+    readable = _readable(policy, fill, denied, libraries)
     return Plan(
-        read_roots=_readable(policy, fill, denied, libraries),
-        write_roots=write_roots,
+        read_roots=(*readable, *((_PROC,) if own else ())),
+        write_roots=(*write_roots, *((_SHM,) if own else ())),
         device_files=canonical(places.DEVICES),
         network=policy.network_access is True,
         # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
@@ -160,7 +168,8 @@ def make_view(
     imported = (*policy.allowed_modules, *_preloaded_packages(policy))
     packages = tuple(places.packages(imported, (*asked, *defaults)))
     # The zygote's own folder, whether its guests may write there or not.
-    writable = outermost((*plan.write_roots, str(scratch)))
+    shared = _SHM in plan.write_roots
+    writable = outermost((*(root for root in plan.write_roots if root != _SHM), str(scratch)))
     return View(
         readable=outermost((*asked, *defaults, *canonical(packages))),
         writable=writable,
@@ -171,6 +180,7 @@ def make_view(
         network=plan.network,
         subprocess=plan.subprocess,
         bounds=_bounds(policy, str(scratch)),
+        shared_memory=max((policy.memory_max_bytes or 0) // 4, _LEAST_SHM) * shared,
     )
 
 

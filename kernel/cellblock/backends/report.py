@@ -198,7 +198,7 @@ def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
         gap
         for gap in found
         if (gap.contradicted or gap.status is not Status.partial)
-        and (policy.on_unsupported == "error" or gap.capability in policy.require)
+        and (policy.on_unsupported == "error" or gap.capability in policy.required)
     )
 
 
@@ -294,7 +294,7 @@ def doctor_report(policy: Policy, prove: Prove | None = None) -> DoctorReport:
     try:
         chosen = choose(policy)
     except BackendError:
-        chosen = choose(policy.replace(require=(), on_unsupported="warn"))
+        chosen = choose(policy.replace(mode="safe", require=(), on_unsupported="warn"))
     declared = chosen.declare(policy)
     proof, seen = prove(policy, chosen) if prove else (None, None)
     report = known_report(chosen, proof, seen)

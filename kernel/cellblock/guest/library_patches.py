@@ -18,6 +18,7 @@ import os
 import posixpath
 import shutil
 import stat
+import subprocess
 import sys
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, Final
@@ -99,7 +100,10 @@ def patch_standard_library(*, processes: bool = False) -> None:
         setattr(os, name, changed)
     # 3.13 does this itself. os.path and posixpath are one module.
     posixpath.realpath = _realpath(posixpath.realpath)
-    if not processes:
+    if processes:
+        # This interpreter was started without site-packages, and what cells start is to have them.
+        subprocess._args_from_interpreter_flags = list  # type: ignore[attr-defined]
+    else:
         mmap.mmap = _private_mmap(mmap.mmap)  # type: ignore[misc]
 
 

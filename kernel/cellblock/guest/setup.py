@@ -237,8 +237,11 @@ class Prepared:
         sys.displayhook = self._shell.displayhook
         # A name of cells' own, which they may take for more.
         namespace = self._shell.user_ns
-        namespace["__builtins__"]["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
+        found = namespace["__builtins__"] if self._rules.language else vars(builtins)
+        found["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
         shell.hide(self._shell, "inputs")
+        if not self._rules.language:
+            sys.path.insert(0, "")  # the notebook's folder, as ipykernel has it
         self._server = self._magics.server = server.Server(
             self._shell,
             self._current,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 import __future__ as futures
 
+import builtins
+import shlex
 import subprocess
 import sys
+from _sitebuiltins import _Helper
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
@@ -17,6 +20,7 @@ from traitlets.config import Config
 
 from cellblock.analysis import analyse
 from cellblock.analysis.magics import without_comment
+from cellblock.guest import pip
 from cellblock.guest.guards.access import text_of
 from cellblock.guest.output import Publisher, ResultHook, encodable
 from cellblock.guest.rewriting import rewrite
@@ -111,8 +115,12 @@ class GuestShell(InteractiveShell):
         """Drop it: a cell does not write the reader's next cell."""
 
     def system(self, cmd: str) -> None:
-        """Run ``!cmd`` with its output in the cell."""
-        self.user_ns["_exit_code"] = self.system_piped_to_streams(cmd)
+        """Run ``!cmd`` with its output in the cell; of ``pip install``, say how it stands."""
+        said = pip.answer(self.var_expand(cmd, depth=1))
+        if said is not None:
+            sys.stderr.write(said)
+        status = bool(said) if said is not None else self.system_piped_to_streams(cmd)
+        self.user_ns["_exit_code"] = int(status)
 
     def system_piped_to_streams(self, cmd: str) -> int:
         """Run ``cmd`` in a shell and return its exit status."""
@@ -164,8 +172,8 @@ def _refuse(finding: Finding) -> NoReturn:
     raise UsageError(f"{finding.rule}: {finding.subject} {finding.why}")
 
 
-def build(rules: Rules, builtins: Mapping[str, Any]) -> GuestShell:
-    """Return the shell, with ``builtins`` as all that user code finds there."""
+def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
+    """Return the shell, with ``names`` as all that user code finds as its builtins."""
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
@@ -176,7 +184,12 @@ def build(rules: Rules, builtins: Mapping[str, Any]) -> GuestShell:
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
     shell.builtin_trap.activate()
-    shell.user_ns["__builtins__"] = dict(builtins)
+    if rules.language:
+        shell.user_ns["__builtins__"] = dict(names)
+    else:
+        # ``site``, which this interpreter was started without, makes it elsewhere.
+        vars(builtins).update({"help": _Helper(), **names})
+        shell.user_ns["__builtins__"] = builtins
     hide(shell, "__builtins__")
     return shell
 
@@ -244,6 +257,7 @@ class HostMagics:
     def __init__(self, shell: Any) -> None:
         actions = {
             "output": self._show_output,
+            "pip": self._pip,
             "policy": self._show_policy,
             "template": self._show_templates,
             "tools": self._show_tools,
@@ -272,6 +286,10 @@ class HostMagics:
     def _show_output(self, line: str) -> None:
         """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
         self._show("output", line[:_LONGEST_ARGUMENT])
+
+    def _pip(self, line: str) -> None:
+        """Run pip, but for ``%pip install``: packages are the host's to install."""
+        get_ipython().system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
     def _show_tools(self, _line: str) -> None:
         """List the host tools that cells may call, with their signatures."""

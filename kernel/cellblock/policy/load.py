@@ -147,13 +147,13 @@ def load_for_check(spec: str) -> Policy:
     else:
         _, base, own = _parts(spec)
         policy = from_fields(_merged(base, own, spec), file=spec, known_modules=(), here=False)
-    if policy.mode != "safe":
+    if policy.mode == "unsafe":
         raise PolicyError(
             "no source is checked under this policy",
             file=spec,
             key="mode",
             value=repr(policy.mode),
-            remedy="Choose a policy of mode safe.",
+            remedy="Choose a policy of mode safe or confined.",
         )
     return policy
 

@@ -43,7 +43,7 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
     Call once, in the zygote, after IPython is imported and before any user code exists; what the
     process compiles from then on has to go through ``rewriting.rewrite``. ``extra`` (display,
     input, tools) is added to the builtins; its ``getpass`` answers the module of that name.
-    Without a language layer nothing is hardened and the real builtins come back, with ``extra``.
+    Without a language layer nothing is hardened, and the real builtins come back with ``extra``.
     """
     rules = current.rules
     more = {name: value for name, value in extra.items() if name != "getpass"}

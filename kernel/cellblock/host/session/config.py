@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Descriptors that the host needs for a copy of the guest: a socket, two pipes, a pidfd.
 _FILES_OF_A_COPY: Final = 4
+#: Where guests find programs.
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {
     "text": "stills",
     "sanitized": "stills",
@@ -353,7 +356,9 @@ def prepare_message(
         ipython_dir=str(scratch / ".ipython"),
         scratch=str(scratch),
         cwd=_first_cwd(policy, project, scratch),
-        environment=guest_environment(policy.env_var_access, scratch, os.environ),
+        environment=guest_environment(
+            policy.env_var_access, scratch, os.environ, programs=policy.subprocess_execution
+        ),
         plan=plan,
         charts=_CHARTS[policy.display],
         tool_max_in_flight=policy.tool_max_in_flight,
@@ -364,16 +369,17 @@ def prepare_message(
 
 
 def guest_environment(
-    passed_on: Sequence[str], scratch: Path, host: Mapping[str, str]
+    passed_on: Sequence[str], scratch: Path, host: Mapping[str, str], *, programs: bool = False
 ) -> dict[str, str]:
     """Return the environment of a guest: nothing of the host's but what is ``passed_on``.
 
-    The fixed values win: a guest's HOME is its scratch folder.
+    The fixed values win: a guest's HOME is its scratch folder. With ``programs`` this
+    interpreter's come first.
     """
     passed = {name: host[name] for name in passed_on if name in host}
     folder = str(scratch)
     return passed | {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{sys.prefix}/bin:{_PATH}" if programs else _PATH,
         "HOME": folder,
         "TMPDIR": folder,
         "LANG": "C.UTF-8",
