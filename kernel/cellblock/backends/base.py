@@ -103,6 +103,8 @@ class View:
     network: bool = False
     bounds: Bounds | None = None
     subprocess: bool = False
+    #: Whether the zygote lays layers.
+    staged: bool = False
     #: Bytes of a /dev/shm of its own; 0 for none.
     shared_memory: int = 0
 
@@ -165,6 +167,7 @@ def unavailable(mechanism: str) -> Declaration:
 
 #: Nothing enforces it.
 UNENFORCED: Final = Declaration(Status.unenforced, "none")
+UNSTAGED: Final = unavailable("no overlays: the folder `work` is made and can be written to")
 
 
 class Backend(ABC):
@@ -213,6 +216,8 @@ class Backend(ABC):
     stays: ClassVar[bool] = False
     #: Whether guests can connect nothing themselves, so that the host's relay does it for them.
     relays: ClassVar[bool] = False
+    #: Whether its zygotes can lay layers over folders.
+    stages: ClassVar[bool] = False
     #: Whether /proc and /dev/shm are the guests' own.
     namespaces: ClassVar[bool] = False
 

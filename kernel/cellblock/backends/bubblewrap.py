@@ -42,6 +42,7 @@ from cellblock.backends.landlock import (
 )
 from cellblock.backends.plan import canonical, interpreter_view, is_masked, outermost
 from cellblock.errors import BackendError
+from cellblock.guest.confine.layer import SHARED_MEMORY
 from cellblock.policy.paths import links, parts, within
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ NAMESPACES: Final = (
 ALTERNATIVES: Final = "/etc/alternatives"
 #: Mounted anew, so that files granted beneath it are there.
 _PROC: Final = "/proc"
-_SHM: Final = "/dev/shm"
 #: Names that guests look for: the first few that are here and lead to nothing that is shown.
 _LOOKED_FOR: Final = ("/etc/passwd", "/etc/hostname", "/root", "/home", "/var/log", "/boot", "/srv")
 #: Seconds that a probe may take; it takes about a tenth of one.
@@ -75,7 +75,7 @@ class Bubblewrap(Backend):
 
     name = "bubblewrap"
     locks = ("namespaces", *Landlock.locks)
-    wraps = stays = relays = namespaces = True
+    wraps = stays = relays = stages = namespaces = True
     declarations: ClassVar[Mapping[str, Declare]] = {
         **Landlock.declarations,
         "filesystem_read_roots": holds(
@@ -153,6 +153,8 @@ class Bubblewrap(Backend):
             *NAMESPACES,
             *network,
             *("--hostname", "cellblock", "--as-pid-1", "--cap-drop", "ALL"),
+            # A user namespace within this one maps root only for who had it (user_namespaces(7)).
+            *(("--cap-add", "CAP_SETFCAP") if view.staged and os.getuid() == 0 else ()),
             *_mounts(argv, view),
             *("--remount-ro", "/", "--chdir", "/", args_fd.END),
             *argv,
@@ -198,7 +200,7 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
     made |= {path: ("--dev-bind-try", path, path) for path in view.devices}
     made[_PROC] = "--proc", _PROC
     if view.shared_memory:
-        made[_SHM] = "--size", str(view.shared_memory), "--tmpfs", _SHM
+        made[SHARED_MEMORY] = "--size", str(view.shared_memory), "--tmpfs", SHARED_MEMORY
     for link, target in links([*argv, *view.names]):
         if not any(within(link, path) for path in made):
             made[link] = "--symlink", target, link

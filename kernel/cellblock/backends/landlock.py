@@ -104,7 +104,7 @@ class Landlock(Backend):
     """The locks of ``guest.confine``, all of them required."""
 
     name = "landlock"
-    relays = True
+    relays = stages = True
     locks = ("capabilities", "no_new_privs", "not_dumpable", "rlimits", "landlock", "seccomp")
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,
@@ -117,6 +117,10 @@ class Landlock(Backend):
             locks=_FILES,
         ),
         "memory_max_bytes": _memory,
+        "filesystem_staged_roots": holds(
+            "an overlay in a mount namespace: what is written lands in the session's own folder",
+            locks=_FILES,
+        ),
         "read_deny_paths": denied_paths("Landlock: no rule covers them", _FILES),
         "network_access": relayed_network("", _CALLS),
         "subprocess_execution": _processes,

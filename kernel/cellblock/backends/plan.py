@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Final
 from cellblock.backends import places
 from cellblock.backends.base import Bounds, View
 from cellblock.errors import PolicyError
+from cellblock.guest.confine.layer import SHARED_MEMORY
 from cellblock.policy.folders import package_folder
 from cellblock.policy.paths import identity, links, within
-from cellblock.wire.messages import Limits, Plan
+from cellblock.wire.messages import Layer, Limits, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,8 +40,7 @@ MAX_EXPANSION: Final = 2_000
 
 #: Processes of its own, which libraries measure.
 _PROC: Final = "/proc"
-#: Where locks and arrays of ``multiprocessing`` live, and its least size.
-_SHM: Final = "/dev/shm"
+#: Bytes of shared memory where memory has no limit.
 _LEAST_SHM: Final = 64 * 2**20
 
 #: What a zygote takes besides its guests, in bytes and in threads, those of ``preload`` too.
@@ -60,6 +60,7 @@ def make_plan(
     scratch: Path,
     project: Path,
     private: Sequence[Path] = (),
+    layers: tuple[Layer, ...] = (),
 ) -> Plan:
     """Return what the guest must lock under ``policy``.
 
@@ -71,20 +72,29 @@ def make_plan(
     if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    denied = _denied(policy, private, fill)
+    denied = _not_hidden(_denied(policy, private, fill), layers)
     libraries = tuple(places.interpreter())
-    write_roots = standing(_filled(root, fill) for root in policy.filesystem_write_roots)
+    write_roots = standing(filled(root, fill) for root in policy.filesystem_write_roots)
     never = _never_writable(denied, libraries)
     for root in write_roots:
         # The scratch folder may lie in a run-time folder that is otherwise private.
         ours = within(root, fill["{scratch}"])
         _refuse_writable(root, never, ours=ours, file=policy.name, key="filesystem_write_roots")
+    read = standing(filled(root, fill) for root in policy.filesystem_read_roots)
+    for root in standing(filled(root, fill) for root in policy.filesystem_staged_roots):
+        laid = any(within(root, layer.root) for layer in layers)
+        if laid and any(within(root, other) for other in read):
+            # What is denied since the layer was laid is cut out of it.
+            write_roots += cut_out(root, denied, policy_name=policy.name)
     own = policy.subprocess_execution and backend.namespaces
+    shared = own or (policy.subprocess_execution and bool(layers))
     readable = _readable(policy, fill, denied, libraries)
     return Plan(
         read_roots=(*readable, *((_PROC,) if own else ())),
-        write_roots=(*write_roots, *((_SHM,) if own else ())),
+        write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(places.DEVICES),
+        layers=layers,
+        shared_memory=0 if own or not shared else _shared_memory(policy),
         network=policy.network_access is True,
         # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
         relayed=backend.relays and has_list(policy),
@@ -98,11 +108,11 @@ def make_plan(
 def _readable(
     policy: Policy, fill: dict[str, str], denied: Sequence[str], libraries: Sequence[str]
 ) -> tuple[str, ...]:
-    asked = standing(_filled(root, fill) for root in policy.filesystem_read_roots)
+    asked = standing(filled(root, fill) for root in policy.filesystem_read_roots)
     granted = [path for root in asked for path in cut_out(root, denied, policy_name=policy.name)]
     # The policy's own denials count for default roots too; the host's private places are
     # not beneath any of them, except /proc and /sys, of which single files are granted.
-    by_policy = _spelled(policy.read_deny_paths, fill)
+    by_policy = [path for path in _spelled(policy.read_deny_paths, fill) if path in denied]
     defaults = canonical(_default_names(policy, libraries))
     packages = canonical(places.packages(policy.allowed_modules, defaults))
     for root in (*defaults, *packages):
@@ -121,6 +131,12 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     paths += places.interpreter_programs() if policy.subprocess_execution else ()
     packages = policy.package_library()
     return paths if packages is None else [*paths, packages]
+
+
+def _not_hidden(denied: Iterable[str], layers: Sequence[Layer]) -> tuple[str, ...]:
+    """Return the denied paths that no layer hides."""
+    hidden = [f"{layer.root.rstrip('/')}/{path}" for layer in layers for path in layer.hidden]
+    return tuple(path for path in denied if not any(within(path, name) for name in hidden))
 
 
 def splits_roots(policy: Policy) -> bool:
@@ -162,14 +178,21 @@ def make_view(
     denied path.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    asked = standing(_filled(root, fill) for root in policy.filesystem_read_roots)
+    asked = standing(filled(root, fill) for root in policy.filesystem_read_roots)
     named = _default_names(policy, places.interpreter())
     defaults = canonical(named)
     imported = (*policy.allowed_modules, *_preloaded_packages(policy))
     packages = tuple(places.packages(imported, (*asked, *defaults)))
     # The zygote's own folder, whether its guests may write there or not.
-    shared = _SHM in plan.write_roots
-    writable = outermost((*(root for root in plan.write_roots if root != _SHM), str(scratch)))
+    shared = SHARED_MEMORY in plan.write_roots
+    staged = [layer.root for layer in plan.layers]
+    stores = {os.path.dirname(os.path.dirname(layer.folder)) for layer in plan.layers}
+    written = (
+        root
+        for root in plan.write_roots
+        if root != SHARED_MEMORY and not any(within(root, other) for other in staged)
+    )
+    writable = outermost((*written, *sorted(stores), str(scratch)))
     return View(
         readable=outermost((*asked, *defaults, *canonical(packages))),
         writable=writable,
@@ -180,14 +203,20 @@ def make_view(
         network=plan.network,
         subprocess=plan.subprocess,
         bounds=_bounds(policy, str(scratch)),
-        shared_memory=max((policy.memory_max_bytes or 0) // 4, _LEAST_SHM) * shared,
+        staged=bool(plan.layers),
+        shared_memory=_shared_memory(policy) if shared else 0,
     )
 
 
-def interpreter_view() -> View:
-    """Return a view of what the interpreter needs, and nothing else: for a probe."""
+def _shared_memory(policy: Policy) -> int:
+    return max((policy.memory_max_bytes or 0) // 4, _LEAST_SHM)
+
+
+def interpreter_view(writable: tuple[str, ...] = ()) -> View:
+    """Return a view of what the interpreter needs, and what is ``writable``: for a probe."""
     names = [*(path for path, _ in places.SYSTEM), *places.interpreter()]
-    return View(canonical(names), (), (), canonical(places.DEVICES), tuple(names))
+    devices = canonical(places.DEVICES)
+    return View(canonical(names), writable, (), devices, tuple(names), staged=bool(writable))
 
 
 def _movable(
@@ -244,11 +273,12 @@ def _denied(policy: Policy, private: Iterable[Path], fill: dict[str, str]) -> tu
 
 
 def _spelled(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
-    named = [os.path.expanduser(_filled(path, fill)) for path in paths]
+    named = [os.path.expanduser(filled(path, fill)) for path in paths]
     return tuple(dict.fromkeys(form for path in named for form in spellings(path)))
 
 
-def _filled(path: str, fill: dict[str, str]) -> str:
+def filled(path: str, fill: dict[str, str]) -> str:
+    """Return a path with the folder that its placeholder stands for."""
     for placeholder, folder in fill.items():
         if path.startswith(placeholder):
             return folder + path.removeprefix(placeholder)

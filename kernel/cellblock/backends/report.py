@@ -99,6 +99,7 @@ def known_report(
 CONSEQUENCES: Final = {
     "filesystem_read_roots": "a cell can read any file that you can",
     "filesystem_write_roots": "a cell can change any file that you can",
+    "filesystem_staged_roots": "a cell can change the project's files",
     "read_deny_paths": "a cell can read your credentials",
     "network_access": "a cell can send data anywhere",
     "subprocess_execution": "a cell can start programs",
@@ -211,8 +212,10 @@ def configured(policy: Policy, capability: str) -> bool:
         return policy.snapshots != "off" and (capability == "snapshots" or policy.undo_depth > 0)
     if capability == "network_access":
         return value is not True
-    if capability in ("read_deny_paths", "subprocess_execution"):
-        return bool(value) is (capability == "read_deny_paths")
+    if capability in ("read_deny_paths", "filesystem_staged_roots"):
+        return bool(value)
+    if capability == "subprocess_execution":
+        return not value
     return value is not None
 
 

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "image": "Make images for backend docker.",
     "audit": "Show, verify and export audit logs.",
     "packages": "Show and clear packages that ops.install got.",
+    "changes": "Show, keep and drop what cells wrote to projects.",
     "approvals": "Show and take back what was allowed for always, at a kernel's question.",
 }
 #: The module of a command in this package, where it is not the command's own name.

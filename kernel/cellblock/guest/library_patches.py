@@ -102,7 +102,7 @@ def patch_standard_library(*, processes: bool = False) -> None:
     posixpath.realpath = _realpath(posixpath.realpath)
     if processes:
         # This interpreter was started without site-packages, and what cells start is to have them.
-        subprocess._args_from_interpreter_flags = list  # type: ignore[attr-defined]
+        vars(subprocess)["_args_from_interpreter_flags"] = list
     else:
         mmap.mmap = _private_mmap(mmap.mmap)  # type: ignore[misc]
 

@@ -255,7 +255,9 @@ class HostMagics:
     server: Server
 
     def __init__(self, shell: Any) -> None:
+        self._shell = shell
         actions = {
+            "changes": self._show_changes,
             "output": self._show_output,
             "pip": self._pip,
             "policy": self._show_policy,
@@ -289,7 +291,7 @@ class HostMagics:
 
     def _pip(self, line: str) -> None:
         """Run pip, but for ``%pip install``: packages are the host's to install."""
-        get_ipython().system(f"{shlex.quote(sys.executable)} -m pip {line}")
+        self._shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
     def _show_tools(self, _line: str) -> None:
         """List the host tools that cells may call, with their signatures."""
@@ -298,6 +300,10 @@ class HostMagics:
     def _show_templates(self, line: str) -> None:
         """List the shipped templates; %template NAME shows one. %%template NAME runs it."""
         self._show("templates", line.strip()[:_LONGEST_ARGUMENT])
+
+    def _show_changes(self, line: str) -> None:
+        """Show what cells wrote to the project, which stays as it is until you keep it."""
+        self._show("changes", line.strip()[:_LONGEST_ARGUMENT])
 
     def _show_usage(self, line: str) -> None:
         """Show what each cell of the session took: all, ``top`` or one by its number."""

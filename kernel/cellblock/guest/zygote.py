@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from cellblock.guest import remove_tree
-from cellblock.guest.confine import ConfineError, confine_zygote, process, witness
+from cellblock.guest.confine import ConfineError, confine_zygote, layer, process, witness
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.gatekeeper import Gatekeeper
 from cellblock.guest.reaper import end_children
@@ -60,6 +60,8 @@ def main(control_fd: int, reaper: int) -> NoReturn:
 
         request, above = control.receive_prepare()
         witness.check_mounts(request.plan.mounted, request.mounts)
+        if request.plan.layers:
+            layer.lay(request.plan.layers, request.plan.shared_memory)
         folder = request.scratch
         if reaper >= 0:
             os.write(reaper, os.fsencode(folder))

@@ -332,6 +332,11 @@ class Policy(Table):
     filesystem_write_roots: Names = ("{scratch}",)
     """Folders writable. ``{scratch}`` is private to the kernel and deleted with it."""
 
+    filesystem_staged_roots: Names = ()
+    """Folders beneath read roots that look writable: what cells write lands in a layer over them,
+    and they stay as they are until the user keeps it (``%changes``, ``cellblock changes``). Counts
+    towards ``scratch_max_bytes``."""
+
     read_deny_paths: Names = (
         "~/.ssh",
         "~/.aws",
@@ -518,5 +523,6 @@ LISTS: Final = tuple(one.name for one in dataclasses.fields(Policy) if one.type 
 PATHS: Final = {
     "filesystem_read_roots": True,
     "filesystem_write_roots": True,
+    "filesystem_staged_roots": True,
     "read_deny_paths": False,
 }

@@ -232,6 +232,9 @@ TABLE: Final[dict[str, Narrowing]] = {
     "filesystem_write_roots": Narrowing(
         "paths beneath those that can be written", _beneath("filesystem_write_roots"), _LOCKS
     ),
+    "filesystem_staged_roots": Narrowing(
+        "paths beneath those that are staged", _beneath("filesystem_staged_roots"), _LOCKS
+    ),
     "read_deny_paths": Narrowing("more paths, or folders around them", _denied, _LOCKS, adds=True),
     "network_access": Narrowing(
         "false, or fewer addresses (a list instead of `true`: a new guest)",

@@ -19,6 +19,7 @@ Bundle = dict[str, Any]
 
 JSON_VERSION = 1
 ARTIFACTS_JSON = "application/vnd.cellblock.artifacts+json"
+CHANGES_JSON = "application/vnd.cellblock.changes+json"
 DENIAL_JSON = "application/vnd.cellblock.denial+json"
 ENFORCEMENT_JSON = "application/vnd.cellblock.enforcement+json"
 NARROWING_JSON = "application/vnd.cellblock.narrowing+json"

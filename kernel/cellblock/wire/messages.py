@@ -41,6 +41,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_file_size: int | None = None
 
 
+class Layer(Struct, frozen=True, kw_only=True):
+    """A folder that cells seem to write in, and the session's folder that holds what they write.
+
+    ``hidden`` and ``fixed`` are paths beneath ``root``: what cells never see of it, and what stays
+    as it is for them too.
+    """
+
+    root: str
+    folder: str
+    hidden: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What ``confine`` must achieve before the first user byte.
 
@@ -57,6 +70,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
     mounted: tuple[str, ...] = ()
     bounded: tuple[tuple[str, int], ...] = ()
+    #: Laid by the zygote, before its locks.
+    layers: tuple[Layer, ...] = ()
+    #: Bytes of a /dev/shm that the zygote mounts with them; 0 where it has none to mount.
+    shared_memory: int = 0
     network: bool = False
     #: The host connects to some addresses for the guest, which asks at a socket of its own (relay).
     relayed: bool = False
@@ -550,7 +567,7 @@ class Show(Struct, tag="show", frozen=True, kw_only=True):
     ``argument`` is what was typed behind ``%usage``, ``%output`` and ``%template``.
     """
 
-    what: Literal["policy", "usage", "output", "tools", "templates"]
+    what: Literal["policy", "usage", "output", "tools", "templates", "changes"]
     argument: Name = ""
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends import report as reports
-from cellblock.errors import AdmissionError, BackendError, InputError, PolicyError
+from cellblock.errors import AdmissionError, BackendError, CellblockError, InputError, PolicyError
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import Quota
 from cellblock.host.guests.supervisor import ZYGOTE_ENDED
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cellblock.errors import AuditError
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
+    from cellblock.host.services.changes import Staged
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
     from cellblock.policy.enforcement import Enforcement
@@ -112,6 +113,8 @@ class Views:
         self._total = tables.UsageTotals(0, 0.0, 0.0, 0, 0)
         #: Something that the first cell is to say, once.
         self.notice = ""
+        #: What cells wrote to the project, and nobody has kept yet.
+        self.staged: Staged | None = None
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
         #: read from a guest may ask for hundreds.
         self._policy_table: tuple[tuple[object, ...], Bundle] | None = None
@@ -363,6 +366,8 @@ class Views:
         match asked.what:
             case "usage":
                 return tables.usage(list(self._usage), self._total, asked.argument, self._spent())
+            case "changes":
+                return self._changes()
             case "tools":
                 return tables.tools(self.tools_in_force, self._spent())
             case "templates":
@@ -371,6 +376,21 @@ class Views:
                 except AdmissionError as error:
                     return self.unadmitted(error)[0]
         return self._table_of_policy()
+
+    def _changes(self) -> Bundle:
+        if self.staged is None:
+            return tables.kept_note("Nothing is staged under this policy.")
+        try:
+            changes = self.staged.changes()
+        except (CellblockError, OSError) as error:
+            return tables.kept_note(f"What was written can't be listed: {error}")
+        shown = changes[: tables.CHANGES]
+        diffs = [self.staged.diff(change) for change in shown]
+        rows = [
+            tables.ChangeRow(one.name, one.kind, one.size, one.before, one.why_not, diff)
+            for one, diff in zip(shown, diffs, strict=True)
+        ]
+        return tables.changes(rows, len(changes), self.staged.id)
 
     def _table_of_policy(self) -> Bundle:
         policy, operators = self.in_force, self.operators

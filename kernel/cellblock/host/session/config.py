@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec.structs import replace
 
 from cellblock.backends.choose import choose
+from cellblock.backends.layers import make_layers, why_not
 from cellblock.backends.plan import make_plan, make_view, outermost, preloaded
 from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
@@ -140,9 +141,12 @@ class SessionConfig:
     def shareable(self) -> bool:
         """Whether guests of one zygote are kept apart: by Landlock, or not at all.
 
-        A container's limits are for one guest, and its scratch folder is nowhere outside.
+        A container's limits are for one guest, and its scratch folder is nowhere outside. What one
+        session stages no other sees.
         """
         locks = self.prepare.plan.locks
+        if self.prepare.plan.layers:
+            return False
         return not locks or ("landlock" in locks and "container" not in locks)
 
     def in_folder(
@@ -199,9 +203,11 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         condition = _condition(narrowed, options)
         # Not probed: the guest tries its locks itself before the first user byte.
         chosen = choose(narrowed, "attempt")
+        narrowed, layers, unstaged = _staged(narrowed, chosen.backend, options, policy)
         config = _resolved(
             narrowed,
             chosen,
+            layers=layers,
             project=options.project,
             scratch=options.scratch,
             private=tuple(_private(options, policy)),
@@ -222,7 +228,7 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         config,
         operators=policy if narrowed != policy else None,
         notebook=str(options.notebook or ""),
-        notice=notice,
+        notice=notice or unstaged,
         condition=condition,
         file=options.policy_name,
     )
@@ -233,6 +239,7 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     narrowed = _resolved(
         policy,
         config.chosen,
+        layers=config.prepare.plan.layers,
         project=config.project,
         scratch=config.scratch,
         private=config.private,
@@ -248,14 +255,36 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
         project, scratch = options.project, options.scratch
         policy = load.load_unchecked(options.policy_name, project=project, scratch=scratch)
         backend, private = choose(policy, "glance").backend, _private(options, policy)
-        return planned(policy, backend, private=private, project=project, scratch=scratch)[1]
+        folders: Any = {"private": private, "project": project, "scratch": scratch}
+        layers = make_layers(policy, **folders) if backend.stages else ()
+        return planned(policy, backend, layers=layers, **folders)[1]
     return None
+
+
+def _staged(
+    policy: Policy, backend: Backend, options: SessionOptions, operators: Policy
+) -> tuple[Policy, tuple[messages.Layer, ...], str]:
+    """Return the layers for what is staged; or none, a policy without, and what the user is told.
+
+    There the project has one folder that can be written to.
+    """
+    private = tuple(_private(options, operators))
+    layers = make_layers(policy, scratch=options.scratch, project=options.project, private=private)
+    why = why_not(layers, backend) if backend.stages else f"backend {backend.name} can't"
+    if not why:
+        return policy, layers, ""
+    work = options.project / "work"
+    work.mkdir(exist_ok=True)
+    roots = (*policy.filesystem_write_roots, str(work.resolve()))
+    told = f"writes can't be staged here ({why}): cells can write in {work} alone"
+    return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), told
 
 
 def _resolved(
     policy: Policy,
     chosen: Chosen,
     *,
+    layers: tuple[messages.Layer, ...],
     project: Path,
     scratch: Path,
     private: tuple[Path, ...],
@@ -264,7 +293,8 @@ def _resolved(
 ) -> SessionConfig:
     """Return the config of a policy; guests begin in ``cwd`` if they can read any of that."""
     operations = catalog.grants_of(policy, project=project, private=private)
-    plan, wrap = planned(policy, chosen.backend, private=private, project=project, scratch=scratch)
+    folders: Any = {"private": private, "project": project, "scratch": scratch}
+    plan, wrap = planned(policy, chosen.backend, layers=layers, **folders)
     check_out_of_reach(policy, plan)
     prepare = prepare_message(policy, plan, project, scratch, inputs)
     if can_see(plan, cwd):
@@ -328,11 +358,17 @@ def can_see(plan: messages.Plan, folder: str) -> bool:
 
 
 def planned(
-    policy: Policy, backend: Backend, *, private: Sequence[Path], project: Path, scratch: Path
+    policy: Policy,
+    backend: Backend,
+    *,
+    private: Sequence[Path],
+    project: Path,
+    scratch: Path,
+    layers: tuple[messages.Layer, ...] = (),
 ) -> tuple[messages.Plan, Wrapping | None]:
     """Return what guests lock, and what their zygote is wrapped in, if it is."""
     folders: Any = {"scratch": scratch, "project": project, "private": private}
-    plan = make_plan(policy, backend, **folders)
+    plan = make_plan(policy, backend, layers=layers, **folders)
     if not backend.wraps:
         return plan, None
     view = make_view(policy, plan, **folders)

@@ -237,9 +237,8 @@ class Requests:
         )
         self._deadlines.timeout = policy.timeout
         copies = self.supervisor.snapshots.look
-        self._monitor = Monitor(
-            reactor, policy, prepare.scratch, clock, self.on_excess, copies=copies
-        )
+        written = (prepare.scratch, *(layer.folder for layer in prepare.plan.layers))
+        self._monitor = Monitor(reactor, policy, written, clock, self.on_excess, copies=copies)
         if approver is not None:
             approver.on_waiting(self._on_waiting)
         #: The request under way.
