@@ -386,10 +386,9 @@ HOST: Final[Mapping[str, Declare]] = {
     "undo_max_bytes": holds("the host lets go of the oldest copies"),
     "timeout": holds("the host kills the guest"),
     "cpu_seconds": _cpu,
-    "scratch_max_bytes": partly(
-        "the host adds up the folder, interrupts the cell, then kills it",
-        "what is written between two looks, a tenth of a second",
-        "files that were removed while they are open: max_open_files times max_file_size",
+    "scratch_max_bytes": holds(
+        "the host adds up the folder, interrupts the cell, then kills it: within what is written "
+        "in a tenth of a second, and max_open_files files that were removed while open",
     ),
     "idle_timeout": UNENFORCED,
     "stdout_max_bytes": holds("the host leaves out and counts what is beyond"),

@@ -85,19 +85,12 @@ def _processes(policy: Policy) -> Declaration:
     return holds("system call filter: neither fork nor exec", locks=_CALLS)
 
 
-def _memory(policy: Policy) -> Declaration:
-    holes = [
-        "files on a file system in memory that are not mapped: scratch_max_bytes",
-        "buffers of sockets and pipes: a quarter MiB for each of max_open_files in each process",
-    ]
-    if policy.subprocess_execution:
-        holes += ["what processes that a cell starts take in between, or share"]
-    return partly(
-        "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; "
-        "the host kills a guest that it sees to hold an eighth more",
-        *holes,
-        locks=("rlimits", "seccomp"),
-    )
+_MEMORY: Final = holds(
+    "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; the host "
+    "kills a guest whose processes it sees to hold an eighth more: within what they take in a tenth "
+    "of a second, files in memory (scratch_max_bytes), and buffers of max_open_files sockets",
+    locks=("rlimits", "seccomp"),
+)
 
 
 class Landlock(Backend):
@@ -116,7 +109,7 @@ class Landlock(Backend):
             "Landlock; the system call filter refuses changes of mode, owner, times, attributes",
             locks=_FILES,
         ),
-        "memory_max_bytes": _memory,
+        "memory_max_bytes": _MEMORY,
         "filesystem_staged_roots": holds(
             "an overlay in a mount namespace: what is written lands in the session's own folder",
             locks=_FILES,

@@ -16,6 +16,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
+from IPython.core.error import UsageError
 
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, entry
@@ -62,7 +63,14 @@ _LONGEST_TEXT: Final = 10_000
 #: SQLITE_CANTOPEN, SQLITE_READONLY; SQLite does not say what it could not open.
 _SQLITE: Final = {14, 8}
 
-_NOTE: Final = "cellblock: {what}. The operator can allow it: {field} in the policy."
+#: What a limit says when it is reached, and the field that is raised then.
+_LIMITS: Final = {
+    errno.EFBIG: ("files of cells have {:,} bytes at most", "max_file_size"),
+    errno.EMFILE: ("cells have {:,} files open at most", "max_open_files"),
+    errno.EAGAIN: ("cells have {:,} threads and processes at most", "max_processes"),
+}
+_MARK: Final = "cellblock: "
+_NOTE: Final = _MARK + "{what}. To allow it: {field} in the policy."
 
 
 def explain(error: BaseException, plan: Plan) -> None:
@@ -76,7 +84,33 @@ def explain(error: BaseException, plan: Plan) -> None:
                 link.add_note(note)
 
 
+def notes_of(error: BaseException) -> list[str]:
+    """Return the notes that ``explain`` has added: runners without a front end show no others."""
+    try:
+        notes = [
+            note for link in tracebacks.chain(error) for note in getattr(link, "__notes__", ())
+        ]
+        return list(dict.fromkeys(note for note in notes if str(note).startswith(_MARK)))[:1]
+    except Exception:
+        return []
+
+
+def _reached(error: BaseException, plan: Plan) -> str | None:
+    """Return a note about a limit of ours that was reached."""
+    limits = plan.limits
+    if isinstance(error, MemoryError) and limits.memory_max_bytes is not None:
+        what = f"cells have {limits.memory_max_bytes / 2**20:,.0f} MiB of memory"
+        return _NOTE.format(what=what, field="memory_max_bytes")
+    found = _LIMITS.get(error.errno or 0) if isinstance(error, OSError) else None
+    most = None if found is None else getattr(limits, found[1])
+    if found is None or most is None:
+        return None
+    return _NOTE.format(what=found[0].format(most), field=found[1])
+
+
 def _note(error: BaseException, plan: Plan) -> str | None:
+    if (reached := _reached(error, plan)) is not None:
+        return reached
     code = getattr(error, "sqlite_errorcode", None)
     if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
         what = "databases outside the folders that cells may write can't be opened"
@@ -290,13 +324,16 @@ class Runner:
             error.__traceback__,
         )
         shown = self._described(error)
-        self._out.send(shown)
+        if isinstance(error, UsageError):  # of a magic: no traceback is of use
+            sys.stderr.write(f"{shown.ename}: {shown.evalue}\n")
+        else:
+            self._out.send(shown)
         return shown
 
     def _described(self, error: BaseException) -> messages.Error:
         return messages.Error(
             ename=type(error).__name__,
-            evalue=encodable(tracebacks.describe(error)),
+            evalue=encodable("\n".join([tracebacks.describe(error), *notes_of(error)])),
             traceback=[encodable(line) for line in tracebacks.render(self._shell, error)],
         )
 

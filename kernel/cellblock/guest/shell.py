@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from _sitebuiltins import _Helper
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
@@ -35,6 +36,16 @@ if TYPE_CHECKING:
 
 #: What IPython names as text, and would import when the shell is made, for which the host waits.
 EARLY: Final = (application, completerlib, magics, oinspect)
+
+
+#: What libraries look for to learn that they are in a notebook: of the shell's class its name and
+#: module, whether that is loaded, and this section in its configuration.
+_NOTEBOOKS_SHELL: Final = {
+    "__module__": "ipykernel.zmqshell",
+    "__name__": "ZMQInteractiveShell",
+    "__qualname__": "ZMQInteractiveShell",
+}
+_NOTEBOOKS_APP: Final = "IPKernelApp"
 
 
 class CellCompiler(CachingCompiler):
@@ -168,6 +179,10 @@ class GuestShell(InteractiveShell):
             raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
 
 
+for _name, _value in _NOTEBOOKS_SHELL.items():
+    setattr(GuestShell, _name, _value)
+
+
 def _refuse(finding: Finding) -> NoReturn:
     raise UsageError(f"{finding.rule}: {finding.subject} {finding.why}")
 
@@ -180,6 +195,7 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     config.InteractiveShell.colors = "neutral"
     config.InteractiveShell.automagic = not rules.language
     config.InteractiveShell.logstart = False
+    config[_NOTEBOOKS_APP] = Config()
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
@@ -187,6 +203,9 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     if rules.language:
         shell.user_ns["__builtins__"] = dict(names)
     else:
+        zmqshell = ModuleType(_NOTEBOOKS_SHELL["__module__"], "The shell of this kernel's guests.")
+        vars(zmqshell)[GuestShell.__name__] = GuestShell
+        sys.modules.setdefault(zmqshell.__name__, zmqshell)
         # ``site``, which this interpreter was started without, makes it elsewhere.
         vars(builtins).update({"help": _Helper(), **names})
         shell.user_ns["__builtins__"] = builtins

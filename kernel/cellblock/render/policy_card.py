@@ -91,13 +91,6 @@ def _gap_json(gap: Gap) -> dict[str, Any]:
     return {field: getattr(gap, field) for field in fields}
 
 
-def gap_line(gap: Gap) -> str:
-    """Return a gap as one line of a log."""
-    what = f"gap: {capability_words(gap.capability)} is {gap.status}"
-    text = f"{what}: {_asked(gap)}; {gap.consequence}; remedy: {gap.remedy}"
-    return visible(text).replace("\n", " ")
-
-
 def gaps_text(gaps: Sequence[Gap], backend: str = "") -> str:
     """Return the card of ``gaps`` for a terminal, 80 columns wide."""
     title = f"{'✗ ' if backend == _NO_BACKEND else ''}{_gaps_title(gaps, backend)}"

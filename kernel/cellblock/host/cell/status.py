@@ -196,9 +196,6 @@ class Views:
             why = "cells can read, change and send whatever this user can"
             self._log(f"WARN: backend noop: {what}: {why}")
         refusal = self._judge(config, report)
-        if first:
-            for gap in self.gaps:
-                self._log(policy_card.gap_line(gap))
         self._gaps_due = first and bool(self.gaps) and config.policy.on_unsupported == "warn"
         return refusal
 
