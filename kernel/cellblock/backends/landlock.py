@@ -87,8 +87,8 @@ def _processes(policy: Policy) -> Declaration:
 
 _MEMORY: Final = holds(
     "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; the host "
-    "kills a guest whose processes it sees to hold an eighth more: within what they take in a tenth "
-    "of a second, files in memory (scratch_max_bytes), and buffers of max_open_files sockets",
+    "kills a guest whose processes it sees to hold an eighth more: within what they take in a "
+    "tenth of a second, files in memory (scratch_max_bytes), and buffers of max_open_files sockets",
     locks=("rlimits", "seccomp"),
 )
 

@@ -79,7 +79,7 @@ def explain(error: BaseException, plan: Plan) -> None:
         return
     for link in tracebacks.chain(error):
         with contextlib.suppress(Exception):  # a user's exception may raise at every touch
-            note = _note(link, plan)
+            note = _reached(link, plan) or _note(link, plan)
             if note and note not in getattr(link, "__notes__", ()):
                 link.add_note(note)
 
@@ -87,12 +87,11 @@ def explain(error: BaseException, plan: Plan) -> None:
 def notes_of(error: BaseException) -> list[str]:
     """Return the notes that ``explain`` has added: runners without a front end show no others."""
     try:
-        notes = [
-            note for link in tracebacks.chain(error) for note in getattr(link, "__notes__", ())
-        ]
-        return list(dict.fromkeys(note for note in notes if str(note).startswith(_MARK)))[:1]
-    except Exception:
+        links = tracebacks.chain(error)
+        notes = [str(note) for link in links for note in getattr(link, "__notes__", ())]
+    except Exception:  # a user's exception may raise at every touch
         return []
+    return [note for note in notes if note.startswith(_MARK)][:1]
 
 
 def _reached(error: BaseException, plan: Plan) -> str | None:
@@ -109,8 +108,6 @@ def _reached(error: BaseException, plan: Plan) -> str | None:
 
 
 def _note(error: BaseException, plan: Plan) -> str | None:
-    if (reached := _reached(error, plan)) is not None:
-        return reached
     code = getattr(error, "sqlite_errorcode", None)
     if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
         what = "databases outside the folders that cells may write can't be opened"

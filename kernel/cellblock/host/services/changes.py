@@ -236,9 +236,7 @@ def _walk_folder(
             yield from _deleted(root, path, below, name, before)
         elif not _is_same(above, below, name, staged, before):
             yield _change(root, path, staged, before)
-    if below is None or not _is_opaque(above):
-        return
-    for name in sorted(set(os.listdir(below)).difference(names)):
+    for name in _covered(above, below, names):
         if f"{prefix}{name}" not in hidden:
             yield from _deleted(root, f"{prefix}{name}", below, name, _status(below, name))
 
@@ -329,14 +327,18 @@ def _why_not(path: str, found: os.stat_result) -> str:
     return ""
 
 
-def _is_opaque(fd: int) -> bool:
-    """Whether a folder of the layer hides all that is in the one below it."""
-    with contextlib.suppress(OSError):
-        return os.getxattr(fd, "user.overlay.opaque") == b"y"
-    return False
+def _covered(above: int, below: int | None, names: Sequence[str]) -> list[str]:
+    """Return what a folder of the layer hides of the one below, because it was made anew."""
+    if below is None:
+        return []
+    try:
+        opaque = os.getxattr(above, "user.overlay.opaque") == b"y"
+        return sorted(set(os.listdir(below)).difference(names)) if opaque else []
+    except OSError:
+        return []
 
 
-def _status(folder: int, name: str) -> os.stat_result | None:
+def _status(folder: int | None, name: str) -> os.stat_result | None:
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
