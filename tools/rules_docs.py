@@ -17,6 +17,7 @@ from cellblock.analysis.allowlist import ALLOWLIST
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
 from cellblock.batch.verdict import CHECK_RULES, REPORTED_RULES
 from cellblock.policy import load
+from cellblock.policy.groups import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,9 +49,9 @@ def modules() -> Iterator[str]:
 
 
 def packages() -> Iterator[str]:
-    """Yield one row a package of preset data's."""
+    """Yield one row a package of the group @science."""
     yield "| package | |\n|---|---|\n"
-    yield from _rows(_reasons("data", "allowed_modules"))
+    yield from _rows(GROUPS["@science"])
 
 
 def builtins() -> Iterator[str]:

@@ -113,5 +113,5 @@ def test_what_is_refused_names_the_field_that_would_allow_it(field, user, start)
         reply, published = kernel.run(code)
         assert reply["status"] == "error", code
         said = reading.traceback(published)
-        assert "The operator can allow it" in said, (code, said[-600:])
+        assert "To allow it" in said, (code, said[-600:])
         assert field in said, code

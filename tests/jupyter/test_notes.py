@@ -5,7 +5,7 @@ import pytest
 from support import machines, reading
 from support.kernels import World
 
-ALLOW = "The operator can allow it: "
+ALLOW = "To allow it: "
 CASES = {
     "read": ("open('/etc/shadow-').read()", "filesystem_read_roots"),
     "read, by pathlib": (

@@ -174,46 +174,6 @@ ALLOWLIST: tuple[Entry, ...] = (
     ),
 )
 
-#: Packages that preset ``data`` hands to cells as they are; the OS layer bounds what they reach.
-DATA_PACKAGES: tuple[str, ...] = (
-    "altair",
-    "anywidget",
-    "bokeh",
-    "bqplot",
-    "comm",
-    "cycler",
-    "dateutil",
-    "ipywidgets",
-    "joblib",
-    "matplotlib",
-    "matplotlib_inline",
-    "mpl_toolkits",
-    "narwhals",
-    "networkx",
-    "numexpr",
-    "numpy",
-    "packaging",
-    "pandas",
-    "plotly",
-    "polars",
-    "pyarrow",
-    "pydantic",
-    "pydantic_core",
-    "pytz",
-    "scipy",
-    "seaborn",
-    "six",
-    "sklearn",
-    "statsmodels",
-    "sympy",
-    "threadpoolctl",
-    "tqdm",
-    "traitlets",
-    "typing_extensions",
-    "tzdata",
-    "xarray",
-)
-
 
 def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
     """Return the modules that ``preset`` (safe, data) allows, with the names allowed from each.
@@ -222,12 +182,6 @@ def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
     """
     _check(preset)
     return {entry.module: entry.names for entry in ALLOWLIST}
-
-
-def default_raw_modules(preset: str) -> frozenset[str]:
-    """Return the packages that cells get as they are. Raises ValueError, as above."""
-    _check(preset)
-    return frozenset(DATA_PACKAGES) if preset == "data" else frozenset()
 
 
 def _check(preset: str) -> None:

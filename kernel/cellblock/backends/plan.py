@@ -72,7 +72,8 @@ def make_plan(
     if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    denied = _not_hidden(_denied(policy, private, fill), layers)
+    hiding = Plan(layers=layers)
+    denied = [path for path in _denied(policy, private, fill) if not hiding.hides(path)]
     libraries = tuple(places.interpreter())
     write_roots = standing(filled(root, fill) for root in policy.filesystem_write_roots)
     never = _never_writable(denied, libraries)
@@ -80,12 +81,13 @@ def make_plan(
         # The scratch folder may lie in a run-time folder that is otherwise private.
         ours = within(root, fill["{scratch}"])
         _refuse_writable(root, never, ours=ours, file=policy.name, key="filesystem_write_roots")
+    staged: tuple[str, ...] = ()
     read = standing(filled(root, fill) for root in policy.filesystem_read_roots)
     for root in standing(filled(root, fill) for root in policy.filesystem_staged_roots):
         laid = any(within(root, layer.root) for layer in layers)
         if laid and any(within(root, other) for other in read):
             # What is denied since the layer was laid is cut out of it.
-            write_roots += cut_out(root, denied, policy_name=policy.name)
+            staged += cut_out(root, denied, policy_name=policy.name)
     own = policy.subprocess_execution and backend.namespaces
     shared = own or (policy.subprocess_execution and bool(layers))
     readable = _readable(policy, fill, denied, libraries)
@@ -93,6 +95,7 @@ def make_plan(
         read_roots=(*readable, *((_PROC,) if own else ())),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(places.DEVICES),
+        staged_roots=staged,
         layers=layers,
         shared_memory=0 if own or not shared else _shared_memory(policy),
         network=policy.network_access is True,
@@ -131,12 +134,6 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     paths += places.interpreter_programs() if policy.subprocess_execution else ()
     packages = policy.package_library()
     return paths if packages is None else [*paths, packages]
-
-
-def _not_hidden(denied: Iterable[str], layers: Sequence[Layer]) -> tuple[str, ...]:
-    """Return the denied paths that no layer hides."""
-    hidden = [f"{layer.root.rstrip('/')}/{path}" for layer in layers for path in layer.hidden]
-    return tuple(path for path in denied if not any(within(path, name) for name in hidden))
 
 
 def splits_roots(policy: Policy) -> bool:
@@ -183,15 +180,10 @@ def make_view(
     defaults = canonical(named)
     imported = (*policy.allowed_modules, *_preloaded_packages(policy))
     packages = tuple(places.packages(imported, (*asked, *defaults)))
-    # The zygote's own folder, whether its guests may write there or not.
     shared = SHARED_MEMORY in plan.write_roots
-    staged = [layer.root for layer in plan.layers]
     stores = {os.path.dirname(os.path.dirname(layer.folder)) for layer in plan.layers}
-    written = (
-        root
-        for root in plan.write_roots
-        if root != SHARED_MEMORY and not any(within(root, other) for other in staged)
-    )
+    written = (root for root in plan.write_roots if root != SHARED_MEMORY)
+    # The zygote's own folder, whether its guests may write there or not.
     writable = outermost((*written, *sorted(stores), str(scratch)))
     return View(
         readable=outermost((*asked, *defaults, *canonical(packages))),

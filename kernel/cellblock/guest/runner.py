@@ -119,7 +119,7 @@ def _note(error: BaseException, plan: Plan) -> str | None:
     namespaces = _NAMESPACES in plan.locks
     if namespaces and error.errno == errno.ENOENT:
         # Of what is not there where it could not be, whether it is there for others or not.
-        shown = (*plan.read_roots, *plan.write_roots, *plan.device_files)
+        shown = (*plan.read_roots, *plan.writable, *plan.device_files)
         if not named or _within(os.path.realpath(named), shown):
             return None
         return _about_path(named, plan)
@@ -158,7 +158,7 @@ def _path_in(error: OSError) -> str | None:
 
 def _about_path(path: str, plan: Plan) -> str | None:
     real = os.path.realpath(path)
-    if _within(real, (*plan.write_roots, *plan.device_files)):
+    if _within(real, (*plan.writable, *plan.device_files)):
         return None  # not our doing: an ordinary permission
     if _within(real, plan.read_roots):
         what = f"{path} is outside the folders that cells may write"

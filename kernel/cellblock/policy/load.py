@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError
 from cellblock.policy import paths
+from cellblock.policy.groups import MEMBERS, expanded
 from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy
 from cellblock.policy.paths import Places
 from cellblock.policy.vocabulary import FORMER_NAMES, PRESETS, TIERS, closest
@@ -54,7 +55,7 @@ def check_policy(
     Its relative paths are relative to ``project``. Raises PolicyError.
     """
     file, presets = policy.name, map(preset_values, PRESETS)
-    ours = {name for preset in presets for name in preset.get("allowed_modules", ())}
+    ours = MEMBERS.union(*(preset.get("allowed_modules", ()) for preset in presets))
     found = from_fields(policy.as_dict(), file=file, known_modules=ours)
     found = paths.expand_paths(found, Places(file, project, project, scratch))
     return _allowed(found, file, allow_unsafe=allow_unsafe)
@@ -196,6 +197,7 @@ def _frozen(values: dict[str, Any]) -> dict[str, Any]:
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
     path, base, own = _parts(spec)
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
+    inherited += tuple(MEMBERS)
     policy = from_fields(_merged(base, own, spec), file=spec, known_modules=inherited)
     policy = paths.expand_paths(policy, Places(spec, path.resolve().parent, project, scratch))
     paths.refuse_writable(path, policy, spec)
@@ -265,4 +267,6 @@ def normal(values: dict[str, Any]) -> dict[str, Any]:
     normal = {key: None if key in LIMITS and v == "none" else v for key, v in values.items()}
     if isinstance(mode := normal.get("mode"), str):
         normal["mode"] = FORMER_NAMES.get(mode, mode)
+    if isinstance(modules := normal.get("allowed_modules"), list | tuple):
+        normal["allowed_modules"] = expanded(modules)
     return normal

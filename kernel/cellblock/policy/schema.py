@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from cellblock.errors import PolicyError
 from cellblock.policy import network
 from cellblock.policy.enforcement import CAPABILITIES
+from cellblock.policy.groups import GROUPS
 from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, Policy
 from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
@@ -186,7 +187,10 @@ def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem
     for name in policy.allowed_modules:
         if name in known:
             continue
-        if "." in name:
+        if name.startswith("@"):
+            remedy = f"Give one of {', '.join(GROUPS)}, or modules by their names."
+            yield "allowed_modules", "no such group of modules", name, remedy
+        elif "." in name:
             remedy = f"Give {name.partition('.')[0]}: packages come whole."
             yield "allowed_modules", "not a top-level package", name, remedy
         elif not (can_install and name.isidentifier()):  # it may be installed while a kernel runs

@@ -70,7 +70,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
     mounted: tuple[str, ...] = ()
     bounded: tuple[tuple[str, int], ...] = ()
-    #: Laid by the zygote, before its locks.
+    #: Writable through a layer, which the zygote lays before its locks.
+    staged_roots: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()
     #: Bytes of a /dev/shm that the zygote mounts with them; 0 where it has none to mount.
     shared_memory: int = 0
@@ -83,6 +84,19 @@ class Plan(Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     #: Landlock behaves as on an OS kernel whose ABI is this one, where its own is newer: for tests.
     highest_abi: int | None = None
+
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """Return what guests may write, be it staged or not."""
+        return (*self.write_roots, *self.staged_roots)
+
+    def hides(self, path: str) -> bool:
+        """Return whether a layer hides ``path`` from guests."""
+        return any(
+            f"{path}/".startswith(f"{layer.root.rstrip('/')}/{name}/")
+            for layer in self.layers
+            for name in layer.hidden
+        )
 
 
 class LockReport(Struct, frozen=True, kw_only=True):

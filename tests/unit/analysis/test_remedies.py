@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.analysis import Rules
 from cellblock.analysis.remedies import MODULES
-from unit.analysis.rules_for_tests import DATA, SAFE, findings
+from unit.analysis.rules_for_tests import SAFE, SCIENCE, findings
 
 
 def read(path="data/a.csv"):
@@ -226,7 +226,7 @@ def test_what_is_not_granted_is_named_and_not_shown():
     )
 
 
-WORK = dataclasses.replace(DATA, reads=True, writes="work")
+WORK = dataclasses.replace(SCIENCE, reads=True, writes="work")
 RENAME = " If it is a name of your own, choose another."
 
 
@@ -274,5 +274,5 @@ def test_where_pandas_can_read_or_write_files_that_is_named(cell, rules, remedy)
 
 def test_rules_cross_the_wire_with_what_is_granted():
     assert Rules.from_builtins(SAFE.to_builtins()) == SAFE
-    assert Rules.from_builtins(DATA.to_builtins()).operations == frozenset()
+    assert Rules.from_builtins(SCIENCE.to_builtins()).operations == frozenset()
     assert Rules.from_builtins(WORK.to_builtins()) == WORK

@@ -7,7 +7,7 @@ import pytest
 
 from cellblock.analysis import RULES, allowlist, analyse_expression, attribute_allowed, attributes
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
-from unit.analysis.rules_for_tests import DATA, SAFE, findings, rule_ids
+from unit.analysis.rules_for_tests import SAFE, SCIENCE, findings, rule_ids
 
 DENIED = {
     "argument-not-allowed": [
@@ -259,9 +259,9 @@ def test_every_finding_says_why_and_what_instead(cells):
 
 def test_raw_modules_and_the_layer_are_the_operators_choice():
     cell = "import numpy as np, pandas.io.common\nfrom numpy import *\nnp.ctypeslib"
-    assert rule_ids(cell, DATA) == []
+    assert rule_ids(cell, SCIENCE) == []
     assert set(rule_ids(cell)) == {"import-not-allowed"}
-    assert rule_ids("import numpyx", DATA) == ["import-not-allowed"]
+    assert rule_ids("import numpyx", SCIENCE) == ["import-not-allowed"]
 
     off = type(SAFE)(False, {}, frozenset(), frozenset())
     assert findings("import os\n!ls", off) == ()
@@ -281,7 +281,6 @@ def test_tables_are_sorted_so_that_a_diff_is_a_review_and_say_why():
     assert list(REFUSED_BUILTINS) == sorted(REFUSED_BUILTINS)
     assert list(REFUSED_UNLESS_BOUND) == sorted(REFUSED_UNLESS_BOUND)
     assert list(RESERVED) == sorted(RESERVED)
-    assert list(allowlist.DATA_PACKAGES) == sorted(allowlist.DATA_PACKAGES)
 
     for entry in allowlist.ALLOWLIST:
         assert entry.kind.partition(":")[0] in ("pure", "ambient", "restricted")

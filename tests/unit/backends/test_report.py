@@ -140,7 +140,7 @@ def test_package_installation_is_a_gap_whose_remedy_is_the_host():
     assert gap.remedy == "list what notebooks need in packages, or grant ops.install"
 
 
-@pytest.mark.parametrize("field", ["idle_timeout", "memory_max_bytes", "max_processes"])
+@pytest.mark.parametrize("field", ["idle_timeout", "max_processes"])
 def test_a_limit_that_is_not_configured_is_no_gap(field):
     assert field not in found(Policy().replace(**{field: None}), UNGATED)
     assert field in found(Policy().replace(**{field: 10}), UNGATED)

@@ -39,7 +39,7 @@ def refused(path, number=errno.EACCES):
 def test_a_path_is_judged_by_the_roots(path, field):
     (note,) = noted(refused(path))
     assert note.startswith("cellblock: ")
-    assert f"The operator can allow it: {field}" in note
+    assert f"To allow it: {field}" in note
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from cellblock.analysis import allowlist
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
+from cellblock.policy.groups import GROUPS
 from cellblock.policy.load import from_values, load, load_for_check, load_unchecked, preset_values
 from cellblock.policy.model import Policy, flat_fields
 from cellblock.policy.vocabulary import PRESETS, TIERS
@@ -140,13 +141,14 @@ def test_the_targets_of_widgets_are_no_other_comms(operator):
     assert caught.value.remedy == "Name modules in widget_modules instead."
 
 
-def test_data_reads_the_project_and_writes_its_work_folder_once_it_exists(tmp_path):
-    before = load("data", project=tmp_path, allow_unsafe=False)
-    assert before.filesystem_read_roots == (str(tmp_path),)
-    assert before.filesystem_write_roots == ("{scratch}",)
-    (tmp_path / "work").mkdir()
-    after = load("data", project=tmp_path, scratch=tmp_path, allow_unsafe=False)
-    assert after.filesystem_write_roots == (str(tmp_path), str(tmp_path / "work"))
+def test_data_reads_the_project_and_stages_what_is_written_there(tmp_path):
+    data = load("data", project=tmp_path, allow_unsafe=False)
+    assert data.filesystem_read_roots == (str(tmp_path),)
+    assert data.filesystem_staged_roots == (str(tmp_path),)
+    assert data.filesystem_write_roots == ("{scratch}",)
+
+
+WORK = 'filesystem_write_roots = ["{project}/work?"]'
 
 
 def test_a_link_in_the_project_gives_cells_nothing_outside_it(tmp_path):
@@ -155,8 +157,10 @@ def test_a_link_in_the_project_gives_cells_nothing_outside_it(tmp_path):
     outside.mkdir()
     (project / "work").symlink_to(outside)
 
+    (tmp_path / "own.toml").write_text(WORK)
+
     with pytest.raises(PolicyError) as failure:
-        load("data", project=project, allow_unsafe=False)
+        load(str(tmp_path / "own.toml"), project=project, allow_unsafe=False)
 
     assert "leads out of the project folder" in str(failure.value)
     assert "filesystem_write_roots" in str(failure.value)
@@ -168,7 +172,9 @@ def test_a_project_that_is_a_link_and_links_within_it_are_followed(tmp_path):
     (tmp_path / "there" / "work").symlink_to(tmp_path / "there" / "results")
     (tmp_path / "project").symlink_to(tmp_path / "there")
 
-    policy = load("data", project=tmp_path / "project", allow_unsafe=False)
+    (tmp_path / "own.toml").write_text(WORK)
+
+    policy = load(str(tmp_path / "own.toml"), project=tmp_path / "project", allow_unsafe=False)
 
     assert str(tmp_path / "there" / "results") in policy.filesystem_write_roots
 
@@ -267,7 +273,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             f"max_file_size: wrong value (got {2**70}). It should be less than or equal to "
             '9007199254740992, or "none" for no limit.'
         ),
-        'mode = "unsave"': "mode: wrong value (got 'unsave'). It should be 'safe' or 'unsafe'.",
+        'mode = "unsave"': "mode: wrong value (got 'unsave'). It should be 'safe', 'confined' or 'unsafe'.",
         "magics = 3": "magics: wrong value (got 3). It should be a list.",
         "magics = [3]": "magics: wrong value (got 3). It should be a text.",
         'magics = ["tiem"]': "magics: no such magic (got 'tiem'). Did you mean time?",
@@ -399,11 +405,20 @@ def _safe():
     return load("safe", project=Path("/"), allow_unsafe=False)
 
 
-def test_the_presets_and_the_language_layer_agree_on_what_is_offered():
-    safe, data = (load(name, project=Path("/"), allow_unsafe=False) for name in ("safe", "data"))
-    assert set(data.magics) - set(safe.magics) == {"matplotlib"}
-    assert set(data.allowed_modules) >= allowlist.default_raw_modules("data")
-    assert safe.rules().modules == data.rules().modules == allowlist.default_modules("safe")
+def test_the_group_of_science_and_the_presets_agree_on_what_is_offered(tmp_path):
+    (tmp_path / "own.toml").write_text('[add]\nallowed_modules = ["@science", "sqlite3"]')
+    data = load("data", project=Path("/"), allow_unsafe=False)
+    assert set(data.magics) - set(_safe().magics) == {"matplotlib"}
+    safe, science = (
+        load(spec, project=Path("/"), allow_unsafe=False)
+        for spec in ("safe", str(tmp_path / "own.toml"))
+    )
+    assert science.allowed_modules == (*GROUPS["@science"], "sqlite3")
+    assert safe.rules().modules == science.rules().modules == allowlist.default_modules("safe")
+    assert list(GROUPS["@science"]) == sorted(GROUPS["@science"])
+    (tmp_path / "own.toml").write_text('allowed_modules = ["@sciense"]')
+    with pytest.raises(PolicyError, match=r"no such group of modules.*@science"):
+        load(str(tmp_path / "own.toml"), project=Path("/"), allow_unsafe=False)
 
 
 def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):
@@ -418,11 +433,10 @@ def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):
 def test_source_is_judged_by_a_policy_of_another_machine(tmp_path):
     (tmp_path / "there.toml").write_text(
         """
-        extends = "data"
         filesystem_read_roots = ["/nowhere/at/all"]
         preload = ["a_package_of_theirs"]
         [add]
-        allowed_modules = ["a_package_of_theirs"]
+        allowed_modules = ["@science", "a_package_of_theirs"]
         """
     )
     rules = load_for_check(str(tmp_path / "there.toml")).rules()
@@ -464,7 +478,7 @@ def test_source_is_not_judged_by_a_policy_that_has_no_language_layer(name):
         load_for_check(name)
     assert str(refused.value) == (
         f"{name}: mode: no source is checked under this policy (got 'unsafe'). "
-        "Choose a policy of mode safe."
+        "Choose a policy of mode safe or confined."
     )
 
 

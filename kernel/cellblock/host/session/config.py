@@ -268,6 +268,8 @@ def _staged(
 
     There the project has one folder that can be written to.
     """
+    if not policy.filesystem_staged_roots:
+        return policy, (), ""
     private = tuple(_private(options, operators))
     layers = make_layers(policy, scratch=options.scratch, project=options.project, private=private)
     why = why_not(layers, backend) if backend.stages else f"backend {backend.name} can't"
@@ -475,12 +477,13 @@ def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
     by_host = paths.host_write_roots(policy).values()
     writable = (*plan.write_roots, *itertools.chain.from_iterable(by_host))
     deciding = [("templates.folders", folder) for folder in policy.templates.folders]
-    if policy.audit.log:
+    if policy.audit.log and not plan.hides(os.path.realpath(policy.audit.folder)):
         what = "cells could read the audit log"
         _refuse_within(policy.audit.folder, readable, what, "audit.folder", policy)
     if policy.admission == "approved":
-        what = "cells could read the key of approvals"
-        _refuse_within(policy.approval.key, readable, what, "approval.key", policy)
+        if not plan.hides(os.path.realpath(policy.approval.key)):
+            what = "cells could read the key of approvals"
+            _refuse_within(policy.approval.key, readable, what, "approval.key", policy)
         deciding.append(("approval.folder", policy.approval.folder))
     for key, path in deciding:
         _refuse_within(path, writable, "cells could write what decides", key, policy)
@@ -501,8 +504,8 @@ def _refuse_within(path: str, roots: Sequence[str], what: str, key: str, policy:
 
 
 def written_roots(policy: Policy) -> tuple[str, ...]:
-    """Return the folders that cells may write, canonical and none within another."""
-    return outermost(policy.filesystem_write_roots)
+    """Return the folders that cells may write, staged or not, canonical and none in another."""
+    return outermost((*policy.filesystem_write_roots, *policy.filesystem_staged_roots))
 
 
 def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) -> None:
