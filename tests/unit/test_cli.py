@@ -109,6 +109,7 @@ def test_validate_names_each_file_and_fails_if_one_is_wrong(run, tmp_path):
 def test_install_says_what_would_keep_each_cell_from_running_here(run, tmp_path):
     (tmp_path / "team.toml").write_text(
         'artifact_export_paths = ["work/plots/*.png"]\n'
+        'filesystem_read_roots = ["{project}"]\n'
         'filesystem_write_roots = ["{scratch}", "{project}/work?"]'
     )
     args = ("install", "--policy", "team.toml", "--prefix", str(tmp_path / "p"))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from cellblock.guest.confine.layer import Refresher
     from cellblock.guest.network import Network
     from cellblock.guest.output import Outlet
     from cellblock.guest.runner import RulesInForce
@@ -147,7 +148,9 @@ class Server:
         *,
         zygote: int,
         network: Network | None = None,
+        refresher: Refresher | None = None,
     ) -> None:
+        self._refresher = refresher
         self._shell, self._rules, self._channel, self.out = shell, current.rules, channel, out
         self._current = current
         self._driver = Driver(channel)
@@ -240,6 +243,8 @@ class Server:
 
     def _execute(self, message: messages.Execute) -> None:
         self._request, self._kernel.request = message, message.id
+        if self._refresher is not None:
+            self._refresher.begin_cell()
         self._begin(message.id)
         try:
             done = self._runner.run(message)
@@ -250,6 +255,8 @@ class Server:
         finally:
             self._request = None
             self._end()
+            if self._refresher is not None:
+                self._refresher.end_cell()
         self.out.end(done)
 
     def _comm(self, message: messages.CommIn) -> None:

@@ -60,8 +60,10 @@ def main(control_fd: int, reaper: int) -> NoReturn:
 
         request, above = control.receive_prepare()
         witness.check_mounts(request.plan.mounted, request.mounts)
-        if request.plan.layers:
-            layer.lay(request.plan.layers, request.plan.shared_memory)
+        refresher = -1
+        if layers := request.plan.layers:
+            layer.lay(layers, request.plan.shared_memory)
+            refresher = layer.start_refresher(layers)
         folder = request.scratch
         if reaper >= 0:
             os.write(reaper, os.fsencode(folder))
@@ -69,6 +71,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
             folder = ""
         _confine(request)
         prepared = setup.prepare(request)
+        prepared.refresher = refresher
         gc.freeze()
     except EOFError:
         os._exit(0)

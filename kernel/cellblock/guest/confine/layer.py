@@ -16,8 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import socket
 import stat
+import sys
+import time
+from importlib.machinery import FileFinder
 from typing import TYPE_CHECKING, Final
 
 from cellblock.guest.confine import libc, process
@@ -174,6 +179,66 @@ def _folder_in(folder: int | None, name: str, stack: contextlib.ExitStack) -> in
 def _white_out(name: str, upper: int) -> None:
     with contextlib.suppress(FileExistsError):
         os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=upper)
+
+
+# --- what changes below ---------------------------------------------------------------------------
+#
+# An overlay remembers the names that it has looked up: a file that the user adds or replaces below
+# would stay missing, or as it was. Mounted anew with the same options it forgets them
+# (``shrink_dcache_sb``), which takes the rights that the zygote drops. So it forks a process that
+# keeps them, does that alone, and ends with it.
+
+#: Seconds since the last cell after which somebody may have changed a file.
+_PAUSE: Final = 0.3
+#: Seconds between two such steps at least, however often a guest asks.
+_LEAST_PAUSE: Final = 0.02
+_ASK: Final = b"r"
+
+
+def start_refresher(layers: Sequence[Layer]) -> int:
+    """Fork the process that has overlays forget; return the descriptor by which guests ask it.
+
+    Raises ConfineError.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    zygote = os.getpid()
+    if os.fork() == 0:
+        try:
+            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno()})
+            while theirs.recv(1):
+                for layer in layers:
+                    flags = MS_REMOUNT | MS_NOSUID | MS_NODEV
+                    libc.mount("none", layer.root, "", flags)
+                theirs.send(_ASK)
+                time.sleep(_LEAST_PAUSE)
+        finally:
+            os._exit(0)
+    theirs.close()
+    high = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 64)
+    ours.close()
+    return high
+
+
+class Refresher:
+    """Asks, at the start of a cell that comes after a pause, that changes below be seen."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._ended = 0.0
+
+    def begin_cell(self) -> None:
+        """Have overlays, and Python's own lists of the modules there, forget what they knew."""
+        if time.monotonic() - self._ended < _PAUSE:
+            return
+        with contextlib.suppress(OSError):  # a cell may close it, and has only itself to blame
+            os.write(self._fd, _ASK)
+            os.read(self._fd, 1)
+            if isinstance(finder := sys.path_importer_cache.get(os.getcwd()), FileFinder):
+                finder.invalidate_caches()
+
+    def end_cell(self) -> None:
+        """Note when a cell ended."""
+        self._ended = time.monotonic()
 
 
 # --- whether it works here ------------------------------------------------------------------------
