@@ -1,12 +1,16 @@
 """Widgets without a browser: what passes of ipywidgets, handlers' time, runners that keep state."""
 
+import asyncio
 import json
+import time
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.asynchronous import AsyncKernelClient
 from nbclient import NotebookClient
 
+from cellblock.jupyter.channels import ECHO_WAIT
 from support import reading
 from support.kernels import argv_for
 
@@ -123,9 +127,8 @@ def test_the_states_of_all_widgets_are_told_to_a_page_that_asks(data):
 
 
 def test_a_runner_keeps_the_state_of_widgets(world, monkeypatch):
-    # Not with a capture: nbclient then sends from under its own loop, which may miss the reply.
     cells = [
-        "import ipywidgets as w\nout = w.Output()\nout.append_stdout('kept\\n')\nout",
+        "import ipywidgets as w\nout = w.Output()\nwith out: print('kept')\nout",
         "w.HTML('<b>x</b><script>1</script>')",
         "import anywidget\nclass A(anywidget.AnyWidget):\n    _esm = 'export default {}'\nA()",
     ]
@@ -146,6 +149,39 @@ def test_a_runner_keeps_the_state_of_widgets(world, monkeypatch):
     assert "<script>" not in models["HTMLModel"]["value"]
     assert "AnyModel" not in models
     assert "did not show a widget of anywidget" in str(saved.cells[2].outputs)
+
+
+CAPTURE = "import ipywidgets as w\nout = w.Output()\nwith out: print('captured')"
+
+
+def test_a_reply_is_heard_by_a_client_that_says_what_its_output_widgets_captured(data):
+    """As nbclient does, on the socket that its loop waits at: that takes a reply's wake-up."""
+
+    async def run_cell():
+        client = AsyncKernelClient()
+        client.load_connection_info(data.info)
+        client.start_channels(stdin=False, hb=False, control=False)
+        waiting = asyncio.ensure_future(client.get_shell_msg(timeout=60))
+        mid = client.execute(CAPTURE)
+        await asyncio.sleep(0)
+        data.until(lambda m: m["msg_type"] == "stream", mid)
+        data.shell.poll(300)  # a reply would be there by now, and this loop has not heard of it
+        client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": "c", "data": {}}))
+        try:
+            return mid, await asyncio.wait_for(waiting, 5)
+        finally:
+            client.stop_channels()
+
+    mid, reply = asyncio.run(run_cell())
+    assert reply["msg_type"] == "execute_reply"
+    assert reply["parent_header"]["msg_id"] == mid
+
+
+def test_a_front_end_that_says_nothing_of_captures_is_waited_for_once(data):
+    assert data.run(CAPTURE)[0]["status"] == "ok"
+    began = time.monotonic()
+    assert data.run(CAPTURE)[0]["status"] == "ok"
+    assert time.monotonic() - began < ECHO_WAIT / 2
 
 
 def test_a_handler_can_not_step_back_and_costs_nothing(data):

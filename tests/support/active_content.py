@@ -8,6 +8,8 @@ import re
 from html import unescape
 from html.parser import HTMLParser
 
+from cellblock.host.output import frames
+
 ACTING = {
     *("animate", "applet", "audio", "base", "embed", "foreignobject", "form", "frame"),
     *("frameset", "iframe", "link", "math", "meta", "noembed", "noframes", "noscript", "object"),
@@ -351,7 +353,8 @@ def in_latex(text):
 #: An output in frames: a sandboxed one, in it a policy and one more, and what is said beside it.
 FRAME = re.compile(
     r'<iframe class="cellblock-frame" sandbox="allow-scripts"(?: [a-z]+="[^"<>]*")*'
-    r' srcdoc="([^"<>]*)">([^<>]*)</iframe>(.*)',
+    r' srcdoc="([^"<>]*)">([^<>]*)</iframe>'
+    rf"<script>{re.escape(frames.page_script())}</script>(.*)",
     re.DOTALL,
 )
 OUTER = re.compile(

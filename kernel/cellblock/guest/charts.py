@@ -90,7 +90,7 @@ def _vega_page(spec: dict[str, Any], **options: Any) -> dict[str, str]:
     try:
         library = _vega_library()
     except ImportError:
-        return {"text/plain": f"{plain}: vl-convert-python, which has its library, is missing"}
+        return {"text/plain": f"{plain}\nTo see it: pip install vl-convert-python, then restart"}
     options = {"mode": "vega-lite"} | options.get("embed_options", {})
     values = (json.dumps(value).replace("</", "<\\/") for value in (spec, options))
     call = f"vegaEmbed('#vis', {', '.join(values)})"

@@ -24,7 +24,7 @@ from cellblock.jupyter.messages import Message, MessageCodec, MessageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from cellblock.jupyter.reactor import ZmqReactor
+    from cellblock.jupyter.reactor import ZmqReactor, ZmqTimer
 
 # --- the connection file and its sockets ------------------------------------------------------
 
@@ -248,6 +248,78 @@ class Backpressure:
         return not self.letting_go or not self._queue.over(HIGH)
 
 
+# --- output that Output widgets capture -------------------------------------------------------
+
+#: Seconds that a reply waits for the next message about captured output.
+ECHO_WAIT = 1.0
+_CAPTURED = frozenset({"display_data", "error", "execute_result", "stream"})
+
+
+class CaptureEchoes:
+    """Holds the reply to a cell until its front end has said what it will of captured output.
+
+    After each message that an Output widget captures, nbclient sends the widget's outputs to its
+    comm: on the socket where its event loop waits for the cell's reply, but past that loop. Such a
+    send takes the wake-up for a reply that has just arrived (ZMQ_FD is edge-triggered), no later
+    message brings it back, and the reply lies there until nbclient's timeout. That is a defect of
+    jupyter_client (its pull request 1059). A reply that is sent after these messages is heard.
+    """
+
+    def __init__(self, reactor: ZmqReactor) -> None:
+        self._reactor = reactor
+        self._identities: list[bytes] = []
+        self._capturing: set[str] = set()
+        #: Messages that are still to come, and whether any came.
+        self._due, self._heard = 0, False
+        self._answer: Callable[[], None] | None = None
+        self._timer: ZmqTimer | None = None
+        #: Who was waited for and sent none: not every front end does.
+        self._silent: list[bytes] | None = None
+
+    def begin(self, request: Message) -> None:
+        """Count for another cell: a widget captures the output of one request."""
+        self._identities, self._due, self._heard = request.identities, 0, False
+        self._capturing.clear()
+        # Front ends that people look at name the cell; their sends take no wake-ups.
+        if "cellId" in request.metadata:
+            self._silent = request.identities
+
+    def published(self, kind: str, content: Any) -> None:
+        """Count a message that is captured; note where a capture begins and ends."""
+        if kind == "comm_msg":
+            state = content["data"].get("state")
+            if isinstance(state, dict) and "msg_id" in state:
+                change = self._capturing.add if state["msg_id"] else self._capturing.discard
+                change(content["comm_id"])
+        elif self._capturing:
+            self._due += kind in _CAPTURED or (kind == "clear_output" and not content["wait"])
+
+    def answer(self, answer: Callable[[], None]) -> None:
+        """Call ``answer``, the reply to the cell, when nothing more is to come."""
+        if self._due > 0 and self._identities != self._silent:
+            self._answer = answer
+            self._timer = self._reactor.call_later(ECHO_WAIT, self._give_up)
+        else:
+            answer()
+
+    def arrived(self, message: Message) -> None:
+        """Count a message from a front end."""
+        if message.kind != "comm_msg" or message.identities != self._identities:
+            return
+        self._due, self._heard = self._due - 1, True
+        answer, self._answer = self._answer, None
+        if answer is not None and self._timer is not None:
+            self._timer.cancel()
+            self.answer(answer)
+
+    def _give_up(self) -> None:
+        answer, self._answer = self._answer, None
+        if not self._heard:
+            self._silent = self._identities
+        if answer is not None:
+            answer()
+
+
 # --- messages in, replies and publications out ------------------------------------------------
 
 #: Messages taken from one socket before the others have their turn.
@@ -259,9 +331,12 @@ _LONGEST_TOPIC = 200
 class Channels:
     """Receives requests, and sends replies and publications."""
 
-    def __init__(self, sockets: dict[str, zmq.Socket[bytes]], codec: MessageCodec) -> None:
+    def __init__(
+        self, sockets: dict[str, zmq.Socket[bytes]], codec: MessageCodec, reactor: ZmqReactor
+    ) -> None:
         self._sockets, self._codec = sockets, codec
         self.iopub = IopubQueue(sockets["iopub"])
+        self.echoes = CaptureEchoes(reactor)
         self._said_starting = False
         #: Whether anybody has subscribed.
         self.has_greeted = False
@@ -337,6 +412,7 @@ class Channels:
             kind, content, parent=parent, identities=to, metadata=metadata, buffers=buffers
         )
         self.iopub.send(frames)
+        self.echoes.published(kind, content)
 
     def status(self, state: str, parent: Message | None) -> None:
         """Publish starting, busy or idle."""

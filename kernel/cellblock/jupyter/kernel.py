@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ class Kernel(Front):
         audit: Audit,
     ) -> None:
         self._reactor = reactor
-        self.channels = Channels(sockets, codec)
+        self.channels = Channels(sockets, codec, reactor)
         self._backpressure = Backpressure(reactor, self.channels.iopub, self._hold)
         outputs = Outputs(self.channels, views, self._backpressure, kept, audit)
         super().__init__(outputs, views, audit, history)
@@ -113,7 +114,10 @@ class Kernel(Front):
             self.input_requests.on_reply(message)
 
     def _on_shell(self) -> None:
-        self._queue.extend(self.channels.receive("shell"))
+        arrived = self.channels.receive("shell")
+        self._queue.extend(arrived)
+        for message in arrived:
+            self.channels.echoes.arrived(message)
         self._answer_queued()
 
     def _on_control(self) -> None:
@@ -207,13 +211,20 @@ class Kernel(Front):
             self._abort(message)
             self._finish()
         else:
+            self.channels.echoes.begin(message)
             self.run(cell_of(message), message)
 
     def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
         """Answer the running cell; with ``abort``, refuse the cells queued behind it."""
-        message, self.cell = self._current, None
+        self.cell = None
         self.input_requests.cancel()
         self.outputs.end()
+        self.channels.echoes.answer(partial(self._answer_cell, content, metadata, abort=abort))
+
+    def _answer_cell(
+        self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
+    ) -> None:
+        message = self._current
         if abort:
             # Before the reply: who has read that sends the next cell knowing of the failure.
             while arrived := self.channels.receive("shell"):

@@ -1,5 +1,7 @@
 """Interactive figures under preset data: drawn in two nested frames, hovered and zoomed there."""
 
+import re
+
 import pytest
 
 from support import processes
@@ -125,3 +127,52 @@ def svg_is_shown_as_an_image(notebook):
     image = notebook.outputs(5).locator("img")
     assert image.get_attribute("src").startswith("data:image/svg+xml")
     assert notebook.outputs(5).locator("svg").count() == 0
+
+
+PAGES = {
+    "short": "<p id=a>one line</p><script>1</script>",
+    "grows": "<div id=a style='height: 100px'></div><script>"
+    "setTimeout(() => { a.style.height = '700px'; }, 300);"
+    "setTimeout(() => { a.style.height = '200px'; }, 1500);</script>",
+    "endless": "<div style='height: 9000px'></div><script>1</script>",
+    "half": "<div style='height: 50vh'></div><script>1</script>",
+    "fills": "<style>html, body { height: 100%; margin: 0 }</style><script>1</script>",
+    "lies": "<p>x</p><script>for (const said of [-5, NaN, '900', {}, 1e9])"
+    " parent.parent.postMessage({cellblock: said}, '*');"
+    " parent.parent.postMessage(null, '*'); parent.parent.frames[0].postMessage({cellblock:"
+    " {background: 'red', color: 'red', scheme: 'dark'}}, '*');</script>",
+}
+COLOURS = "() => { const s = getComputedStyle(document.documentElement);"
+COLOURS += " return [s.backgroundColor, s.color, s.colorScheme]; }"
+
+
+def test_frames_are_as_high_as_their_content_and_have_the_colours_of_the_theme(open_notebook):
+    sources = [f"from IPython.display import HTML\nHTML({page!r})" for page in PAGES.values()]
+    view = open_notebook(sources, kernel="cellblock-data", height=1_200, prepare=lambda _: None)
+    view.run_all()
+    heights = dict[str, float]()
+    for index, name in enumerate(PAGES):
+        page_in(view, index)
+        view.page.wait_for_timeout(2_500)
+        heights[name] = view.outputs(index).locator("iframe").bounding_box()["height"]
+        if index in (0, 2):
+            view.shot(f"height-{name}")
+    assert 20 < heights["short"] < 70
+    assert 200 <= heights["grows"] < 220
+    assert heights["endless"] == 1_616
+    assert heights["half"] == heights["fills"] == 450
+    assert heights["lies"] == heights["short"]
+
+    def colours():
+        frame = page_in(view, 0).locator("html").element_handle().owner_frame()
+        return frame.evaluate(COLOURS)
+
+    light = colours()
+    assert light[0] == "rgb(255, 255, 255)"
+    assert light[2] == "light"
+    view.command("apputils:change-theme", {"theme": "JupyterLab Dark"})
+    assert processes.until(lambda: colours()[2] == "dark")
+    background, text, _ = ([int(n) for n in re.findall(r"\d+", c)] for c in colours())
+    assert max(background) < 60
+    assert min(text) > 180
+    view.shot("frames-dark")

@@ -128,13 +128,55 @@
     bar.textContent = `Not loaded, because output has no network: ${[...missed].slice(0, 5).join(", ")}`;
   };
 
+  // The notebook's page is told how high the content is, and tells its colours (notebook_page.js).
+  const notebook = parent.parent;
+  const root = () => document.documentElement;
+  const tell = (height) => notebook.postMessage({ cellblock: height }, "*");
+  let [initial, viewport, shrinking, overflows] = [0, 0, 0, 3];
+  let [together, follows] = [0, false];
+  const measure = () => {
+    const height = root().offsetHeight + (root().scrollWidth > window.innerWidth ? 16 : 0);
+    clearTimeout(shrinking);
+    if (viewport === 0) {
+      initial = viewport = window.innerHeight; // the frame itself is laid out only now
+      follows = height === viewport;
+    }
+    together = window.innerHeight === viewport ? 0 : together + 1;
+    if (together > 1 && !follows) {
+      follows = true; // half as high as its frame, say: it would shrink to nothing
+      tell(initial);
+    } else if (!follows) {
+      // What is not drawn yet has no height: shrink once it had time to.
+      if (height > viewport) tell(height);
+      else shrinking = setTimeout(tell, 200, height);
+    }
+  };
+  const follow = () => {
+    new ResizeObserver(measure).observe(root());
+    // Comes after the observer's call, where the content has changed with its frame.
+    window.addEventListener("resize", () => {
+      viewport &&= window.innerHeight;
+      const height = root().scrollHeight;
+      // A few times only: a bit higher than its frame, it would grow for ever.
+      if (viewport > 0 && height > viewport && !follows && (overflows -= 1) >= 0) tell(height);
+    });
+    window.addEventListener("message", ({ source, data }) => {
+      if (source !== notebook || !data?.cellblock) return;
+      const { color, background, scheme } = data.cellblock;
+      const style = document.getElementById("cellblock-theme");
+      if (style) style.textContent = `html{background:${background};color:${color};color-scheme:${scheme}}`;
+    });
+  };
+
   const bytes = Uint8Array.from(atob(packed), (char) => char.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   new Response(stream).text().then((page) => {
     document.open();
     document.addEventListener("securitypolicyviolation", report);
-    document.write(`<!doctype html><style>html{background:#fff;color:#1f1f1f;`
-      + `color-scheme:light;font:14px system-ui,sans-serif}body{margin:4px}</style><body>${page}`);
+    document.write(`<!doctype html><style id="cellblock-theme">html{background:#fff;color:#1f1f1f;`
+      + `color-scheme:light}</style><style>html{font:14px system-ui,sans-serif}body{margin:4px}</style>`
+      + `<body>${page}`);
     document.close();
+    follow();
   });
 }

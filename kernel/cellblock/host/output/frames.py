@@ -8,6 +8,9 @@ loaded, and the inner frame inherits it; because of the outer one's ``frame-src`
 go elsewhere either. What no policy covers in today's browsers (connections ahead of need, WebRTC)
 ``frames.js`` takes away before the guest's page is written, and it says how that holds.
 
+One script of ours, ``notebook_page.js``, runs in the page beside the frames. The content says how
+high it is, the page says its colours, and nothing else passes.
+
 The guest's page travels compressed and base64-encoded, so nothing of it is ever read as markup
 outside of the inner frame, and a chart's library takes a third of its size.
 """
@@ -81,8 +84,8 @@ _INNER: Final = '<!doctype html><meta charset="utf-8"><script>({program})("{page
 _FRAME: Final = (
     '<iframe class="cellblock-frame" sandbox="allow-scripts" title="Interactive output"'
     ' loading="lazy" referrerpolicy="no-referrer" style="display:block;box-sizing:border-box;'
-    "width:100%;height:{height}px;min-height:60px;resize:vertical;border:0;border-radius:3px;"
-    'background:#fff;color-scheme:light" srcdoc="{outer}">{fallback}</iframe>'
+    "width:100%;height:{height}px;min-height:20px;resize:vertical;border:0;border-radius:3px;"
+    'color-scheme:light" srcdoc="{outer}">{fallback}</iframe><script>{page}</script>'
 )
 _FALLBACK: Final = (
     "Interactive output of cellblock: run the cell, or trust this notebook, to see it."
@@ -124,15 +127,15 @@ def framed(text: str) -> str:
     """Return HTML that shows ``text`` as a page in frames."""
     page = _unwrapped(text)
     height = declared_height(text if page is text else f"{_FRAMED.sub('', text)}{page}")
-    inner = _INNER.format(program=_program(), page=_packed(page))
+    inner = _INNER.format(program=_code("frames.js"), page=_packed(page))
     outer = _OUTER.format(policy=escape("; ".join(_POLICY)), inner=escape(inner))
-    return _FRAME.format(height=height, outer=escape(outer), fallback=_FALLBACK)
+    return _FRAME.format(height=height, outer=escape(outer), fallback=_FALLBACK, page=page_script())
 
 
 def declared_height(text: str) -> int:
     """Return the pixels that a page says it is high, the most of what it says; or a default.
 
-    The frame's own content can't tell: it has no way to reach the page.
+    So high is the frame until its content is there to be measured.
     """
     if said := _SAID.match(text):
         return min(max(int(said[1]), _LEAST_HEIGHT), _MOST_HEIGHT) + _MARGIN
@@ -188,9 +191,14 @@ def _deflated(text: str) -> bytes:
     return packer.compress(text.encode("utf-8", "replace")) + packer.flush(zlib.Z_FULL_FLUSH)
 
 
-@lru_cache(maxsize=1)
-def _program() -> str:
-    """Return ``frames.js`` without its comments: every output carries it."""
-    source = Path(__file__).with_name("frames.js").read_text("utf-8")
+@lru_cache(maxsize=2)
+def _code(name: str) -> str:
+    """Return a program beside this module without its comments: every output carries it."""
+    source = Path(__file__).with_name(name).read_text("utf-8")
     lines = (line.strip() for line in source.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+def page_script() -> str:
+    """Return what runs in the notebook's page beside a frame: it is the same for every output."""
+    return _code("notebook_page.js").replace("MOST_HEIGHT", str(_MOST_HEIGHT + _MARGIN))
