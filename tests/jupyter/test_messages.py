@@ -249,6 +249,10 @@ def test_an_interrupt_does_not_say_that_the_running_cell_is_idle(unsafe):
     assert not [m for _, m in unsafe.log if m["parent_header"].get("msg_id") == request][1:]
 
 
+def test_a_connect_request_is_answered_with_the_ports(safe):
+    reading.validate(safe.ask("connect_request", {}, "shell"))
+
+
 def test_neither_debugger_nor_subshells_nor_anything_unknown_is_offered(safe):
     for channel in ("shell", "control"):
         info = safe.ask("kernel_info_request", {}, channel)["content"]

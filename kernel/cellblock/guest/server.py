@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import comm
 from comm.base_comm import BaseComm, CommManager
+from IPython.core.error import StdinNotImplementedError
 
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
@@ -89,6 +90,9 @@ class CommKernel:
     def get_parent(self, _channel: str | None = None) -> dict[str, Any]:
         """Return a stand-in for the message that is being answered."""
         return {"header": {"msg_id": f"request-{self.request}"}}
+
+    def set_parent(self, *_arguments: Any, **_options: Any) -> None:
+        """Ignore it: the host knows which request is answered."""
 
     def deliver(self, message: messages.CommIn) -> None:
         """Hand a front end's message to the comm it names; unknown kinds are dropped."""
@@ -176,8 +180,8 @@ class Server:
         self._interrupted = True
         self._handler = self._on_interrupt  # one object, to be told from a cell's
         self._kernel = _open_comms(out)
-        # Where ipywidgets looks for what it needs to know; IPython's own shell has no kernel.
-        vars(shell)["kernel"] = self._kernel
+        # Where ipywidgets looks for what it needs to know.
+        shell.kernel = self._kernel
 
     def serve_forever(self) -> None:
         """Serve; returns never, raises ``HostGone`` when the host hangs up."""
@@ -303,7 +307,11 @@ class Server:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("input() works in the main thread only")
         if request is None or not request.allow_stdin:
-            raise RuntimeError("input() was called, but this front end does not take input")
+            # As ipykernel says it, which programs compare.
+            name = "getpass" if password else "raw_input"
+            raise StdinNotImplementedError(
+                f"{name} was called, but this frontend does not support input requests."
+            )
         return take_input(
             self._channel,
             messages.InputRequest(id=request.id, prompt=str(prompt), password=password),

@@ -4,9 +4,11 @@ from __future__ import annotations
 import __future__ as futures
 
 import builtins
+import os
 import shlex
 import subprocess
 import sys
+import zlib
 from _sitebuiltins import _Helper
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
@@ -25,6 +27,7 @@ from cellblock.guest import pip
 from cellblock.guest.guards.access import text_of
 from cellblock.guest.output import Publisher, ResultHook, encodable
 from cellblock.guest.rewriting import rewrite
+from cellblock.guest.tracebacks import describe
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -38,20 +41,20 @@ if TYPE_CHECKING:
 EARLY: Final = (application, completerlib, magics, oinspect)
 
 
-#: What libraries look for to learn that they are in a notebook: of the shell's class its name and
-#: module, whether that is loaded, and this section in its configuration.
-_NOTEBOOKS_SHELL: Final = {
-    "__module__": "ipykernel.zmqshell",
-    "__name__": "ZMQInteractiveShell",
-    "__qualname__": "ZMQInteractiveShell",
-}
-_NOTEBOOKS_APP: Final = "IPKernelApp"
-
-
 class CellCompiler(CachingCompiler):
     """Parses what cells say as the guards have it: all that is run on their behalf comes here."""
 
     rewritten: ClassVar[bool] = False
+
+    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
+        """Name a cell's file as ipykernel does; nothing is written there.
+
+        By another hash than ipykernel's, which a debugger would ask for: that one takes seconds for
+        the longest cells.
+        """
+        del transformed_code, number
+        digest = zlib.crc32(raw_code.encode("utf-8", "surrogatepass"))
+        return os.path.join("/", "tmp", f"ipykernel_{os.getpid()}", f"{digest}.py")
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
         """Parse and rewrite ``source``. Raises AttributeViolation besides."""
@@ -71,10 +74,13 @@ class CellCompiler(CachingCompiler):
 class GuestShell(InteractiveShell):
     """One user's namespace and everything IPython does with it.
 
-    Built in the zygote; ``connect`` gives it its way out in each guest.
+    Built in the zygote; each guest sets its way out. Libraries know a notebook by the name and
+    module of its shell, which are ipykernel's (``look_like_ipykernel``).
     """
 
     rules: ClassVar[Any] = None
+    #: What libraries know a kernel by; a guest sets it.
+    kernel: Any = None
     compiler_class = Type(CellCompiler)
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
@@ -109,6 +115,23 @@ class GuestShell(InteractiveShell):
         """Have no debugger: there is no terminal to drive it from."""
         # The answer to whether one is to be called, which IPython asks for every error of a repr.
         self._call_pdb = False
+
+    def get_parent(self) -> dict[str, Any]:
+        """Return a stand-in for the message that is being answered."""
+        parent: dict[str, Any] = self.kernel.get_parent()
+        return parent
+
+    parent_header = property(get_parent)
+
+    def set_parent(self, parent: dict[str, Any]) -> None:
+        """Ignore it: the host knows which cell runs."""
+
+    def _showtraceback(self, etype: Any, evalue: BaseException, stb: list[str]) -> None:
+        """Show an error that does not end the cell, as of a formatter or from ``%tb``."""
+        lines = [encodable(str(line)) for line in stb]
+        name, text = encodable(etype.__name__), encodable(describe(evalue))
+        publisher: Any = self.display_pub
+        publisher.out.send(messages.Error(ename=name, evalue=text, traceback=lines))
 
     def init_completer(self) -> None:
         """Complete without evaluating, importing or jedi."""
@@ -179,12 +202,21 @@ class GuestShell(InteractiveShell):
             raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
 
 
-for _name, _value in _NOTEBOOKS_SHELL.items():
-    setattr(GuestShell, _name, _value)
-
-
 def _refuse(finding: Finding) -> NoReturn:
     raise UsageError(f"{finding.rule}: {finding.subject} {finding.why}")
+
+
+def look_like_ipykernel() -> None:
+    """Give the shell ipykernel's name for it, by which libraries know a notebook.
+
+    Rich and Plotly read the name and the module of its class, tqdm whether the module is imported.
+    The real one would bring zmq, tornado and jupyter_client into every guest (ADR 0136).
+    """
+    name, module = "ZMQInteractiveShell", ModuleType("ipykernel.zmqshell")
+    GuestShell.__name__ = GuestShell.__qualname__ = name
+    GuestShell.__module__ = module.__name__
+    setattr(module, name, GuestShell)
+    sys.modules[module.__name__] = module
 
 
 def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
@@ -195,7 +227,8 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     config.InteractiveShell.colors = "neutral"
     config.InteractiveShell.automagic = not rules.language
     config.InteractiveShell.logstart = False
-    config[_NOTEBOOKS_APP] = Config()
+    config.IPKernelApp = Config()  # tqdm and others look for it
+    look_like_ipykernel()
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
@@ -203,9 +236,6 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     if rules.language:
         shell.user_ns["__builtins__"] = dict(names)
     else:
-        zmqshell = ModuleType(_NOTEBOOKS_SHELL["__module__"], "The shell of this kernel's guests.")
-        vars(zmqshell)[GuestShell.__name__] = GuestShell
-        sys.modules.setdefault(zmqshell.__name__, zmqshell)
         # ``site``, which this interpreter was started without, makes it elsewhere.
         vars(builtins).update({"help": _Helper(), **names})
         shell.user_ns["__builtins__"] = builtins
