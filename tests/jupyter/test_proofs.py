@@ -113,8 +113,8 @@ def test_every_gap_is_in_the_log_shown_or_not(start, world):
     assert line == (
         "cellblock: gap: filesystem read roots is partial: asked: none; "
         "here: Landlock: files and folders outside the roots can't be opened; "
-        "names, sizes and times of files outside the roots can be looked up; "
-        "remedy: install bubblewrap, which hides names; see `cellblock doctor`"
+        "cells can see the names, sizes and times of your files (not what is in them); "
+        "remedy: install bubblewrap, which hides them: sudo apt install bubblewrap"
     )
 
 
