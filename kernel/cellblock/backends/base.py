@@ -155,6 +155,15 @@ def holds(mechanism: str, *, locks: tuple[str, ...] = ()) -> Declaration:
     return Declaration(Status.asserted, mechanism, (), locks)
 
 
+def holds_within(
+    mechanism: str, bound: str, *, known: bool, locks: tuple[str, ...] = ()
+) -> Declaration:
+    """Declare a mechanism that holds but for a bounded amount: a hole where that is not known."""
+    if known:
+        return holds(f"{mechanism}; within {bound}", locks=locks)
+    return partly(mechanism, f"{bound}, of which the policy sets no limit", locks=locks)
+
+
 def partly(mechanism: str, *holes: str, locks: tuple[str, ...] = ()) -> Declaration:
     """Declare a mechanism with these holes."""
     return Declaration(Status.partial, mechanism, holes, locks)
@@ -293,7 +302,7 @@ class Backend(ABC):
 # --- words that several backends use ----------------------------------------------------------
 
 #: Holes that declarations disclose and probes go through (``probes``).
-NAMES: Final = "names, sizes and times of files outside the roots can be looked up"
+NAMES: Final = "cells can see the names, sizes and times of your files (not what is in them)"
 EARLIER_LINKS: Final = (
     "a denied file that has another name (a hard link) beneath a read root is readable"
 )
@@ -375,6 +384,9 @@ def _cpu(policy: Policy) -> Declaration:
     return holds(mechanism)
 
 
+#: What the host's monitor does about the scratch folder.
+SUMMED_SCRATCH: Final = "the host adds up the folder, interrupts the cell, then kills it"
+
 #: What the host does for every backend. An entry says what code does today, not what is planned.
 HOST: Final[Mapping[str, Declare]] = {
     "env_var_access": holds("the guest starts from an empty environment"),
@@ -386,9 +398,10 @@ HOST: Final[Mapping[str, Declare]] = {
     "undo_max_bytes": holds("the host lets go of the oldest copies"),
     "timeout": holds("the host kills the guest"),
     "cpu_seconds": _cpu,
-    "scratch_max_bytes": holds(
-        "the host adds up the folder, interrupts the cell, then kills it: within what is written "
-        "in a tenth of a second, and max_open_files files that were removed while open",
+    "scratch_max_bytes": partly(
+        SUMMED_SCRATCH,
+        "what is written between two looks, a tenth of a second",
+        "files that were removed while they are open: max_open_files times max_file_size",
     ),
     "idle_timeout": UNENFORCED,
     "stdout_max_bytes": holds("the host leaves out and counts what is beyond"),

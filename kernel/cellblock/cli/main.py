@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "run": "Run notebooks in confined guests, and write what they show to DIR.",
     "install": "Install a kernel for a policy of your own, so that Jupyter offers it.",
     "uninstall": "Remove a kernel that `cellblock install` installed.",
-    "doctor": "Say what this machine enforces of a policy, and try it.",
+    "doctor": "Try what this machine enforces of a policy, and say in a line whether that is all.",
     "policy": "Show and check policies.",
     "image": "Make images for backend docker.",
     "audit": "Show, verify and export audit logs.",

@@ -2,7 +2,7 @@
 
 import pytest
 
-GAPS = "Not everything in this policy is enforced on this machine"
+GAPS = "On this machine cells can see the names"
 DENIED = "cellblock did not run this cell: 2 findings"
 DENIED_CELL = 'import os, json\n\nx = 2\nrows = open("data/a.csv").readlines()'
 

@@ -67,8 +67,10 @@ _LASTING_REMEDY: Final = (
 
 
 def _log(text: str) -> None:
-    """Write a line to the kernel's stderr; that nobody takes it costs no guest."""
+    """Write a line to the kernel's stderr, a server's log; that nobody takes it costs no guest."""
     with contextlib.suppress(OSError, ValueError):
+        if sys.stderr.isatty():  # a console's prompt stands there, and its first cell says it
+            return
         sys.stderr.write(f"cellblock: {text}\n")
         sys.stderr.flush()
 
@@ -196,7 +198,11 @@ class Views:
             why = "cells can read, change and send whatever this user can"
             self._log(f"WARN: backend noop: {what}: {why}")
         refusal = self._judge(config, report)
-        self._gaps_due = first and bool(self.gaps) and config.policy.on_unsupported == "warn"
+        if first:
+            for gap in self.gaps:
+                self._log(policy_card.gap_line(gap))
+        matters = any(gap.matters for gap in self.gaps)
+        self._gaps_due = first and matters and config.policy.on_unsupported == "warn"
         return refusal
 
     @property
@@ -253,12 +259,13 @@ class Views:
         return None
 
     def gaps_once(self) -> Bundle | None:
-        """Return the card of gaps the first time there are any to show."""
+        """Return the card of gaps that matter, the first time there are any."""
         policy = self.in_force
         if not self._gaps_due or policy is None:
             return None
         self._gaps_due = False
-        return policy_card.gaps(self.gaps, policy_name=policy.name, backend=self.backend)
+        shown = [gap for gap in self.gaps if gap.matters]
+        return policy_card.gaps(shown, policy_name=policy.name, backend=self.backend)
 
     # --- why a cell did not run ---------------------------------------------------------------
 
