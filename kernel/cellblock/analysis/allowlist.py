@@ -9,10 +9,12 @@ asks for a password behind a mask is a trap; ``threading``, whose threads outliv
 
 from __future__ import annotations
 
+from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Entry(NamedTuple):
@@ -174,45 +176,63 @@ ALLOWLIST: tuple[Entry, ...] = (
     ),
 )
 
-#: Packages that preset ``data`` hands to cells as they are; the OS layer bounds what they reach.
-DATA_PACKAGES: tuple[str, ...] = (
-    "altair",
-    "anywidget",
-    "bokeh",
-    "bqplot",
-    "comm",
-    "cycler",
-    "dateutil",
-    "ipywidgets",
-    "joblib",
-    "matplotlib",
-    "matplotlib_inline",
-    "mpl_toolkits",
-    "narwhals",
-    "networkx",
-    "numexpr",
-    "numpy",
-    "packaging",
-    "pandas",
-    "plotly",
-    "polars",
-    "pyarrow",
-    "pydantic",
-    "pydantic_core",
-    "pytz",
-    "scipy",
-    "seaborn",
-    "six",
-    "sklearn",
-    "statsmodels",
-    "sympy",
-    "threadpoolctl",
-    "tqdm",
-    "traitlets",
-    "typing_extensions",
-    "tzdata",
-    "xarray",
+#: Packages that read, compute and draw: ``@science`` in ``allowed_modules``. They are large, and
+#: nobody vets them line by line; what they can do beyond that is the OS layer's to stop.
+SCIENCE: Mapping[str, str] = MappingProxyType(
+    {
+        "PIL": "images",
+        "altair": "charts",
+        "anywidget": "controls",
+        "bokeh": "charts",
+        "bqplot": "charts",
+        "branca": "with folium",
+        "comm": "what controls speak through",
+        "cycler": "with matplotlib",
+        "dateutil": "dates, with pandas",
+        "dspy": "language-model programs",
+        "folium": "maps; tiles would take a network",
+        "getpass": "asks the user, through the front end",
+        "ipywidgets": "controls",
+        "joblib": "with sklearn",
+        "matplotlib": "charts",
+        "matplotlib_inline": "with matplotlib",
+        "mpl_toolkits": "charts, with matplotlib",
+        "narwhals": "tables of several kinds",
+        "networkx": "graphs",
+        "numexpr": "arrays, with pandas",
+        "numpy": "arrays",
+        "openpyxl": "spreadsheets, with pandas",
+        "packaging": "version numbers",
+        "pandas": "tables",
+        "patsy": "formulas, with statsmodels",
+        "plotly": "charts",
+        "polars": "tables",
+        "pyarrow": "tables and their files",
+        "pydantic": "validation",
+        "pydantic_core": "with pydantic",
+        "pytz": "time zones, with pandas",
+        "scipy": "numerics",
+        "seaborn": "charts",
+        "six": "with dateutil",
+        "sklearn": "learning",
+        "statsmodels": "statistics",
+        "sympy": "algebra",
+        "threadpoolctl": "with sklearn",
+        "tqdm": "progress",
+        "traitlets": "with ipywidgets",
+        "typing_extensions": "type hints",
+        "tzdata": "time zones, with pandas",
+        "xarray": "labelled arrays",
+    }
 )
+#: What stands for many names in ``allowed_modules``.
+GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType({"@science": SCIENCE})
+
+
+def expand_groups(names: Iterable[str]) -> list[str]:
+    """Return ``names`` with the packages of a known group in its place, each once."""
+    found = chain.from_iterable(GROUPS.get(name, (name,)) for name in names)
+    return list(dict.fromkeys(found))
 
 
 def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
@@ -227,7 +247,7 @@ def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
 def default_raw_modules(preset: str) -> frozenset[str]:
     """Return the packages that cells get as they are. Raises ValueError, as above."""
     _check(preset)
-    return frozenset(DATA_PACKAGES) if preset == "data" else frozenset()
+    return frozenset(SCIENCE) if preset == "data" else frozenset()
 
 
 def _check(preset: str) -> None:

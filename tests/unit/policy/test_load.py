@@ -15,6 +15,8 @@ from cellblock.errors import PolicyError
 from cellblock.policy import schema
 from cellblock.policy.load import from_values, load, load_for_check, load_unchecked, preset_values
 from cellblock.policy.model import Policy, flat_fields
+from cellblock.policy.narrowing import narrow
+from cellblock.policy.paths import Places
 from cellblock.policy.vocabulary import PRESETS, TIERS
 
 
@@ -331,6 +333,9 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
         ),
         "add = 3": "add: can't be added (got 3). Write a table: [add].",
         "[add]\nmagics = 3": "add.magics: can't be added (got 3). Give a list.",
+        'allowed_modules = ["@sience"]': (
+            "allowed_modules: no such group (got '@sience'). Did you mean @science?"
+        ),
         "[add]\nmagcs = []": "add.magcs: can't be added (got []). Did you mean magics?",
     }.items(),
 )
@@ -338,6 +343,15 @@ def test_one_error_names_file_key_value_and_remedy(operator, tmp_path, text, mes
     with pytest.raises(PolicyError) as refused:
         operator(text)
     assert str(refused.value) == f"{tmp_path}/lab/team.toml: {message}"
+
+
+def test_a_group_stands_for_its_packages_installed_or_not_and_can_be_narrowed(operator, tmp_path):
+    policy = operator('extends = "safe"\nadd.allowed_modules = ["@science", "xml", "numpy"]')
+    assert policy.allowed_modules == (*allowlist.SCIENCE, "xml")
+    places = Places("cell", tmp_path, tmp_path, None)
+    assert narrow(policy, {"allowed_modules": ["numpy"]}, places=places).allowed_modules == (
+        "numpy",
+    )
 
 
 def test_a_root_that_does_not_exist_is_an_error(operator, tmp_path):
