@@ -274,6 +274,7 @@ def normal(values: dict[str, Any]) -> dict[str, Any]:
     normal = {key: None if key in LIMITS and v == "none" else v for key, v in values.items()}
     if isinstance(mode := normal.get("mode"), str):
         normal["mode"] = FORMER_NAMES.get(mode, mode)
-    if _is_texts(modules := normal.get("allowed_modules")):
+    modules: Any = normal.get("allowed_modules")
+    if _is_texts(modules):
         normal["allowed_modules"] = expand_groups(modules)
     return normal

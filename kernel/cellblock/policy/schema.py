@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from cellblock.analysis.allowlist import GROUPS
+from cellblock.analysis.magics import MAGICS, UNCHECKED_MAGICS
 from cellblock.errors import PolicyError
 from cellblock.policy import network
 from cellblock.policy.enforcement import CAPABILITIES
@@ -26,8 +27,6 @@ from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, Policy
 from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
-    MAGICS,
-    UNCHECKED_MAGICS,
     WIDGET_TARGETS,
     closest,
     tool_name,

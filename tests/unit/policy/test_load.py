@@ -324,7 +324,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
         ),
         'env_var_access = ["PATH"]': "env_var_access: always has a sandbox value (got 'PATH'). Remove the entry.",
         'env_var_access = ["A=1"]': "env_var_access: not a variable name (got 'A=1'). Give a name as in `env`, without $.",
-        'pre_imported = ["os"]': "pre_imported: not an allowed module (got 'os'). Add it to allowed_modules.",
+        'pre_imported = ["gc"]': "pre_imported: not an allowed module (got 'gc'). Add it to allowed_modules.",
         'name = ""': "name: not a name (got ''). Give 1 to 64 printable characters.",
         'extends = "daat"': "extends: no such preset (got 'daat'). Did you mean data?",
         "extends = []": (
