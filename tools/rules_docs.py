@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.analysis import RULES
-from cellblock.analysis.allowlist import ALLOWLIST
+from cellblock.analysis.allowlist import ALLOWLIST, SCIENCE
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
 from cellblock.batch.verdict import CHECK_RULES, REPORTED_RULES
 from cellblock.policy import load
-from cellblock.policy.groups import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,9 +48,9 @@ def modules() -> Iterator[str]:
 
 
 def packages() -> Iterator[str]:
-    """Yield one row a package of the group @science."""
+    """Yield one row a package of the group ``@science``."""
     yield "| package | |\n|---|---|\n"
-    yield from _rows(GROUPS["@science"])
+    yield from _rows(SCIENCE)
 
 
 def builtins() -> Iterator[str]:

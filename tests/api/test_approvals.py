@@ -30,7 +30,7 @@ def sandbox(pool):
 
 
 def test_an_import_that_takes_consent_is_denied_with_the_reason(sandbox):
-    r = sandbox.execute("import csv")
+    r = sandbox.execute("import bz2")
     assert (r.status, [one.rule for one in r.denials]) == ("denied", ["import-not-allowed"])
     assert "or approve it where you can be asked, or " in r.denials[0].remedy
     assert "approve it where you can be asked" in r.to_string()
@@ -61,7 +61,7 @@ def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
         # It is the same policy, whose kernels would ask no more.
         prepare = s._sandbox._config.prepare
         assert placing.without_scratch(s.policy, Path(prepare.scratch)).digest() == digest
-        assert s.execute("import csv").status == "denied"
+        assert s.execute("import bz2").status == "denied"
         assert "NotApproved" in s.execute("ops.read_file('a.txt')").error.message
 
 

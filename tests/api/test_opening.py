@@ -144,7 +144,7 @@ def test_decisions_are_on_an_audit_log_of_its_own(home, pool):
     folder = home / "cache" / "cellblock" / "audit"
     before = set(folder.iterdir())
     with pool.sandbox() as s:
-        s.execute("import os")
+        s.execute("import gc")
     (log,) = set(folder.iterdir()) - before
     text = log.read_text()
     assert '"decision":"denied"' in text

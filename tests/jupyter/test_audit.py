@@ -59,7 +59,7 @@ def decisions(folder):
 def test_a_session_from_its_start_to_its_end(start, world, monkeypatch):
     kernel = start("safe", world=world)
     kernel.run("x = 1")
-    kernel.run("import os", user_expressions={"a": "x", "b": "open('f')"})
+    kernel.run("import gc", user_expressions={"a": "x", "b": "open('f')"})
     kernel.run("1 / 0")
     kernel.run("x", user_expressions={"a": "x", "b": "open('f')"})
     assert ended(kernel).state == "ended"
@@ -453,7 +453,7 @@ def test_the_command_shows_verifies_and_exports_what_a_kernel_wrote(
         return ended.value.code, out + err
 
     kernel = start("safe", world=world)
-    kernel.run("import os")
+    kernel.run("import gc")
     capfd.readouterr()
     assert cellblock("verify")[0] == 0
     assert "running" in cellblock("show")[1]

@@ -32,7 +32,7 @@ CLAIMS = {
         "gaps": "landlock…\n",
         "denied": (
             "The cell was not run: 1 finding (policy safe).\n\nline 1: import-not-allowed: os …\n"
-            "    import os\n  Instead: …\n"
+            "    import gc\n  Instead: …\n"
         ),
         "stopped": "timeout 0.5 s kept\n45\n",
         "tools": ("15.0\nprice ('tea',) {'pieces': 2} 7.0\nprice ('cake',) {'pieces': 2} 8.0\n"),

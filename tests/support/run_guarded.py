@@ -43,22 +43,16 @@ import IPython.display
 
 from cellblock.analysis import Rules, analyse, transform
 from cellblock.analysis import default_modules as modules
+from cellblock.analysis import default_raw_modules as raw
 from cellblock.guest import audit_hook, guards, shell, tracebacks
 from cellblock.guest import shell as shells
 from cellblock.guest.rewriting import rewrite
 from cellblock.guest.runner import RulesInForce
 from cellblock.guest.setup import _IPYTHON_NAMES as IPYTHON_NAMES
-from cellblock.policy.groups import MEMBERS
 from cellblock.policy.vocabulary import ALLOWED_MAGICS
 
 PRESET = WORK["preset"]
-RULES = Rules(
-    WORK["layer"],
-    modules(PRESET),
-    MEMBERS if PRESET == "data" else frozenset(),
-    frozenset(ALLOWED_MAGICS),
-    True,
-)
+RULES = Rules(WORK["layer"], modules(PRESET), raw(PRESET), frozenset(ALLOWED_MAGICS))
 LIMIT = 60.0
 
 

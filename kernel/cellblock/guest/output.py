@@ -17,6 +17,7 @@ import msgspec
 from IPython.core import display
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.lib.display import Audio
 from IPython.lib.pretty import RepresentationPrinter
 
 from cellblock.errors import FrameTooLargeError
@@ -325,3 +326,14 @@ def harden_displays() -> None:
     shown: Any = display.DisplayObject
     shown.reload = reload
     vars(display)["_safe_exists"] = lambda _path: False
+
+    def reload_audio(self: Any) -> None:
+        reload(self)
+        self.mimetype = "audio/wav"
+
+    def without_numpy(*_args: object) -> Any:
+        raise ImportError("numpy")  # it is native code, which no policy without packages loads
+
+    audio: Any = Audio
+    audio.reload = reload_audio
+    type.__setattr__(Audio, "_validate_and_normalize_with_numpy", without_numpy)

@@ -347,14 +347,12 @@ class Runner:
             self._execute_template(request, request.template)
             return
         name = shell.compile.cache(request.source, request.execution_count, request.raw)
-        tree = self._parse(request.source, name)
-        body, last = tree.body, None
-        if not request.silent and body and isinstance(body[-1], ast.Expr):
-            *body, last = body
-        if body:
-            self._run(ast.Module(body, []), name, "exec")
-        if last is not None:
-            self._run(ast.Interactive([last]), name, "single")
+        body = self._parse(request.source, name).body
+        quiet = len(body) if request.silent else _quiet(body, shell.ast_node_interactivity)
+        if quiet:
+            self._run(ast.Module(body[:quiet], []), name, "exec")
+        for shown in body[quiet:]:
+            self._run(ast.Interactive([shown]), name, "single")
 
     def _execute_template(self, request: messages.Execute, template: messages.Template) -> None:
         """Run a template's definitions in a namespace of its own, then its ``run(state)``."""
@@ -422,6 +420,26 @@ class Runner:
         finally:
             self.running = False
         return {"status": "ok", "data": data, "metadata": metadata}
+
+
+_ASSIGNS: Final = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+
+
+def _quiet(body: list[ast.stmt], shown: str) -> int:
+    """Return how many of a cell's statements show no value, as IPython has it.
+
+    ``last_expr_or_assign`` adds what a last assignment binds.
+    """
+    if shown == "all" or not body:
+        return 0
+    last = body[-1]
+    if shown == "last_expr_or_assign" and isinstance(last, _ASSIGNS):
+        target = last.targets[0] if isinstance(last, ast.Assign) else last.target
+        if isinstance(target, ast.Name):
+            value = ast.Expr(ast.Name(target.id, ast.Load()))
+            body.append(ast.fix_missing_locations(ast.copy_location(value, last)))
+    is_shown = shown == "last" or (shown != "none" and isinstance(body[-1], ast.Expr))
+    return len(body) - is_shown
 
 
 def _read_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 import __future__ as futures
 
+import ast
 import builtins
 import os
 import shlex
@@ -18,13 +19,15 @@ from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import no_var_expand
 from traitlets import Type
 from traitlets.config import Config
 
 from cellblock.analysis import analyse
-from cellblock.analysis.magics import without_comment
+from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
 from cellblock.guest import pip
 from cellblock.guest.guards.access import text_of
+from cellblock.guest.guards.errors import violation_of
 from cellblock.guest.output import Publisher, ResultHook, encodable
 from cellblock.guest.rewriting import rewrite
 from cellblock.guest.tracebacks import describe
@@ -180,6 +183,8 @@ class GuestShell(InteractiveShell):
         **extra: Any,
     ) -> Any:
         """Run an allowed line magic; refuse any other."""
+        if self._is_passed_over(magic_name, line):
+            return None
         self._admit_magic(magic_name)
         return super().run_line_magic(magic_name, line, _stack_depth + 1, **extra)
 
@@ -196,6 +201,10 @@ class GuestShell(InteractiveShell):
             _refuse(findings[0])
         return source
 
+    def _is_passed_over(self, name: str, line: str) -> bool:
+        rules = type(self).rules
+        return rules is not None and rules.language and does_nothing(name, line)
+
     def _admit_magic(self, name: str) -> None:
         rules = type(self).rules
         if rules is not None and rules.language and name not in rules.magics:
@@ -203,7 +212,7 @@ class GuestShell(InteractiveShell):
 
 
 def _refuse(finding: Finding) -> NoReturn:
-    raise UsageError(f"{finding.rule}: {finding.subject} {finding.why}")
+    raise violation_of(finding)
 
 
 def look_like_ipykernel() -> None:
@@ -232,6 +241,10 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
+    if rules.language:
+        # Not registered: of what holds registered ones, ``config`` is a trait.
+        manager: Any = shell.magics_manager
+        manager.magics["line"]["config"] = _configure
     shell.builtin_trap.activate()
     if rules.language:
         shell.user_ns["__builtins__"] = dict(names)
@@ -241,6 +254,20 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
         shell.user_ns["__builtins__"] = builtins
     hide(shell, "__builtins__")
     return shell
+
+
+@no_var_expand
+def _configure(line: str) -> None:
+    """Set %config InlineBackend.figure_format(s) or InteractiveShell.ast_node_interactivity."""
+    said = CONFIG.fullmatch(line)
+    if said is None:  # judged already
+        raise UsageError("%config sets two traits here")
+    kind, trait, value = (part for part in said.groups() if part)
+    found = ast.literal_eval(value)
+    changed = Config({kind: {trait: set(found) if isinstance(found, list | tuple) else found}})
+    shell: Any = get_ipython()
+    for one in shell.configurables:  # the shell's is that of what is made later, too
+        one.update_config(changed)
 
 
 def hide(shell: GuestShell, *names: str) -> None:
@@ -287,6 +314,14 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
             """Run ``%%name line`` over ``cell``."""
             name, line, cell = map(text_of, (name, line, cell))
             return admit("run_cell_magic", name, line, cell).run_cell_magic(name, line, cell)
+
+        def system(self, command: str) -> None:
+            """Refuse ``!command``, which the source check leaves to whoever comes to it."""
+            admit("system", text_of(command))
+
+        def getoutput(self, command: str) -> None:
+            """Refuse ``name = !command``."""
+            admit("getoutput", text_of(command))
 
     answer = Magics()
     return lambda: answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cellblock.analysis import Rules, default_modules
+from cellblock.policy.vocabulary import PRESETS, TIERS
 
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
@@ -26,7 +27,15 @@ def rules_of(policy: Policy) -> Rules:
         approvals=policy.approvals == "prompt",
         reads=bool(policy.filesystem_read_roots),
         writes=_written(policy),
+        file=_file(policy.name),
     )
+
+
+def _file(name: str) -> str:
+    """Return where to write down what a policy of this name does not allow."""
+    if name in PRESETS:
+        return f'a policy file with extends = "{name}"'
+    return "your policy file" if name in TIERS else f"the file of policy {name}"
 
 
 def _written(policy: Policy) -> str:

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from cellblock.analysis.allowlist import GROUPS
+from cellblock.analysis.magics import MAGICS, UNCHECKED_MAGICS
 from cellblock.errors import PolicyError
 from cellblock.policy import network
 from cellblock.policy.enforcement import CAPABILITIES
-from cellblock.policy.groups import GROUPS
 from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, Policy
 from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
-    MAGICS,
-    UNCHECKED_MAGICS,
     WIDGET_TARGETS,
     closest,
     tool_name,
@@ -188,8 +187,8 @@ def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem
         if name in known:
             continue
         if name.startswith("@"):
-            remedy = f"Give one of {', '.join(GROUPS)}, or modules by their names."
-            yield "allowed_modules", "no such group of modules", name, remedy
+            remedy = closest(name, GROUPS, what="groups")
+            yield "allowed_modules", "no such group", name, remedy
         elif "." in name:
             remedy = f"Give {name.partition('.')[0]}: packages come whole."
             yield "allowed_modules", "not a top-level package", name, remedy

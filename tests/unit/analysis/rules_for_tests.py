@@ -1,28 +1,28 @@
-"""The rules of preset safe, those with the group @science, and short forms to ask with."""
+"""The rules of preset safe, and short forms to ask with."""
 
 from cellblock.analysis import (
     Rules,
     analyse,
     default_modules,
+    default_raw_modules,
     transform,
 )
-from cellblock.policy.groups import MEMBERS
 from cellblock.policy.load import preset_policy
 
 SAFE = Rules(
     language=True,
     modules=default_modules("safe"),
-    raw_modules=frozenset(),
-    magics=frozenset((*preset_policy("safe").magics, "matplotlib")),
+    raw_modules=default_raw_modules("safe"),
+    magics=frozenset(preset_policy("data").magics),
     operations=frozenset(
         {"ops.read_file", "ops.write_file", "ops.list_dir", "ops.http", "ops.install", "llm"}
     ),
 )
-SCIENCE = Rules(
+DATA = Rules(
     language=True,
     modules=default_modules("data"),
-    raw_modules=MEMBERS,
-    magics=frozenset((*preset_policy("safe").magics, "matplotlib")),
+    raw_modules=default_raw_modules("data"),
+    magics=frozenset(preset_policy("data").magics),
 )
 
 

@@ -309,7 +309,7 @@ def every_failure_made_of(text):
     for reason in Reason:
         yield stopped_failure(stopped(reason, text, state=State.restored, lost=[text]))
     yield problem_failure(problem(*[text] * 6), text)
-    yield denial_failure(denial([finding], policy_name=text, principle=text), [finding])
+    yield denial_failure(denial([finding], policy_name=text), [finding])
 
 
 def test_no_error_beside_a_card_carries_an_escape_but_our_colours_or_unsendable_text():

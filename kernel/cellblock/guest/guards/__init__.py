@@ -7,7 +7,8 @@ well-known escapes fail. ``docs/language.md`` is one page about all of it. The r
     a real module, a frame, a code object, or a builtin that runs text. What the library reads or
     runs on a cell's behalf is served by the same rules.
 
-``access`` judges attributes, ``facades`` imports, ``stdlib`` serves what the library does.
+``access`` judges attributes, ``facades`` imports, ``stdlib`` serves what the library does, ``help``
+tells about objects.
 ``guest.rewriting`` puts calls of the first two where Python has no function to replace;
 ``guest.audit_hook`` refuses operations by their kind, should a cell get around all of this.
 """
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND
 from cellblock.guest import rewriting
 from cellblock.guest.guards import access, facades, stdlib
+from cellblock.guest.guards.help import show_help
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,8 +63,10 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
         "delattr": access.guarded_delattr,
         "getattr": access.guarded_getattr,
         "hasattr": access.guarded_hasattr,
+        "help": show_help,
         "setattr": access.guarded_setattr,
         "input": builtins.input,
+        "vars": access.guarded_vars,
         rewriting.GETATTR: access.guarded_getattr,
         rewriting.REAL_GETATTR: getattr,
         rewriting.HASATTR: access.guarded_hasattr,
@@ -79,5 +83,5 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
     }
     if rules.raw_modules:  # C code of packages takes it from here; no cell can say its name
         guarded["open"] = open
-    stdlib.harden(rules, guarded)
+    stdlib.harden(current, guarded)
     return guarded

@@ -24,15 +24,14 @@ from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
 from cellblock.policy.enforcement import Gap, Status
 from cellblock.policy.narrowing import changed_fields
-from cellblock.policy.paths import within
 from cellblock.render import policy_card, tables
 from cellblock.render import stopped as cards
 from cellblock.render.cards import problem, problem_failure, value_words
-from cellblock.render.denial import AMBIENT, denial, denial_failure
+from cellblock.render.denial import denial, denial_failure
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Template
@@ -274,11 +273,7 @@ class Views:
 
         ``label`` says what the findings are in, where that is not the cell.
         """
-        words: Any = {"policy_name": self.name, "source_label": label or None}
-        if (config := self._config) is not None:
-            project, scratch = str(config.project), config.prepare.scratch
-            words["principle"] = principle(config.policy, project, scratch)
-        card = denial(findings, **words)
+        card = denial(findings, policy_name=self.name, source_label=label or None)
         return card, denial_failure(card, findings)
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
@@ -440,57 +435,6 @@ def _refusal(policy: Policy, gaps: tuple[Gap, ...]) -> str:
     """Return why nothing may run with these gaps, or nothing."""
     fatal = reports.blocking(policy, gaps)
     return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
-
-
-# --- what a policy allows, in a sentence --------------------------------------------------------
-
-#: What makes a list of packages the scientific stack.
-_STACK: Final = frozenset(("numpy", "pandas", "scipy"))
-#: Names of a list that are said.
-_MAX_NAMES: Final = 3
-
-
-def principle(policy: Policy, project: str, scratch: str) -> str:
-    """Return it for mode ``safe``; empty for ``unsafe``, which refuses no import.
-
-    ``project`` and ``scratch`` are the session's folders, as they stand in the policy.
-    """
-    if policy.mode != "safe":
-        return ""
-    given = list(_allowed(policy, project, scratch))
-    if not given:
-        return AMBIENT
-    return f"Policy {policy.name} allows {', '.join(given)}, clock, randomness, bundled data."
-
-
-def _allowed(policy: Policy, project: str, scratch: str) -> Iterator[str]:
-    if _STACK.issubset(policy.allowed_modules):
-        yield "the scientific stack"
-    elif policy.allowed_modules:
-        yield f"importing {_listed(policy.allowed_modules)}"
-    reads = policy.filesystem_read_roots
-    if project in reads:
-        yield "the project folder's files to read"
-    elif reads:
-        yield f"files below {_listed(reads)} to read"
-    writes = [root for root in policy.filesystem_write_roots if not within(root, scratch)]
-    if writes:
-        own = [root.removeprefix(f"{project}/").removesuffix("?") for root in writes]
-        yield f"writing below {_listed(own)}"
-    if policy.network_access is True:
-        yield "the network"
-    elif policy.network_access:
-        yield f"connections to {_listed(policy.network_access)}"
-    if policy.env_var_access:
-        yield f"environment variables {_listed(policy.env_var_access)}"
-    if policy.subprocess_execution:
-        yield "starting programs"
-
-
-def _listed(names: Sequence[str]) -> str:
-    left = len(names) - _MAX_NAMES
-    head = ", ".join(names[:_MAX_NAMES])
-    return f"{head} and {left} more" if left > 0 else head
 
 
 # --- what was stopped: a cell, a guest between cells, a handler of a comm's messages ------------
