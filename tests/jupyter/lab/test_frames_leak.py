@@ -137,7 +137,7 @@ def test_in_frames_none_makes_a_request(profile, site):
         tab.bring_to_front()
         for name, frame in zip(names, shown.all(), strict=True):
             if name.startswith("click_"):
-                frame.click(position={"x": 60, "y": 60})
+                frame.click(position={"x": 60, "y": 10})
     tabs[0][0].wait_for_timeout(1_000)
     for tab, _ in tabs:
         tab.close()

@@ -137,6 +137,7 @@ PAGES = {
     "endless": "<div style='height: 9000px'></div><script>1</script>",
     "half": "<div style='height: 50vh'></div><script>1</script>",
     "fills": "<style>html, body { height: 100%; margin: 0 }</style><script>1</script>",
+    "covers": "<div style='position: fixed; inset: 0'>x</div><script>1</script>",
     "lies": "<p>x</p><script>for (const said of [-5, NaN, '900', {}, 1e9])"
     " parent.parent.postMessage({cellblock: said}, '*');"
     " parent.parent.postMessage(null, '*'); parent.parent.frames[0].postMessage({cellblock:"
@@ -160,7 +161,7 @@ def test_frames_are_as_high_as_their_content_and_have_the_colours_of_the_theme(o
     assert 20 < heights["short"] < 70
     assert 200 <= heights["grows"] < 220
     assert heights["endless"] == 1_616
-    assert heights["half"] == heights["fills"] == 450
+    assert heights["half"] == heights["fills"] == heights["covers"] == 450
     assert heights["lies"] == heights["short"]
 
     def colours():

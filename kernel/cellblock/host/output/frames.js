@@ -134,7 +134,11 @@
   const tell = (height) => notebook.postMessage({ cellblock: height }, "*");
   let [initial, viewport, shrinking, overflows] = [0, 0, 0, 3];
   let [together, follows] = [0, false];
+  // Content that is all out of the flow fills its frame.
+  const fills = () => document.body?.offsetHeight === 0
+    && [...document.body.querySelectorAll("*")].some((each) => each.getBoundingClientRect().height > 0);
   const measure = () => {
+    if (fills()) return;
     const height = root().offsetHeight + (root().scrollWidth > window.innerWidth ? 16 : 0);
     clearTimeout(shrinking);
     if (viewport === 0) {
