@@ -16,7 +16,7 @@ PARALLEL := -q -n $(JOBS) --dist worksteal
 QUICK := unit or quick
 
 .PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
-    docs lessons bench bench-batch bench-check bench-cluster bench-snapshots fuzz storm clean
+    docs lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work fuzz storm clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -90,6 +90,10 @@ bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls 
 
 bench-snapshots: .venv/for-test ## Measure what snapshots cost, up to 4 GiB, and what a kill costs
 	$(BIN)/python tests/bench/snapshots.py
+
+bench-work: .venv/for-test ## Measure ordinary cells against ipykernel and xeus-python; docs/performance.md
+	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check xeus-python
+	$(BIN)/python tests/bench/work.py --write
 
 bench-batch: .venv/for-test ## Measure cellblock run against nbconvert and nbclient, as ratios
 	$(BIN)/python tests/bench/batch.py

@@ -104,6 +104,7 @@ class Client:
             raise TimeoutError(f"nothing on {channel}")
         _, frames = self.session.feed_identities(sock.recv_multipart())
         msg = self.session.deserialize(frames)
+        msg["parent_header"] = msg["parent_header"] or {}  # xeus-python says null
         self.log.append((channel, msg))
         return msg
 
