@@ -21,7 +21,7 @@ from traitlets.config import Config
 from cellblock.analysis import analyse
 from cellblock.analysis.magics import without_comment
 from cellblock.guest.guards.access import text_of
-from cellblock.guest.output import Publisher, ResultHook, encodable
+from cellblock.guest.output import Publisher, ResultHook, current_cell, encodable, set_parent
 from cellblock.guest.rewriting import rewrite
 from cellblock.guest.tracebacks import describe
 from cellblock.wire import messages
@@ -120,7 +120,11 @@ class GuestShell(InteractiveShell):
     parent_header = property(get_parent)
 
     def set_parent(self, parent: dict[str, Any]) -> None:
-        """Ignore it: the host knows which cell runs."""
+        """Have what the calling thread or task shows belong to the cell of ``parent``."""
+        set_parent(parent)
+
+    set_thread_parent = staticmethod(set_parent)
+    reset_thread_parent = staticmethod(current_cell.reset)
 
     def _showtraceback(self, etype: Any, evalue: BaseException, stb: list[str]) -> None:
         """Show an error that does not end the cell, as of a formatter or from ``%tb``."""
