@@ -28,6 +28,7 @@ from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextvars import Token
 
     from cellblock.analysis import Finding, Rules
     from cellblock.guest.server import Server
@@ -123,7 +124,10 @@ class GuestShell(InteractiveShell):
         """Have what the calling thread or task shows belong to the cell of ``parent``."""
         set_parent(parent)
 
-    set_thread_parent = staticmethod(set_parent)
+    def set_thread_parent(self, parent: dict[str, Any]) -> Token[int]:
+        """Do the same; return what ``reset_thread_parent`` takes."""
+        return set_parent(parent)
+
     reset_thread_parent = staticmethod(current_cell.reset)
 
     def _showtraceback(self, etype: Any, evalue: BaseException, stb: list[str]) -> None:
