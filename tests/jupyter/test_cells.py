@@ -74,6 +74,25 @@ def test_output_of_a_thread_is_shown_under_its_cell(unsafe):
     assert reading.stream(run(unsafe, code)) == "from a thread\n"
 
 
+def test_what_a_task_shows_belongs_to_the_cell_that_started_it(unsafe):
+    code = (
+        "import asyncio\n"
+        "async def show():\n"
+        "    await asyncio.sleep(0.05)\n"
+        "    print('late'); display('later')\n"
+        "task = asyncio.create_task(show())"
+    )
+    mids = [unsafe.execute_send(code), unsafe.execute_send("await task; print('own')")]
+    for mid in mids:
+        unsafe.reply(mid)
+    unsafe.until_idle(mids[1])
+    late, own = ([m for _, m in unsafe.log if m["parent_header"].get("msg_id") == i] for i in mids)
+    assert (reading.stream(late), reading.stream(own)) == ("late\n", "own\n")
+    assert [shown["data"]["text/plain"] for shown in reading.of(late, "display_data")] == [
+        "'later'"
+    ]
+
+
 # --- results ----------------------------------------------------------------------------------
 
 

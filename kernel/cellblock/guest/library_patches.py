@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import mmap
 import os
 import posixpath
@@ -82,6 +83,21 @@ def patch_threadpoolctl(module: Any) -> None:
             by_loader(self)
 
     setattr(kind, _BY_MAPS, find)
+
+
+def patch_pdb(module: Any) -> None:
+    """Let an interrupt end a debugger that waits for a command: Python's asks again for ever."""
+
+    def set_trace(*, header: str | None = None) -> None:
+        from IPython.core.debugger import InterruptiblePdb  # noqa: PLC0415 - it imports pdb
+
+        debugger: Any = InterruptiblePdb()
+        if header is not None:
+            debugger.message(header)
+        frame = inspect.currentframe()
+        debugger.set_trace(frame and frame.f_back)
+
+    module.set_trace = set_trace
 
 
 def patch_standard_library(*, processes: bool = False) -> None:

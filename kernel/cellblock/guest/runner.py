@@ -21,7 +21,7 @@ from IPython.core.error import UsageError
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, entry
 from cellblock.guest import tracebacks
-from cellblock.guest.output import encodable
+from cellblock.guest.output import current_cell, encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -217,9 +217,11 @@ class Runner:
     def run(self, request: messages.Execute) -> messages.Done:
         """Run the cell and return its end; nothing it raises escapes."""
         self._current.grant(request.granted)
+        cell = current_cell.set(request.execution_count if request.store_history else 0)
         try:
             return self._run_admitted(request)
         finally:
+            current_cell.reset(cell)
             self._current.grant(None)
 
     def _run_admitted(self, request: messages.Execute) -> messages.Done:

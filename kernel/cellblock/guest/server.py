@@ -16,7 +16,7 @@ from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.confine import landlock
 from cellblock.guest.loop import Driver
-from cellblock.guest.output import plain
+from cellblock.guest.output import current_cell, plain, set_parent
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots
 from cellblock.guest.tool_calls import Calls
@@ -85,14 +85,16 @@ class CommKernel:
 
     def __init__(self) -> None:
         self.comm_manager = CommManager()
-        self.request = 0
+        self.request = self.cell = 0
 
     def get_parent(self, _channel: str | None = None) -> dict[str, Any]:
         """Return a stand-in for the message that is being answered."""
-        return {"header": {"msg_id": f"request-{self.request}"}}
+        header = {"msg_id": f"request-{self.request}", "cell": current_cell.get() or self.cell}
+        return {"header": header}
 
-    def set_parent(self, *_arguments: Any, **_options: Any) -> None:
-        """Ignore it: the host knows which request is answered."""
+    def set_parent(self, _identity: Any, parent: Any, _channel: str | None = None) -> None:
+        """Have what the calling thread or task shows belong to the cell of ``parent``."""
+        set_parent(parent)
 
     def deliver(self, message: messages.CommIn) -> None:
         """Hand a front end's message to the comm it names; unknown kinds are dropped."""
@@ -249,6 +251,7 @@ class Server:
         self._request, self._kernel.request = message, message.id
         if self._refresher is not None:
             self._refresher.begin_cell()
+        self._kernel.cell = message.execution_count if message.store_history else 0
         self._begin(message.id)
         try:
             done = self._runner.run(message)
@@ -264,7 +267,7 @@ class Server:
         self.out.end(done)
 
     def _comm(self, message: messages.CommIn) -> None:
-        self._kernel.request = message.id
+        self._kernel.request, self._kernel.cell = message.id, 0
         self._begin(message.id)
         self._current.grant(message.granted)
         with self._driver.entered():

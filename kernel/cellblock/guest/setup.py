@@ -39,6 +39,7 @@ from cellblock.guest.confine.layer import Refresher
 from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscall_args import HANDING_OVER
 from cellblock.guest.library_patches import (
+    patch_pdb,
     patch_standard_library,
     patch_threadpoolctl,
     patch_when_imported,
@@ -274,7 +275,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.environ.update(request.environment | dict.fromkeys(_HOME_VARIABLES, home))
     if request.charts:
         charts.install(request.charts)
-    patch_when_imported({"threadpoolctl": patch_threadpoolctl})
+    patch_when_imported({"pdb": patch_pdb, "threadpoolctl": patch_threadpoolctl})
     sys.path.extend(request.paths)
     for name in request.preload:
         importlib.import_module(name)

@@ -28,13 +28,14 @@ from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
 from cellblock.guest import pip
 from cellblock.guest.guards.access import text_of
 from cellblock.guest.guards.errors import violation_of
-from cellblock.guest.output import Publisher, ResultHook, encodable
+from cellblock.guest.output import Publisher, ResultHook, current_cell, encodable, set_parent
 from cellblock.guest.rewriting import rewrite
 from cellblock.guest.tracebacks import describe
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextvars import Token
 
     from cellblock.analysis import Finding, Rules
     from cellblock.guest.server import Server
@@ -127,7 +128,14 @@ class GuestShell(InteractiveShell):
     parent_header = property(get_parent)
 
     def set_parent(self, parent: dict[str, Any]) -> None:
-        """Ignore it: the host knows which cell runs."""
+        """Have what the calling thread or task shows belong to the cell of ``parent``."""
+        set_parent(parent)
+
+    def set_thread_parent(self, parent: dict[str, Any]) -> Token[int]:
+        """Do the same; return what ``reset_thread_parent`` takes."""
+        return set_parent(parent)
+
+    reset_thread_parent = staticmethod(current_cell.reset)
 
     def _showtraceback(self, etype: Any, evalue: BaseException, stb: list[str]) -> None:
         """Show an error that does not end the cell, as of a formatter or from ``%tb``."""

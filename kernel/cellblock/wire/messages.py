@@ -486,20 +486,25 @@ class Queued(Struct, tag="queued", frozen=True, kw_only=True):
     id: Id
 
 
-class Stream(Struct, tag="stream", frozen=True, kw_only=True):
-    """Text for stdout or stderr."""
+class Stream(Struct, tag="stream", frozen=True, kw_only=True, omit_defaults=True):
+    """Text for stdout or stderr, of the cell with this number; 0 is whichever runs.
+
+    A task that a cell started may write when another cell runs.
+    """
 
     name: StreamName
     text: Text
+    cell: Count = 0
 
 
 class Display(Struct, tag="display", frozen=True, kw_only=True):
-    """A mime bundle to show, or to replace an earlier one with."""
+    """A mime bundle to show, or to replace an earlier one with; ``cell`` is as in ``Stream``."""
 
     data: Bundle
     metadata: dict[str, Any] = {}
     display_id: Name | None = None
     update: bool = False
+    cell: Count = 0
 
 
 class Result(Struct, tag="result", frozen=True, kw_only=True):
