@@ -43,9 +43,9 @@ def test_under_preset_data_a_library_that_is_allowed_reaches_what_is_listed(star
     assert value(kernel, "urllib.request.urlopen(SITE + '/x').read()") == b"you asked for x"
     run(kernel, "import pandas as pd")
     assert value(kernel, "list(pd.read_csv(SITE + '/a.csv').columns)") == ["you asked for a.csv"]
-    reply, published = kernel.run("requests.get(OTHER)")
+    reply, _ = kernel.run("requests.get(OTHER)")
     assert reply["ename"] == "ConnectionError"
-    assert ALLOW in reading.traceback(published)
+    assert ALLOW in reply["evalue"]
     place.untouched()
 
 

@@ -79,16 +79,12 @@ def verdict(report: DoctorReport, policy_name: str) -> list[str]:
     lines = []
     if report.unproved and report.probes:
         lines.append(f"[red]✗ The probes did not run to their end: {escape(report.unproved)}[/]")
-    lines += [
-        f"[bold red]✗ {probe.name}: {escape(BY_NAME[probe.name].hole)}[/]"
-        for probe in report.probes
-        if probe.outcome == "passed"
-    ]
+    passed = [probe.name for probe in report.probes if probe.outcome == "passed"]
+    lines += [f"[bold red]✗ {each}: {escape(BY_NAME[each].hole)}[/]" for each in passed]
     matters = [gap for gap in report.gaps if gap.matters]
-    lines += [
-        f"[yellow]◐ Policy {name} under {backend}: {escape(gap.consequence)}[/]" for gap in matters
-    ]
-    lines += [f"  → {escape(remedy)}" for remedy in dict.fromkeys(gap.remedy for gap in matters)]
+    shown = [escape(gap.consequence) for gap in matters]
+    lines += [f"[yellow]◐ Policy {name} under {backend}: {each}[/]" for each in shown]
+    lines += [f"  → {escape(each)}" for each in dict.fromkeys(gap.remedy for gap in matters)]
     return lines or [f"[green]✓ Policy {name} is enforced on this machine, by {backend}.[/]"]
 
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import errno
 import inspect
 import linecache
-import os
-import re
 import resource
-import socket
 import sys
-import traceback
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -21,11 +16,11 @@ from IPython.core.error import UsageError
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, entry
 from cellblock.guest import tracebacks
+from cellblock.guest.failed_calls import failed_call
 from cellblock.guest.output import current_cell, encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import CodeType
 
     from cellblock.analysis import Finding, Rules
@@ -33,143 +28,6 @@ if TYPE_CHECKING:
     from cellblock.guest.output import Outlet
     from cellblock.guest.server import Reserve
     from cellblock.guest.shell import GuestShell
-    from cellblock.wire.messages import Plan
-
-
-# Notes on errors that the OS layer causes: which policy field stands behind "not permitted".
-#
-# A hint for whoever reads the traceback, drawn from the exception and from where it was raised.
-# Nothing is decided by it: user code can forge every part, and then misleads only itself.
-
-_DENIED: Final = {errno.EACCES, errno.EPERM}
-#: The lock under which other names are not there at all, and what is read is mounted so.
-_NAMESPACES: Final = "namespaces"
-
-#: Modules and calls whose refusal is about processes, or about the network.
-_PROCESS: Final = re.compile(
-    r"\b(subprocess|multiprocessing|pty|fork|forkpty|posix_spawnp?|exec[lv]p?e?|kill|killpg|pidfd)\b"
-)
-_NETWORK: Final = re.compile(
-    r"\b(socket|socketpair|ssl|connect|bind|sendto|urllib|http|asyncio\.open_connection"
-    r"|guest/network)\b"
-)
-_PACKAGE: Final = re.compile(
-    r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/network)\b"
-)
-
-#: Where libraries that open files by themselves leave the path: Arrow quotes it, Polars appends it.
-_PATH: Final = re.compile(r"(?:^|\s)'([^'\0]{1,4096})'|: (/[^\0\n]{1,4096})")
-_LONGEST_TEXT: Final = 10_000
-#: SQLITE_CANTOPEN, SQLITE_READONLY; SQLite does not say what it could not open.
-_SQLITE: Final = {14, 8}
-
-#: What a limit says when it is reached, and the field that is raised then.
-_LIMITS: Final = {
-    errno.EFBIG: ("files of cells have {:,} bytes at most", "max_file_size"),
-    errno.EMFILE: ("cells have {:,} files open at most", "max_open_files"),
-    errno.EAGAIN: ("cells have {:,} threads and processes at most", "max_processes"),
-}
-_MARK: Final = "cellblock: "
-_NOTE: Final = _MARK + "{what}. To allow it: {field} in the policy."
-
-
-def explain(error: BaseException, plan: Plan) -> None:
-    """Add a note to ``error`` and to what it was raised from, where a lock of ours refused."""
-    if not plan.locks:
-        return
-    for link in tracebacks.chain(error):
-        with contextlib.suppress(Exception):  # a user's exception may raise at every touch
-            note = _reached(link, plan) or _note(link, plan)
-            if note and note not in getattr(link, "__notes__", ()):
-                link.add_note(note)
-
-
-def notes_of(error: BaseException) -> list[str]:
-    """Return the notes that ``explain`` has added: runners without a front end show no others."""
-    try:
-        links = tracebacks.chain(error)
-        notes = [str(note) for link in links for note in getattr(link, "__notes__", ())]
-    except Exception:  # a user's exception may raise at every touch
-        return []
-    return [note for note in notes if note.startswith(_MARK)][:1]
-
-
-def _reached(error: BaseException, plan: Plan) -> str | None:
-    """Return a note about a limit of ours that was reached."""
-    limits = plan.limits
-    if isinstance(error, MemoryError) and limits.memory_max_bytes is not None:
-        what = f"cells have {limits.memory_max_bytes / 2**20:,.0f} MiB of memory"
-        return _NOTE.format(what=what, field="memory_max_bytes")
-    found = _LIMITS.get(error.errno or 0) if isinstance(error, OSError) else None
-    most = None if found is None else getattr(limits, found[1])
-    if found is None or most is None:
-        return None
-    return _NOTE.format(what=found[0].format(most), field=found[1])
-
-
-def _note(error: BaseException, plan: Plan) -> str | None:
-    code = getattr(error, "sqlite_errorcode", None)
-    if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
-        what = "databases outside the folders that cells may write can't be opened"
-        return _NOTE.format(what=what, field="filesystem_write_roots")
-    if not isinstance(error, OSError):
-        return None
-    path = error.filename or _path_in(error)
-    named = os.fsdecode(path) if isinstance(path, str | bytes) else None
-    namespaces = _NAMESPACES in plan.locks
-    if namespaces and error.errno == errno.ENOENT:
-        # Of what is not there where it could not be, whether it is there for others or not.
-        shown = (*plan.read_roots, *plan.writable, *plan.device_files)
-        if not named or _within(os.path.realpath(named), shown):
-            return None
-        return _about_path(named, plan)
-    # Of listed names a name server knows best; the relay's own word is this one.
-    unresolved = type(error).__name__ == "gaierror" and (
-        not plan.relayed or error.errno == socket.EAI_FAIL
-    )
-    denied = isinstance(error, PermissionError) or error.errno in _DENIED
-    if not (denied or unresolved or (namespaces and error.errno == errno.EROFS)):
-        return None
-    return _about_calls(error, plan, unresolved=unresolved) or (named and _about_path(named, plan))
-
-
-def _about_calls(error: OSError, plan: Plan, *, unresolved: bool) -> str | None:
-    """Judge by the library modules the error came through, and the line that raised it."""
-    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
-    modules = " ".join(m[1] for name, _ in frames if (m := _PACKAGE.search(name)))
-    words = f"{modules} {linecache.getline(*frames[-1])}" if frames else ""
-    if not plan.subprocess and _PROCESS.search(words):
-        what = "cells may not start or reach processes"
-        return _NOTE.format(what=what, field="subprocess_execution")
-    if not plan.network and (unresolved or _NETWORK.search(words)):
-        what = "cells have no network"
-        if plan.relayed:
-            what = "cells reach listed addresses alone, by TCP, through Python's own sockets"
-        return _NOTE.format(what=what, field="network_access")
-    return None
-
-
-def _path_in(error: OSError) -> str | None:
-    """Return the path that a library wrote into its message."""
-    text = " ".join(arg for arg in error.args if isinstance(arg, str))
-    found = _PATH.search(text[:_LONGEST_TEXT])
-    return found and (found[1] or found[2])
-
-
-def _about_path(path: str, plan: Plan) -> str | None:
-    real = os.path.realpath(path)
-    if _within(real, (*plan.writable, *plan.device_files)):
-        return None  # not our doing: an ordinary permission
-    if _within(real, plan.read_roots):
-        what = f"{path} is outside the folders that cells may write"
-        return _NOTE.format(what=what, field="filesystem_write_roots")
-    what = f"{path} is outside the folders that cells may use"
-    field = "filesystem_read_roots (to write: filesystem_write_roots)"
-    return _NOTE.format(what=what, field=field)
-
-
-def _within(path: str, roots: Iterable[str]) -> bool:
-    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
 #: The file of the call that starts a template: the kernel's own, which tracebacks leave out.
@@ -315,14 +173,14 @@ class Runner:
         self._guarded(self._in_reserve, action)
 
     def _failed(self, error: BaseException) -> messages.Error:
-        explain(error, self.plan)
+        call = failed_call(error)
         tracebacks.trim(error)
         sys.last_type, sys.last_value, sys.last_traceback = (
             type(error),
             error,
             error.__traceback__,
         )
-        shown = self._described(error)
+        shown = msgspec.structs.replace(self._described(error), failed_call=call)
         if isinstance(error, UsageError):  # of a magic: no traceback is of use
             sys.stderr.write(f"{shown.ename}: {shown.evalue}\n")
         else:
@@ -332,7 +190,7 @@ class Runner:
     def _described(self, error: BaseException) -> messages.Error:
         return messages.Error(
             ename=type(error).__name__,
-            evalue=encodable("\n".join([tracebacks.describe(error), *notes_of(error)])),
+            evalue=encodable(tracebacks.describe(error)),
             traceback=[encodable(line) for line in tracebacks.render(self._shell, error)],
         )
 

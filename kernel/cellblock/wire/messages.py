@@ -520,12 +520,24 @@ class Clear(Struct, tag="clear", frozen=True, kw_only=True):
     wait: bool = False
 
 
+class FailedCall(Struct, frozen=True):
+    """A call that the OS kernel refused a cell, as its guest says: advice for the words of a card.
+
+    ``target`` is the path, without links, or ``host:port``; either may be missing.
+    """
+
+    kind: Literal["database", "file", "memory", "network", "process", "signal"]
+    errno: Annotated[int, msgspec.Meta(ge=0, le=4095)] = 0
+    target: Name = ""
+
+
 class Error(Struct, tag="error", frozen=True, kw_only=True):
-    """An exception that ended the running cell."""
+    """An exception that ended the running cell, and the call that it came from."""
 
     ename: Text
     evalue: Text
     traceback: list[Text]
+    failed_call: FailedCall | None = None
 
 
 class InputRequest(Struct, tag="input_request", frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from cellblock.backends import report as reports
 from cellblock.errors import AdmissionError, BackendError, CellblockError, InputError, PolicyError
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import Quota
+from cellblock.host.cell.refusals import judge
 from cellblock.host.guests.supervisor import ZYGOTE_ENDED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
@@ -24,7 +25,7 @@ from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
 from cellblock.policy.enforcement import Gap, Status
 from cellblock.policy.narrowing import changed_fields
-from cellblock.render import policy_card, tables
+from cellblock.render import policy_card, refusal, tables
 from cellblock.render import stopped as cards
 from cellblock.render.cards import problem, problem_failure, value_words
 from cellblock.render.denial import denial, denial_failure
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
     from cellblock.render.cards import Bundle, Failure
+    from cellblock.render.refusal import Refusal
     from cellblock.render.tables import Budget
     from cellblock.wire import messages as wire
     from cellblock.wire.messages import LockReport, Tool
@@ -332,6 +334,22 @@ class Views:
             return f"backend {backend.name}: {support.why}"
         # Its probe succeeds, and yet no zygote comes up behind it.
         return f"backend {backend.name}: {detail}" if detail.endswith(ZYGOTE_ENDED) else ""
+
+    def refusal_of(self, call: wire.FailedCall) -> Refusal | None:
+        """Return what of the policy is behind a call that failed in a cell, if anything is."""
+        return judge(call, self._config) if self._config is not None else None
+
+    def refusal_in_a_line(self, found: Refusal) -> str:
+        """Return its reason and remedy for an exception's message."""
+        return refusal.in_a_line(found, self.name, self._file)
+
+    def refusal_card(self, found: Refusal) -> Bundle:
+        """Return its card."""
+        return refusal.card(found, self.name, self._file)
+
+    @property
+    def _file(self) -> str:
+        return self._config.file if self._config is not None else ""
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""
