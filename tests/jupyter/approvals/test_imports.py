@@ -69,9 +69,6 @@ def test_an_import_for_the_session_is_for_what_is_called_later_too(kernel):
         ("import shlex; shlex.split('a \"b c\"')", "['a', 'b c']"),
         ("import stringprep; stringprep.in_table_a1('a')", "False"),
         ("import wave, io; w = wave.open(io.BytesIO(), 'wb'); w.setnchannels(1); w.getnchannels()", "1"),
-        ("from xml.etree import ElementTree as E; E.fromstring('<a><b/></a>')[0].tag", "'b'"),
-        ("import xml.etree.ElementTree as E; E.tostring(E.Element('a'))", "b'<a />'"),
-        ("import zipfile, io; f = io.BytesIO(); zipfile.ZipFile(f, 'w').namelist()", "[]"),
     ],
 )  # fmt: skip
 def test_what_can_be_approved_works_in_memory(kernel, code, expected):
@@ -86,10 +83,8 @@ def test_what_can_be_approved_works_in_memory(kernel, code, expected):
         "import lzma; gzip.open('/etc/passwd').read()",
         "import bz2; bz2.open('/etc/passwd')",
         "import lzma; lzma.open('/etc/passwd')",
-        "import zipfile; zipfile.ZipFile('/etc/passwd')",
         "import wave; wave.open('/etc/passwd')",
         "import argparse; argparse.FileType()('/etc/passwd')",
-        "import xml.etree.ElementTree as E; E.parse('/etc/passwd')",
         "import configparser; configparser.ConfigParser().read_file(open)",
     ],
 )
