@@ -60,9 +60,9 @@ def test_an_import_is_asked_about_before_the_cell_starts(asking):
     s, requests = asking(False, True)
     r = s.execute("import bz2")
     assert (r.status, r.denials[0].remedy) == ("denied", "The program said no.")
-    assert s.execute("import bz2\ncsv.QUOTE_ALL").result == "1"
-    assert s.execute("csv.QUOTE_ALL").result == "1"
-    assert [(request.kind, request.names) for request in requests] == [("import", ("csv",))] * 2
+    assert s.execute("import bz2\nbz2.compress(b'') > b''").result == "True"
+    assert s.execute("bz2.compress(b'') > b''").result == "True"
+    assert [(request.kind, request.names) for request in requests] == [("import", ("bz2",))] * 2
     assert s.execute("import gc").status == "denied"
     assert len(requests) == 2
 

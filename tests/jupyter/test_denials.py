@@ -30,8 +30,14 @@ def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):
     assert reading.result(safe.run("x")[1]) == "'before'"
 
 
-def test_a_denial_says_what_its_own_policy_gives(start, world):
-    kernel = start(world.policy('extends = "data"\nmode = "safe"', name="lab"), world=world)
+def test_a_denial_says_what_to_put_into_its_own_policy(start, world):
+    (world.work / "work").mkdir(exist_ok=True)
+    kernel = start(
+        world.policy(
+            'filesystem_read_roots = ["{project}"]\nadd.allowed_modules = ["@science"]', name="lab"
+        ),
+        world=world,
+    )
     kernel.run("1")  # gaps, where there are any
     assert reading.card_text(kernel.run("open('a.csv')")[1]) == (
         "cellblock did not run this cell: 1 finding                           policy: lab\n"
@@ -39,10 +45,9 @@ def test_a_denial_says_what_its_own_policy_gives(start, world):
         "builtin-not-allowed · line 1\n"
         "  1 │ open('a.csv')\n"
         "    │ ^^^^ opens files\n"
-        "  Policy lab allows the scientific stack, the project folder's files to read,\n"
-        "  starting programs, clock, randomness, bundled data.\n"
-        '  Instead: read tables with pandas, as pd.read_csv("a.csv"), or let the operator\n'
-        "  grant ops.read_file. If it is a name of your own, choose another."
+        '  Instead: read tables with pandas, as pd.read_csv("a.csv"), or put\n'
+        '  ops.read_file.roots = ["{project}"] in the file of policy lab. If it is a name\n'
+        "  of your own, choose another."
     )
 
 

@@ -15,7 +15,7 @@ def finding(rule, line, column, excerpt, subject, why, remedy):
 FINDINGS = [
     finding("import-not-allowed", 1, 7, "import os, json", "os",
             "reads and changes files, processes and the environment",
-            'ask the host, ops.read_file("data/a.csv"), or let the operator add "os" to allowed_modules.'),
+            'ask the host, ops.read_file("data/a.csv"), or put add.allowed_modules = ["os"] in lab.'),
     finding("builtin-not-allowed", 4, 7, 'rows = open("data/a.csv").readlines()', "open",
             "opens files", 'ask the host: ops.read_file("data/a.csv").'),
     finding("builtin-not-allowed", 12, 9,
