@@ -198,7 +198,7 @@ def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
         gap
         for gap in found
         if (gap.contradicted or gap.status is not Status.partial)
-        and (policy.on_unsupported == "error" or gap.capability in policy.require)
+        and (policy.on_unsupported == "error" or gap.capability in policy.required)
     )
 
 

@@ -235,6 +235,9 @@ class Prepared:
         sys.stderr = output.out_stream("stderr", 2, out)
         self._shell.display_pub.out = self._shell.displayhook.out = out
         sys.displayhook = self._shell.displayhook
+        if not self._rules.language:
+            # As ipykernel has it: what lies in the folder that a cell runs in. The zygote has not.
+            sys.path.insert(0, "")
         # A name of cells' own, which they may take for more.
         namespace = self._shell.user_ns
         namespace["__builtins__"]["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)

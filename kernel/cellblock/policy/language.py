@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def rules_of(policy: Policy) -> Rules:
     """Return what ``analysis`` and the guest's guards need to know of ``policy``."""
-    modules = default_modules("safe")  # there is one allowlist; mode unsafe ignores it
+    modules = default_modules("safe")  # there is one allowlist; the other modes ignore it
     if policy.llm.granted and "dspy" in policy.allowed_modules:
         modules = {**modules, "cellblock.dspy": ("LM",)}
     operations = policy.operations.granted() if policy.operations is not None else ()

@@ -108,7 +108,7 @@ def unsafe_error(
 
 
 _INSTEAD: Final = {
-    "mode": "choose a policy of mode safe",
+    "mode": "choose a policy of mode confined or safe",
     "display": "choose display isolated, which runs interactive output apart from the page",
 }
 
@@ -147,7 +147,7 @@ def load_for_check(spec: str) -> Policy:
     else:
         _, base, own = _parts(spec)
         policy = from_fields(_merged(base, own, spec), file=spec, known_modules=(), here=False)
-    if policy.mode != "safe":
+    if policy.mode == "unsafe":
         raise PolicyError(
             "no source is checked under this policy",
             file=spec,

@@ -200,6 +200,14 @@ def flat_fields(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 Names = tuple[str, ...]
 
+#: What mode ``confined`` relies on, whatever ``require`` says.
+CONFINEMENT: Final = (
+    "filesystem_read_roots",
+    "filesystem_write_roots",
+    "network_access",
+    "subprocess_execution",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy(Table):
@@ -208,9 +216,11 @@ class Policy(Table):
     name: str = "safe"
     """What messages call this policy; a file's default is its name without ``.toml``."""
 
-    mode: Literal["safe", "unsafe"] = "safe"
-    """``safe`` checks every cell's source, ``unsafe`` does not and has to be asked for with
-    ``--allow-unsafe``. The OS layer is the same in both."""
+    mode: Literal["safe", "confined", "unsafe"] = "safe"
+    """``safe`` refuses what the check of a cell's source finds. ``confined`` refuses nothing by its
+    source: the operating system is the boundary, and nothing starts where files, network and
+    processes are not confined. ``unsafe`` does not demand that, and has to be asked for with
+    ``--allow-unsafe``. The OS layer is the same in all three."""
 
     backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = "auto"
     """What enforces the OS layer; ``auto`` picks the strongest that works on this machine.
@@ -222,12 +232,7 @@ class Policy(Table):
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
     or it is not shown."""
 
-    require: Names = (
-        "filesystem_read_roots",
-        "filesystem_write_roots",
-        "network_access",
-        "subprocess_execution",
-    )
+    require: Names = CONFINEMENT
     """Capabilities (names of fields below) without whose enforcement nothing runs."""
 
     container_engine: Literal["auto", "docker", "podman", "nerdctl"] = "auto"
@@ -466,6 +471,12 @@ class Policy(Table):
         if self.mode == "unsafe":
             return "mode"
         return "display" if self.display == "trusted" else None
+
+    @property
+    def required(self) -> Names:
+        """The capabilities without whose enforcement nothing runs: mode confined has its own."""
+        own = CONFINEMENT if self.mode == "confined" else ()
+        return tuple(dict.fromkeys((*self.require, *own)))
 
     def enforced_capabilities(self, backend: Enforcer) -> tuple[str, ...]:
         """Return the capabilities that ``backend`` enforces here, holes apart: verified, asserted.

@@ -193,7 +193,7 @@ _LOWER_IN_GUEST: Final = Narrowing("a lower number", _lower, _GUEST)
 #: Every field, in the model's order.
 TABLE: Final[dict[str, Narrowing]] = {
     "name": _never("it is what messages call the operator's policy"),
-    "mode": Narrowing("`safe`", _towards("unsafe", "safe"), _GUEST),
+    "mode": Narrowing("`confined` or `safe`", _towards("unsafe", "confined", "safe"), _GUEST),
     "backend": _never(_OPERATORS),
     "on_unsupported": Narrowing("`error`, or `warn`", _towards("ignore", "warn", "error")),
     "require": Narrowing("more entries", _more, adds=True),
