@@ -145,6 +145,7 @@ class Prepared:
             **tools,
         }
         names: dict[str, Any] = guards.install(self._current, extra)
+        self._builtins = names
         self._shell: Any = shell.build(self._rules, names)
         if self._rules.language:
             shell.strip_globals(self._shell, _IPYTHON_NAMES)
@@ -240,7 +241,7 @@ class Prepared:
             sys.path.insert(0, "")
         # A name of cells' own, which they may take for more.
         namespace = self._shell.user_ns
-        namespace["__builtins__"]["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
+        self._builtins["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
         shell.hide(self._shell, "inputs")
         self._server = self._magics.server = server.Server(
             self._shell,

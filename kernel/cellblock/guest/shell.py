@@ -176,7 +176,11 @@ def build(rules: Rules, builtins: Mapping[str, Any]) -> GuestShell:
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
     shell.builtin_trap.activate()
-    shell.user_ns["__builtins__"] = dict(builtins)
+    if not rules.language:
+        shell.user_ns["__builtins__"] = sys.modules["builtins"]
+    else:
+        shell.user_ns["__builtins__"] = dict(builtins)
+    shell.db = {}  # where %cd and %bookmark keep things: IPython's is a folder of the zygote's
     hide(shell, "__builtins__")
     return shell
 

@@ -15,6 +15,8 @@ well-known escapes fail. ``docs/language.md`` is one page about all of it. The r
 from __future__ import annotations
 
 import builtins
+import pydoc
+from _sitebuiltins import _Helper
 from typing import TYPE_CHECKING
 
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND
@@ -43,12 +45,15 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
     Call once, in the zygote, after IPython is imported and before any user code exists; what the
     process compiles from then on has to go through ``rewriting.rewrite``. ``extra`` (display,
     input, tools) is added to the builtins; its ``getpass`` answers the module of that name.
-    Without a language layer nothing is hardened and the real builtins come back, with ``extra``.
+    Without a language layer nothing is hardened and the real builtins come back, with ``extra``
+    and ``help``.
     """
     rules = current.rules
     more = {name: value for name, value in extra.items() if name != "getpass"}
     if not rules.language:
-        return {**vars(builtins), **more}
+        pydoc.pager = pydoc.plainpager  # the terminal that it would ask for is not there
+        vars(builtins).update(more, help=_Helper())
+        return vars(builtins)
     importer = facades.Importer(current, extra.get("getpass"))
     guarded: dict[str, object] = {name: vars(builtins)[name] for name in _ALLOWED}
     kinds = {name: value for name, value in vars(builtins).items() if isinstance(value, type)}
