@@ -35,7 +35,8 @@ def _written(policy: Policy) -> str:
     Folders may be as they are written: ``{project}/work?``.
     """
     for root in policy.filesystem_write_roots:
-        for base in policy.filesystem_read_roots:
+        for read in policy.filesystem_read_roots:
+            base = read.replace("{checkout}", "{project}")  # it is that, or above
             if root.startswith(f"{base.rstrip('/')}/"):
                 return root[len(base.rstrip("/")) + 1 :].removesuffix("?")
     return ""

@@ -144,7 +144,7 @@ def test_what_was_judged_is_not_judged_again_until_it_changes(run, here, nobody_
         run(".")
 
 
-LAB = 'extends = "data"\nfilesystem_read_roots = ["data"]\nallowed_modules = ["numpy"]\n'
+LAB = 'extends = "data"\nmode = "safe"\nfilesystem_read_roots = ["data"]\nallowed_modules = ["numpy"]\n'
 
 
 def asking(*cells, **policy):

@@ -91,7 +91,7 @@ def test_unsafe_has_to_be_asked_for_of_a_preset_a_tier_and_a_file(tmp_path, oper
         load("unsafe", project=tmp_path, allow_unsafe=False)
     assert str(refused.value) == (
         "unsafe: mode: mode unsafe has to be asked for (got 'unsafe'). "
-        "Start the kernel with --allow-unsafe, or choose a policy of mode safe."
+        "Start the kernel with --allow-unsafe, or choose a policy of mode confined or safe."
     )
     assert load("unsafe", project=tmp_path, allow_unsafe=True).mode == "unsafe"
     with pytest.raises(PolicyError, match="mode unsafe has to be asked for"):
@@ -267,7 +267,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             f"max_file_size: wrong value (got {2**70}). It should be less than or equal to "
             '9007199254740992, or "none" for no limit.'
         ),
-        'mode = "unsave"': "mode: wrong value (got 'unsave'). It should be 'safe' or 'unsafe'.",
+        'mode = "unsave"': "mode: wrong value (got 'unsave'). It should be 'safe', 'confined' or 'unsafe'.",
         "magics = 3": "magics: wrong value (got 3). It should be a list.",
         "magics = [3]": "magics: wrong value (got 3). It should be a text.",
         'magics = ["tiem"]': "magics: no such magic (got 'tiem'). Did you mean time?",
@@ -302,7 +302,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
         ),
         'filesystem_read_roots = ["{home}/x"]': (
             "filesystem_read_roots: unknown placeholder (got '{home}/x'). "
-            "Begin with one of {project}, {scratch}, or write ./{home}/x for a file."
+            "Begin with one of {checkout}, {project}, {scratch}, or write ./{home}/x for a file."
         ),
         'filesystem_read_roots = [""]': (
             "filesystem_read_roots: not a path (got ''). "
