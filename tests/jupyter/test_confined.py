@@ -71,5 +71,5 @@ def test_of_a_home_folder_cells_read_plain_files_alone(project, monkeypatch):
 
 def test_nothing_starts_where_nothing_is_confined(project):
     policy = Policy.preset("data", backend="noop", on_unsupported="ignore")
-    with pytest.raises(CellblockError, match="network_access|subprocess_execution"):
+    with pytest.raises(CellblockError, match=r"network_access|subprocess_execution"):
         Sandbox(policy, project=project).open()

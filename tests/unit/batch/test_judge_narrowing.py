@@ -171,7 +171,10 @@ def test_what_costs_the_variables_is_refused_once_there_are_any_and_changes_noth
     # Blank cells, refused ones and narrowings leave no variables.
     before = (" \n", "import os", "%policy narrow timeout=1")
     assert in_cells(*before, less, preset="data", mode="safe") == [[], [IMPORT], [], []]
-    assert in_cells("x = = 1", less, preset="data", mode="safe") == [["source-not-python"], [NOT_KEPT]]
+    assert in_cells("x = = 1", less, preset="data", mode="safe") == [
+        ["source-not-python"],
+        [NOT_KEPT],
+    ]
     again = ("x = 1", "%policy narrow --fresh timeout=1", less)
     assert in_cells(*again, preset="data", mode="safe") == [[], [], []]
 
