@@ -73,6 +73,6 @@ def test_arrays_are_written_raw_by_c_code_in_the_cells_own_frame(start, world):
         assert kernel.run(code)[0]["ename"] in refused
 
 
-def test_os_and_open_stay_refused(data):
-    for code in ("import os", "open('a.csv')", "!id"):
-        assert data.run(code)[0]["ename"] == "PolicyDenied"
+def test_os_open_and_programs_work(data):
+    for code in ("import os", "open(os.devnull)", "!id"):
+        assert data.run(code)[0]["status"] == "ok"

@@ -7,6 +7,9 @@ from support.kernels import Kernel, argv_for
 
 DENIED = "import os, json\nx = 1\n\nrows = open('data/a.csv').readlines()"
 
+#: Packages of data, with the source check.
+SAFE_DATA = 'extends = "data"\nmode = "safe"\nsubprocess_execution = false'
+
 
 @pytest.mark.quick
 def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):
@@ -32,7 +35,7 @@ def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):
 
 def test_a_denial_says_what_its_own_policy_gives(start, world):
     (world.work / "work").mkdir(exist_ok=True)
-    kernel = start(world.policy('extends = "data"', name="lab"), world=world)
+    kernel = start(world.policy(SAFE_DATA, name="lab"), world=world)
     kernel.run("1")  # gaps, where there are any
     assert reading.card_text(kernel.run("open('a.csv')")[1]) == (
         "cellblock did not run this cell: 1 finding                           policy: lab\n"
