@@ -82,7 +82,7 @@ REASONS = {
     "link": "    it is a link, and those are followed only where they are named\n",
     "placeless": "    its output can't be written: Is a directory\n",
 }
-POLICY = 'extends = "data"\nallowed_modules = ["os"]\nsnapshots = "off"\n'
+POLICY = 'extends = "data"\nmode = "safe"\nsubprocess_execution = false\nallowed_modules = ["os"]\nsnapshots = "off"\n'
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_a_run_that_can_not_be_had_says_why_and_runs_nothing(run, here):
     for options, said in (
         (["no.ipynb", "a.ipynb", "-o", "out"], "cellblock: no.ipynb: no such file or folder\n"),
         (["a.ipynb", "-o", "."], "cellblock: a.ipynb: would be overwritten: name another --output-dir\n"),
-        (["a.ipynb", "-o", "out", "--policy", "unsafe"], "cellblock: unsafe: mode: mode unsafe has to be asked for (got 'unsafe'). Run with --allow-unsafe, or choose a policy of mode safe.\n"),
+        (["a.ipynb", "-o", "out", "--policy", "unsafe"], "cellblock: unsafe: mode: mode unsafe has to be asked for (got 'unsafe'). Run with --allow-unsafe, or choose a policy of mode confined or safe.\n"),
         (["a.ipynb", "-o", "out", "-p", "x"], "cellblock: -p: no name and value (got 'x'). Write -p NAME=VALUE, or -p NAME VALUE.\n"),
         (["a.ipynb", "-o", "work/out", "--policy", "data"], f"cellblock: {run.work}/work/out: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
         (["work/b.ipynb", "-o", "out", "--policy", within], f"cellblock: {run.work}/out/work/b.ipynb: cells could change what is written: {run.work}/out/work is writable. Name another place.\n"),

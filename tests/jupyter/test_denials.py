@@ -7,6 +7,9 @@ from support.kernels import Kernel, argv_for
 
 DENIED = "import gc, json\nx = 1\n\nrows = open('data/a.csv').readlines()"
 
+#: Packages of data, with the source check.
+SAFE_DATA = 'extends = "data"\nmode = "safe"\nsubprocess_execution = false'
+
 
 @pytest.mark.quick
 def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):

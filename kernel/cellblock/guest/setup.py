@@ -151,6 +151,7 @@ class Prepared:
             **tools,
         }
         names: dict[str, Any] = guards.install(self._current, extra)
+        self._builtins = names
         self._shell: Any = shell.build(self._rules, names)
         if self._rules.language:
             shell.strip_globals(self._shell, _IPYTHON_NAMES)
@@ -243,13 +244,14 @@ class Prepared:
         sys.stderr = output.out_stream("stderr", 2, out)
         self._shell.display_pub.out = self._shell.displayhook.out = out
         sys.displayhook = self._shell.displayhook
+        if not self._rules.language:
+            # As ipykernel has it: what lies in the folder that a cell runs in. The zygote has not.
+            sys.path.insert(0, "")
         # A name of cells' own, which they may take for more.
         namespace = self._shell.user_ns
         found = namespace["__builtins__"] if self._rules.language else vars(builtins)
         found["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
         shell.hide(self._shell, "inputs")
-        if not self._rules.language:
-            sys.path.insert(0, "")  # the notebook's folder, as ipykernel has it
         self._server = self._magics.server = server.Server(
             self._shell,
             self._current,

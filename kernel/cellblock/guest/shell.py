@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import zlib
-from _sitebuiltins import _Helper
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
@@ -257,9 +256,9 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     if rules.language:
         shell.user_ns["__builtins__"] = dict(names)
     else:
-        # ``site``, which this interpreter was started without, makes it elsewhere.
-        vars(builtins).update({"help": _Helper(), **names})
+        vars(builtins).update(names)
         shell.user_ns["__builtins__"] = builtins
+    shell.db = {}  # where %cd and %bookmark keep things: IPython's is a folder of the zygote's
     hide(shell, "__builtins__")
     return shell
 

@@ -113,7 +113,7 @@ def unsafe_error(
 
 
 _INSTEAD: Final = {
-    "mode": "choose a policy of mode safe",
+    "mode": "choose a policy of mode confined or safe",
     "display": "choose display isolated, which runs interactive output apart from the page",
 }
 

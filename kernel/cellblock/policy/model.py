@@ -231,12 +231,7 @@ class Policy(Table):
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
     or it is not shown."""
 
-    require: Names = (
-        "filesystem_read_roots",
-        "filesystem_write_roots",
-        "network_access",
-        "subprocess_execution",
-    )
+    require: Names = CONFINEMENT
     """Capabilities (names of fields below) without whose enforcement nothing runs."""
 
     container_engine: Literal["auto", "docker", "podman", "nerdctl"] = "auto"
@@ -485,6 +480,12 @@ class Policy(Table):
         if self.mode == "unsafe":
             return "mode"
         return "display" if self.display == "trusted" else None
+
+    @property
+    def required(self) -> Names:
+        """The capabilities without whose enforcement nothing runs: mode confined has its own."""
+        own = CONFINEMENT if self.mode == "confined" else ()
+        return tuple(dict.fromkeys((*self.require, *own)))
 
     def enforced_capabilities(self, backend: Enforcer) -> tuple[str, ...]:
         """Return the capabilities that ``backend`` enforces here, holes apart: verified, asserted.

@@ -65,7 +65,7 @@ TIERS: Final = {
 }
 
 #: Folders that are known only when a kernel starts.
-PLACEHOLDERS: Final = ("{project}", "{scratch}")
+PLACEHOLDERS: Final = ("{checkout}", "{project}", "{scratch}")
 
 #: Set by Jupyter servers for a session's kernel: the notebook's folder and name.
 SESSION_NAME: Final = "JPY_SESSION_NAME"

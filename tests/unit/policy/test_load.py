@@ -94,7 +94,7 @@ def test_unsafe_has_to_be_asked_for_of_a_preset_a_tier_and_a_file(tmp_path, oper
         load("unsafe", project=tmp_path, allow_unsafe=False)
     assert str(refused.value) == (
         "unsafe: mode: mode unsafe has to be asked for (got 'unsafe'). "
-        "Start the kernel with --allow-unsafe, or choose a policy of mode safe."
+        "Start the kernel with --allow-unsafe, or choose a policy of mode confined or safe."
     )
     assert load("unsafe", project=tmp_path, allow_unsafe=True).mode == "unsafe"
     with pytest.raises(PolicyError, match="mode unsafe has to be asked for"):
@@ -310,7 +310,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
         ),
         'filesystem_read_roots = ["{home}/x"]': (
             "filesystem_read_roots: unknown placeholder (got '{home}/x'). "
-            "Begin with one of {project}, {scratch}, or write ./{home}/x for a file."
+            "Begin with one of {checkout}, {project}, {scratch}, or write ./{home}/x for a file."
         ),
         'filesystem_read_roots = [""]': (
             "filesystem_read_roots: not a path (got ''). "

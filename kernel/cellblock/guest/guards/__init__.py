@@ -16,6 +16,8 @@ tells about objects.
 from __future__ import annotations
 
 import builtins
+import pydoc
+from _sitebuiltins import _Helper
 from typing import TYPE_CHECKING
 
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND
@@ -50,7 +52,9 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
     rules = current.rules
     more = {name: value for name, value in extra.items() if name != "getpass"}
     if not rules.language:
-        return {**vars(builtins), **more}
+        pydoc.pager = pydoc.plainpager  # the terminal that it would ask for is not there
+        vars(builtins).update(more, help=_Helper())
+        return vars(builtins)
     importer = facades.Importer(current, extra.get("getpass"))
     guarded: dict[str, object] = {name: vars(builtins)[name] for name in _ALLOWED}
     kinds = {name: value for name, value in vars(builtins).items() if isinstance(value, type)}

@@ -348,9 +348,14 @@ def _private(options: SessionOptions, policy: Policy) -> list[Path]:
 
 
 def _first_cwd(policy: Policy, project: Path, scratch: Path) -> str:
-    """Return the folder that guests begin in: the project where they can read it."""
-    reads_project = any(project.is_relative_to(root) for root in policy.filesystem_read_roots)
-    return str(project if reads_project else scratch)
+    """Return the folder that guests begin in: the project where they can read it.
+
+    Of a home folder they read files alone, and begin there in mode confined.
+    """
+    roots = policy.filesystem_read_roots
+    reads_project = any(project.is_relative_to(root) for root in roots)
+    reads_files = policy.mode == "confined" and any(within(root, str(project)) for root in roots)
+    return str(project if reads_project or reads_files else scratch)
 
 
 def can_see(plan: messages.Plan, folder: str) -> bool:
