@@ -19,7 +19,7 @@ nothing else of cellblock.
 
 from __future__ import annotations
 
-from cellblock.analysis.allowlist import default_modules
+from cellblock.analysis.allowlist import default_modules, default_raw_modules
 from cellblock.analysis.analyser import analyse, analyse_expression
 from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import RULES, Finding, Rule, Rules
@@ -38,6 +38,7 @@ __all__ = [
     "attribute_allowed",
     "check_complete",
     "default_modules",
+    "default_raw_modules",
     "forget",
     "transform",
 ]

@@ -56,7 +56,7 @@ def make_layers(
     denied = plan.denied(policy, private=private)
     imported = plan.canonical(places.started_unconfined(tuple(places.interpreter())))
     made = []
-    for number, root in enumerate(roots):
+    for number, root in enumerate(filter(os.path.isdir, roots)):
         if any(within(root, path) for path in (*denied, *imported)):
             raise PolicyError(
                 "nothing can be staged in a folder that is denied, or that Python imports from",

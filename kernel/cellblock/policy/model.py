@@ -481,12 +481,6 @@ class Policy(Table):
             return "mode"
         return "display" if self.display == "trusted" else None
 
-    @property
-    def required(self) -> Names:
-        """The capabilities without whose enforcement nothing runs: mode confined has its own."""
-        own = CONFINEMENT if self.mode == "confined" else ()
-        return tuple(dict.fromkeys((*self.require, *own)))
-
     def enforced_capabilities(self, backend: Enforcer) -> tuple[str, ...]:
         """Return the capabilities that ``backend`` enforces here, holes apart: verified, asserted.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import itertools
 import os
 import stat
 import sys
@@ -226,18 +227,27 @@ def _placed(text: str, key: str, places: Places) -> str:
     return text if folder is None else str(folder) + tail
 
 
-def checkout(project: Path) -> Path:
-    """Return the nearest folder at or above ``project`` that holds ``.git``, else ``project``.
+#: Files that lie at the top of a project.
+_OF_A_PROJECT: Final = (
+    "LICENSE", "LICENSE.md", "LICENSE.txt", "environment.yml", "pyproject.toml",
+    "requirements.txt", "setup.py",
+)  # fmt: skip
 
-    Never the home folder, nor one that it lies in.
+
+def checkout(project: Path) -> Path:
+    """Return the nearest folder at or above ``project`` that holds ``.git``.
+
+    Without one, as in what was unpacked from an archive, the nearest that holds a project's own
+    files, else ``project``. Never the home folder, nor one that it lies in.
     """
     project = Path(os.path.realpath(project))
     home = os.path.realpath(os.path.expanduser("~"))
-    for folder in (project, *project.parents):
-        if within(home, str(folder)):
-            break
-        if os.path.lexists(folder / ".git"):
-            return folder
+    folders = (project, *project.parents)
+    candidates = list(itertools.takewhile(lambda folder: not within(home, str(folder)), folders))
+    for names in ((".git",), _OF_A_PROJECT):
+        for folder in candidates:
+            if any(os.path.lexists(folder / name) for name in names):
+                return folder
     return project
 
 
