@@ -226,7 +226,7 @@ class _Zygote:
                     answer = messages.Narrowed(ticket=ticket, failure=str(error)[:_LONGEST])
                 self._control.send(answer)
             case messages.Quit():
-                end_children()
+                self._end_children()
                 os._exit(1)  # not 0: the reaper would remove their folder
 
     def _fork(self, request: messages.Fork, fds: list[int]) -> int:
@@ -268,12 +268,17 @@ class _Zygote:
         for number in self._gates.ended():
             self._control.send(messages.ForksEnded(id=number))
 
+    def _end_children(self) -> None:
+        if self._prepared.refresher >= 0:
+            os.close(self._prepared.refresher)
+        end_children()
+
     def _end(self) -> NoReturn:
         """Kill everything that descends from here, hang up, have the guests' folder removed, go.
 
         A host that lives waits for the hanging up; nobody has to wait for what a guest left.
         """
-        end_children()
+        self._end_children()
         self._control.shut_down()  # the reaper has it, too
         if self._folder:
             remove_tree.remove(self._folder)
