@@ -82,7 +82,7 @@ def test_a_session_from_its_start_to_its_end(start, world, monkeypatch):
     ]
     cells = records(home_of(world), "cell")
     assert cells[2]["findings"] == [
-        {"rule": "import-not-allowed", "line": 1, "column": 7, "subject": "os"}
+        {"rule": "import-not-allowed", "line": 1, "column": 7, "subject": "gc"}
     ]
     assert [e["decision"] for e in cells[4]["expressions"]] == ["allowed", "denied"]
     outcomes = records(home_of(world), "outcome")
@@ -367,7 +367,7 @@ def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world
     with begun(world, 'approvals = "prompt"') as kernel:
         kernel.run("1")
         replace_by_link(folder, world.work)
-        mid = kernel.execute_send("import csv\nprint('ran')", allow_stdin=True)
+        mid = kernel.execute_send("import bz2\nprint('ran')", allow_stdin=True)
         approvals.said(kernel, "{}")
         assert kernel.reply(mid)["content"]["status"] == "ok"
         shown = kernel.until_idle(mid)

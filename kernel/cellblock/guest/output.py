@@ -12,6 +12,7 @@ import itertools
 import os
 import threading
 import time
+from collections import deque
 from contextvars import ContextVar, Token
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,7 @@ class Outlet:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         #: Each piece of text behind its stream and its cell.
-        self._parts: list[tuple[tuple[messages.StreamName, int], str]] = []
+        self._parts = deque[tuple[tuple[messages.StreamName, int], str]]()
         self._size = 0
         self._lock = threading.Lock()
         #: Which thread has it, as the OS kernel numbers them: Python's numbers are used again.
@@ -166,8 +167,11 @@ class Outlet:
     def flush(self) -> None:
         """Send what is collected."""
         with self.hold():
-            parts, self._parts, self._size = self._parts, [], 0
             self._dirty.clear()
+            self._size, parts = 0, []
+            with contextlib.suppress(IndexError):  # one by one: threads add to it meanwhile
+                while True:
+                    parts.append(self._parts.popleft())
             for (kind, cell), group in itertools.groupby(parts, itemgetter(0)):
                 text = "".join(piece for _, piece in group)
                 for start in range(0, len(text), BATCH * 4):
@@ -229,7 +233,7 @@ class Outlet:
 
     def reset_after_fork(self) -> None:
         """Reset a copy, which has neither the thread nor the text of the original."""
-        self._parts, self._size = [], 0
+        self._parts, self._size = deque(), 0
         self._lock, self._dirty, self._thread = threading.Lock(), threading.Event(), None
         self._held = self._lock, 0
 
