@@ -188,7 +188,8 @@ def make_view(
     return View(
         readable=outermost((*asked, *defaults, *canonical(packages))),
         writable=writable,
-        masked=_denied(policy, private, fill),
+        # What a layer hides needs no mask, and none can be laid over a mount (CVE-2021-3732).
+        masked=tuple(path for path in _denied(policy, private, fill) if not plan.hides(path)),
         devices=plan.device_files,
         names=(*named, *packages, str(project), str(scratch)),
         movable=_movable(asked, writable, defaults),

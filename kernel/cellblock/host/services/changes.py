@@ -375,26 +375,26 @@ class _Keeping:
     def run(self, changes: Sequence[Change]) -> None:
         with contextlib.ExitStack() as stack:
             prepared: list[tuple[int, str, str | None]] = []
-            stack.callback(self._clean, prepared)
+            done: list[tuple[int, str, str]] = []
+            name = ""
             try:
                 for number, change in enumerate(changes):
+                    name = change.name
                     prepared.append(self._prepare(change, number, stack))
+                for change, (folder, last, temporary) in zip(changes, prepared, strict=True):
+                    name = change.name
+                    self._replace(folder, last, temporary, done)
             except OSError as error:
-                what = f"{change.name}: {error.strerror or error}"
-                raise ChangesError(f"nothing was kept: {what}") from None
-            done: list[tuple[int, str, str]] = []
-            try:
-                for folder, name, temporary in prepared:
-                    self._replace(folder, name, temporary, done)
-            except OSError as error:
-                for folder, name, backup in reversed(done):
+                for folder, last, backup in reversed(done):
                     with contextlib.suppress(OSError):
-                        _restore(folder, name, backup)
-                raise ChangesError(f"nothing was kept: {name}: {error.strerror}") from None
+                        _restore(folder, last, backup)
+                what = f"nothing was kept: {name}: {error.strerror or error}"
+                raise ChangesError(what) from None
+            finally:
+                self._clean(prepared)
             for folder, _, backup in done:
                 with contextlib.suppress(OSError):
                     os.unlink(backup, dir_fd=folder)
-            prepared.clear()
 
     def _prepare(
         self, change: Change, number: int, stack: contextlib.ExitStack
