@@ -70,6 +70,9 @@ def test_what_has_to_be_asked_for_takes_the_programs_own_word(home):
     asking = Policy.preset("unsafe", approvals="prompt")
     with pytest.raises(PolicyError) as raised:
         Sandbox(asking).open()
-    assert raised.value.remedy == "Pass allow_unsafe=True, or choose a policy of mode safe."
+    assert (
+        raised.value.remedy
+        == "Pass allow_unsafe=True, or choose a policy of mode confined or safe."
+    )
     with Sandbox(asking, allow_unsafe=True) as s:
         assert s.execute("import os\nos.getpid() > 0").result == "True"

@@ -42,8 +42,8 @@ from cellblock.backends.landlock import (
 )
 from cellblock.backends.plan import canonical, interpreter_view, is_masked, outermost
 from cellblock.errors import BackendError
-from cellblock.guest.confine.layer import SHARED_MEMORY
 from cellblock.policy.paths import links, parts, within
+from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

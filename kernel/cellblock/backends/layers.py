@@ -21,11 +21,9 @@ import msgspec
 from cellblock.backends import places, plan
 from cellblock.errors import BackendError, PolicyError
 from cellblock.guest import remove_tree
-from cellblock.guest.confine import ConfineError
-from cellblock.guest.confine.layer import UPPER, WORK, try_out
 from cellblock.policy.folders import cache_folder, changes_folder
 from cellblock.policy.paths import within
-from cellblock.wire.messages import Layer
+from cellblock.wire.messages import UPPER, WORK, Layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,7 +38,7 @@ _WORKS: Final = "works"
 _MOST_REMEMBERED: Final = 1_000
 _PROGRAM: Final = (
     "import sys; sys.path[:] = sys.argv[2:];"
-    "from cellblock.backends.layers import run_trial; run_trial(sys.argv[1])"
+    "from cellblock.guest.confine.layer import run_trial; run_trial(sys.argv[1])"
 )
 
 
@@ -139,13 +137,3 @@ def _try(layer: Layer, backend: Backend) -> str:
         return str(error)
     finally:
         remove_tree.remove(folder)
-
-
-def run_trial(layer: str) -> None:
-    """Lay a layer, see whether it holds, and print that. Runs in a process of its own."""
-    try:
-        try_out(msgspec.json.decode(layer, type=Layer))
-    except ConfineError as error:
-        os.write(1, error.why.encode())
-    else:
-        os.write(1, _WORKS.encode())

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Final
 from cellblock.backends import places
 from cellblock.backends.base import Bounds, View
 from cellblock.errors import PolicyError
-from cellblock.guest.confine.layer import SHARED_MEMORY
 from cellblock.policy.folders import package_folder
 from cellblock.policy.paths import identity, links, within
-from cellblock.wire.messages import Layer, Limits, Plan
+from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -41,6 +41,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_file_size: int | None = None
 
 
+#: In a layer's folder: what cells wrote, and overlayfs's own.
+UPPER: Final = "upper"
+WORK: Final = "work"
+#: Where locks and arrays of ``multiprocessing`` live.
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the name that shm_open(3) has
+
+
 class Layer(Struct, frozen=True, kw_only=True):
     """A folder that cells seem to write in, and the session's folder that holds what they write.
 

@@ -25,13 +25,14 @@ import time
 from importlib.machinery import FileFinder
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from cellblock.guest.confine import libc, process
 from cellblock.guest.confine.libc import ConfineError, LockFailed
+from cellblock.wire.messages import SHARED_MEMORY, UPPER, WORK, Layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from cellblock.wire.messages import Layer
 
 # <linux/sched.h>
 CLONE_NEWNS: Final = 0x0002_0000
@@ -56,10 +57,6 @@ _KEPT: Final = (
 )
 _PLACE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Where locks and arrays of ``multiprocessing`` live.
-SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the name that shm_open(3) has
-UPPER: Final = "upper"
-WORK: Final = "work"
 
 
 def lay(layers: Sequence[Layer], shared_memory: int = 0) -> None:
@@ -258,3 +255,13 @@ def try_out(layer: Layer) -> None:
         raise ConfineError("layer", error.errno or 0, "no file can be made there") from error
     if name not in os.listdir(upper) or name in os.listdir(below):
         raise ConfineError("layer", 0, "what was written did not land in the layer")
+
+
+def run_trial(layer: str) -> None:
+    """Lay a layer, see whether it holds, and print that. Runs in a process of its own."""
+    try:
+        try_out(msgspec.json.decode(layer, type=Layer))
+    except ConfineError as error:
+        os.write(1, error.why.encode())
+    else:
+        os.write(1, b"works")

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from cellblock.errors import CellblockError
 from cellblock.guest import remove_tree
-from cellblock.guest.confine.layer import UPPER
 from cellblock.policy.folders import changes_folder
+from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

@@ -37,7 +37,6 @@ import msgspec
 
 from cellblock.analysis.replay import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
-from cellblock.guest.confine.layer import UPPER
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
 from cellblock.host.services.network.relay import Relay
@@ -48,6 +47,7 @@ from cellblock.host.session.types import NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import SHORT, PastRequest
 from cellblock.policy.paths import open_unlinked, within
 from cellblock.wire import messages
+from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
