@@ -54,7 +54,9 @@ def make_layers(
     denied = plan.denied(policy, private=private)
     imported = plan.canonical(places.started_unconfined(tuple(places.interpreter())))
     made = []
-    for number, root in enumerate(filter(os.path.isdir, roots)):
+    read = plan.standing(plan.filled(root, fill) for root in policy.filesystem_read_roots)
+    readable = [root for root in roots if any(within(root, other) for other in read)]
+    for number, root in enumerate(filter(os.path.isdir, readable)):
         if any(within(root, path) for path in (*denied, *imported)):
             raise PolicyError(
                 "nothing can be staged in a folder that is denied, or that Python imports from",
