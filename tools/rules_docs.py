@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.analysis import RULES
-from cellblock.analysis.allowlist import ALLOWLIST
+from cellblock.analysis.allowlist import ALLOWLIST, SCIENCE
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
 from cellblock.batch.verdict import CHECK_RULES, REPORTED_RULES
 from cellblock.policy import load
@@ -48,9 +48,9 @@ def modules() -> Iterator[str]:
 
 
 def packages() -> Iterator[str]:
-    """Yield one row a package of preset data's."""
+    """Yield one row a package of the group ``@science``."""
     yield "| package | |\n|---|---|\n"
-    yield from _rows(_reasons("data", "allowed_modules"))
+    yield from _rows(SCIENCE)
 
 
 def builtins() -> Iterator[str]:

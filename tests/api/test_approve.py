@@ -58,12 +58,12 @@ def test_a_call_is_shown_whole_and_made_if_the_program_says_so(asking):
 
 def test_an_import_is_asked_about_before_the_cell_starts(asking):
     s, requests = asking(False, True)
-    r = s.execute("import csv")
+    r = s.execute("import bz2")
     assert (r.status, r.denials[0].remedy) == ("denied", "The program said no.")
-    assert s.execute("import csv\ncsv.QUOTE_ALL").result == "1"
-    assert s.execute("csv.QUOTE_ALL").result == "1"
-    assert [(request.kind, request.names) for request in requests] == [("import", ("csv",))] * 2
-    assert s.execute("import os").status == "denied"
+    assert s.execute("import bz2\nbz2.compress(b'') > b''").result == "True"
+    assert s.execute("bz2.compress(b'') > b''").result == "True"
+    assert [(request.kind, request.names) for request in requests] == [("import", ("bz2",))] * 2
+    assert s.execute("import gc").status == "denied"
     assert len(requests) == 2
 
 

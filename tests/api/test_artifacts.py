@@ -84,5 +84,5 @@ def test_what_the_projects_work_folder_had_before_is_left_alone(home):
     policy = Policy.preset("data", artifact_export_paths=("work/*.csv",))
     with Sandbox(policy) as s:
         r = s.execute("import numpy\nnumpy.savetxt('work/new.csv', [1])")
-    assert [one.name for one in r.artifacts] == ["new.csv"]
-    assert (home / "project" / "artifacts" / "new.csv").read_text().startswith("1.0")
+    assert [one.name for one in r.artifacts] == ["work/new.csv"]
+    assert (home / "project" / "artifacts" / "work" / "new.csv").read_text().startswith("1.0")

@@ -25,7 +25,7 @@ NOTEBOOKS = {
     "plain": ({}, [LIST.format("..")], "passed", ["2"]),
     "time": (asking(timeout=1), ["while True: pass"], "timed out", ["KeyboardInterruptCellStopped"]),
     "again": (asking(timeout=1), ["'same'"], "passed", ["'same'"]),
-    "modules": (asking(allowed_modules=[]), ["1", "import os"], "denied", ["1", "PolicyDenied"]),
+    "modules": (asking(allowed_modules=[]), ["1", "import gc"], "denied", ["1", "PolicyDenied"]),
     "paths": (
         asking(filesystem_read_roots=["data"]),
         [LIST.format("WORK/nb/data"), LIST.format("WORK/nb")],
@@ -46,7 +46,7 @@ NOTEBOOKS = {
     ),
     "fresh": (
         {},
-        ["x = 1", "%policy narrow --fresh allowed_modules=[]", "import os"],
+        ["x = 1", "%policy narrow --fresh allowed_modules=[]", "import gc"],
         "denied",
         ["", "", "PolicyDenied"],
     ),

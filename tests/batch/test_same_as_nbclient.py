@@ -18,7 +18,7 @@ from support.runs import code, document, markdown
 
 #: Names that are made by chance, and what is measured.
 CHANCE = re.compile(
-    r"0x[0-9a-f]+|T_[0-9a-f]{5}|[0-9a-f-]{36}|[0-9a-f]{32}|cellblock-[0-9a-f]{12}|cellblock-\w{8}(?:/\d+)?"
+    r"ipykernel_\d+/\d+|0x[0-9a-f]+|T_[0-9a-f]{5}|[0-9a-f-]{36}|[0-9a-f]{32}|cellblock-[0-9a-f]{12}|cellblock-\w{8}(?:/\d+)?"
     r"|(?<![\d.,])[\d.,]+ (?:n|μ|m)?s\b|\d\d:\d\d(?::\d\d)?"
 )
 #: What %timeit says where the machine had other work.

@@ -49,7 +49,7 @@ CELLS = (
     ),
     "Counter(round(row['value'], 1) for row in found).most_common(3)\n",
 )
-REFUSED = "import os\nos.listdir('.')\n"
+REFUSED = "import gc\ngc.collect()\n"
 
 
 def write(folder: Path, notebooks: int, cells: int) -> int:

@@ -11,7 +11,7 @@ from support.notebooks import notebook
 PAGE = "ci.md"
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 CLEAN = notebook("month = 1", "month * 2", metadata=KERNEL)
-BAD = notebook("month = 1", "month * 2", "import os\nos.listdir('/')", metadata=KERNEL).replace(
+BAD = notebook("month = 1", "month * 2", "import gc\ngc.collect()", metadata=KERNEL).replace(
     '"metadata": {},', '"metadata": {"tags": ["parameters"]},', 1
 )
 BESIDE = ("conftest.py", "__init__.py", "test_it.py", "IPython.py")

@@ -79,7 +79,7 @@ task = asyncio.get_running_loop().create_task(clear())
 def test_a_denial_is_not_cleared_away(start):
     kernel = start("safe")
     assert kernel.run(DENIED_WHILE_CLEARING)[0]["status"] == "ok"
-    mid = kernel.execute_send("import os")
+    mid = kernel.execute_send("import gc")
     shown = kernel.until(lambda msg: msg["msg_type"] == "clear_output", mid)
     (card,) = reading.cards(shown, "denial")
     again = kernel.until(lambda msg: msg["msg_type"] == "display_data", mid)

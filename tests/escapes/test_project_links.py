@@ -5,6 +5,12 @@ import pytest
 from support import reading
 from support.kernels import Kernel, argv_for
 
+POLICY = """
+extends = "data"
+filesystem_write_roots = ["{scratch}", "{project}/work?"]
+filesystem_staged_roots = []
+"""
+
 
 @pytest.fixture
 def given(world):
@@ -16,7 +22,7 @@ def given(world):
 
 def ended(world):
     """Return how a cell ends that writes to the project's work folder, and what is shown."""
-    kernel = Kernel(argv_for("data"), world=world)
+    kernel = Kernel(argv_for(world.policy(POLICY)), world=world)
     try:
         code = "import pandas as pd; pd.Series([1]).to_csv('work/planted.csv')"
         reply, published = kernel.wait_heard().run(code)
@@ -42,7 +48,7 @@ def test_a_work_folder_that_leads_out_of_the_project_runs_no_cell(world, given, 
         "version": card["version"],
         "title": "cellblock can't run cells with this policy",
         "detail": detail,
-        "file": "data",
+        "file": str(world.policy(POLICY)),
         "key": "filesystem_write_roots",
         "value": "'{project}/work?'",
         "remedy": remedy,
@@ -55,7 +61,7 @@ def test_a_work_folder_swapped_for_a_link_after_the_start_leads_nowhere(world, g
     pytest.importorskip("pandas", reason="pandas is not installed")
     project, outside = given
     (project / "work").mkdir()
-    kernel = start("data", world=world)
+    kernel = start(world.policy(POLICY), world=world)
     (project / "work").rename(project / "before")
     (project / "work").symlink_to(outside)
 
@@ -76,7 +82,7 @@ def test_a_work_folder_by_a_link_within_the_project_is_written_to(world, given, 
     project, _ = given
     (project / "results").mkdir()
     (project / "work").symlink_to("results")
-    kernel = start("data", world=world)
+    kernel = start(world.policy(POLICY), world=world)
     code = "import pandas as pd; pd.Series([1]).to_csv('work/planted.csv')"
     assert kernel.run(code)[0]["status"] == "ok"
     assert (project / "results" / "planted.csv").exists()

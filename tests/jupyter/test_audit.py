@@ -59,7 +59,7 @@ def decisions(folder):
 def test_a_session_from_its_start_to_its_end(start, world, monkeypatch):
     kernel = start("safe", world=world)
     kernel.run("x = 1")
-    kernel.run("import os", user_expressions={"a": "x", "b": "open('f')"})
+    kernel.run("import gc", user_expressions={"a": "x", "b": "open('f')"})
     kernel.run("1 / 0")
     kernel.run("x", user_expressions={"a": "x", "b": "open('f')"})
     assert ended(kernel).state == "ended"
@@ -82,7 +82,7 @@ def test_a_session_from_its_start_to_its_end(start, world, monkeypatch):
     ]
     cells = records(home_of(world), "cell")
     assert cells[2]["findings"] == [
-        {"rule": "import-not-allowed", "line": 1, "column": 7, "subject": "os"}
+        {"rule": "import-not-allowed", "line": 1, "column": 7, "subject": "gc"}
     ]
     assert [e["decision"] for e in cells[4]["expressions"]] == ["allowed", "denied"]
     outcomes = records(home_of(world), "outcome")
@@ -367,7 +367,7 @@ def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world
     with begun(world, 'approvals = "prompt"') as kernel:
         kernel.run("1")
         replace_by_link(folder, world.work)
-        mid = kernel.execute_send("import csv\nprint('ran')", allow_stdin=True)
+        mid = kernel.execute_send("import bz2\nprint('ran')", allow_stdin=True)
         approvals.said(kernel, "{}")
         assert kernel.reply(mid)["content"]["status"] == "ok"
         shown = kernel.until_idle(mid)
@@ -453,7 +453,7 @@ def test_the_command_shows_verifies_and_exports_what_a_kernel_wrote(
         return ended.value.code, out + err
 
     kernel = start("safe", world=world)
-    kernel.run("import os")
+    kernel.run("import gc")
     capfd.readouterr()
     assert cellblock("verify")[0] == 0
     assert "running" in cellblock("show")[1]

@@ -17,6 +17,20 @@ def fail(kernel, code):
     return reading.traceback(published)
 
 
+NOTEBOOK = """
+import sys, rich.console, tqdm.auto, pandas.io.formats.console as pandas
+from tqdm import notebook
+shell = get_ipython()
+loaded = {name.partition(".")[0] for name in sys.modules} & {"zmq", "tornado", "jupyter_client"}
+found = rich.console._is_jupyter(), pandas.in_ipython_frontend()
+[*found, issubclass(tqdm.auto.tqdm, notebook.tqdm), "IPKernelApp" in shell.config, loaded]
+"""
+
+
+def test_libraries_find_a_notebook_and_no_guest_has_jupyters(unsafe):
+    assert reading.result(run(unsafe, NOTEBOOK)) == "[True, True, True, True, set()]"
+
+
 # --- output -----------------------------------------------------------------------------------
 
 
@@ -58,6 +72,25 @@ def test_output_of_a_thread_is_shown_under_its_cell(unsafe):
         "t.start(); t.join()"
     )
     assert reading.stream(run(unsafe, code)) == "from a thread\n"
+
+
+def test_what_a_task_shows_belongs_to_the_cell_that_started_it(unsafe):
+    code = (
+        "import asyncio\n"
+        "async def show():\n"
+        "    await asyncio.sleep(0.05)\n"
+        "    print('late'); display('later')\n"
+        "task = asyncio.create_task(show())"
+    )
+    mids = [unsafe.execute_send(code), unsafe.execute_send("await task; print('own')")]
+    for mid in mids:
+        unsafe.reply(mid)
+    unsafe.until_idle(mids[1])
+    late, own = ([m for _, m in unsafe.log if m["parent_header"].get("msg_id") == i] for i in mids)
+    assert (reading.stream(late), reading.stream(own)) == ("late\n", "own\n")
+    assert [shown["data"]["text/plain"] for shown in reading.of(late, "display_data")] == [
+        "'later'"
+    ]
 
 
 # --- results ----------------------------------------------------------------------------------
@@ -168,7 +201,7 @@ def test_a_cell_can_not_close_the_loop_under_the_cells_to_come(safe):
 @pytest.mark.parametrize("method", ["_repr_html_", "_repr_mimebundle_"])
 def test_a_representation_that_raises_leaves_the_others(safe, method):
     published = run(safe, f"class A:\n    def {method}(self, *a, **k): 1 / 0\nA()")
-    assert "ZeroDivisionError" in str(published)
+    assert [error["ename"] for error in reading.of(published, "error")] == ["ZeroDivisionError"]
     assert "A at 0x" in reading.result(published)
 
 

@@ -14,7 +14,7 @@ from support import reading
 from support.admission import FINE, MARK, OBSERVE, RESET, approve, notebook
 from support.kernels import Kernel, World, argv_for
 
-APPROVED = (OBSERVE, RESET, FINE, "import os", '%%template describe\n{"numbers": [1, 2]}')
+APPROVED = (OBSERVE, RESET, FINE, "import gc", '%%template describe\n{"numbers": [1, 2]}')
 CELLS = (
     *APPROVED,
     MARK,

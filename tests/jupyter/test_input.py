@@ -49,8 +49,10 @@ def test_two_questions_are_asked_one_after_the_other(safe):
 
 def test_without_stdin_input_is_an_error_that_says_why(safe):
     reply, _ = safe.run("input()", allow_stdin=False)
-    assert reply["status"] == "error"
-    assert "does not take input" in reply["evalue"]
+    assert (reply["ename"], reply["evalue"]) == (
+        "StdinNotImplementedError",
+        "raw_input was called, but this frontend does not support input requests.",
+    )
     assert not safe.stdin.poll(0)
 
 

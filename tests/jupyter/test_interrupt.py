@@ -213,3 +213,14 @@ def test_a_cell_that_is_interrupted_before_its_guest_takes_it_up_is_so_once(unsa
     # It may come before the first line: then that is the end.
     assert ended.get("ename", reading.stream(published).strip()) in {"KeyboardInterrupt", "1"}
     assert unsafe.run("1")[0]["status"] == "ok"
+
+
+def test_an_interrupt_ends_a_debugger_that_waits(unsafe):
+    mid = unsafe.execute_send("x = 7\nbreakpoint()\nx", allow_stdin=True)
+    assert unsafe.recv("stdin")["content"]["prompt"] == "ipdb> "
+    unsafe.send("input_reply", {"value": "p x"}, "stdin")
+    unsafe.recv("stdin")
+    unsafe.interrupt()
+    unsafe.reply(mid)
+    assert "7\n" in reading.stream(unsafe.until_idle(mid))
+    assert unsafe.run("1")[0]["status"] == "ok"

@@ -232,7 +232,7 @@ def test_nothing_else_is_reached(kernel, place, what):
     reply, published = kernel.run(REFUSED[what])
     assert reply["status"] == "error"
     assert reply["ename"] == ENDS_IN.get(what, "PermissionError"), reading.traceback(published)
-    assert ALLOW in reading.traceback(published)
+    assert ALLOW in reply["evalue"]
     place.untouched()
 
 
@@ -256,7 +256,7 @@ def test_a_refusal_says_what_is_not_on_the_list(kernel):
         ("socket.getaddrinfo('db.example', 5432)", "db.example is not on the list"),
     ):
         reply, _ = kernel.run(code)
-        assert reply["evalue"].endswith(said)
+        assert f"{said} [cellblock: " in reply["evalue"]
 
 
 HANDED_IN = """
@@ -448,7 +448,7 @@ def refused(kernel, code):
     """Return what a cell is refused with; it says which field it is about."""
     reply, published = kernel.run(code)
     assert reply["status"] == "error", reading.result(published)
-    assert ALLOW in reading.traceback(published), reply
+    assert ALLOW in reply["evalue"], reply
     return reply["ename"], reply["evalue"]
 
 
@@ -471,7 +471,7 @@ def test_a_list_that_becomes_shorter_holds_at_once_and_nothing_goes_back(start, 
     for before in ("%undo 2", "import os; os._exit(0)", "1"):
         kernel.run(before)
         name, why = refused(kernel, "socket.create_connection(HELD)")
-        assert (name, why.endswith("is not on the list")) == ("PermissionError", True)
+        assert (name, "is not on the list [cellblock: " in why) == ("PermissionError", True)
         assert value(kernel, f"{REACH_ECHO}, kept") == (b"x", 1)
     # The way to the relay that knew the longer list leads nowhere.
     assert kernel.run("way.send(request(bytes(8)))")[0]["ename"] == "BrokenPipeError"

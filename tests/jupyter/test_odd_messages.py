@@ -209,7 +209,7 @@ def test_a_hostile_guest_names_no_more_than_the_cursors_line(start):
 
 def test_a_silent_cell_that_fails_aborts_nothing_behind_it(safe):
     """ipykernel does not either: extensions send set-up code silently, beside the user's cells."""
-    first = safe.execute_send("import os", silent=True, store_history=False, stop_on_error=True)
+    first = safe.execute_send("import gc", silent=True, store_history=False, stop_on_error=True)
     second = safe.execute_send("'ran'")
     assert safe.reply(first)["content"]["status"] == "error"
     assert safe.reply(second)["content"]["status"] == "ok"

@@ -87,7 +87,6 @@ def test_installing_verifies_and_a_contradiction_is_the_users_to_see(start, worl
     audited = [each for each in records(world, "enforcement") if each["gaps"]][-1]
     (gap,) = [each for each in card["gaps"] if each["capability"] == "network_access"]
     assert (gap["status"], gap["consequence"]) == ("unenforced", "a cell can connect by TCP")
-    assert "asked: not allowed; here: system call filter: no socket is opened;" in kernel.stderr()
     assert audited["proved"]
     assert [each["capability"] for each in audited["gaps"] if each.get("contradicted")] == [
         "network_access"
@@ -113,8 +112,8 @@ def test_every_gap_is_in_the_log_shown_or_not(start, world):
     assert line == (
         "cellblock: gap: filesystem read roots is partial: asked: none; "
         "here: Landlock: files and folders outside the roots can't be opened; "
-        "names, sizes and times of files outside the roots can be looked up; "
-        "remedy: install bubblewrap, which hides names; see `cellblock doctor`"
+        "cells can see the names, sizes and times of your files (not what is in them); "
+        "remedy: install bubblewrap, which hides them: sudo apt install bubblewrap"
     )
 
 

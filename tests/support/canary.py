@@ -64,7 +64,10 @@ FORBIDDEN = Identity(
     ]
 )
 FUNCTIONS = {types.FunctionType, types.BuiltinFunctionType}
-PURE = {"_path_normpath", "_path_splitroot_ex", "intern"}
+PURE = {
+    "_path_normpath", "_path_splitroot_ex", "commonprefix", "fspath", "getrecursionlimit",
+    "getsizeof", "intern",
+}  # fmt: skip
 FORBIDDEN_MODULES = {
     "posix", "os", "subprocess", "_posixsubprocess", "socket", "_socket", "shutil", "gc",
     "_ctypes", "ctypes", "marshal", "_imp", "signal", "importlib", "importlib._bootstrap",

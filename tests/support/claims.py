@@ -31,8 +31,8 @@ CLAIMS = {
         "result": "(True, 'adding\\n', '45')",
         "gaps": "landlock…\n",
         "denied": (
-            "The cell was not run: 1 finding (policy safe).\n\nline 1: import-not-allowed: os …\n"
-            "    import os\n  Instead: …\n"
+            "The cell was not run: 1 finding (policy safe).\n\nline 1: import-not-allowed: gc …\n"
+            "    import gc\n  Instead: …\n"
         ),
         "stopped": "timeout 0.5 s kept\n45\n",
         "tools": ("15.0\nprice ('tea',) {'pieces': 2} 7.0\nprice ('cake',) {'pieces': 2} 8.0\n"),
@@ -44,8 +44,8 @@ CLAIMS = {
         "session": "186",
         "unasked": ("lesson/measurements.csv 47\nlesson/orders.json 186\n/etc/passwd NotGranted\n"),
         "no": "ToolError: ops.write_file: NotApproved: you said no",
-        "always": "[11.5, 13.0, 9.5, 12.0]",
-        "never": "…import-not-allowed · line 1…os …PolicyDenied: 1 finding: …",
+        "always": "[['day,degrees'], ['mon,11.5']]",
+        "never": "…import-not-allowed · line 1…gc …PolicyDenied: 1 finding: …",
         "own": "'417 always'",
     },
     "audit": {

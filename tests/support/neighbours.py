@@ -11,7 +11,7 @@ from support.servers import AUTHORITY, Site, echo
 
 SECONDS = 20.0
 MACHINE = socket.gethostname()
-ALLOW = "The operator can allow it: network_access in the policy."
+ALLOW = "network_access). To allow it, "
 
 
 class Place:

@@ -52,7 +52,7 @@ from cellblock.guest.setup import _IPYTHON_NAMES as IPYTHON_NAMES
 from cellblock.policy.vocabulary import ALLOWED_MAGICS
 
 PRESET = WORK["preset"]
-RULES = Rules(WORK["layer"], modules(PRESET), raw(PRESET), frozenset(ALLOWED_MAGICS), True)
+RULES = Rules(WORK["layer"], modules(PRESET), raw(PRESET), frozenset(ALLOWED_MAGICS))
 LIMIT = 60.0
 
 

@@ -34,6 +34,7 @@ PROVED = {
     "subprocess_execution",
     "package_installation",
     "env_var_access",
+    "memory_max_bytes",
     "max_open_files",
     "max_file_size",
 }

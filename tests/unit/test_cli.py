@@ -67,8 +67,9 @@ def test_a_run_follows_no_link_to_its_inputs_that_cells_could_have_put_there(run
     (tmp_path / "secret.json").write_text('{"token": "secret"}')
     (tmp_path / "work/in.json").symlink_to(tmp_path / "secret.json")
     (tmp_path / "a.ipynb").write_text("{}")
+    (tmp_path / "own.toml").write_text('filesystem_write_roots = ["work"]')
     status, out, err = run(
-        "run", "a.ipynb", "-o", "out", "--policy", "data", "--input", "work/in.json"
+        "run", "a.ipynb", "-o", "out", "--policy", "own.toml", "--input", "work/in.json"
     )
     assert (status, "a link leads there that cells could change" in out + err) == (2, True)
 
@@ -107,7 +108,9 @@ def test_validate_names_each_file_and_fails_if_one_is_wrong(run, tmp_path):
 
 def test_install_says_what_would_keep_each_cell_from_running_here(run, tmp_path):
     (tmp_path / "team.toml").write_text(
-        'extends = "data"\nartifact_export_paths = ["work/plots/*.png"]'
+        'artifact_export_paths = ["work/plots/*.png"]\n'
+        'filesystem_read_roots = ["{project}"]\n'
+        'filesystem_write_roots = ["{scratch}", "{project}/work?"]'
     )
     args = ("install", "--policy", "team.toml", "--prefix", str(tmp_path / "p"))
     status, out, _ = run(*args)
@@ -271,22 +274,26 @@ def test_doctor_fails_where_nothing_real_enforces(run, tmp_path):
     assert json.loads(out)["backend"] == "noop"
     status, shown, _ = run("doctor", "--policy", "open.toml")
     assert status == 1
-    assert "✗ Audit only: the operating system enforces nothing of this." in shown
+    assert shown.startswith("✗ Audit only: the operating system enforces nothing of this policy.\n")
 
 
 def test_doctor_says_the_same_in_json_and_for_people(run):
     status, out, _ = run("doctor", "--json")
     report = json.loads(out)
     assert status == (report["backend"] == "noop")
-    same, shown, _ = run("doctor")
+    _, verdict, _ = run("doctor")
+    same, shown, _ = run("doctor", "--all")
     assert same == status
+    assert shown.startswith(verdict.splitlines()[0])
+    assert verdict[0] in "✓◐✗"
     for capability in report["capabilities"]:
         assert capability["capability"] in shown
         assert capability["status"] in shown
     assert report["unproved"] == ""
     for each in report["probes"]:
         assert f"{each['name']} {each['outcome']}" in shown
-    fields = ["capability", "status", "asked", "actual", "consequence", "remedy", "contradicted"]
+    fields = ["capability", "status", "asked", "actual", "consequence", "remedy"]
+    fields += ["contradicted", "matters"]
     assert all(list(gap) == fields for gap in report["gaps"])
     assert report["os_kernel"] in shown
 

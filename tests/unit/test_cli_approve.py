@@ -94,10 +94,10 @@ def test_a_long_changed_cell_is_shown_whole(run, notebook):
 
 
 def test_a_cell_that_the_policy_refuses_is_not_approved_without_saying_so(run, notebook):
-    _, out, _ = approve(run, notebook("import os, socket"))
+    _, out, _ = approve(run, notebook("import gc, socket"))
     assert (
         "  ! policy lab refuses it even if approved: 2 findings: "
-        "import-not-allowed at line 1 (os), import-not-allowed at line 1 (socket)\n"
+        "import-not-allowed at line 1 (gc), import-not-allowed at line 1 (socket)\n"
     ) in out
 
 
@@ -232,11 +232,11 @@ def test_templates_are_listed_and_judged_under_the_policy(run, tmp_path):
     )
     own = tmp_path / "own"
     own.mkdir(mode=0o755)
-    (own / "bad.py").write_text("import os\n\n\ndef run(state):\n    return os.environ\n")
+    (own / "bad.py").write_text("import gc\n\n\ndef run(state):\n    return gc.garbage\n")
     (own / "bad.schema.json").write_text(json.dumps({"type": "object"}))
     (tmp_path / "lab.toml").write_text(f'templates.folders = ["{own}"]')
     status, out, _ = run("templates", "--policy", "lab.toml")
-    assert (status, out) == (1, "bad: refused, 1 finding: import-not-allowed at line 1 (os)\n")
+    assert (status, out) == (1, "bad: refused, 1 finding: import-not-allowed at line 1 (gc)\n")
 
 
 def test_a_file_name_says_nothing_in_a_difference(run, notebook, tmp_path):

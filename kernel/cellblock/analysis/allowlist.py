@@ -9,10 +9,12 @@ asks for a password behind a mask is a trap; ``threading``, whose threads outliv
 
 from __future__ import annotations
 
+from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Entry(NamedTuple):
@@ -46,10 +48,14 @@ _CONTEXTLIB = _names("""
     redirect_stderr redirect_stdout suppress
 """)
 _DISPLAY = _names("""
-    DisplayHandle GeoJSON HTML Image JSON Latex Markdown Math Pretty ProgressBar SVG
+    Audio Code DisplayHandle GeoJSON HTML Image JSON Latex Markdown Math Pretty ProgressBar SVG
     TextDisplayObject clear_output display display_html display_jpeg display_json
     display_latex display_markdown
     display_png display_pretty display_svg publish_display_data update_display
+""")
+_DOM = _names("""
+    Attr CDATASection CharacterData Comment DOMImplementation Document DocumentFragment DocumentType
+    Element Node Text getDOMImplementation parse parseString
 """)
 _ENUM = _names("""
     CONFORM CONTINUOUS EJECT Enum EnumCheck EnumMeta EnumType Flag FlagBoundary IntEnum IntFlag
@@ -60,11 +66,23 @@ _FUTURE = _names("""
     absolute_import annotations division generator_stop generators nested_scopes print_function
     unicode_literals with_statement
 """)
+_GZIP = _names("BadGzipFile GzipFile compress decompress open")
 _LOGGING = _names("""
     BASIC_FORMAT CRITICAL DEBUG ERROR FATAL Filter Formatter Handler INFO LogRecord Logger
     LoggerAdapter NOTSET NullHandler StreamHandler WARN WARNING addLevelName basicConfig
     captureWarnings critical debug disable error exception fatal getLevelName
     getLevelNamesMapping getLogger info log makeLogRecord warn warning
+""")
+_OS = _names("""
+    PathLike altsep curdir devnull extsep fspath linesep name pardir pathsep sep
+""")
+_OS_PATH = _names("""
+    altsep basename commonpath commonprefix curdir dirname extsep isabs join normcase normpath
+    pardir pathsep sep split splitdrive splitext splitroot
+""")
+_SYS = _names("""
+    byteorder float_info getrecursionlimit getsizeof hash_info int_info maxsize maxunicode modules
+    platform stderr stdout version version_info
 """)
 _TIME = _names("""
     CLOCK_BOOTTIME CLOCK_MONOTONIC CLOCK_MONOTONIC_RAW CLOCK_PROCESS_CPUTIME_ID CLOCK_REALTIME
@@ -86,9 +104,14 @@ _UUID = _names("""
     MAX NAMESPACE_DNS NAMESPACE_OID NAMESPACE_URL NAMESPACE_X500 NIL RESERVED_FUTURE
     RESERVED_MICROSOFT RESERVED_NCS RFC_4122 SafeUUID UUID uuid3 uuid4 uuid5 uuid8
 """)
+_ZIPFILE = _names("""
+    BadZipFile LargeZipFile ZIP_BZIP2 ZIP_DEFLATED ZIP_LZMA ZIP_STORED ZipFile ZipInfo is_zipfile
+""")
 _WARNINGS = _names("catch_warnings deprecated filterwarnings resetwarnings simplefilter warn")
 
 ALLOWLIST: tuple[Entry, ...] = (
+    Entry("IPython.core.display", "restricted", _DISPLAY, "where IPython.display used to be"),
+    Entry("IPython.core.display_functions", "restricted", _DISPLAY, "the same, of IPython 7.23"),
     Entry("IPython.display", "restricted", _DISPLAY, "shows data; reads no file and no URL"),
     Entry("__future__", "restricted", _FUTURE, "feature flags; not the one that changes parsing"),
     Entry("abc", "pure", None, "abstract base classes"),
@@ -107,6 +130,7 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("contextlib", "restricted", _CONTEXTLIB, "context managers; not chdir"),
     Entry("contextvars", "pure", None, "context variables"),
     Entry("copy", "pure", None, "copies"),
+    Entry("csv", "pure", None, "reads and writes tables as text; opens no file itself"),
     Entry("dataclasses", "pure", None, "data classes"),
     Entry("datetime", "ambient: clock", None, "dates and times"),
     Entry("decimal", "pure", None, "decimal arithmetic"),
@@ -115,6 +139,9 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("fractions", "pure", None, "rational numbers"),
     Entry("functools", "pure", None, "higher-order functions"),
     Entry("graphlib", "pure", None, "topological order"),
+    Entry(
+        "gzip", "restricted", _names("BadGzipFile GzipFile compress decompress open"), "in memory"
+    ),
     Entry("hashlib", "pure", None, "digests"),
     Entry("heapq", "pure", None, "priority queues"),
     Entry("hmac", "pure", None, "keyed digests"),
@@ -135,6 +162,8 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("math", "pure", None, "mathematics"),
     Entry("numbers", "pure", None, "number classes"),
     Entry("operator", "pure", None, "operators as functions"),
+    Entry("os", "restricted", _OS, "constants; no files, processes or environment"),
+    Entry("os.path", "restricted", _OS_PATH, "path arithmetic; looks at no file"),
     Entry(
         "pathlib",
         "restricted",
@@ -150,8 +179,10 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("statistics", "pure", None, "statistics"),
     Entry("string", "pure", None, "string constants and templates"),
     Entry("struct", "pure", None, "binary records"),
+    Entry("sys", "restricted", _SYS, "what Python this is, its streams, names of modules"),
     Entry("textwrap", "pure", None, "text layout"),
     Entry("time", "ambient: clock", _TIME, "clock; not what sets it or takes a thread's address"),
+    Entry("timeit", "restricted", _names("Timer default_timer repeat timeit"), "judges its text"),
     Entry("traceback", "restricted", _TRACEBACK, "formats errors; no frames"),
     Entry("types", "restricted", _TYPES, "type objects that make no code"),
     Entry("typing", "pure", None, "type hints"),
@@ -165,6 +196,9 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("uuid", "restricted", _UUID, "identifiers; not uuid1, which tells the network card"),
     Entry("warnings", "restricted", _WARNINGS, "warnings; not those that quote files"),
     Entry("weakref", "pure", None, "weak references"),
+    Entry("xml.dom.minidom", "restricted", _DOM, "documents in memory; no files, no entities"),
+    Entry("xml.etree.ElementTree", "pure", None, "trees in memory; no files, no entities"),
+    Entry("zipfile", "restricted", _ZIPFILE, "archives in memory; no files"),
     Entry("zlib", "pure", None, "compression in memory"),
     Entry(
         "zoneinfo",
@@ -174,45 +208,63 @@ ALLOWLIST: tuple[Entry, ...] = (
     ),
 )
 
-#: Packages that preset ``data`` hands to cells as they are; the OS layer bounds what they reach.
-DATA_PACKAGES: tuple[str, ...] = (
-    "altair",
-    "anywidget",
-    "bokeh",
-    "bqplot",
-    "comm",
-    "cycler",
-    "dateutil",
-    "ipywidgets",
-    "joblib",
-    "matplotlib",
-    "matplotlib_inline",
-    "mpl_toolkits",
-    "narwhals",
-    "networkx",
-    "numexpr",
-    "numpy",
-    "packaging",
-    "pandas",
-    "plotly",
-    "polars",
-    "pyarrow",
-    "pydantic",
-    "pydantic_core",
-    "pytz",
-    "scipy",
-    "seaborn",
-    "six",
-    "sklearn",
-    "statsmodels",
-    "sympy",
-    "threadpoolctl",
-    "tqdm",
-    "traitlets",
-    "typing_extensions",
-    "tzdata",
-    "xarray",
+#: Packages that read, compute and draw: ``@science`` in ``allowed_modules``. They are large, and
+#: nobody vets them line by line; what they can do beyond that is the OS layer's to stop.
+SCIENCE: Mapping[str, str] = MappingProxyType(
+    {
+        "PIL": "images",
+        "altair": "charts",
+        "anywidget": "controls",
+        "bokeh": "charts",
+        "bqplot": "charts",
+        "branca": "with folium",
+        "comm": "what controls speak through",
+        "cycler": "with matplotlib",
+        "dateutil": "dates, with pandas",
+        "dspy": "language-model programs",
+        "folium": "maps; tiles would take a network",
+        "getpass": "asks the user, through the front end",
+        "ipywidgets": "controls",
+        "joblib": "with sklearn",
+        "matplotlib": "charts",
+        "matplotlib_inline": "with matplotlib",
+        "mpl_toolkits": "charts, with matplotlib",
+        "narwhals": "tables of several kinds",
+        "networkx": "graphs",
+        "numexpr": "arrays, with pandas",
+        "numpy": "arrays",
+        "openpyxl": "spreadsheets, with pandas",
+        "packaging": "version numbers",
+        "pandas": "tables",
+        "patsy": "formulas, with statsmodels",
+        "plotly": "charts",
+        "polars": "tables",
+        "pyarrow": "tables and their files",
+        "pydantic": "validation",
+        "pydantic_core": "with pydantic",
+        "pytz": "time zones, with pandas",
+        "scipy": "numerics",
+        "seaborn": "charts",
+        "six": "with dateutil",
+        "sklearn": "learning",
+        "statsmodels": "statistics",
+        "sympy": "algebra",
+        "threadpoolctl": "with sklearn",
+        "tqdm": "progress",
+        "traitlets": "with ipywidgets",
+        "typing_extensions": "type hints",
+        "tzdata": "time zones, with pandas",
+        "xarray": "labelled arrays",
+    }
 )
+#: What stands for many names in ``allowed_modules``.
+GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType({"@science": SCIENCE})
+
+
+def expand_groups(names: Iterable[str]) -> list[str]:
+    """Return ``names`` with the packages of a known group in its place, each once."""
+    found = chain.from_iterable(GROUPS.get(name, (name,)) for name in names)
+    return list(dict.fromkeys(found))
 
 
 def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
@@ -227,7 +279,7 @@ def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
 def default_raw_modules(preset: str) -> frozenset[str]:
     """Return the packages that cells get as they are. Raises ValueError, as above."""
     _check(preset)
-    return frozenset(DATA_PACKAGES) if preset == "data" else frozenset()
+    return frozenset(SCIENCE) if preset == "data" else frozenset()
 
 
 def _check(preset: str) -> None:

@@ -133,6 +133,7 @@ def _analyse(
         _refuse_unread(report, RecursionError("magics within magics"))
         return report.findings
     walk(tree, report, _CHECKS)
+    magics.settle_commands(tree, report)
     names.settle_pending(report)
     imports.settle_uses(report)
     return sorted(report.findings)

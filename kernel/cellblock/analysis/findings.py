@@ -66,19 +66,19 @@ _TABLE = (
         "import-not-allowed",
         "A module that is not on the allowlist",
         "is not on this policy's list of allowed modules",
-        "Use an allowed module, or let the operator add it to allowed_modules.",
+        "Use an allowed module, or put it in add.allowed_modules of your policy file.",
     ),
     Rule(
         "magic-not-allowed",
         "A magic that is not on the allowlist",
         "is not on this policy's list of allowed magics",
-        "Write it in Python, or let the operator add it to magics.",
+        "Write it in Python, or put it in add.magics of your policy file.",
     ),
     Rule(
         "module-name-not-allowed",
         "A name of an allowed module that this policy holds back",
         "is not among the names that this policy allows from the module",
-        "Use an allowed name, or let the operator widen the module's entry in allowed_modules.",
+        "Use an allowed name, or put the module in add.allowed_modules of your policy file.",
     ),
     Rule(
         "name-not-allowed",
@@ -90,7 +90,7 @@ _TABLE = (
         "narrowing-not-kept",
         "A narrowing that can't be put in force",
         "can't be put in force here",
-        "Narrow something else, or let the operator change the policy.",
+        "Narrow something else, or change the policy file.",
     ),
     Rule(
         "node-not-allowed",
@@ -215,6 +215,8 @@ class Report:
     #: ``name.attribute`` as written, and soft builtins as read; settled after the walk.
     uses: list[tuple[str, ast.Attribute]] = field(default_factory=list)
     pending: list[tuple[str, ast.Name]] = field(default_factory=list)
+    #: Commands and magics to be refused where the source comes to them: as ``add`` takes them.
+    commands: list[tuple[str, Positioned, str, str, Remedy]] = field(default_factory=list)
     #: Calls of ``open`` that the walk has met, by the id of the name in each.
     openings: dict[int, ast.Call] = field(default_factory=dict)
     _lines: list[str] = field(default_factory=list)
@@ -305,7 +307,8 @@ class Rules:
     are granted, as cells call them (``ops.http``, ``llm``): remedies show how they are used.
     ``approvals`` says that a user who can be asked may approve of some imports beyond these:
     ``approvable`` knows which. ``reads`` says that packages can read files, ``writes`` names a
-    folder where they can write some that stay, if there is one: for remedies, too.
+    folder where they can write some that stay, if there is one: for remedies, too, as is ``file``,
+    where whoever wants more writes that down.
     """
 
     language: bool
@@ -316,6 +319,7 @@ class Rules:
     approvals: bool = False
     reads: bool = False
     writes: str = ""
+    file: str = "your policy file"
 
     def to_builtins(self) -> dict[str, Any]:
         """Return plain data for the wire; ``from_builtins`` reads it back."""

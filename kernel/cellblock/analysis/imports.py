@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cellblock.analysis.attributes import attribute_allowed
-from cellblock.analysis.findings import word_set
+from cellblock.analysis.findings import FINDINGS_LIMIT, word_set
 from cellblock.analysis.names import check_binding, refuse_reserved
-from cellblock.analysis.remedies import MODULES, read_by_pandas
+from cellblock.analysis.remedies import MODULES, allowing, put, sentence
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Iterable, Mapping
 
     from cellblock.analysis.findings import Finding, Remedy, Report, Rules
@@ -44,10 +44,8 @@ APPROVABLE: Mapping[str, str] = MappingProxyType(
         "argparse": "reads options from a list of words; opens files that it is told to",
         "bz2": "compresses in memory; opens files that it is told to",
         "configparser": "reads settings from text; opens files that it is told to",
-        "csv": "reads and writes tables as text; opens no file itself",
         "fnmatch": "compares names with patterns",
         "getopt": "reads options from a list of words",
-        "gzip": "compresses in memory; opens files that it is told to",
         "html.entities": "names of characters",
         "html.parser": "takes HTML apart",
         "lzma": "compresses in memory; opens files that it is told to",
@@ -59,13 +57,8 @@ APPROVABLE: Mapping[str, str] = MappingProxyType(
         "stringprep": "character tables",
         "tomllib": "reads TOML",
         "wave": "reads and writes sound; opens files that it is told to",
-        "xml.etree": "reads and writes XML; opens files that it is told to",
-        "xml.etree.ElementTree": "reads and writes XML; opens files that it is told to",
-        "zipfile": "packs in memory; opens files that it is told to",
     }
 )
-#: The module that is let in instead of a package that only holds it.
-_HELD_BY: Mapping[str, str] = MappingProxyType({"xml.etree": "xml.etree.ElementTree"})
 
 #: Packages that nobody may approve of, and why: sorted, one a row. Nor any whose name begins with
 #: an underscore: nobody is meant to import it.
@@ -106,7 +99,7 @@ def approvable(module: str, rules: Rules) -> tuple[Import, ...]:
     Whether a package is there at all is not asked here.
     """
     if module in APPROVABLE:
-        return (Import("module", _HELD_BY.get(module, module), APPROVABLE[module]),)
+        return (Import("module", module, APPROVABLE[module]),)
     top = module.partition(".")[0]
     never = top in NEVER or top.startswith("_") or top in sys.stdlib_module_names
     if never or not rules.raw_modules or not module.isprintable():
@@ -141,7 +134,6 @@ _FILES = "reads and changes files"
 _PROCESS = "starts processes"
 _NETWORK = "opens network connections"
 _RUNS = "runs code that nobody has checked"
-_INSIDE = "reaches into the interpreter"
 
 #: Why the modules that people try first are refused; the rest get the rule's own text.
 _WHY: Mapping[str, str] = MappingProxyType(
@@ -149,7 +141,6 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "ast": "compiles code",
         "atexit": "runs code after the session",
         "builtins": "holds every builtin, the refused ones too",
-        "csv": "mostly works on files",
         "ctypes": "calls any C function and reads any memory",
         "gc": "hands out every object in the process",
         "getpass": "asks for a password behind a mask",
@@ -162,7 +153,6 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "pydoc": "loads any module by name",
         "shutil": "copies and removes files",
         "signal": "controls processes",
-        "sys": _INSIDE,
         "threading": "starts threads that outlive the cell",
     }
     | dict.fromkeys(
@@ -174,31 +164,25 @@ _WHY: Mapping[str, str] = MappingProxyType(
     )
     | dict.fromkeys(
         word_set("""
-            bz2 codecs configparser fileinput gzip linecache lzma shelve sqlite3 tarfile
-            tempfile zipfile
+            bz2 codecs configparser fileinput linecache lzma shelve sqlite3 tarfile tempfile
         """),
         _FILES,
     )
-    | dict.fromkeys(word_set("code codeop doctest runpy timeit"), _RUNS)
+    | dict.fromkeys(word_set("code codeop doctest runpy"), _RUNS)
     | dict.fromkeys(word_set("importlib pkgutil"), "loads any module")
     | dict.fromkeys(word_set("multiprocessing pty subprocess webbrowser"), _PROCESS)
-    | dict.fromkeys(word_set("os posix"), "reads and changes files, processes and the environment")
+    | dict.fromkeys(word_set("nt posix"), "reads and changes files, processes and the environment")
     | dict.fromkeys(word_set("platform sysconfig"), "describes the machine")
 )
 
-#: Names of os that list or open.
-_FILES_OF_OS = frozenset({"*", "fdopen", "fwalk", "listdir", "open", "path", "scandir", "walk"})
 #: What to use instead, where there is something.
 _INSTEAD: Mapping[str, str] = MappingProxyType(
     {
         "codecs": "use str.encode and bytes.decode",
-        "csv": "split the lines of an input, or use preset data with pandas",
         "getpass": "use input(), which shows what is typed",
         "inspect": "use name? and the function's __annotations__",
         "pickle": "use json for data and copy.deepcopy for copies",
-        "sys": "write print(..., file=buffer) with io.StringIO for captured output",
         "threading": "use asyncio.to_thread or concurrent.futures.ThreadPoolExecutor",
-        "timeit": "use the %timeit magic",
     }
 )
 
@@ -270,29 +254,37 @@ def _refuse_member(module: str, name: str, report: Report, node: ast.alias | ast
     names = report.rules.modules.get(module)
     subject = f"{module}.{name}"
     why = f"is not among the names that this policy allows from {module}"
+    whole = (
+        ""
+        if module.partition(".")[0] in NEVER
+        else put(report.rules, allowing(module, report.rules))
+    )
     if instead := MODULES.get(subject):
         remedy: Remedy = instead.remedy(report.rules, first=f"use what dir({module}) lists")
     elif names and len(names) <= _FEW:
-        remedy = f"Allowed from {module}: {', '.join(names)}."
+        remedy = sentence(f"use {', '.join(names)}", whole)
     else:
-        remedy = f"dir({module}) lists what is allowed; the operator can widen it."
+        remedy = sentence(f"use what dir({module}) lists", whole)
     report.add_last_word("module-name-not-allowed", node, subject, why=why, remedy=remedy)
 
 
 def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> None:
-    top = module.partition(".")[0]
-    why = _WHY.get(module) or _WHY.get(top, "")
-    own, more = _INSTEAD.get(top, ""), f'add "{module}" to allowed_modules'
-    if top == "csv":
-        own = read_by_pandas(report.rules) or own
-    asked = REMEDY if report.rules.approvals and approvable(module, report.rules) else ""
-    instead = MODULES.get(module) or MODULES.get(top)
-    if module == "os" and isinstance(node, ast.ImportFrom):
-        # Of its names, only these are what the host does.
-        instead = instead if _FILES_OF_OS.intersection(alias.name for alias in node.names) else None
-    if instead:
-        remedy: Remedy = instead.remedy(report.rules, first=own, more=more, asked=asked)
+    if len(report.findings) >= FINDINGS_LIMIT:
+        return
+    top, rules = module.partition(".")[0], report.rules
+    why = NEVER.get(top) or _WHY.get(module) or _WHY.get(top, "")
+    line = "" if top in NEVER or top.startswith("_") else allowing(module, rules)
+    own = _INSTEAD.get(top, "")
+    asked = REMEDY if rules.approvals and approvable(module, rules) else ""
+    if instead := MODULES.get(module) or MODULES.get(top):
+        remedy: Remedy = instead.remedy(rules, first=own, more=line, asked=asked)
+    elif own or asked or line:
+        remedy = sentence(own, asked, put(rules, line))
+    elif top in NEVER or top.startswith("_"):
+        remedy = "Use an allowed module."
     else:
-        text = ", or ".join(filter(None, [own, asked, f"let the operator {more}"]))
-        remedy = f"{text[0].upper()}{text[1:]}."
+        remedy = (
+            f"{top[:60]} is not installed here. If it is a file beside the notebook, put its code "
+            "into a cell."
+        )
     report.add("import-not-allowed", node, module, why=why, remedy=remedy)

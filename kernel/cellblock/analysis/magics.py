@@ -15,8 +15,9 @@ import re
 from typing import TYPE_CHECKING
 
 from cellblock.analysis.attributes import is_free
+from cellblock.analysis.findings import word_set
 from cellblock.analysis.names import REFUSED_BUILTINS, RESERVED, SHELL_OBJECT, refuse_reserved
-from cellblock.analysis.remedies import for_command
+from cellblock.analysis.remedies import for_command, put, sentence
 from cellblock.analysis.transform import parse, transform_as_ipython
 
 if TYPE_CHECKING:
@@ -24,6 +25,23 @@ if TYPE_CHECKING:
 
     from cellblock.analysis.findings import Remedy, Report
 
+
+#: Magics that run what no cell says: text from files, from the history, from a debugger's prompt.
+UNCHECKED_MAGICS = word_set("""
+    alias_magic debug ed edit load_ext macro pdb recall reload_ext rep rerun run
+    """)
+#: What a policy may name in ``magics``: IPython 9's line and cell magics, and our own.
+MAGICS = word_set("""
+    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd code_wrap
+    colors conda config cp debug dhist dirs doctest_mode ed edit env file gui hist history html
+    javascript js killbgscripts latex ldir lf lk ll load load_ext loadpy logoff logon logstart
+    logstate logstop ls lsmagic lx macro magic mamba markdown matplotlib micromamba mkdir mv
+    notebook output page pastebin pdb pdef pdoc perl pfile pinfo pinfo2 pip policy popd pprint
+    precision prun psearch psource pushd pwd pycat pylab pypy python python2 python3 quickref recall
+    rehashx reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script set_env
+    sh svg sx system tb template time timeit tools unalias undo unload_ext usage uv who who_ls whos
+    writefile xdel xmode
+    """)
 
 _RUNNERS = frozenset({"run_line_magic", "run_cell_magic"})
 _SHELL = frozenset({"system", "getoutput", "getoutput_pipe", "system_raw", "system_piped"})
@@ -37,6 +55,19 @@ SHOWS_POLICY = "policy"
 NARROWS = "narrow"
 #: Magics that look objects up by a dotted name.
 _LOOKUP = frozenset({"pdef", "pdoc", "pinfo", "pinfo2", "psearch", "psource"})
+#: Of a trait that people set, and what %config may set it to.
+CONFIG = re.compile(
+    r"""\s*(?:(InteractiveShell)\.(ast_node_interactivity)\s*=\s*
+        (["'](?:all|last|last_expr|none|last_expr_or_assign)["'])
+    |(InlineBackend)\.(figure_formats?)\s*=\s*
+        (["']\w++["']|[\[({]\s*+(?:["']\w++["']\s*+(?:,\s*+)?)++[\])}]))\s*+(?:\#.*)?""",
+    re.VERBOSE | re.ASCII,
+)
+_TRAITS = (
+    "Set InlineBackend.figure_format, InlineBackend.figure_formats or "
+    "InteractiveShell.ast_node_interactivity, to text."
+)
+_AUTORELOAD = re.compile(r"[0-3]?|off|now|explicit|all|complete")
 _FILE_OPTIONS = re.compile(r"(?:^|\s)-\w*[DT]")
 _WORD = re.compile(r"\s*\S+")
 _MAX_OPTIONS = 24
@@ -59,7 +90,7 @@ def check_call(node: ast.Call, report: Report) -> bool | None:
         why = f"starts a process on the machine: {arguments[0][:60]}"
         command = arguments[0].strip()
         remedy = _instead(command, report, "do it in Python")
-        report.add("shell-escape", node, f"!{command}", why=why, remedy=remedy)
+        report.commands.append(("shell-escape", node, f"!{command}", why, remedy))
     else:
         _check_magic(node, method, arguments, report)
     return True
@@ -83,15 +114,72 @@ def _shape(node: ast.Call) -> tuple[str, list[str]] | None:
     return function.attr, texts
 
 
+def does_nothing(name: str, line: str) -> bool:
+    """Whether a line magic is one of those that notebooks begin with, and without effect here.
+
+    What cells import does not change while they run, so there is nothing to reload.
+    """
+    said = without_comment(line)
+    if name == "load_ext":
+        return said == "autoreload"
+    return name == "autoreload" and _AUTORELOAD.fullmatch(said) is not None
+
+
+def settle_commands(tree: ast.AST, report: Report) -> None:
+    """Refuse commands and magics but for those that the source may never come to.
+
+    The guest refuses such a one when it is reached (``guest.shell``): it judges each by itself.
+    """
+    reached = _always_reached(tree) if report.commands else ()
+    for rule, node, subject, why, remedy in report.commands:
+        if id(node) in reached:
+            report.add(rule, node, subject, why=why, remedy=remedy)
+
+
+#: Of statements that may pass over a part of theirs: the parts that they always come to.
+_REACHED = {
+    ast.AsyncFor: ("iter",),
+    ast.AsyncFunctionDef: ("decorator_list",),
+    ast.AsyncWith: ("items", "body"),
+    ast.ClassDef: ("decorator_list", "body"),
+    ast.For: ("iter",),
+    ast.FunctionDef: ("decorator_list",),
+    ast.If: ("test",),
+    ast.Match: ("subject",),
+    ast.Try: ("body", "finalbody"),
+    ast.TryStar: ("body", "finalbody"),
+    ast.While: ("test",),
+    ast.With: ("items", "body"),
+}
+
+
+def _always_reached(tree: ast.AST) -> set[int]:
+    found, stack = set[int](), [tree]
+    while stack:
+        node = stack.pop()
+        found.add(id(node))
+        for name in _REACHED.get(type(node), node._fields):
+            value = getattr(node, name, None)
+            parts = value if isinstance(value, list) else [value]
+            stack.extend(part for part in parts if isinstance(part, ast.AST))
+    return found
+
+
 def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Report) -> None:
     name, line = arguments[0], arguments[1]
     body = arguments[2] if method == "run_cell_magic" else None
     mark = "%%" if body is not None else "%"
+    if body is None and does_nothing(name, line):
+        return
     if name not in report.rules.magics or mark + name == _TEMPLATE:
         _refuse_magic(node, name, line, mark, report)
         return
     if name == SHOWS_POLICY and (said := without_comment(line)):
         _refuse_argument_of_policy(node, said, report)
+    elif name == "config":
+        if not CONFIG.fullmatch(line):
+            why, remedy = "may set what runs, and is none of the traits that cells may set", _TRAITS
+            report.add("argument-not-allowed", node, f"{mark}{name} {line}", why=why, remedy=remedy)
     elif _EXPANDED.search(line) and name not in _CODE_LINE:
         report.add("argument-not-allowed", node, f"{mark}{name} {line}")
     else:
@@ -117,17 +205,21 @@ def _check_arguments(node: ast.Call, name: str, line: str, report: Report) -> No
 
 def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Report) -> None:
     if name in ("sx", "sc", "system", "bash", "sh", "script", "!", "cmd"):
-        report.add("shell-escape", node, mark + name)
+        report.commands.append(("shell-escape", node, mark + name, "", ""))
         return
     if mark + name == _TEMPLATE and name in report.rules.magics:
         why = "names a template, and is not the cell's first line"
         first = "Let the cell begin with it: a template runs by itself."
         report.add("magic-not-allowed", node, _TEMPLATE, why=why, remedy=first)
         return
-    more = f'add "{name}" to magics'
-    remedy: Remedy = f"Write it in Python, or let the operator {more}."
-    remedy = _instead(f"{name} {line}", report, "write it in Python", more) or remedy
-    report.add("magic-not-allowed", node, mark + name, remedy=remedy)
+    if name not in MAGICS:
+        why, known = "is no magic of IPython's or of cellblock's", "%lsmagic lists the magics."
+        report.commands.append(("magic-not-allowed", node, mark + name, why, known))
+        return
+    more = "" if name in UNCHECKED_MAGICS else f'add.magics = ["{name}"]'
+    plain = sentence("write it in Python", put(report.rules, more))
+    remedy: Remedy = _instead(f"{name} {line}", report, "write it in Python", more) or plain
+    report.commands.append(("magic-not-allowed", node, mark + name, "", remedy))
 
 
 def _instead(command: str, report: Report, first: str, more: str = "") -> Remedy:

@@ -48,17 +48,12 @@ REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
             "hands out the namespace that holds the guarded builtins",
             "Name the variables, or keep them in a dict of your own." + _RENAME,
         ),
-        "help": ("starts a pager", "Use name? or print(name.__doc__)." + _RENAME),
         "license": ("starts a pager", "Nothing here needs it." + _RENAME),
         "locals": (
             "hands out the namespace that holds the guarded builtins",
             "Name the variables, or keep them in a dict of your own." + _RENAME,
         ),
         "quit": ("ends the session", "Use the front end's own controls." + _RENAME),
-        "vars": (
-            "hands out the namespaces of modules and classes",
-            "Use obj.__dict__, dir() or getattr()." + _RENAME,
-        ),
     }
 )
 

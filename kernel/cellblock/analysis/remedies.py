@@ -7,10 +7,14 @@ nothing starts a process or opens a socket.
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
+import sys
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cellblock.analysis.allowlist import SCIENCE
 from cellblock.analysis.findings import word_set
 
 if TYPE_CHECKING:
@@ -105,13 +109,14 @@ _URL = re.compile(r"https?://[^]*[{}$`'\"\\]+")
 class Replacement(NamedTuple):
     """Operations, as cells call them, and two lines of a cell that use all of these.
 
-    ``imports`` is what those lines import and the policy may not allow; ``otherwise`` is what does
-    less of the job, with fewer operations.
+    ``imports`` is what those lines import and the policy may not allow, of ``package``;
+    ``otherwise`` is what does less of the job, with fewer operations.
     """
 
     operations: tuple[str, ...]
     rewrite: str
     imports: str = ""
+    package: str = ""
     otherwise: tuple[Replacement, ...] = ()
 
     def remedy(
@@ -119,23 +124,69 @@ class Replacement(NamedTuple):
     ) -> tuple[str, str]:
         """Return the sentence that says so, and a rewrite where all that it uses is granted.
 
-        ``first`` is what could be done without anybody's help, ``asked`` what the user could, and
-        ``more`` what the operator could do besides; all are fragments.
+        ``first`` is what could be done under this policy, and ``asked`` where it is asked for: both
+        are fragments. ``more`` is a line that would have the policy allow what was refused.
         """
         ways = (self, *self.otherwise)
         granted = next((way for way in ways if rules.operations.issuperset(way.operations)), None)
         if granted is not None:
-            operator = f"let the operator {more}" if more else ""
-            choices = [f"ask the host, {_named(granted)}", asked, operator]
+            choices, lines = [f"ask the host, {' and '.join(granted.operations)}", asked], [more]
         else:
-            also = f" or {more}" if more else ""
-            choices = [first, asked, f"let the operator grant {_named(ways[-1])}{also}"]
-        text = ", or ".join(filter(None, choices))
-        return f"{text[0].upper()}{text[1:]}.", _shown(granted, rules) if granted else ""
+            choices, lines = [first, asked], [_grant(ways[-1]), more]
+        text = sentence(*choices, put(rules, *lines))
+        return text, _shown(granted, rules) if granted else ""
 
 
-def _named(way: Replacement) -> str:
-    return " and ".join(way.operations)
+#: The line of a policy file that grants an operation; places, and what may be installed, are
+#: examples.
+GRANTS: Mapping[str, str] = MappingProxyType(
+    {
+        "llm": 'llm = { base_url = "https://api.openai.com/v1", models = ["gpt-4.1-mini"] }',
+        "ops.http": 'ops.http.hosts = ["api.example.org"]',
+        "ops.install": 'ops.install = { index = "https://pypi.org/simple", allow = ["PACKAGE"] }',
+        "ops.list_dir": 'ops.list_dir.roots = ["{project}"]',
+        "ops.read_file": 'ops.read_file.roots = ["{project}"]',
+        "ops.write_file": 'ops.write_file.roots = ["{project}/work?"]',
+    }
+)
+
+
+def _grant(way: Replacement) -> str:
+    return " and ".join(GRANTS[name].replace("PACKAGE", way.package) for name in way.operations)
+
+
+def put(rules: Rules, *lines: str) -> str:
+    """Return the fragment that says which of ``lines`` to put in the policy; empty for none."""
+    said = " or ".join(filter(None, lines))
+    return f"put {said} in {rules.file}" if said else ""
+
+
+def sentence(*choices: str) -> str:
+    """Return what can be done, of fragments that may be empty."""
+    text = ", or ".join(filter(None, choices))
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def allowing(module: str, rules: Rules) -> str:
+    """Return the line of a policy file that allows a module, if there is one that does.
+
+    Packages come whole; what is not installed can't be allowed, unless cells may install it.
+    """
+    top = module.partition(".")[0]
+    if top in SCIENCE:
+        return 'add.allowed_modules = ["@science"]'
+    can_install = top.isidentifier() and "ops.install" in rules.operations
+    is_there = top in sys.stdlib_module_names or can_install or is_installed(top)
+    return f'add.allowed_modules = ["{top}"]' if is_there else ""
+
+
+@lru_cache(maxsize=256)
+def is_installed(top: str) -> bool:
+    """Whether there is a top-level module of this name; nothing is imported to find out."""
+    try:
+        return top.isidentifier() and importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError, OSError):
+        return False
 
 
 def _shown(way: Replacement, rules: Rules) -> str:
@@ -176,21 +227,15 @@ def _http(url: str = '"https://api.example.org/items"') -> Replacement:
 
 def _install(name: str) -> Replacement:
     module = name.replace("-", "_").lower()
-    return Replacement(("ops.install",), f'ops.install("{name}")\nimport {module}', imports=module)
+    lines = f'ops.install("{name}")\nimport {module}'
+    return Replacement(("ops.install",), lines, imports=module, package=name)
 
 
-_ROWS = Replacement(
-    _READ_FILE,
-    'text = ops.read_file("data/a.csv")\nrows = [line.split(",") for line in text.splitlines()]',
-)
-_OS = Replacement(
+#: To choose one of these is to look at what there is first.
+_BOTH = Replacement(
     ("ops.list_dir", "ops.read_file"),
     'names = [entry["name"] for entry in ops.list_dir("data")]\ntext = ops.read_file("data/a.csv")',
     otherwise=(_list(), _read()),
-)
-_GZIP = Replacement(
-    _READ_FILE,
-    'import zlib\ndata = zlib.decompress(ops.read_file("data/a.gz", binary=True), 31)',
 )
 #: Nothing is shown that would replace what these keep.
 _UPDATE = Replacement(("ops.read_file", "ops.write_file"), "")
@@ -200,11 +245,10 @@ _LLM = Replacement(("llm",), 'answer = llm("…")\nprint(answer)')
 #: By module, or by a name of one.
 MODULES: Mapping[str, Replacement] = MappingProxyType(
     {
-        "csv": _ROWS,
         "glob": _list(),
-        "gzip": _GZIP,
-        "os": _OS,
+        "shutil": _BOTH,
     }
+    | dict.fromkeys(word_set("os.fwalk os.listdir os.scandir os.walk"), _list())
     | dict.fromkeys(
         word_set("""
             aiohttp http.client httpx requests urllib.request urllib3
@@ -220,7 +264,7 @@ MODULES: Mapping[str, Replacement] = MappingProxyType(
     )
     | dict.fromkeys(
         word_set("""
-            codecs fileinput io.open linecache pathlib.Path pathlib.PosixPath
+            codecs fileinput io.open linecache os.fdopen os.open pathlib.Path pathlib.PosixPath
         """),
         _read(),
     )

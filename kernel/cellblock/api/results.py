@@ -18,6 +18,7 @@ from cellblock.render.cards import (
     ENFORCEMENT_JSON,
     OUTCOME_JSON,
     PROBLEM_JSON,
+    REFUSAL_JSON,
     count,
     size,
 )
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.artifacts import Artifact, Skipped
     from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Stopped, Usage
+    from cellblock.render.refusal import Refusal
 
 
 Status = Literal["ok", "error", "denied", "refused", "stopped", "failed"]
@@ -50,7 +52,7 @@ Kind = Literal[
 #: Types of cellblock's own cards; no cell can send them. Tables that a cell asks for, such as
 #: ``%usage``, are the cell's.
 _OURS: Final = frozenset(
-    {ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON}
+    {ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON, REFUSAL_JSON}
 )
 
 
@@ -178,6 +180,8 @@ class Result:
     pages: tuple[str, ...] = ()
     denials: tuple[Denial, ...] = ()
     stop: Stop | None = None
+    #: What the OS layer refused it, where that is what it failed with.
+    refusal: Refusal | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_calls_left_out: int = 0
     artifacts: tuple[Artifact, ...] = ()
@@ -471,6 +475,7 @@ def result_of(
         pages=tuple(plain(page["data"][_PLAIN]) for page in content.get("payload", ())),
         denials=tuple(map(_denial, outcome.findings)) if outcome is not None else (),
         stop=_stop(stopped, content, views) if stopped is not None else None,
+        refusal=run.refusal if failed else None,
         tool_calls=tuple(map(_tool_call, calls.records)) if calls is not None else (),
         tool_calls_left_out=calls.left_out if calls is not None else 0,
         artifacts=tuple(exported.artifacts) if exported is not None else (),

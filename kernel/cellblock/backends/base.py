@@ -103,6 +103,10 @@ class View:
     network: bool = False
     bounds: Bounds | None = None
     subprocess: bool = False
+    #: Whether the zygote lays layers.
+    staged: bool = False
+    #: Bytes of a /dev/shm of its own; 0 for none.
+    shared_memory: int = 0
 
 
 #: Names that guests look for, to see that they are not there.
@@ -151,6 +155,15 @@ def holds(mechanism: str, *, locks: tuple[str, ...] = ()) -> Declaration:
     return Declaration(Status.asserted, mechanism, (), locks)
 
 
+def holds_within(
+    mechanism: str, bound: str, *, known: bool, locks: tuple[str, ...] = ()
+) -> Declaration:
+    """Declare a mechanism that holds but for a bounded amount: a hole where that is not known."""
+    if known:
+        return holds(f"{mechanism}; within {bound}", locks=locks)
+    return partly(mechanism, f"{bound}, of which the policy sets no limit", locks=locks)
+
+
 def partly(mechanism: str, *holes: str, locks: tuple[str, ...] = ()) -> Declaration:
     """Declare a mechanism with these holes."""
     return Declaration(Status.partial, mechanism, holes, locks)
@@ -163,6 +176,7 @@ def unavailable(mechanism: str) -> Declaration:
 
 #: Nothing enforces it.
 UNENFORCED: Final = Declaration(Status.unenforced, "none")
+UNSTAGED: Final = unavailable("no overlays: the folder `work` is made and can be written to")
 
 
 class Backend(ABC):
@@ -211,6 +225,10 @@ class Backend(ABC):
     stays: ClassVar[bool] = False
     #: Whether guests can connect nothing themselves, so that the host's relay does it for them.
     relays: ClassVar[bool] = False
+    #: Whether its zygotes can lay layers over folders.
+    stages: ClassVar[bool] = False
+    #: Whether /proc and /dev/shm are the guests' own.
+    namespaces: ClassVar[bool] = False
 
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Yield the command that starts the zygote; unchanged where nothing wraps it.
@@ -284,7 +302,7 @@ class Backend(ABC):
 # --- words that several backends use ----------------------------------------------------------
 
 #: Holes that declarations disclose and probes go through (``probes``).
-NAMES: Final = "names, sizes and times of files outside the roots can be looked up"
+NAMES: Final = "cells can see the names, sizes and times of your files (not what is in them)"
 EARLIER_LINKS: Final = (
     "a denied file that has another name (a hard link) beneath a read root is readable"
 )
@@ -366,6 +384,9 @@ def _cpu(policy: Policy) -> Declaration:
     return holds(mechanism)
 
 
+#: What the host's monitor does about the scratch folder.
+SUMMED_SCRATCH: Final = "the host adds up the folder, interrupts the cell, then kills it"
+
 #: What the host does for every backend. An entry says what code does today, not what is planned.
 HOST: Final[Mapping[str, Declare]] = {
     "env_var_access": holds("the guest starts from an empty environment"),
@@ -378,7 +399,7 @@ HOST: Final[Mapping[str, Declare]] = {
     "timeout": holds("the host kills the guest"),
     "cpu_seconds": _cpu,
     "scratch_max_bytes": partly(
-        "the host adds up the folder, interrupts the cell, then kills it",
+        SUMMED_SCRATCH,
         "what is written between two looks, a tenth of a second",
         "files that were removed while they are open: max_open_files times max_file_size",
     ),

@@ -43,6 +43,7 @@ from cellblock.backends.landlock import (
 from cellblock.backends.plan import canonical, interpreter_view, is_masked, outermost
 from cellblock.errors import BackendError
 from cellblock.policy.paths import links, parts, within
+from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,7 +75,7 @@ class Bubblewrap(Backend):
 
     name = "bubblewrap"
     locks = ("namespaces", *Landlock.locks)
-    wraps = stays = relays = True
+    wraps = stays = relays = stages = namespaces = True
     declarations: ClassVar[Mapping[str, Declare]] = {
         **Landlock.declarations,
         "filesystem_read_roots": holds(
@@ -152,6 +153,8 @@ class Bubblewrap(Backend):
             *NAMESPACES,
             *network,
             *("--hostname", "cellblock", "--as-pid-1", "--cap-drop", "ALL"),
+            # A user namespace within this one maps root only for who had it (user_namespaces(7)).
+            *(("--cap-add", "CAP_SETFCAP") if view.staged and os.getuid() == 0 else ()),
             *_mounts(argv, view),
             *("--remount-ro", "/", "--chdir", "/", args_fd.END),
             *argv,
@@ -196,6 +199,8 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
     made |= {path: ("--bind-try", path, path) for path in view.writable}
     made |= {path: ("--dev-bind-try", path, path) for path in view.devices}
     made[_PROC] = "--proc", _PROC
+    if view.shared_memory:
+        made[SHARED_MEMORY] = "--size", str(view.shared_memory), "--tmpfs", SHARED_MEMORY
     for link, target in links([*argv, *view.names]):
         if not any(within(link, path) for path in made):
             made[link] = "--symlink", target, link

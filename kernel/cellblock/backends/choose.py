@@ -78,7 +78,7 @@ def choose(policy: Policy, how: Literal["probe", "attempt", "glance"] = "probe")
 
 
 def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
-    if not chosen.passed_over or not (policy.on_unsupported == "error" or policy.require):
+    if not chosen.passed_over or not (policy.on_unsupported == "error" or policy.required):
         return
     if policy.backend == chosen.backend.name:
         return

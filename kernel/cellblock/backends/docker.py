@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from cellblock.backends import args_fd, container_image
 from cellblock.backends.base import (
+    UNSTAGED,
     Backend,
     Bounds,
     Declare,
@@ -92,6 +93,7 @@ class Docker(Backend):
             "changes of mode, owner, times, attributes",
             locks=_LOCKS,
         ),
+        "filesystem_staged_roots": UNSTAGED,
         "scratch_max_bytes": holds("a file system in memory of that size", locks=("container",)),
         "network_access": relayed_network("a container without a network; ", _CALLS),
     }

@@ -3,7 +3,7 @@
 Contract: files outside the roots can't be opened, nothing is connected unless network_access is
 True, no process is started unless subprocess_execution is, and no other process is signalled. Under
 a list of addresses the host's relay connects.
-Gap: names, sizes and times of files outside the roots can be looked up.
+Gap: names, sizes and times of files outside the roots can be seen.
 
 The locks are those of ``guest.confine``, which ``bubblewrap`` and ``docker`` require as well. A
 probe takes them in a child process, which then looks whether they hold; ``probe_argv`` is that
@@ -30,11 +30,13 @@ from cellblock.backends.base import (
     LATER_FILES,
     NAMES,
     RLIMITS,
+    SUMMED_SCRATCH,
     Backend,
     Declaration,
     Declare,
     Support,
     holds,
+    holds_within,
     package_installation,
     partly,
     relayed_network,
@@ -86,25 +88,35 @@ def _processes(policy: Policy) -> Declaration:
 
 
 def _memory(policy: Policy) -> Declaration:
-    holes = [
-        "files on a file system in memory that are not mapped: scratch_max_bytes",
-        "buffers of sockets and pipes: a quarter MiB for each of max_open_files in each process",
-    ]
+    beyond = "scratch_max_bytes, and a quarter MiB for each of max_open_files in each process"
+    bounds = [policy.scratch_max_bytes, policy.max_open_files]
     if policy.subprocess_execution:
-        holes += ["what processes that a cell starts take in between, or share"]
-    return partly(
+        beyond += "; what processes that a cell starts take in a tenth of a second, or share"
+        bounds.append(policy.max_processes)
+    return holds_within(
         "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; "
         "the host kills a guest that it sees to hold an eighth more",
-        *holes,
+        beyond,
+        known=None not in bounds,
         locks=("rlimits", "seccomp"),
     )
+
+
+def _scratch(policy: Policy) -> Declaration:
+    beyond = (
+        "what is written in a tenth of a second, and in each process max_open_files times "
+        "max_file_size in files that were removed while they are open"
+    )
+    bounds = [policy.max_open_files, policy.max_file_size]
+    bounds += [policy.max_processes] if policy.subprocess_execution else []
+    return holds_within(SUMMED_SCRATCH, beyond, known=None not in bounds, locks=("rlimits",))
 
 
 class Landlock(Backend):
     """The locks of ``guest.confine``, all of them required."""
 
     name = "landlock"
-    relays = True
+    relays = stages = True
     locks = ("capabilities", "no_new_privs", "not_dumpable", "rlimits", "landlock", "seccomp")
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,
@@ -117,6 +129,11 @@ class Landlock(Backend):
             locks=_FILES,
         ),
         "memory_max_bytes": _memory,
+        "scratch_max_bytes": _scratch,
+        "filesystem_staged_roots": holds(
+            "an overlay in a mount namespace: what is written lands in the session's own folder",
+            locks=_FILES,
+        ),
         "read_deny_paths": denied_paths("Landlock: no rule covers them", _FILES),
         "network_access": relayed_network("", _CALLS),
         "subprocess_execution": _processes,

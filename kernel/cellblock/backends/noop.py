@@ -27,6 +27,7 @@ class Noop(Backend):
         **HOST,
         "filesystem_read_roots": UNENFORCED,
         "filesystem_write_roots": UNENFORCED,
+        "filesystem_staged_roots": UNENFORCED,
         "read_deny_paths": UNENFORCED,
         "network_access": UNENFORCED,
         "subprocess_execution": UNENFORCED,

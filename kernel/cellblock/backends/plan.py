@@ -23,7 +23,7 @@ from cellblock.backends.base import Bounds, View
 from cellblock.errors import PolicyError
 from cellblock.policy.folders import package_folder
 from cellblock.policy.paths import identity, links, within
-from cellblock.wire.messages import Limits, Plan
+from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 LIMITS: Final = ("memory_max_bytes", "max_processes", "max_open_files", "max_file_size")
 #: Rules that one root may become. 2,000 take about 60 ms at guest start.
 MAX_EXPANSION: Final = 2_000
+
+#: Processes of its own, which libraries measure.
+_PROC: Final = "/proc"
+#: Bytes of shared memory where memory has no limit.
+_LEAST_SHM: Final = 64 * 2**20
 
 #: What a zygote takes besides its guests, in bytes and in threads, those of ``preload`` too.
 _ZYGOTE_BYTES: Final = 512 * 2**20
@@ -54,6 +59,7 @@ def make_plan(
     scratch: Path,
     project: Path,
     private: Sequence[Path] = (),
+    layers: tuple[Layer, ...] = (),
 ) -> Plan:
     """Return what the guest must lock under ``policy``.
 
@@ -65,18 +71,32 @@ def make_plan(
     if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    denied = _denied(policy, private, fill)
+    hiding = Plan(layers=layers)
+    denied = [path for path in _denied(policy, private, fill) if not hiding.hides(path)]
     libraries = tuple(places.interpreter())
-    write_roots = standing(_filled(root, fill) for root in policy.filesystem_write_roots)
+    write_roots = standing(filled(root, fill) for root in policy.filesystem_write_roots)
     never = _never_writable(denied, libraries)
     for root in write_roots:
         # The scratch folder may lie in a run-time folder that is otherwise private.
         ours = within(root, fill["{scratch}"])
         _refuse_writable(root, never, ours=ours, file=policy.name, key="filesystem_write_roots")
+    staged: tuple[str, ...] = ()
+    read = standing(filled(root, fill) for root in policy.filesystem_read_roots)
+    for root in standing(filled(root, fill) for root in policy.filesystem_staged_roots):
+        laid = any(within(root, layer.root) for layer in layers)
+        if laid and any(within(root, other) for other in read):
+            # What is denied since the layer was laid is cut out of it.
+            staged += cut_out(root, denied, policy_name=policy.name)
+    own = policy.subprocess_execution and backend.namespaces
+    shared = own or (policy.subprocess_execution and bool(layers))
+    readable = _readable(policy, fill, denied, libraries)
     return Plan(
-        read_roots=_readable(policy, fill, denied, libraries),
-        write_roots=write_roots,
+        read_roots=(*readable, *((_PROC,) if own else ())),
+        write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(places.DEVICES),
+        staged_roots=staged,
+        layers=layers,
+        shared_memory=0 if own or not shared else _shared_memory(policy),
         network=policy.network_access is True,
         # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
         relayed=backend.relays and has_list(policy),
@@ -90,11 +110,11 @@ def make_plan(
 def _readable(
     policy: Policy, fill: dict[str, str], denied: Sequence[str], libraries: Sequence[str]
 ) -> tuple[str, ...]:
-    asked = standing(_filled(root, fill) for root in policy.filesystem_read_roots)
+    asked = standing(filled(root, fill) for root in policy.filesystem_read_roots)
     granted = [path for root in asked for path in cut_out(root, denied, policy_name=policy.name)]
     # The policy's own denials count for default roots too; the host's private places are
     # not beneath any of them, except /proc and /sys, of which single files are granted.
-    by_policy = _spelled(policy.read_deny_paths, fill)
+    by_policy = [path for path in _spelled(policy.read_deny_paths, fill) if path in denied]
     defaults = canonical(_default_names(policy, libraries))
     packages = canonical(places.packages(policy.allowed_modules, defaults))
     for root in (*defaults, *packages):
@@ -154,30 +174,41 @@ def make_view(
     denied path.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    asked = standing(_filled(root, fill) for root in policy.filesystem_read_roots)
+    asked = standing(filled(root, fill) for root in policy.filesystem_read_roots)
     named = _default_names(policy, places.interpreter())
     defaults = canonical(named)
     imported = (*policy.allowed_modules, *_preloaded_packages(policy))
     packages = tuple(places.packages(imported, (*asked, *defaults)))
+    shared = SHARED_MEMORY in plan.write_roots
+    stores = {os.path.dirname(os.path.dirname(layer.folder)) for layer in plan.layers}
+    written = (root for root in plan.write_roots if root != SHARED_MEMORY)
     # The zygote's own folder, whether its guests may write there or not.
-    writable = outermost((*plan.write_roots, str(scratch)))
+    writable = outermost((*written, *sorted(stores), str(scratch)))
     return View(
         readable=outermost((*asked, *defaults, *canonical(packages))),
         writable=writable,
-        masked=_denied(policy, private, fill),
+        # What a layer hides needs no mask, and none can be laid over a mount (CVE-2021-3732).
+        masked=tuple(path for path in _denied(policy, private, fill) if not plan.hides(path)),
         devices=plan.device_files,
         names=(*named, *packages, str(project), str(scratch)),
         movable=_movable(asked, writable, defaults),
         network=plan.network,
         subprocess=plan.subprocess,
         bounds=_bounds(policy, str(scratch)),
+        staged=bool(plan.layers),
+        shared_memory=_shared_memory(policy) if shared else 0,
     )
 
 
-def interpreter_view() -> View:
-    """Return a view of what the interpreter needs, and nothing else: for a probe."""
+def _shared_memory(policy: Policy) -> int:
+    return max((policy.memory_max_bytes or 0) // 4, _LEAST_SHM)
+
+
+def interpreter_view(writable: tuple[str, ...] = ()) -> View:
+    """Return a view of what the interpreter needs, and what is ``writable``: for a probe."""
     names = [*(path for path, _ in places.SYSTEM), *places.interpreter()]
-    return View(canonical(names), (), (), canonical(places.DEVICES), tuple(names))
+    devices = canonical(places.DEVICES)
+    return View(canonical(names), writable, (), devices, tuple(names), staged=bool(writable))
 
 
 def _movable(
@@ -234,11 +265,12 @@ def _denied(policy: Policy, private: Iterable[Path], fill: dict[str, str]) -> tu
 
 
 def _spelled(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
-    named = [os.path.expanduser(_filled(path, fill)) for path in paths]
+    named = [os.path.expanduser(filled(path, fill)) for path in paths]
     return tuple(dict.fromkeys(form for path in named for form in spellings(path)))
 
 
-def _filled(path: str, fill: dict[str, str]) -> str:
+def filled(path: str, fill: dict[str, str]) -> str:
+    """Return a path with the folder that its placeholder stands for."""
     for placeholder, folder in fill.items():
         if path.startswith(placeholder):
             return folder + path.removeprefix(placeholder)

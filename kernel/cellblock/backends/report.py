@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: The name under which a guest reports that the zygote decides on starts.
 GATE: Final = "gate"
+#: What a user lacks where it can't be had, and no cell gains by.
+_HARMLESS: Final = frozenset({"idle_timeout", "snapshots", "undo_depth"})
 #: What takes a fork of the guest.
 _FORKED: Final = ("snapshots", "undo_depth")
 #: Characters of why no guest reported.
@@ -99,6 +101,7 @@ def known_report(
 CONSEQUENCES: Final = {
     "filesystem_read_roots": "a cell can read any file that you can",
     "filesystem_write_roots": "a cell can change any file that you can",
+    "filesystem_staged_roots": "a cell can change the project's files",
     "read_deny_paths": "a cell can read your credentials",
     "network_access": "a cell can send data anywhere",
     "subprocess_execution": "a cell can start programs",
@@ -128,7 +131,7 @@ CONSEQUENCES: Final = {
 
 #: Where a better remedy than another machine is known.
 REMEDIES: Final = {
-    "filesystem_read_roots": "install bubblewrap, which hides names; see `cellblock doctor`",
+    "filesystem_read_roots": "install bubblewrap, which hides them: sudo apt install bubblewrap",
     "idle_timeout": "let the server cull idle kernels (MappingKernelManager.cull_idle_timeout)",
     "max_processes": "run the kernel as an unprivileged user, or in a cgroup with pids.max",
     "memory_max_bytes": "run the kernel in a cgroup with memory.max",
@@ -165,6 +168,7 @@ def gaps(
             consequence=_consequence(policy, each),
             remedy=_remedy(each),
             contradicted=each.contradicted,
+            matters=each.contradicted or not _is_harmless(policy, each),
         )
         for name in CAPABILITIES
         if configured(policy, name) and not (each := settled[name]).holds
@@ -198,7 +202,7 @@ def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
         gap
         for gap in found
         if (gap.contradicted or gap.status is not Status.partial)
-        and (policy.on_unsupported == "error" or gap.capability in policy.require)
+        and (policy.on_unsupported == "error" or gap.capability in policy.required)
     )
 
 
@@ -211,9 +215,26 @@ def configured(policy: Policy, capability: str) -> bool:
         return policy.snapshots != "off" and (capability == "snapshots" or policy.undo_depth > 0)
     if capability == "network_access":
         return value is not True
-    if capability in ("read_deny_paths", "subprocess_execution"):
-        return bool(value) is (capability == "read_deny_paths")
+    if capability in ("read_deny_paths", "filesystem_staged_roots"):
+        return bool(value)
+    if capability == "subprocess_execution":
+        return not value
     return value is not None
+
+
+def _is_harmless(policy: Policy, each: Enforcement) -> bool:
+    """Whether a gap lets no cell do what the policy forbids: something is only missing here."""
+    return each.capability in _HARMLESS or _fails_instead(policy, each) != ""
+
+
+def _fails_instead(policy: Policy, each: Enforcement) -> str:
+    """Return what does not work here although the policy allows it, or nothing."""
+    if each.capability == "network_access" and isinstance(policy.network_access, tuple):
+        if policy.network_access and each.status is Status.unavailable and not each.locks:
+            return "connections to the listed addresses fail"
+    elif each.capability == "package_installation" and policy.package_installation:
+        return "a cell that runs an installer fails"
+    return ""
 
 
 def _asked(policy: Policy, capability: str) -> str:
@@ -226,12 +247,8 @@ def _asked(policy: Policy, capability: str) -> str:
 
 
 def _consequence(policy: Policy, each: Enforcement) -> str:
-    if each.capability == "network_access" and isinstance(policy.network_access, tuple):
-        if policy.network_access and each.status is Status.unavailable and not each.locks:
-            return "connections to the listed addresses fail"
-    elif each.capability == "package_installation" and policy.package_installation:
-        return "a cell that runs an installer fails"
-    return "; ".join(each.holes) or CONSEQUENCES[each.capability]
+    holes = "; ".join(each.holes)
+    return _fails_instead(policy, each) or holes or CONSEQUENCES[each.capability]
 
 
 def _remedy(each: Enforcement) -> str:
@@ -294,7 +311,7 @@ def doctor_report(policy: Policy, prove: Prove | None = None) -> DoctorReport:
     try:
         chosen = choose(policy)
     except BackendError:
-        chosen = choose(policy.replace(require=(), on_unsupported="warn"))
+        chosen = choose(policy.replace(mode="safe", require=(), on_unsupported="warn"))
     declared = chosen.declare(policy)
     proof, seen = prove(policy, chosen) if prove else (None, None)
     report = known_report(chosen, proof, seen)

@@ -39,6 +39,7 @@ from cellblock.backends.base import (
     HOST,
     UNENFORCED,
     UNRESTRICTED_NETWORK,
+    UNSTAGED,
     Backend,
     Declaration,
     Declare,
@@ -105,6 +106,7 @@ _NO_COPIES: Final = unavailable("the host keeps copies of guests on Linux only")
 _BY_PROFILE: Final[Mapping[str, Declare]] = {
     "filesystem_read_roots": holds("Seatbelt: file-read*, names, sizes and times too"),
     "filesystem_write_roots": holds("Seatbelt: file-write*; no hard links are made"),
+    "filesystem_staged_roots": UNSTAGED,
     "read_deny_paths": _denied,
     "network_access": _network,
     "subprocess_execution": _processes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -31,8 +31,13 @@ app: Final = typer.Typer(add_completion=False)
 
 
 @app.command()
-def doctor(*, policy: PolicyOption = "safe", as_json: AsJson = False) -> None:
-    """Say what this machine enforces of a policy, and try it.
+def doctor(
+    *,
+    policy: PolicyOption = "safe",
+    every: Annotated[bool, typer.Option("--all", help="Print all fields and probes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try what this machine enforces of a policy, and say in a line whether that is all.
 
     Exit status 1 if nothing real does, a probe passes that should not, or no guest could try them.
     """
@@ -45,7 +50,11 @@ def doctor(*, policy: PolicyOption = "safe", as_json: AsJson = False) -> None:
     if as_json:
         print_json(dataclasses.asdict(report))
     else:
-        _print(report)
+        console = Console(highlight=False, soft_wrap=True)
+        for line in verdict(report, asked.name):
+            console.print(line)
+        if every:
+            _print_all(Console(highlight=False), report)
         if said := summary(asked):
             typer.echo(said)
     contradicted = any(gap.contradicted for gap in report.gaps)
@@ -60,9 +69,27 @@ def run_probes(policy: Policy, chosen: Chosen) -> tuple[Proof | None, LockReport
     return probes.proved(policy, chosen, Path.cwd())
 
 
-def _print(report: DoctorReport) -> None:
+def verdict(report: DoctorReport, policy_name: str) -> list[str]:
+    """Return a line that says whether the policy holds here, and what would improve that."""
+    name, backend = escape(policy_name), report.backend
+    if backend == "noop":
+        said = "[bold red]✗ Audit only: the operating system enforces nothing of this policy.[/]"
+        why = next((one.why for one in report.order if one.name == "landlock"), "")
+        return [said, f"  landlock: {escape(why)}"] if why else [said]
+    lines = []
+    if report.unproved and report.probes:
+        lines.append(f"[red]✗ The probes did not run to their end: {escape(report.unproved)}[/]")
+    passed = [probe.name for probe in report.probes if probe.outcome == "passed"]
+    lines += [f"[bold red]✗ {each}: {escape(BY_NAME[each].hole)}[/]" for each in passed]
+    matters = [gap for gap in report.gaps if gap.matters]
+    shown = [escape(gap.consequence) for gap in matters]
+    lines += [f"[yellow]◐ Policy {name} under {backend}: {each}[/]" for each in shown]
+    lines += [f"  → {escape(each)}" for each in dict.fromkeys(gap.remedy for gap in matters)]
+    return lines or [f"[green]✓ Policy {name} is enforced on this machine, by {backend}.[/]"]
+
+
+def _print_all(console: Console, report: DoctorReport) -> None:
     """Print what backends there are, what they enforce of the policy, and what is missing."""
-    console = Console(highlight=False)
     console.print(f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}")
     backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
     for one in report.order:
@@ -78,13 +105,6 @@ def _print(report: DoctorReport) -> None:
         asked = f"asked: {gap.asked}\nhere: {gap.actual}"
         gaps.add_row(gap.capability, escape(f"{asked}\n{gap.consequence}\n→ {gap.remedy}"))
     console.print(backends, fields, *([_probes_table(report)] if report.probes else []), gaps)
-    if report.unproved:
-        console.print(f"[red]The suite of probes did not run to its end: {escape(report.unproved)}")
-    for probe in report.probes:
-        if probe.outcome == "passed":
-            console.print(f"[bold red]✗ {probe.name}: {escape(BY_NAME[probe.name].hole)}[/]")
-    if report.backend == "noop":
-        console.print("[bold red]✗ Audit only: the operating system enforces nothing of this.[/]")
 
 
 def _probes_table(report: DoctorReport) -> Table:

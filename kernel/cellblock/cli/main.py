@@ -26,11 +26,12 @@ COMMANDS: Final = {
     "run": "Run notebooks in confined guests, and write what they show to DIR.",
     "install": "Install a kernel for a policy of your own, so that Jupyter offers it.",
     "uninstall": "Remove a kernel that `cellblock install` installed.",
-    "doctor": "Say what this machine enforces of a policy, and try it.",
+    "doctor": "Try what this machine enforces of a policy, and say in a line whether that is all.",
     "policy": "Show and check policies.",
     "image": "Make images for backend docker.",
     "audit": "Show, verify and export audit logs.",
     "packages": "Show and clear packages that ops.install got.",
+    "changes": "Show, keep and drop what cells wrote to projects.",
     "approvals": "Show and take back what was allowed for always, at a kernel's question.",
 }
 #: The module of a command in this package, where it is not the command's own name.

@@ -196,12 +196,17 @@ def evaluate(code: str, names: dict[str, Any], rules: Rules, policy: Any) -> Any
     return _value(body[0].value, names, policy)
 
 
+def _builtins(names: dict[str, Any]) -> dict[str, Any]:
+    found: Any = names["__builtins__"]
+    return found if isinstance(found, dict) else vars(found)
+
+
 def _value(node: ast.expr, names: dict[str, Any], policy: Any) -> Any:
     match node:
         case ast.Constant():
             return node.value
         case ast.Name(id=name):
-            for space in (names, names["__builtins__"]):
+            for space in (names, _builtins(names)):
                 if name in space:
                     return space[name]
             raise NameError(name)
@@ -209,7 +214,7 @@ def _value(node: ast.expr, names: dict[str, Any], policy: Any) -> Any:
             owner = _value(inner, names, policy)
             if not policy.can_get_attr(owner, name):
                 raise LookUpRefused("it would run a property")
-            return names["__builtins__"]["getattr"](owner, name)
+            return _builtins(names)["getattr"](owner, name)
         case ast.Subscript(value=inner, slice=index):
             owner, key = _value(inner, names, policy), _key(index)
             # Of a type it would run __class_getitem__, of a form of typing its own code.

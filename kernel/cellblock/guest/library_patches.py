@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import mmap
 import os
 import posixpath
 import shutil
 import stat
+import subprocess
 import sys
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, Final
@@ -83,6 +85,21 @@ def patch_threadpoolctl(module: Any) -> None:
     setattr(kind, _BY_MAPS, find)
 
 
+def patch_pdb(module: Any) -> None:
+    """Let an interrupt end a debugger that waits for a command: Python's asks again for ever."""
+
+    def set_trace(*, header: str | None = None) -> None:
+        from IPython.core.debugger import InterruptiblePdb  # noqa: PLC0415 - it imports pdb
+
+        debugger: Any = InterruptiblePdb()
+        if header is not None:
+            debugger.message(header)
+        frame = inspect.currentframe()
+        debugger.set_trace(frame and frame.f_back)
+
+    module.set_trace = set_trace
+
+
 def patch_standard_library(*, processes: bool = False) -> None:
     """Replace functions by ones that go on without. For the zygote, once, before any fork.
 
@@ -99,7 +116,10 @@ def patch_standard_library(*, processes: bool = False) -> None:
         setattr(os, name, changed)
     # 3.13 does this itself. os.path and posixpath are one module.
     posixpath.realpath = _realpath(posixpath.realpath)
-    if not processes:
+    if processes:
+        # This interpreter was started without site-packages, and what cells start is to have them.
+        vars(subprocess)["_args_from_interpreter_flags"] = list
+    else:
         mmap.mmap = _private_mmap(mmap.mmap)  # type: ignore[misc]
 
 

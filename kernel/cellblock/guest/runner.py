@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import errno
 import inspect
 import linecache
-import os
-import re
 import resource
-import socket
 import sys
-import traceback
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
+from IPython.core.error import UsageError
 
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, entry
 from cellblock.guest import tracebacks
-from cellblock.guest.output import encodable
+from cellblock.guest.failed_calls import failed_call
+from cellblock.guest.output import current_cell, encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import CodeType
 
     from cellblock.analysis import Finding, Rules
@@ -32,113 +28,6 @@ if TYPE_CHECKING:
     from cellblock.guest.output import Outlet
     from cellblock.guest.server import Reserve
     from cellblock.guest.shell import GuestShell
-    from cellblock.wire.messages import Plan
-
-
-# Notes on errors that the OS layer causes: which policy field stands behind "not permitted".
-#
-# A hint for whoever reads the traceback, drawn from the exception and from where it was raised.
-# Nothing is decided by it: user code can forge every part, and then misleads only itself.
-
-_DENIED: Final = {errno.EACCES, errno.EPERM}
-#: The lock under which other names are not there at all, and what is read is mounted so.
-_NAMESPACES: Final = "namespaces"
-
-#: Modules and calls whose refusal is about processes, or about the network.
-_PROCESS: Final = re.compile(
-    r"\b(subprocess|multiprocessing|pty|fork|forkpty|posix_spawnp?|exec[lv]p?e?|kill|killpg|pidfd)\b"
-)
-_NETWORK: Final = re.compile(
-    r"\b(socket|socketpair|ssl|connect|bind|sendto|urllib|http|asyncio\.open_connection"
-    r"|guest/network)\b"
-)
-_PACKAGE: Final = re.compile(
-    r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/network)\b"
-)
-
-#: Where libraries that open files by themselves leave the path: Arrow quotes it, Polars appends it.
-_PATH: Final = re.compile(r"(?:^|\s)'([^'\0]{1,4096})'|: (/[^\0\n]{1,4096})")
-_LONGEST_TEXT: Final = 10_000
-#: SQLITE_CANTOPEN, SQLITE_READONLY; SQLite does not say what it could not open.
-_SQLITE: Final = {14, 8}
-
-_NOTE: Final = "cellblock: {what}. The operator can allow it: {field} in the policy."
-
-
-def explain(error: BaseException, plan: Plan) -> None:
-    """Add a note to ``error`` and to what it was raised from, where a lock of ours refused."""
-    if not plan.locks:
-        return
-    for link in tracebacks.chain(error):
-        with contextlib.suppress(Exception):  # a user's exception may raise at every touch
-            note = _note(link, plan)
-            if note and note not in getattr(link, "__notes__", ()):
-                link.add_note(note)
-
-
-def _note(error: BaseException, plan: Plan) -> str | None:
-    code = getattr(error, "sqlite_errorcode", None)
-    if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
-        what = "databases outside the folders that cells may write can't be opened"
-        return _NOTE.format(what=what, field="filesystem_write_roots")
-    if not isinstance(error, OSError):
-        return None
-    path = error.filename or _path_in(error)
-    named = os.fsdecode(path) if isinstance(path, str | bytes) else None
-    namespaces = _NAMESPACES in plan.locks
-    if namespaces and error.errno == errno.ENOENT:
-        # Of what is not there where it could not be, whether it is there for others or not.
-        shown = (*plan.read_roots, *plan.write_roots, *plan.device_files)
-        if not named or _within(os.path.realpath(named), shown):
-            return None
-        return _about_path(named, plan)
-    # Of listed names a name server knows best; the relay's own word is this one.
-    unresolved = type(error).__name__ == "gaierror" and (
-        not plan.relayed or error.errno == socket.EAI_FAIL
-    )
-    denied = isinstance(error, PermissionError) or error.errno in _DENIED
-    if not (denied or unresolved or (namespaces and error.errno == errno.EROFS)):
-        return None
-    return _about_calls(error, plan, unresolved=unresolved) or (named and _about_path(named, plan))
-
-
-def _about_calls(error: OSError, plan: Plan, *, unresolved: bool) -> str | None:
-    """Judge by the library modules the error came through, and the line that raised it."""
-    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
-    modules = " ".join(m[1] for name, _ in frames if (m := _PACKAGE.search(name)))
-    words = f"{modules} {linecache.getline(*frames[-1])}" if frames else ""
-    if not plan.subprocess and _PROCESS.search(words):
-        what = "cells may not start or reach processes"
-        return _NOTE.format(what=what, field="subprocess_execution")
-    if not plan.network and (unresolved or _NETWORK.search(words)):
-        what = "cells have no network"
-        if plan.relayed:
-            what = "cells reach listed addresses alone, by TCP, through Python's own sockets"
-        return _NOTE.format(what=what, field="network_access")
-    return None
-
-
-def _path_in(error: OSError) -> str | None:
-    """Return the path that a library wrote into its message."""
-    text = " ".join(arg for arg in error.args if isinstance(arg, str))
-    found = _PATH.search(text[:_LONGEST_TEXT])
-    return found and (found[1] or found[2])
-
-
-def _about_path(path: str, plan: Plan) -> str | None:
-    real = os.path.realpath(path)
-    if _within(real, (*plan.write_roots, *plan.device_files)):
-        return None  # not our doing: an ordinary permission
-    if _within(real, plan.read_roots):
-        what = f"{path} is outside the folders that cells may write"
-        return _NOTE.format(what=what, field="filesystem_write_roots")
-    what = f"{path} is outside the folders that cells may use"
-    field = "filesystem_read_roots (to write: filesystem_write_roots)"
-    return _NOTE.format(what=what, field=field)
-
-
-def _within(path: str, roots: Iterable[str]) -> bool:
-    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
 #: The file of the call that starts a template: the kernel's own, which tracebacks leave out.
@@ -186,9 +75,11 @@ class Runner:
     def run(self, request: messages.Execute) -> messages.Done:
         """Run the cell and return its end; nothing it raises escapes."""
         self._current.grant(request.granted)
+        cell = current_cell.set(request.execution_count if request.store_history else 0)
         try:
             return self._run_admitted(request)
         finally:
+            current_cell.reset(cell)
             self._current.grant(None)
 
     def _run_admitted(self, request: messages.Execute) -> messages.Done:
@@ -282,15 +173,18 @@ class Runner:
         self._guarded(self._in_reserve, action)
 
     def _failed(self, error: BaseException) -> messages.Error:
-        explain(error, self.plan)
+        call = failed_call(error)
         tracebacks.trim(error)
         sys.last_type, sys.last_value, sys.last_traceback = (
             type(error),
             error,
             error.__traceback__,
         )
-        shown = self._described(error)
-        self._out.send(shown)
+        shown = msgspec.structs.replace(self._described(error), failed_call=call)
+        if isinstance(error, UsageError):  # of a magic: no traceback is of use
+            sys.stderr.write(f"{shown.ename}: {shown.evalue}\n")
+        else:
+            self._out.send(shown)
         return shown
 
     def _described(self, error: BaseException) -> messages.Error:
@@ -313,14 +207,12 @@ class Runner:
             self._execute_template(request, request.template)
             return
         name = shell.compile.cache(request.source, request.execution_count, request.raw)
-        tree = self._parse(request.source, name)
-        body, last = tree.body, None
-        if not request.silent and body and isinstance(body[-1], ast.Expr):
-            *body, last = body
-        if body:
-            self._run(ast.Module(body, []), name, "exec")
-        if last is not None:
-            self._run(ast.Interactive([last]), name, "single")
+        body = self._parse(request.source, name).body
+        quiet = len(body) if request.silent else _quiet(body, shell.ast_node_interactivity)
+        if quiet:
+            self._run(ast.Module(body[:quiet], []), name, "exec")
+        for shown in body[quiet:]:
+            self._run(ast.Interactive([shown]), name, "single")
 
     def _execute_template(self, request: messages.Execute, template: messages.Template) -> None:
         """Run a template's definitions in a namespace of its own, then its ``run(state)``."""
@@ -388,6 +280,26 @@ class Runner:
         finally:
             self.running = False
         return {"status": "ok", "data": data, "metadata": metadata}
+
+
+_ASSIGNS: Final = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+
+
+def _quiet(body: list[ast.stmt], shown: str) -> int:
+    """Return how many of a cell's statements show no value, as IPython has it.
+
+    ``last_expr_or_assign`` adds what a last assignment binds.
+    """
+    if shown == "all" or not body:
+        return 0
+    last = body[-1]
+    if shown == "last_expr_or_assign" and isinstance(last, _ASSIGNS):
+        target = last.targets[0] if isinstance(last, ast.Assign) else last.target
+        if isinstance(target, ast.Name):
+            value = ast.Expr(ast.Name(target.id, ast.Load()))
+            body.append(ast.fix_missing_locations(ast.copy_location(value, last)))
+    is_shown = shown == "last" or (shown != "none" and isinstance(body[-1], ast.Expr))
+    return len(body) - is_shown
 
 
 def _read_bytes() -> int:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import comm
 from comm.base_comm import BaseComm, CommManager
+from IPython.core.error import StdinNotImplementedError
 
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.confine import landlock
 from cellblock.guest.loop import Driver
-from cellblock.guest.output import plain
+from cellblock.guest.output import current_cell, plain, set_parent
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots
 from cellblock.guest.tool_calls import Calls
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from cellblock.guest.confine.layer import Refresher
     from cellblock.guest.network import Network
     from cellblock.guest.output import Outlet
     from cellblock.guest.runner import RulesInForce
@@ -83,11 +85,16 @@ class CommKernel:
 
     def __init__(self) -> None:
         self.comm_manager = CommManager()
-        self.request = 0
+        self.request = self.cell = 0
 
     def get_parent(self, _channel: str | None = None) -> dict[str, Any]:
         """Return a stand-in for the message that is being answered."""
-        return {"header": {"msg_id": f"request-{self.request}"}}
+        header = {"msg_id": f"request-{self.request}", "cell": current_cell.get() or self.cell}
+        return {"header": header}
+
+    def set_parent(self, _identity: Any, parent: Any, _channel: str | None = None) -> None:
+        """Have what the calling thread or task shows belong to the cell of ``parent``."""
+        set_parent(parent)
 
     def deliver(self, message: messages.CommIn) -> None:
         """Hand a front end's message to the comm it names; unknown kinds are dropped."""
@@ -147,7 +154,9 @@ class Server:
         *,
         zygote: int,
         network: Network | None = None,
+        refresher: Refresher | None = None,
     ) -> None:
+        self._refresher = refresher
         self._shell, self._rules, self._channel, self.out = shell, current.rules, channel, out
         self._current = current
         self._driver = Driver(channel)
@@ -173,8 +182,8 @@ class Server:
         self._interrupted = True
         self._handler = self._on_interrupt  # one object, to be told from a cell's
         self._kernel = _open_comms(out)
-        # Where ipywidgets looks for what it needs to know; IPython's own shell has no kernel.
-        vars(shell)["kernel"] = self._kernel
+        # Where ipywidgets looks for what it needs to know.
+        shell.kernel = self._kernel
 
     def serve_forever(self) -> None:
         """Serve; returns never, raises ``HostGone`` when the host hangs up."""
@@ -240,6 +249,9 @@ class Server:
 
     def _execute(self, message: messages.Execute) -> None:
         self._request, self._kernel.request = message, message.id
+        if self._refresher is not None:
+            self._refresher.begin_cell()
+        self._kernel.cell = message.execution_count if message.store_history else 0
         self._begin(message.id)
         try:
             done = self._runner.run(message)
@@ -250,10 +262,12 @@ class Server:
         finally:
             self._request = None
             self._end()
+            if self._refresher is not None:
+                self._refresher.end_cell()
         self.out.end(done)
 
     def _comm(self, message: messages.CommIn) -> None:
-        self._kernel.request = message.id
+        self._kernel.request, self._kernel.cell = message.id, 0
         self._begin(message.id)
         self._current.grant(message.granted)
         with self._driver.entered():
@@ -296,7 +310,11 @@ class Server:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("input() works in the main thread only")
         if request is None or not request.allow_stdin:
-            raise RuntimeError("input() was called, but this front end does not take input")
+            # As ipykernel says it, which programs compare.
+            name = "getpass" if password else "raw_input"
+            raise StdinNotImplementedError(
+                f"{name} was called, but this frontend does not support input requests."
+            )
         return take_input(
             self._channel,
             messages.InputRequest(id=request.id, prompt=str(prompt), password=password),

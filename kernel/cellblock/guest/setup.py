@@ -35,9 +35,11 @@ from cellblock.guest import (
 from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
+from cellblock.guest.confine.layer import Refresher
 from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscall_args import HANDING_OVER
 from cellblock.guest.library_patches import (
+    patch_pdb,
     patch_standard_library,
     patch_threadpoolctl,
     patch_when_imported,
@@ -111,6 +113,8 @@ CHANNEL_FD = 3
 GATE_FD = 4
 #: Where the relay is asked, under a list of addresses.
 RELAY_FD = 5
+#: Where the process is asked that has overlays forget, where there are layers.
+REFRESHER_FD = 6
 #: Where what the host sends along belongs: channel, stdout, stderr.
 _TARGETS = (CHANNEL_FD, 1, 2)
 
@@ -119,6 +123,8 @@ class Prepared:
     """A shell with its guards, ready to be forked."""
 
     _server: server.Server
+    #: The zygote's descriptor of that process.
+    refresher = -1
 
     def __init__(self, request: messages.Prepare) -> None:
         self.request = request
@@ -145,6 +151,7 @@ class Prepared:
             **tools,
         }
         names: dict[str, Any] = guards.install(self._current, extra)
+        self._builtins = names
         self._shell: Any = shell.build(self._rules, names)
         if self._rules.language:
             shell.strip_globals(self._shell, _IPYTHON_NAMES)
@@ -185,6 +192,8 @@ class Prepared:
             trial = LockTrial(fork.trial, self.request, fds)
         gated = len(fds) > len(self.targets)
         kept = _place_descriptors(fds, (*self.targets, GATE_FD))
+        if self.refresher >= 0:
+            kept.add(os.dup2(self.refresher, REFRESHER_FD, inheritable=False))
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         with _failure_reported(channel):
             isolate_fork(self._zygote, kept)
@@ -235,9 +244,13 @@ class Prepared:
         sys.stderr = output.out_stream("stderr", 2, out)
         self._shell.display_pub.out = self._shell.displayhook.out = out
         sys.displayhook = self._shell.displayhook
+        if not self._rules.language:
+            # As ipykernel has it: what lies in the folder that a cell runs in. The zygote has not.
+            sys.path.insert(0, "")
         # A name of cells' own, which they may take for more.
         namespace = self._shell.user_ns
-        namespace["__builtins__"]["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
+        found = namespace["__builtins__"] if self._rules.language else vars(builtins)
+        found["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
         shell.hide(self._shell, "inputs")
         self._server = self._magics.server = server.Server(
             self._shell,
@@ -247,6 +260,7 @@ class Prepared:
             self.request,
             zygote=self._zygote,
             network=self._network,
+            refresher=Refresher(REFRESHER_FD) if self.refresher >= 0 else None,
         )
         self._server.serve_forever()
 
@@ -263,7 +277,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.environ.update(request.environment | dict.fromkeys(_HOME_VARIABLES, home))
     if request.charts:
         charts.install(request.charts)
-    patch_when_imported({"threadpoolctl": patch_threadpoolctl})
+    patch_when_imported({"pdb": patch_pdb, "threadpoolctl": patch_threadpoolctl})
     sys.path.extend(request.paths)
     for name in request.preload:
         importlib.import_module(name)
@@ -290,7 +304,7 @@ def _place_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
     null = os.open(os.devnull, os.O_RDONLY)
     targets = (0, *where)[: 1 + len(fds)]
     # Out of each other's way first, as low as a limit on open files may want it.
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, RELAY_FD + 1) for fd in (null, *fds)]
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, REFRESHER_FD + 1) for fd in (null, *fds)]
     for target, fd in zip(targets, high, strict=True):
         os.dup2(fd, target)
     for fd in {CHANNEL_FD, RELAY_FD}.intersection(targets):

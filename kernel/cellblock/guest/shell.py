@@ -3,8 +3,14 @@
 from __future__ import annotations
 import __future__ as futures
 
+import ast
+import builtins
+import os
+import shlex
 import subprocess
 import sys
+import zlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
@@ -12,18 +18,23 @@ from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import no_var_expand
 from traitlets import Type
 from traitlets.config import Config
 
 from cellblock.analysis import analyse
-from cellblock.analysis.magics import without_comment
+from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
+from cellblock.guest import pip
 from cellblock.guest.guards.access import text_of
-from cellblock.guest.output import Publisher, ResultHook, encodable
+from cellblock.guest.guards.errors import violation_of
+from cellblock.guest.output import Publisher, ResultHook, current_cell, encodable, set_parent
 from cellblock.guest.rewriting import rewrite
+from cellblock.guest.tracebacks import describe
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextvars import Token
 
     from cellblock.analysis import Finding, Rules
     from cellblock.guest.server import Server
@@ -37,6 +48,16 @@ class CellCompiler(CachingCompiler):
     """Parses what cells say as the guards have it: all that is run on their behalf comes here."""
 
     rewritten: ClassVar[bool] = False
+
+    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
+        """Name a cell's file as ipykernel does; nothing is written there.
+
+        By another hash than ipykernel's, which a debugger would ask for: that one takes seconds for
+        the longest cells.
+        """
+        del transformed_code, number
+        digest = zlib.crc32(raw_code.encode("utf-8", "surrogatepass"))
+        return os.path.join("/", "tmp", f"ipykernel_{os.getpid()}", f"{digest}.py")
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
         """Parse and rewrite ``source``. Raises AttributeViolation besides."""
@@ -56,10 +77,13 @@ class CellCompiler(CachingCompiler):
 class GuestShell(InteractiveShell):
     """One user's namespace and everything IPython does with it.
 
-    Built in the zygote; ``connect`` gives it its way out in each guest.
+    Built in the zygote; each guest sets its way out. Libraries know a notebook by the name and
+    module of its shell, which are ipykernel's (``look_like_ipykernel``).
     """
 
     rules: ClassVar[Any] = None
+    #: What libraries know a kernel by; a guest sets it.
+    kernel: Any = None
     compiler_class = Type(CellCompiler)
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
@@ -95,6 +119,30 @@ class GuestShell(InteractiveShell):
         # The answer to whether one is to be called, which IPython asks for every error of a repr.
         self._call_pdb = False
 
+    def get_parent(self) -> dict[str, Any]:
+        """Return a stand-in for the message that is being answered."""
+        parent: dict[str, Any] = self.kernel.get_parent()
+        return parent
+
+    parent_header = property(get_parent)
+
+    def set_parent(self, parent: dict[str, Any]) -> None:
+        """Have what the calling thread or task shows belong to the cell of ``parent``."""
+        set_parent(parent)
+
+    def set_thread_parent(self, parent: dict[str, Any]) -> Token[int]:
+        """Do the same; return what ``reset_thread_parent`` takes."""
+        return set_parent(parent)
+
+    reset_thread_parent = staticmethod(current_cell.reset)
+
+    def _showtraceback(self, etype: Any, evalue: BaseException, stb: list[str]) -> None:
+        """Show an error that does not end the cell, as of a formatter or from ``%tb``."""
+        lines = [encodable(str(line)) for line in stb]
+        name, text = encodable(etype.__name__), encodable(describe(evalue))
+        publisher: Any = self.display_pub
+        publisher.out.send(messages.Error(ename=name, evalue=text, traceback=lines))
+
     def init_completer(self) -> None:
         """Complete without evaluating, importing or jedi."""
         super().init_completer()
@@ -111,8 +159,12 @@ class GuestShell(InteractiveShell):
         """Drop it: a cell does not write the reader's next cell."""
 
     def system(self, cmd: str) -> None:
-        """Run ``!cmd`` with its output in the cell."""
-        self.user_ns["_exit_code"] = self.system_piped_to_streams(cmd)
+        """Run ``!cmd`` with its output in the cell; of ``pip install``, say how it stands."""
+        said = pip.answer(self.var_expand(cmd, depth=1))
+        if said is not None:
+            sys.stderr.write(said)
+        status = bool(said) if said is not None else self.system_piped_to_streams(cmd)
+        self.user_ns["_exit_code"] = int(status)
 
     def system_piped_to_streams(self, cmd: str) -> int:
         """Run ``cmd`` in a shell and return its exit status."""
@@ -138,6 +190,8 @@ class GuestShell(InteractiveShell):
         **extra: Any,
     ) -> Any:
         """Run an allowed line magic; refuse any other."""
+        if self._is_passed_over(magic_name, line):
+            return None
         self._admit_magic(magic_name)
         return super().run_line_magic(magic_name, line, _stack_depth + 1, **extra)
 
@@ -154,6 +208,10 @@ class GuestShell(InteractiveShell):
             _refuse(findings[0])
         return source
 
+    def _is_passed_over(self, name: str, line: str) -> bool:
+        rules = type(self).rules
+        return rules is not None and rules.language and does_nothing(name, line)
+
     def _admit_magic(self, name: str) -> None:
         rules = type(self).rules
         if rules is not None and rules.language and name not in rules.magics:
@@ -161,24 +219,62 @@ class GuestShell(InteractiveShell):
 
 
 def _refuse(finding: Finding) -> NoReturn:
-    raise UsageError(f"{finding.rule}: {finding.subject} {finding.why}")
+    raise violation_of(finding)
 
 
-def build(rules: Rules, builtins: Mapping[str, Any]) -> GuestShell:
-    """Return the shell, with ``builtins`` as all that user code finds there."""
+def look_like_ipykernel() -> None:
+    """Give the shell ipykernel's name for it, by which libraries know a notebook.
+
+    Rich and Plotly read the name and the module of its class, tqdm whether the module is imported.
+    The real one would bring zmq, tornado and jupyter_client into every guest (ADR 0136).
+    """
+    name, module = "ZMQInteractiveShell", ModuleType("ipykernel.zmqshell")
+    GuestShell.__name__ = GuestShell.__qualname__ = name
+    GuestShell.__module__ = module.__name__
+    setattr(module, name, GuestShell)
+    sys.modules[module.__name__] = module
+
+
+def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
+    """Return the shell, with ``names`` as all that user code finds as its builtins."""
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.colors = "neutral"
     config.InteractiveShell.automagic = not rules.language
     config.InteractiveShell.logstart = False
+    config.IPKernelApp = Config()  # tqdm and others look for it
+    look_like_ipykernel()
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
+    if rules.language:
+        # Not registered: of what holds registered ones, ``config`` is a trait.
+        manager: Any = shell.magics_manager
+        manager.magics["line"]["config"] = _configure
     shell.builtin_trap.activate()
-    shell.user_ns["__builtins__"] = dict(builtins)
+    if rules.language:
+        shell.user_ns["__builtins__"] = dict(names)
+    else:
+        vars(builtins).update(names)
+        shell.user_ns["__builtins__"] = builtins
+    shell.db = {}  # where %cd and %bookmark keep things: IPython's is a folder of the zygote's
     hide(shell, "__builtins__")
     return shell
+
+
+@no_var_expand
+def _configure(line: str) -> None:
+    """Set %config InlineBackend.figure_format(s) or InteractiveShell.ast_node_interactivity."""
+    said = CONFIG.fullmatch(line)
+    if said is None:  # judged already
+        raise UsageError("%config sets two traits here")
+    kind, trait, value = (part for part in said.groups() if part)
+    found = ast.literal_eval(value)
+    changed = Config({kind: {trait: set(found) if isinstance(found, list | tuple) else found}})
+    shell: Any = get_ipython()
+    for one in shell.configurables:  # the shell's is that of what is made later, too
+        one.update_config(changed)
 
 
 def hide(shell: GuestShell, *names: str) -> None:
@@ -226,6 +322,14 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
             name, line, cell = map(text_of, (name, line, cell))
             return admit("run_cell_magic", name, line, cell).run_cell_magic(name, line, cell)
 
+        def system(self, command: str) -> None:
+            """Refuse ``!command``, which the source check leaves to whoever comes to it."""
+            admit("system", text_of(command))
+
+        def getoutput(self, command: str) -> None:
+            """Refuse ``name = !command``."""
+            admit("getoutput", text_of(command))
+
     answer = Magics()
     return lambda: answer
 
@@ -242,8 +346,11 @@ class HostMagics:
     server: Server
 
     def __init__(self, shell: Any) -> None:
+        self._shell = shell
         actions = {
+            "changes": self._show_changes,
             "output": self._show_output,
+            "pip": self._pip,
             "policy": self._show_policy,
             "template": self._show_templates,
             "tools": self._show_tools,
@@ -273,6 +380,10 @@ class HostMagics:
         """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
         self._show("output", line[:_LONGEST_ARGUMENT])
 
+    def _pip(self, line: str) -> None:
+        """Run pip, but for ``%pip install``: packages are the host's to install."""
+        self._shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
+
     def _show_tools(self, _line: str) -> None:
         """List the host tools that cells may call, with their signatures."""
         self._show("tools")
@@ -280,6 +391,10 @@ class HostMagics:
     def _show_templates(self, line: str) -> None:
         """List the shipped templates; %template NAME shows one. %%template NAME runs it."""
         self._show("templates", line.strip()[:_LONGEST_ARGUMENT])
+
+    def _show_changes(self, line: str) -> None:
+        """Show what cells wrote to the project, which stays as it is until you keep it."""
+        self._show("changes", line.strip()[:_LONGEST_ARGUMENT])
 
     def _show_usage(self, line: str) -> None:
         """Show what each cell of the session took: all, ``top`` or one by its number."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from cellblock.guest import remove_tree
-from cellblock.guest.confine import ConfineError, confine_zygote, process, witness
+from cellblock.guest.confine import ConfineError, confine_zygote, layer, process, witness
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.gatekeeper import Gatekeeper
 from cellblock.guest.reaper import end_children
@@ -60,6 +60,10 @@ def main(control_fd: int, reaper: int) -> NoReturn:
 
         request, above = control.receive_prepare()
         witness.check_mounts(request.plan.mounted, request.mounts)
+        refresher = -1
+        if layers := request.plan.layers:
+            layer.lay(layers, request.plan.shared_memory)
+            refresher = layer.start_refresher(layers)
         folder = request.scratch
         if reaper >= 0:
             os.write(reaper, os.fsencode(folder))
@@ -67,6 +71,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
             folder = ""
         _confine(request)
         prepared = setup.prepare(request)
+        prepared.refresher = refresher
         gc.freeze()
     except EOFError:
         os._exit(0)
@@ -221,7 +226,7 @@ class _Zygote:
                     answer = messages.Narrowed(ticket=ticket, failure=str(error)[:_LONGEST])
                 self._control.send(answer)
             case messages.Quit():
-                end_children()
+                self._end_children()
                 os._exit(1)  # not 0: the reaper would remove their folder
 
     def _fork(self, request: messages.Fork, fds: list[int]) -> int:
@@ -263,12 +268,17 @@ class _Zygote:
         for number in self._gates.ended():
             self._control.send(messages.ForksEnded(id=number))
 
+    def _end_children(self) -> None:
+        if self._prepared.refresher >= 0:
+            os.close(self._prepared.refresher)
+        end_children()
+
     def _end(self) -> NoReturn:
         """Kill everything that descends from here, hang up, have the guests' folder removed, go.
 
         A host that lives waits for the hanging up; nobody has to wait for what a guest left.
         """
-        end_children()
+        self._end_children()
         self._control.shut_down()  # the reaper has it, too
         if self._folder:
             remove_tree.remove(self._folder)

@@ -11,6 +11,7 @@ from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.guests.zygote import ZygoteSource
+from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
 from cellblock.host.session.session import open_audit, open_session, record_start
@@ -80,6 +81,7 @@ def assemble(
         early.end()
         if kernel.session is None or kernel.session.close():  # else its zygote is still at it
             remove_tree.remove(str(early.scratch))
+            changes.end(early.scratch, kernel.views.staged)
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup

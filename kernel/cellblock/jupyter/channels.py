@@ -9,6 +9,7 @@ import contextlib
 import hmac
 import itertools
 import os
+import re
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -389,6 +390,16 @@ class Channels:
         """Answer the request ``parent``."""
         kind = parent.kind.replace("_request", "_reply")
         self.send(channel, kind, content, parent, metadata=metadata)
+
+    def ports(self) -> dict[str, int]:
+        """Return ``connect_reply``: each channel's port, or over ipc the number of its socket."""
+        ends = {name: sock.getsockopt(zmq.LAST_ENDPOINT) for name, sock in self._sockets.items()}
+        number = re.compile(rb"(\d+)\0?$")
+        return {
+            f"{name}_port": int(found[1])
+            for name, end in ends.items()
+            if isinstance(end, bytes) and (found := number.search(end))
+        }
 
     def not_offered(self, channel: str, parent: Message) -> None:
         """Answer a request for what this kernel does not have."""

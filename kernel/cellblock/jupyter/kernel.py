@@ -90,6 +90,7 @@ class Kernel(Front):
             "is_complete_request": self._is_complete,
             "history_request": self._history,
             "comm_info_request": self._comm_info,
+            "connect_request": self._connect,
             "comm_open": self._comm,
             "comm_msg": self._comm,
             "comm_close": self._comm,
@@ -193,6 +194,9 @@ class Kernel(Front):
 
     def _kernel_info(self, _message: Message) -> None:
         self._reply(messages.kernel_info())
+
+    def _connect(self, _message: Message) -> None:
+        self._reply(self.channels.ports())
 
     def _is_complete(self, message: Message) -> None:
         self._reply(messages.is_complete(str(message.content.get("code", ""))))

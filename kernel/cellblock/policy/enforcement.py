@@ -64,7 +64,8 @@ class Enforcement:
 class Gap:
     """The difference between what is configured and what is enforced, for the user's eyes.
 
-    ``contradicted`` says that the backend claims more than a probe saw to hold.
+    ``contradicted`` says that the backend claims more than a probe saw to hold, ``matters`` that a
+    cell can do what the policy forbids: then it is shown on a session's first cell.
     """
 
     capability: str
@@ -74,6 +75,7 @@ class Gap:
     consequence: str
     remedy: str
     contradicted: bool = False
+    matters: bool = True
 
 
 class Enforcer(Protocol):

@@ -40,6 +40,11 @@ def _xdg(variable: str, otherwise: str) -> str:
     return f"{base}/cellblock"
 
 
+def changes_folder() -> str:
+    """Return the folder of what sessions staged: ``$XDG_DATA_HOME/cellblock/changes``."""
+    return os.path.realpath(f"{data_folder()}/changes")
+
+
 def package_folder() -> str:
     """Return the folder of all policies' packages: ``$XDG_DATA_HOME/cellblock/packages``."""
     return os.path.realpath(f"{data_folder()}/packages")

@@ -16,6 +16,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.analysis.allowlist import GROUPS, expand_groups
 from cellblock.errors import PolicyError
 from cellblock.policy import paths
 from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy
@@ -55,6 +56,7 @@ def check_policy(
     """
     file, presets = policy.name, map(preset_values, PRESETS)
     ours = {name for preset in presets for name in preset.get("allowed_modules", ())}
+    ours |= set(expand_groups(GROUPS))
     found = from_fields(policy.as_dict(), file=file, known_modules=ours)
     found = paths.expand_paths(found, Places(file, project, project, scratch))
     return _allowed(found, file, allow_unsafe=allow_unsafe)
@@ -69,14 +71,17 @@ def from_fields(
 ) -> Policy:
     """Return the policy that has these fields, as a file or ``Policy.as_dict`` has them.
 
-    With ``known_modules``, which need not be installed, every name in it has to mean something
-    ``here``, where cells are to run, or anywhere. Raises PolicyError.
+    With ``known_modules``, which need not be installed, nor those of a group, every name in it has
+    to mean something ``here``, where cells are to run, or anywhere. Raises PolicyError.
     """
     from cellblock.policy import schema  # noqa: PLC0415 - pydantic: kernels of presets start without
 
     policy = schema.parse(normal(values), file=file)
     if known_modules is not None:
-        schema.check(policy, file=file, known_modules=known_modules, here=here)
+        named = values.get("allowed_modules", ())
+        groups = [group for name, group in GROUPS.items() if name in named]
+        known = frozenset(known_modules).union(*groups)
+        schema.check(policy, file=file, known_modules=known, here=here)
     return policy
 
 
@@ -108,7 +113,7 @@ def unsafe_error(
 
 
 _INSTEAD: Final = {
-    "mode": "choose a policy of mode safe",
+    "mode": "choose a policy of mode confined or safe",
     "display": "choose display isolated, which runs interactive output apart from the page",
 }
 
@@ -124,7 +129,7 @@ def load_unchecked(spec: str, *, project: Path, scratch: Path | None = None) -> 
         return _preset(name, project, scratch)
     path, base, own = _parts(spec)
     places = Places(spec, path.resolve().parent, project, scratch)
-    return paths.expand_paths(from_values(_merged(base, own, spec)), places)
+    return paths.expand_paths(from_values(normal(_merged(base, own, spec))), places)
 
 
 def base_folder(spec: str, project: Path) -> Path:
@@ -147,13 +152,13 @@ def load_for_check(spec: str) -> Policy:
     else:
         _, base, own = _parts(spec)
         policy = from_fields(_merged(base, own, spec), file=spec, known_modules=(), here=False)
-    if policy.mode != "safe":
+    if policy.mode == "unsafe":
         raise PolicyError(
             "no source is checked under this policy",
             file=spec,
             key="mode",
             value=repr(policy.mode),
-            remedy="Choose a policy of mode safe.",
+            remedy="Choose a policy of mode safe or confined.",
         )
     return policy
 
@@ -196,6 +201,7 @@ def _frozen(values: dict[str, Any]) -> dict[str, Any]:
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
     path, base, own = _parts(spec)
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
+    inherited += tuple(expand_groups(GROUPS))
     policy = from_fields(_merged(base, own, spec), file=spec, known_modules=inherited)
     policy = paths.expand_paths(policy, Places(spec, path.resolve().parent, project, scratch))
     paths.refuse_writable(path, policy, spec)
@@ -260,9 +266,16 @@ def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, A
     return values
 
 
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+
+
 def normal(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with former spellings and "none" replaced."""
+    """Return the values with former spellings, "none" and groups of modules replaced."""
     normal = {key: None if key in LIMITS and v == "none" else v for key, v in values.items()}
     if isinstance(mode := normal.get("mode"), str):
         normal["mode"] = FORMER_NAMES.get(mode, mode)
+    modules: Any = normal.get("allowed_modules")
+    if _is_texts(modules):
+        normal["allowed_modules"] = expand_groups(modules)
     return normal

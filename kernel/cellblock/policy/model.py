@@ -200,6 +200,14 @@ def flat_fields(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 Names = tuple[str, ...]
 
+#: What has to be enforced for mode ``confined``, which has no other layer.
+CONFINEMENT: Final = (
+    "filesystem_read_roots",
+    "filesystem_write_roots",
+    "network_access",
+    "subprocess_execution",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy(Table):
@@ -208,9 +216,10 @@ class Policy(Table):
     name: str = "safe"
     """What messages call this policy; a file's default is its name without ``.toml``."""
 
-    mode: Literal["safe", "unsafe"] = "safe"
-    """``safe`` checks every cell's source, ``unsafe`` does not and has to be asked for with
-    ``--allow-unsafe``. The OS layer is the same in both."""
+    mode: Literal["safe", "confined", "unsafe"] = "safe"
+    """``safe`` checks every cell's source. ``confined`` does not: cells may import and call
+    anything, and nothing runs where the OS layer does not confine files, network and processes.
+    ``unsafe`` runs without that, too, and has to be asked for with ``--allow-unsafe``."""
 
     backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = "auto"
     """What enforces the OS layer; ``auto`` picks the strongest that works on this machine.
@@ -222,12 +231,7 @@ class Policy(Table):
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
     or it is not shown."""
 
-    require: Names = (
-        "filesystem_read_roots",
-        "filesystem_write_roots",
-        "network_access",
-        "subprocess_execution",
-    )
+    require: Names = CONFINEMENT
     """Capabilities (names of fields below) without whose enforcement nothing runs."""
 
     container_engine: Literal["auto", "docker", "podman", "nerdctl"] = "auto"
@@ -322,6 +326,11 @@ class Policy(Table):
 
     filesystem_write_roots: Names = ("{scratch}",)
     """Folders writable. ``{scratch}`` is private to the kernel and deleted with it."""
+
+    filesystem_staged_roots: Names = ()
+    """Folders beneath read roots that look writable: what cells write lands in a layer over them,
+    and they stay as they are until the user keeps it (``%changes``, ``cellblock changes``). Counts
+    towards ``scratch_max_bytes``."""
 
     read_deny_paths: Names = (
         "~/.ssh",
@@ -461,6 +470,11 @@ class Policy(Table):
         canonical = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
+    @property
+    def required(self) -> frozenset[str]:
+        """Capabilities without whose enforcement nothing runs: ``require``, and the mode's own."""
+        return frozenset((*self.require, *(CONFINEMENT if self.mode == "confined" else ())))
+
     def field_to_be_allowed(self) -> str | None:
         """Return the field whose value takes ``--allow-unsafe``, None if none does."""
         if self.mode == "unsafe":
@@ -504,5 +518,6 @@ LISTS: Final = tuple(one.name for one in dataclasses.fields(Policy) if one.type 
 PATHS: Final = {
     "filesystem_read_roots": True,
     "filesystem_write_roots": True,
+    "filesystem_staged_roots": True,
     "read_deny_paths": False,
 }

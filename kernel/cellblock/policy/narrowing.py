@@ -193,7 +193,9 @@ _LOWER_IN_GUEST: Final = Narrowing("a lower number", _lower, _GUEST)
 #: Every field, in the model's order.
 TABLE: Final[dict[str, Narrowing]] = {
     "name": _never("it is what messages call the operator's policy"),
-    "mode": Narrowing("`safe`", _towards("unsafe", "safe"), _GUEST),
+    "mode": Narrowing(
+        "`confined` or `safe`, in this order", _towards("unsafe", "confined", "safe"), _GUEST
+    ),
     "backend": _never(_OPERATORS),
     "on_unsupported": Narrowing("`error`, or `warn`", _towards("ignore", "warn", "error")),
     "require": Narrowing("more entries", _more, adds=True),
@@ -229,6 +231,9 @@ TABLE: Final[dict[str, Narrowing]] = {
     ),
     "filesystem_write_roots": Narrowing(
         "paths beneath those that can be written", _beneath("filesystem_write_roots"), _LOCKS
+    ),
+    "filesystem_staged_roots": Narrowing(
+        "paths beneath those that are staged", _beneath("filesystem_staged_roots"), _LOCKS
     ),
     "read_deny_paths": Narrowing("more paths, or folders around them", _denied, _LOCKS, adds=True),
     "network_access": Narrowing(

@@ -3,7 +3,7 @@
 Grammar of an entry::
 
     entry       = [ placeholder | "~" ] text [ "?" ]
-    placeholder = "{project}" | "{scratch}"
+    placeholder = "{project}" | "{checkout}" | "{scratch}"
 
 A relative entry is relative to the policy file's folder. A trailing ``?`` drops the entry when
 it does not exist.
@@ -18,10 +18,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import itertools
 import os
 import stat
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError
@@ -31,7 +33,6 @@ from cellblock.policy.vocabulary import PLACEHOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from cellblock.policy.model import Policy
 
@@ -172,10 +173,11 @@ def _check_grantable(entry: str, path: str, mode: int, *, key: str, places: Plac
 
 def _led_out(entry: str, path: str, places: Places) -> bool:
     """Whether whoever made the project, not the operator, chose where ``entry`` is."""
-    if not entry.startswith("{project}"):
+    name, _, tail = entry.removesuffix("?").partition("}")
+    if name not in ("{project", "{checkout"):
         return False
-    project = os.path.realpath(places.project)
-    tail = entry.removesuffix("?").removeprefix("{project}")
+    folder = places.project if name == "{project" else checkout(places.project)
+    project = os.path.realpath(folder)
     named = os.path.normpath(f"{project}/{tail}")
     return within(named, project) and not within(path, project)
 
@@ -219,8 +221,34 @@ def _placed(text: str, key: str, places: Places) -> str:
     if name not in PLACEHOLDERS or tail[:1] not in ("", "/"):
         remedy = f"Begin with one of {', '.join(PLACEHOLDERS)}, or write ./{text} for a file."
         raise places.error("unknown placeholder", key, text, remedy)
+    if name == "{checkout}":
+        return str(checkout(places.project)) + tail
     folder = places.project if name == "{project}" else places.scratch
     return text if folder is None else str(folder) + tail
+
+
+#: Files that lie at the top of a project.
+_OF_A_PROJECT: Final = (
+    "LICENSE", "LICENSE.md", "LICENSE.txt", "environment.yml", "pyproject.toml",
+    "requirements.txt", "setup.py",
+)  # fmt: skip
+
+
+def checkout(project: Path) -> Path:
+    """Return the nearest folder at or above ``project`` that holds ``.git``.
+
+    Without one, as in what was unpacked from an archive, the nearest that holds a project's own
+    files, else ``project``. Never the home folder, nor one that it lies in.
+    """
+    project = Path(os.path.realpath(project))
+    home = os.path.realpath(os.path.expanduser("~"))
+    folders = (project, *project.parents)
+    candidates = list(itertools.takewhile(lambda folder: not within(home, str(folder)), folders))
+    for names in ((".git",), _OF_A_PROJECT):
+        for folder in candidates:
+            if any(os.path.lexists(folder / name) for name in names):
+                return folder
+    return project
 
 
 def _home(text: str, key: str, places: Places) -> str:
@@ -302,7 +330,8 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
     for key, must_exist in PATHS.items():
         found = (
             expand(entry, key=key, places=places, must_exist=must_exist)
-            for entry in getattr(policy, key)
+            for written in getattr(policy, key)
+            for entry in _without_home(written, places.project)
         )
         paths[key] = tuple(dict.fromkeys(path for path in found if path is not None))
     if policy.artifact_export_paths:  # else nothing is put there, and no policy differs by it
@@ -318,6 +347,20 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
         audit=dataclasses.replace(policy.audit, folder=own("audit.folder", policy.audit.folder)),
         ops=policy.operations and policy.operations.with_paths(of_operation),
     )
+
+
+def _without_home(entry: str, project: Path) -> Iterable[str]:
+    """Return ``{checkout}`` as the plain files of a notebook's folder where home lies in that."""
+    if entry != "{checkout}" or not within(os.path.realpath(os.path.expanduser("~")), str(project)):
+        return (entry,)
+    with os.scandir(project) as found:
+        return sorted(
+            each.path
+            for each in found
+            if not each.name.startswith(".")
+            and each.is_file(follow_symlinks=False)
+            and os.access(each.path, os.R_OK)
+        )
 
 
 def expand_paths_leniently(policy: Policy, places: Places) -> Policy:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from cellblock.analysis.allowlist import GROUPS
+from cellblock.analysis.magics import MAGICS, UNCHECKED_MAGICS
 from cellblock.errors import PolicyError
 from cellblock.policy import network
 from cellblock.policy.enforcement import CAPABILITIES
@@ -25,8 +27,6 @@ from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, Policy
 from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
-    MAGICS,
-    UNCHECKED_MAGICS,
     WIDGET_TARGETS,
     closest,
     tool_name,
@@ -186,7 +186,10 @@ def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem
     for name in policy.allowed_modules:
         if name in known:
             continue
-        if "." in name:
+        if name.startswith("@"):
+            remedy = closest(name, GROUPS, what="groups")
+            yield "allowed_modules", "no such group", name, remedy
+        elif "." in name:
             remedy = f"Give {name.partition('.')[0]}: packages come whole."
             yield "allowed_modules", "not a top-level package", name, remedy
         elif not (can_install and name.isidentifier()):  # it may be installed while a kernel runs

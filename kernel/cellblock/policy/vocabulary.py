@@ -65,7 +65,7 @@ TIERS: Final = {
 }
 
 #: Folders that are known only when a kernel starts.
-PLACEHOLDERS: Final = ("{project}", "{scratch}")
+PLACEHOLDERS: Final = ("{checkout}", "{project}", "{scratch}")
 
 #: Set by Jupyter servers for a session's kernel: the notebook's folder and name.
 SESSION_NAME: Final = "JPY_SESSION_NAME"
@@ -73,36 +73,15 @@ SESSION_NAME: Final = "JPY_SESSION_NAME"
 #: Set to sandbox values in every guest, so a policy can't pass the host's.
 FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR")
 
-#: Magics that run what no cell says: text from files, from the history, from a debugger's prompt.
-UNCHECKED_MAGICS: Final = frozenset(
-    """
-    alias_magic debug ed edit load_ext macro pdb recall reload_ext rep rerun run
-    """.split()
-)
-
 #: Comm targets that widgets speak through; ``widget_modules`` decides about them.
 WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
 
 #: Magics that cells may use unless a policy says otherwise.
 ALLOWED_MAGICS: Final = tuple(
     """
-    capture html latex lsmagic markdown output pdef pdoc pinfo pinfo2 policy pprint precision prun
-    psearch psource quickref svg template time timeit tools undo usage who who_ls whos xmode
-    """.split()
-)
-
-#: What an operator may name in ``magics``: IPython 9's line and cell magics, and our own.
-MAGICS: Final = frozenset(
-    """
-    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd code_wrap
-    colors conda config cp debug dhist dirs doctest_mode ed edit env file gui hist history html
-    javascript js killbgscripts latex ldir lf lk ll load load_ext loadpy logoff logon logstart
-    logstate logstop ls lsmagic lx macro magic mamba markdown matplotlib micromamba mkdir mv
-    notebook output page pastebin pdb pdef pdoc perl pfile pinfo pinfo2 pip policy popd pprint
-    precision prun psearch psource pushd pwd pycat pylab pypy python python2 python3 quickref recall
-    rehashx reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script set_env
-    sh svg sx system tb template time timeit tools unalias undo unload_ext usage uv who who_ls whos
-    writefile xdel xmode
+    capture config html latex lsmagic markdown output pdef pdoc pinfo pinfo2 policy pprint
+    precision prun psearch psource quickref svg template time timeit tools undo usage who who_ls
+    whos xmode
     """.split()
 )
 

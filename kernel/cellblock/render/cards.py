@@ -19,12 +19,14 @@ Bundle = dict[str, Any]
 
 JSON_VERSION = 1
 ARTIFACTS_JSON = "application/vnd.cellblock.artifacts+json"
+CHANGES_JSON = "application/vnd.cellblock.changes+json"
 DENIAL_JSON = "application/vnd.cellblock.denial+json"
 ENFORCEMENT_JSON = "application/vnd.cellblock.enforcement+json"
 NARROWING_JSON = "application/vnd.cellblock.narrowing+json"
 OUTCOME_JSON = "application/vnd.cellblock.outcome+json"
 POLICY_JSON = "application/vnd.cellblock.policy+json"
 PROBLEM_JSON = "application/vnd.cellblock.problem+json"
+REFUSAL_JSON = "application/vnd.cellblock.refusal+json"
 TEMPLATES_JSON = "application/vnd.cellblock.templates+json"
 TOOLS_JSON = "application/vnd.cellblock.tools+json"
 USAGE_JSON = "application/vnd.cellblock.usage+json"

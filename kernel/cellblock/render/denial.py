@@ -19,11 +19,6 @@ _MAX_DRAWN = 50
 _MAX_JSON = 1_000
 #: Below this much room beside the carets, a reason goes on lines of its own.
 _MIN_REASON = 36
-#: What a policy gives that adds nothing to preset safe.
-AMBIENT = (
-    "Mode safe allows ambient sources only: the cell's inputs, clock, randomness, bundled data."
-)
-_EXPLAINED_BY_MODE = ("builtin-", "import-")
 #: Lines of a finding's detail that are drawn, and how far they are indented.
 MAX_DETAIL = 80
 _DETAIL_INDENT = 4
@@ -140,26 +135,20 @@ def denial(
     *,
     policy_name: str,
     source_label: str | None = None,
-    principle: str = "",
 ) -> Bundle:
     """Return the card for a refused cell, as plain text, HTML and JSON.
 
-    ``source_label`` names what was refused where "this cell" would not do. ``principle`` is what
-    the policy gives; it is said once, below the first finding that it explains.
+    ``source_label`` names what was refused where "this cell" would not do.
     """
     found = count(len(findings), "finding")
     title = f"cellblock did not run {source_label or 'this cell'}: {found}"
     policy = f"policy: {clip(visible(policy_name), NAME_COLUMNS)}"
     gap = " " * (COLUMNS - width(visible(title)) - width(policy))
     lines = [f"{visible(title)}{gap}{policy}"] if len(gap) > 1 else [*wrap(visible(title)), policy]
-    drawn = findings[:_MAX_DRAWN]
-    explained = (i for i, f in enumerate(drawn) if f.rule.startswith(_EXPLAINED_BY_MODE))
-    first, body = next(explained, -1), list[str]()
-    texts = zip(drawn, remedies(drawn), rewrites(drawn), strict=True)
-    for index, (finding, remedy, rewrite) in enumerate(texts):
-        beside = principle if index == first else ""
-        lines += _plain_finding(finding, beside, remedy, rewrite)
-        body.append(_html_finding(finding, beside, remedy, rewrite))
+    drawn, body = findings[:_MAX_DRAWN], list[str]()
+    for texts in zip(drawn, remedies(drawn), rewrites(drawn), strict=True):
+        lines += _plain_finding(*texts)
+        body.append(_html_finding(*texts))
     if left := findings[_MAX_DRAWN:]:
         rules = Counter(f.rule for f in left).most_common(5)
         named = ", ".join(f"{number:,} {rule}" for rule, number in rules)
@@ -194,15 +183,11 @@ def _detail(finding: Finding) -> list[str]:
     return [visible(line) for line in lines]
 
 
-def _plain_finding(
-    finding: Finding, principle: str, remedy: str, rewrite: Sequence[str]
-) -> list[str]:
+def _plain_finding(finding: Finding, remedy: str, rewrite: Sequence[str]) -> list[str]:
     lines = ["", f"{visible(finding.rule)} · line {finding.line}"]
     lines += drawn_source(finding, COLUMNS)
     indent = " " * _DETAIL_INDENT
     lines += [f"{indent}{clip(line, COLUMNS - _DETAIL_INDENT)}" for line in _detail(finding)]
-    if principle:
-        lines += wrap(principle, indent="  ")
     if remedy:
         lines += c.instead(remedy)[1]
     return lines + [f"    {clip(line, COLUMNS - 4)}" for line in rewrite]
@@ -234,7 +219,7 @@ _PRE = (
 )
 
 
-def _html_finding(finding: Finding, principle: str, remedy: str, rewrite: Sequence[str]) -> c.Html:
+def _html_finding(finding: Finding, remedy: str, rewrite: Sequence[str]) -> c.Html:
     where = c.element("span", f" · line {finding.line}", style=f"color:{c.MUTED}")
     parts = [
         c.heading(c.code(finding.rule), where, level=4, style="font-size:13px;font-weight:400"),
@@ -251,8 +236,6 @@ def _html_finding(finding: Finding, principle: str, remedy: str, rewrite: Sequen
         parts.append(
             c.element("pre", *(part for line in lines for part in (line, "\n")), style=_PRE)
         )
-    if principle:
-        parts.append(c.paragraph(principle, color=c.MUTED))
     if remedy:
         parts.append(c.instead(remedy)[0])
     if rewrite:
@@ -298,8 +281,8 @@ def refused_widget(module: str, model: str, *, policy_name: str, known: bool) ->
     else:
         why = f"{model} brings a script of its own: {_RIGHTS}"
         remedy = (
-            f'use one of ipywidgets\' own, or a picture; or let the operator add "{module}" to '
-            "widget_modules in the policy."
+            "use one of ipywidgets' own, or a picture, or put "
+            f'add.widget_modules = ["{module}"] in your policy file.'
         )
     return _refusal(title, why, remedy, policy_name, {"module": module, "model": model})
 
@@ -309,7 +292,7 @@ def refused_comm(target: str, *, policy_name: str) -> Bundle:
     target = clip(target or "(none)", _LONGEST)
     title = f"cellblock did not open a comm to {target}"
     why = f"An extension of the front end listens there: what it is told to do, {_RIGHTS}"
-    remedy = f'let the operator add "{target}" to comm_targets in the policy.'
+    remedy = f'put add.comm_targets = ["{target}"] in your policy file.'
     return _refusal(title, why, remedy, policy_name, {"target": target})
 
 

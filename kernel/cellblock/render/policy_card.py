@@ -63,15 +63,30 @@ TITLE: Final = "Not everything in this policy is enforced on this machine"
 NO_GAPS: Final = "Everything in this policy is enforced on this machine"
 #: The title under a backend that enforces nothing, with or without gaps.
 _AUDIT_ONLY: Final = "Audit only: nothing of this policy is enforced by the operating system"
+_MORE: Final = "%policy shows all that is enforced."
 
 
 def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
-    """Return the enforcement card: one row per gap, with its consequence and remedy."""
+    """Return the card of a first cell: what cells can do that the policy forbids, and what helps.
+
+    A single gap is the title; of more, the title says that there are some.
+    """
     symbol, color = _sign(gaps, backend)
+    title, rows = _gaps_title(gaps, backend), gaps
+    if len(gaps) == 1 and backend != _NO_BACKEND:
+        title, rows = f"On this machine {visible(gaps[0].consequence)}", ()
+    lines, body = wrap(f"{'✗ ' if backend == _NO_BACKEND else ''}{title}"), list[str]()
+    for gap in rows:
+        lines += wrap(gap.consequence, indent="  ", hanging="    ")
+        body.append(c.paragraph(gap.consequence, tight=True))
+    for remedy in dict.fromkeys(gap.remedy for gap in gaps if gap.remedy):
+        lines += wrap(f"→ {remedy}", indent="  ", hanging="    ")
+        body.append(c.paragraph("→ ", remedy, color=c.MUTED))
     return c.make_card(
-        _gaps_title(gaps, backend),
-        *map(_gap_html, gaps),
-        lines=gaps_text(gaps, backend).split("\n"),
+        title,
+        *body,
+        c.paragraph(_MORE, color=c.MUTED),
+        lines=[*lines, *wrap(_MORE, indent="  ")],
         symbol=symbol,
         color=color,
         side=c.chips(("policy", clip(policy_name, c.NAME_COLUMNS)), ("backend", backend)),
@@ -117,19 +132,6 @@ def gaps_text(gaps: Sequence[Gap], backend: str = "") -> str:
 
 def _asked(gap: Gap) -> str:
     return f"asked: {gap.asked}; here: {gap.actual}"
-
-
-def _gap_html(gap: Gap) -> c.Html:
-    """Return what a gap means, what was asked and what is there, and what closes it."""
-    name = c.element("span", capability_words(gap.capability), style="font-weight:600")
-    parts = [
-        c.heading(name, " · ", badge(gap.status), level=4),
-        c.paragraph(gap.consequence, tight=True),
-        c.paragraph(_asked(gap), color=c.MUTED, tight=True),
-    ]
-    if gap.remedy:
-        parts.append(c.paragraph("→ ", gap.remedy, color=c.MUTED, tight=True))
-    return c.element("div", *parts, style="margin-top:8px")
 
 
 # --- %policy: every field, what is asked, and how far it is enforced ----------------------------

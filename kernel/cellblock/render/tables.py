@@ -10,6 +10,7 @@ from urllib.parse import quote
 from cellblock.render import cards as c
 from cellblock.render.cards import (
     ARTIFACTS_JSON,
+    CHANGES_JSON,
     TEMPLATES_JSON,
     TOOLS_JSON,
     USAGE_JSON,
@@ -351,6 +352,79 @@ def kept_note(line: str) -> Bundle:
 
 def _kept(title: str, *body: str, lines: Sequence[str]) -> Bundle:
     return c.make_card(title, *body, lines=lines, symbol="≡", color=c.GREY)
+
+
+# --- %changes: what cells wrote to the project --------------------------------------------------
+
+#: Files that are listed, lines of a diff, and characters of all diffs together.
+CHANGES: Final = 100
+_DIFF_LINES: Final = 60
+_DIFF_CHARACTERS: Final = 20_000
+
+
+class ChangeRow(NamedTuple):
+    """A file that is new, changed or deleted: bytes now and before, and its diff."""
+
+    name: str
+    kind: str
+    size: int | None
+    before: int | None
+    why_not: str
+    diff: str
+
+    @property
+    def sizes(self) -> str:
+        """Return how large it is, and was."""
+        return " ← ".join(size(each) for each in (self.size, self.before) if each is not None)
+
+
+def changes(rows: Sequence[ChangeRow], total: int, session: str) -> Bundle:
+    """Return the card; ``total`` is how many there are, of which ``rows`` are the first."""
+    if not rows:
+        return kept_note("No file of the project was changed.")
+    title = f"{count(total, 'file')} changed, and staged: the project is as it was"
+    lines, body, left = [title], [], _DIFF_CHARACTERS
+    for row in rows:
+        name, note = (
+            clip(visible(row.name), COLUMNS),
+            f" · not kept: {row.why_not}" * bool(row.why_not),
+        )
+        lines.append(f"  {row.kind:8} {name}  {row.sizes}{note}")
+        head = c.paragraph(
+            c.code(name),
+            c.element("span", f" {row.kind} · {row.sizes}{note}", style=f"color:{c.MUTED}"),
+            tight=True,
+        )
+        diff = "\n".join(map(visible, row.diff.split("\n")[:_DIFF_LINES]))
+        if len(diff) > left:
+            body.append(head)
+            continue
+        left -= len(diff)
+        shown = c.preformatted(diff, style="white-space:pre-wrap;overflow:auto;max-height:20em")
+        summary = c.element("summary", head)
+        body.append(c.element("details", summary, shown))
+    keep = f"cellblock changes keep {session}"
+    if total > len(rows):
+        lines.append(f"  and {total - len(rows):,} more")
+        body.append(c.paragraph(f"and {total - len(rows):,} more", color=c.MUTED))
+    remedy = f"Keep them: {keep}    (in a terminal, for a week)"
+    return c.make_card(
+        title,
+        *body,
+        c.paragraph(remedy),
+        lines=[*lines, f"  {remedy}"],
+        symbol="±",
+        color=c.AMBER,
+        mime=CHANGES_JSON,
+        data={
+            "session": session,
+            "total": total,
+            "changes": [
+                {key: getattr(row, key) for key in ("name", "kind", "size", "before", "why_not")}
+                for row in rows
+            ],
+        },
+    )
 
 
 # --- files that a cell left: links to the copies, and what was not copied ------------------------

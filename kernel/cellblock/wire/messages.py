@@ -41,6 +41,26 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_file_size: int | None = None
 
 
+#: In a layer's folder: what cells wrote, and overlayfs's own.
+UPPER: Final = "upper"
+WORK: Final = "work"
+#: Where locks and arrays of ``multiprocessing`` live.
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the name that shm_open(3) has
+
+
+class Layer(Struct, frozen=True, kw_only=True):
+    """A folder that cells seem to write in, and the session's folder that holds what they write.
+
+    ``hidden`` and ``fixed`` are paths beneath ``root``: what cells never see of it, and what stays
+    as it is for them too.
+    """
+
+    root: str
+    folder: str
+    hidden: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What ``confine`` must achieve before the first user byte.
 
@@ -57,6 +77,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
     mounted: tuple[str, ...] = ()
     bounded: tuple[tuple[str, int], ...] = ()
+    #: Writable through a layer, which the zygote lays before its locks.
+    staged_roots: tuple[str, ...] = ()
+    layers: tuple[Layer, ...] = ()
+    #: Bytes of a /dev/shm that the zygote mounts with them; 0 where it has none to mount.
+    shared_memory: int = 0
     network: bool = False
     #: The host connects to some addresses for the guest, which asks at a socket of its own (relay).
     relayed: bool = False
@@ -66,6 +91,19 @@ class Plan(Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     #: Landlock behaves as on an OS kernel whose ABI is this one, where its own is newer: for tests.
     highest_abi: int | None = None
+
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """Return what guests may write, be it staged or not."""
+        return (*self.write_roots, *self.staged_roots)
+
+    def hides(self, path: str) -> bool:
+        """Return whether a layer hides ``path`` from guests."""
+        return any(
+            f"{path}/".startswith(f"{layer.root.rstrip('/')}/{name}/")
+            for layer in self.layers
+            for name in layer.hidden
+        )
 
 
 class LockReport(Struct, frozen=True, kw_only=True):
@@ -455,20 +493,25 @@ class Queued(Struct, tag="queued", frozen=True, kw_only=True):
     id: Id
 
 
-class Stream(Struct, tag="stream", frozen=True, kw_only=True):
-    """Text for stdout or stderr."""
+class Stream(Struct, tag="stream", frozen=True, kw_only=True, omit_defaults=True):
+    """Text for stdout or stderr, of the cell with this number; 0 is whichever runs.
+
+    A task that a cell started may write when another cell runs.
+    """
 
     name: StreamName
     text: Text
+    cell: Count = 0
 
 
 class Display(Struct, tag="display", frozen=True, kw_only=True):
-    """A mime bundle to show, or to replace an earlier one with."""
+    """A mime bundle to show, or to replace an earlier one with; ``cell`` is as in ``Stream``."""
 
     data: Bundle
     metadata: dict[str, Any] = {}
     display_id: Name | None = None
     update: bool = False
+    cell: Count = 0
 
 
 class Result(Struct, tag="result", frozen=True, kw_only=True):
@@ -484,12 +527,24 @@ class Clear(Struct, tag="clear", frozen=True, kw_only=True):
     wait: bool = False
 
 
+class FailedCall(Struct, frozen=True):
+    """A call that the OS kernel refused a cell, as its guest says: advice for the words of a card.
+
+    ``target`` is the path, without links, or ``host:port``; either may be missing.
+    """
+
+    kind: Literal["database", "file", "memory", "network", "process", "signal"]
+    errno: Annotated[int, msgspec.Meta(ge=0, le=4095)] = 0
+    target: Name = ""
+
+
 class Error(Struct, tag="error", frozen=True, kw_only=True):
-    """An exception that ended the running cell."""
+    """An exception that ended the running cell, and the call that it came from."""
 
     ename: Text
     evalue: Text
     traceback: list[Text]
+    failed_call: FailedCall | None = None
 
 
 class InputRequest(Struct, tag="input_request", frozen=True, kw_only=True):
@@ -550,7 +605,7 @@ class Show(Struct, tag="show", frozen=True, kw_only=True):
     ``argument`` is what was typed behind ``%usage``, ``%output`` and ``%template``.
     """
 
-    what: Literal["policy", "usage", "output", "tools", "templates"]
+    what: Literal["policy", "usage", "output", "tools", "templates", "changes"]
     argument: Name = ""
 
 

@@ -23,10 +23,10 @@ def kept_in(world):
 
 @pytest.mark.quick
 def test_an_import_is_asked_about_before_the_cell_starts(kernel):
-    code = "print('began')\nimport csv, io\nlist(csv.reader(io.StringIO('a,b')))"
+    code = "print('began')\nimport shlex\n[shlex.split('a b')]"
     mid = kernel.execute_send(code, allow_stdin=True)
     prompt = kernel.recv("stdin")["content"]["prompt"]
-    assert "┃   module = csv\n" in prompt
+    assert "┃   module = shlex\n" in prompt
     assert not reading.stream(kernel.until(lambda m: m["msg_type"] == "execute_input", mid))
     code = prompt.partition("type ")[2][:3]
     kernel.send("input_reply", {"value": code}, "stdin")
@@ -35,11 +35,11 @@ def test_an_import_is_asked_about_before_the_cell_starts(kernel):
 
 
 def test_an_import_once_is_for_that_cell_and_its_functions(kernel):
-    run(kernel, "import gzip\ndef pack(data):\n    import bz2\n    return bz2.compress(data)", "{}")
-    assert reading.result(run(kernel, "gzip.decompress(gzip.compress(b'x'))")[2]) == "b'x'"
+    run(kernel, "import lzma\ndef pack(data):\n    import bz2\n    return bz2.compress(data)", "{}")
+    assert reading.result(run(kernel, "lzma.decompress(lzma.compress(b'x'))")[2]) == "b'x'"
     _, reply, _ = run(kernel, "pack(b'x')")
     assert reply["ename"] == "ImportViolation"
-    _, reply, _ = run(kernel, "import gzip", "no")
+    _, reply, _ = run(kernel, "import lzma", "no")
     assert reply["ename"] == "PolicyDenied"
 
 
@@ -69,9 +69,6 @@ def test_an_import_for_the_session_is_for_what_is_called_later_too(kernel):
         ("import shlex; shlex.split('a \"b c\"')", "['a', 'b c']"),
         ("import stringprep; stringprep.in_table_a1('a')", "False"),
         ("import wave, io; w = wave.open(io.BytesIO(), 'wb'); w.setnchannels(1); w.getnchannels()", "1"),
-        ("from xml.etree import ElementTree as E; E.fromstring('<a><b/></a>')[0].tag", "'b'"),
-        ("import xml.etree.ElementTree as E; E.tostring(E.Element('a'))", "b'<a />'"),
-        ("import zipfile, io; f = io.BytesIO(); zipfile.ZipFile(f, 'w').namelist()", "[]"),
     ],
 )  # fmt: skip
 def test_what_can_be_approved_works_in_memory(kernel, code, expected):
@@ -83,13 +80,10 @@ def test_what_can_be_approved_works_in_memory(kernel, code, expected):
 @pytest.mark.parametrize(
     "code",
     [
-        "import gzip; gzip.open('/etc/passwd').read()",
         "import bz2; bz2.open('/etc/passwd')",
         "import lzma; lzma.open('/etc/passwd')",
-        "import zipfile; zipfile.ZipFile('/etc/passwd')",
         "import wave; wave.open('/etc/passwd')",
         "import argparse; argparse.FileType()('/etc/passwd')",
-        "import xml.etree.ElementTree as E; E.parse('/etc/passwd')",
         "import configparser; configparser.ConfigParser().read_file(open)",
     ],
 )
@@ -101,7 +95,7 @@ def test_what_was_approved_opens_no_file(kernel, code):
     assert reading.result(run(kernel, "1 + 1")[2]) == "2"
 
 
-@pytest.mark.parametrize("code", ["import os", "import numpy", "import csv, sys", "import wcwidth"])
+@pytest.mark.parametrize("code", ["import gc", "import numpy", "import bz2, gc", "import wcwidth"])
 def test_what_can_not_be_approved_is_denied_unasked(kernel, code):
     _, reply, published = run(kernel, code)
     assert reply["ename"] == "PolicyDenied"
@@ -112,14 +106,14 @@ def test_without_input_an_import_is_denied_as_ever_and_says_what_could_be(kernel
     reply, published = kernel.run("import quopri")
     assert reply["ename"] == "PolicyDenied"
     text = " ".join(reading.card_text(published).split())
-    assert "Instead: approve it where you can be asked, or let the operator add" in text
+    assert "Instead: approve it where you can be asked, or put add.allowed_modules" in text
 
 
 def test_each_answer_is_on_the_audit_log_before_the_cell(kernel, shared_world, records):
     known = len(records(shared_world, "approval", "cell"))
-    run(kernel, "import csv", "{}")
-    run(kernel, "import gzip", "no")
-    run(kernel, "import gzip", allow_stdin=False)
+    run(kernel, "import bz2", "{}")
+    run(kernel, "import lzma", "no")
+    run(kernel, "import lzma", allow_stdin=False)
     told = records(shared_world, "approval", "cell")[known:]
     assert [(r["kind"], r["decision"]) for r in told] == [
         ("approval", "once"), ("cell", "allowed"),
@@ -127,7 +121,7 @@ def test_each_answer_is_on_the_audit_log_before_the_cell(kernel, shared_world, r
         ("approval", "no"), ("cell", "denied"),
     ]  # fmt: skip
     first, _, second, _, third, _ = told
-    assert (first["of"], first["subjects"], first["asked"]) == ("import", ["csv"], True)
+    assert (first["of"], first["subjects"], first["asked"]) == ("import", ["bz2"], True)
     assert (second["asked"], second["why"]) == (True, "you said no")
     assert third["why"] == "nobody can be asked: this front end takes no input"
     assert records(shared_world)[0]["approvals"] == "prompt"

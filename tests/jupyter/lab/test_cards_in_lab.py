@@ -15,7 +15,7 @@ def finding(rule, line, column, excerpt, subject, why, remedy):
 FINDINGS = [
     finding("import-not-allowed", 1, 7, "import os, json", "os",
             "reads and changes files, processes and the environment",
-            'ask the host, ops.read_file("data/a.csv"), or let the operator add "os" to allowed_modules.'),
+            'ask the host, ops.read_file("data/a.csv"), or put add.allowed_modules = ["os"] in lab.'),
     finding("builtin-not-allowed", 4, 7, 'rows = open("data/a.csv").readlines()', "open",
             "opens files", 'ask the host: ops.read_file("data/a.csv").'),
     finding("builtin-not-allowed", 12, 9,
@@ -151,7 +151,7 @@ def test_a_card_in_a_notebook_that_is_not_trusted_still_says_it_all(open_noteboo
     text = view.outputs(0).first.inner_text()
     for part in (
         "cellblock did not run this cell: 3 findings",
-        "import os, json",
+        "import gc, json",
         "^^",
         "Instead:",
     ):

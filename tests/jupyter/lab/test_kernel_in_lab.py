@@ -2,9 +2,9 @@
 
 import pytest
 
-GAPS = "Not everything in this policy is enforced on this machine"
+GAPS = "On this machine cells can see the names"
 DENIED = "cellblock did not run this cell: 2 findings"
-DENIED_CELL = 'import os, json\n\nx = 2\nrows = open("data/a.csv").readlines()'
+DENIED_CELL = 'import gc, json\n\nx = 2\nrows = open("data/a.csv").readlines()'
 
 
 def results(view, index):
@@ -42,7 +42,7 @@ def test_a_denied_cell_is_explained_and_costs_nothing(open_notebook):
 
 
 def test_a_denial_stops_a_run_of_all_cells(open_notebook):
-    view = open_notebook(["1", "import os", "'not reached'"], kernel="cellblock")
+    view = open_notebook(["1", "import gc", "'not reached'"], kernel="cellblock")
     for _ in range(2):  # the second time the denial comes before the last cell has arrived
         before = view.prompt(1).inner_text()
         view.command("notebook:run-all-cells")

@@ -34,13 +34,13 @@ def test_the_table_is_sorted_and_of_the_standard_library():
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("import csv", [("module", "csv")]),
-        ("import csv as c, gzip", [("module", "csv"), ("module", "gzip")]),
-        ("from csv import reader\nimport csv", [("module", "csv")]),
-        ("from xml.etree import ElementTree", [("module", "xml.etree.ElementTree")]),
-        ("import xml.etree.ElementTree as ET", [("module", "xml.etree.ElementTree")]),
+        ("import bz2", [("module", "bz2")]),
+        ("import bz2 as c, lzma", [("module", "bz2"), ("module", "lzma")]),
+        ("from bz2 import open\nimport bz2", [("module", "bz2")]),
+        ("from html.parser import HTMLParser", [("module", "html.parser")]),
+        ("import html.parser as p", [("module", "html.parser")]),
         ("def f():\n    import tomllib", [("module", "tomllib")]),
-        ("%%time\nimport csv", [("module", "csv")]),
+        ("%%time\nimport bz2", [("module", "bz2")]),
     ],
 )
 def test_imports_that_are_all_that_is_wrong_can_be_approved(source, expected):
@@ -52,11 +52,11 @@ def test_imports_that_are_all_that_is_wrong_can_be_approved(source, expected):
 @pytest.mark.parametrize(
     "source",
     [
-        "import csv, os",
-        "import csv\nopen('x')",
-        "import csv\nx.__globals__",
-        "from . import csv",
-        "import csv\n!ls",
+        "import bz2, gc",
+        "import bz2\nopen('x')",
+        "import bz2\nx.__globals__",
+        "from . import bz2",
+        "import bz2\n!ls",
         "from json import tool",
         "import nothing_like_it",
         "\n".join(f"import p{n}" for n in range(30)),
@@ -99,30 +99,22 @@ def test_packages_can_be_approved_only_where_packages_are_let_in():
 
 
 def test_what_a_policy_allows_already_stays_as_it_is():
-    more = STRICT.granting(["math", "io", "csv"], [])
+    more = STRICT.granting(["math", "io", "bz2"], [])
     assert more.modules["io"] == STRICT.modules["io"]
-    assert more.modules["csv"] is None
+    assert more.modules["bz2"] is None
     assert STRICT.granting([], []) == STRICT
 
 
-ASK = "Approve it where you can be asked, or let the operator add"
+ASK = "Approve it where you can be asked, or put"
+FILE = "in your policy file."
 
 
 @pytest.mark.parametrize(
     ("source", "rules", "remedy"),
     [
-        (
-            "import csv",
-            STRICT,
-            (
-                "Split the lines of an input, or use preset data with pandas, or approve it where "
-                'you can be asked, or let the operator grant ops.read_file or add "csv" to '
-                "allowed_modules."
-            ),
-        ),
-        ("import tomllib", STRICT, f'{ASK} "tomllib" to allowed_modules.'),
-        ("import numpy", STRICT, 'Let the operator add "numpy" to allowed_modules.'),
-        ("import tabulate", OPEN, f'{ASK} "tabulate" to allowed_modules.'),
+        ("import tomllib", STRICT, f'{ASK} add.allowed_modules = ["tomllib"] {FILE}'),
+        ("import numpy", STRICT, f'Put add.allowed_modules = ["@science"] {FILE}'),
+        ("import pytest_timeout", OPEN, f'{ASK} add.allowed_modules = ["pytest_timeout"] {FILE}'),
     ],
 )
 def test_a_denial_says_what_can_be_approved(source, rules, remedy):
@@ -132,4 +124,4 @@ def test_a_denial_says_what_can_be_approved(source, rules, remedy):
 
 def test_a_denial_says_nothing_of_it_where_nobody_is_asked():
     (finding,) = analyse("import tomllib", dataclasses.replace(STRICT, approvals=False))
-    assert finding.remedy == 'Let the operator add "tomllib" to allowed_modules.'
+    assert finding.remedy == f'Put add.allowed_modules = ["tomllib"] {FILE}'

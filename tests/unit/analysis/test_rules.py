@@ -95,43 +95,44 @@ DENIED = {
         "map(__import__, ['os'])",
         "globals()",
         "locals()",
-        "vars(x)",
-        "help(x)",
         "exit()",
         "quit",
         "𝘰𝘱𝘦𝘯('a')",
         "def open(): pass\nopen()",
-        "def f():\n    global vars\n    return vars",
+        "def f():\n    global exit\n    return exit",
     ],
     "import-not-allowed": [
-        "import os",
-        "import os.path",
-        "import os as math",
-        "import math, os",
-        "from os import environ",
-        "from os import *",
-        "import ｏｓ",
+        "import gc",
+        "import os.extra",
+        "import gc as math",
+        "import math, gc",
+        "from gc import collect",
+        "from gc import *",
+        "import ｇｃ",
         "def f():\n    import socket",
         "import numpy",
         "import json.tool",
         "import concurrent.futures.process",
         "import getpass",
         "import threading",
-        "import IPython.core",
+        "import IPython.core.magic",
     ],
     "magic-not-allowed": [
         "%env",
         "%%writefile a.py\nx",
         "%run a.py",
-        "%load_ext autoreload",
+        "%load_ext sql",
         "%reset -f",
-        "%config X.y = 1",
+        "%autoreload 1; x",
         "%%javascript\nalert(1)",
         "%cd /",
         "x = %env HOME",
     ],
     "module-name-not-allowed": [
         "from random import _os",
+        "from os import environ",
+        "import sys\nsys.settrace(f)",
+        "from zipfile import Path",
         "from io import open",
         "from io import FileIO",
         "import io\nio.open('a')",
@@ -167,7 +168,7 @@ DENIED = {
         "__import__ = f",
     ],
     "relative-import": ["from . import x", "from .a import b", "from ... import c"],
-    "shell-escape": ["!ls", "!!ls", "x = !ls", "if a:\n    !ls", "%sx ls", "%%bash\nls"],
+    "shell-escape": ["!ls", "!!ls", "x = !ls", "with a:\n    !ls", "%sx ls", "%%bash\nls"],
     "shell-object": [
         "get_ipython()",
         "ip = get_ipython",
@@ -187,6 +188,11 @@ ALLOWED = [
     "import math, json, collections.abc, urllib.parse, concurrent.futures",
     "from collections import abc\nfrom urllib import parse\nfrom concurrent import futures",
     "from math import *",
+    "import os, sys, os.path as p\nfrom os.path import *\n'google.colab' in sys.modules, os.sep",
+    "help(x), vars(x)",
+    "%load_ext autoreload\n%autoreload 2",
+    "%config InlineBackend.figure_formats = {'png', 'retina'}  # sharp",
+    "if a:\n    !ls\nelse:\n    %cd x\ndef f():\n    x = !ls\ntry: pass\nexcept E:\n    %pip install x",
     "from __future__ import annotations",
     "import json\njson.decoder.JSONDecodeError",
     "from IPython.display import HTML, display",
@@ -264,13 +270,13 @@ def test_raw_modules_and_the_layer_are_the_operators_choice():
     assert rule_ids("import numpyx", DATA) == ["import-not-allowed"]
 
     off = type(SAFE)(False, {}, frozenset(), frozenset())
-    assert findings("import os\n!ls", off) == ()
+    assert findings("import gc\n!ls", off) == ()
 
 
 def test_user_expressions_are_code_too():
     for expression in ("__import__('os')", " open('x')", "\topen('x')", "a.gi_frame"):
         assert analyse_expression(expression, SAFE), expression
-    for harmless in ("1 + 1", " len(x)", "import os", "x = 1"):  # or no expressions
+    for harmless in ("1 + 1", " len(x)", "import gc", "x = 1"):  # or no expressions
         assert analyse_expression(harmless, SAFE) == (), harmless
 
 
@@ -281,7 +287,7 @@ def test_tables_are_sorted_so_that_a_diff_is_a_review_and_say_why():
     assert list(REFUSED_BUILTINS) == sorted(REFUSED_BUILTINS)
     assert list(REFUSED_UNLESS_BOUND) == sorted(REFUSED_UNLESS_BOUND)
     assert list(RESERVED) == sorted(RESERVED)
-    assert list(allowlist.DATA_PACKAGES) == sorted(allowlist.DATA_PACKAGES)
+    assert list(allowlist.SCIENCE) == sorted(allowlist.SCIENCE)
 
     for entry in allowlist.ALLOWLIST:
         assert entry.kind.partition(":")[0] in ("pure", "ambient", "restricted")

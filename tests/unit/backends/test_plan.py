@@ -215,7 +215,16 @@ def test_the_root_of_the_file_system_grants_no_other_process_no_device_no_key(pl
     assert [root for root in roots if root.startswith(("/proc/", "/sys/"))] == [
         "/proc/cpuinfo",
         "/proc/meminfo",
-        *filter(os.path.exists, ("/sys/devices/system/cpu", "/sys/devices/system/node")),
+        *filter(
+            os.path.exists,
+            (
+                "/sys/devices/system/cpu",
+                "/sys/devices/system/node",
+                "/sys/fs/cgroup/cpu.max",
+                "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
+                "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+            ),
+        ),
     ]
 
 

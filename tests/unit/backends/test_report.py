@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from cellblock.backends.base import unprobed
+from cellblock.backends.base import NAMES, unprobed
 from cellblock.backends.choose import ORDER, named
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
@@ -114,13 +114,14 @@ def test_trusted_output_asks_for_nothing_and_claims_nothing():
             assert name not in found(policy)
 
 
-def test_the_gap_of_read_roots_says_that_names_can_be_looked_up():
+def test_the_gap_of_read_roots_says_that_names_can_be_seen_and_matters():
     gap = next(iter(found(Policy()).values()))
 
     assert gap.capability == "filesystem_read_roots"
     assert gap.status is Status.partial
     assert gap.asked == "none"
-    assert gap.consequence == "names, sizes and times of files outside the roots can be looked up"
+    assert gap.consequence == NAMES
+    assert gap.matters
 
 
 def test_the_remedy_for_denied_paths_beneath_a_root_is_a_narrower_root(tmp_path):
@@ -136,14 +137,30 @@ def test_package_installation_is_a_gap_whose_remedy_is_the_host():
     gap = found(Policy().replace(package_installation=True))["package_installation"]
 
     assert (gap.status, gap.asked) == (Status.unavailable, "allowed")
+    assert not gap.matters
     assert gap.consequence == "a cell that runs an installer fails"
     assert gap.remedy == "list what notebooks need in packages, or grant ops.install"
 
 
-@pytest.mark.parametrize("field", ["idle_timeout", "memory_max_bytes", "max_processes"])
+@pytest.mark.parametrize("field", ["idle_timeout", "max_processes"])
 def test_a_limit_that_is_not_configured_is_no_gap(field):
     assert field not in found(Policy().replace(**{field: None}), UNGATED)
     assert field in found(Policy().replace(**{field: 10}), UNGATED)
+
+
+def test_what_may_be_exceeded_by_a_known_amount_is_enforced_and_by_an_unknown_one_a_gap():
+    for field in ("memory_max_bytes", "scratch_max_bytes"):
+        assert statuses(Policy())[field] is Status.asserted
+        assert field in found(Policy().replace(max_open_files=None))
+
+
+def test_a_gap_by_which_no_cell_gains_does_not_matter():
+    gaps = found(Policy().replace(idle_timeout=60), UNGATED)
+    assert {name for name in gaps if not gaps[name].matters} == {
+        "idle_timeout",
+        "snapshots",
+        "undo_depth",
+    }
 
 
 def test_an_address_list_is_enforced_only_behind_backends_with_a_relay():

@@ -31,21 +31,21 @@ def marked(raw):
 
 
 def test_findings_are_told_by_cell_line_and_line_of_the_file():
-    text = notebook(("markdown", "import os"), "x = 1\nimport os\n", ("raw", "!ls"), "\n\nopen(x)")
+    text = notebook(("markdown", "import gc"), "x = 1\nimport gc\n", ("raw", "!ls"), "\n\nopen(x)")
     lines = text.splitlines()
     expected = [(2, 2, "import-not-allowed"), (4, 3, "builtin-not-allowed")]
     assert [(cell, line, rule) for cell, line, _, rule in places(text)] == expected
     assert [lines[at - 1].strip() for _, _, at, _ in places(text)] == [
-        '"import os\\n"',
+        '"import gc\\n"',
         '"open(x)"',
     ]
 
 
 @pytest.mark.parametrize("indent", [None, 0, 1, 4])
 def test_lines_are_found_however_the_json_is_written(indent):
-    text = json.dumps(json.loads(notebook("a\nimport os", "b\nopen(x)")), indent=indent)
+    text = json.dumps(json.loads(notebook("a\nimport gc", "b\nopen(x)")), indent=indent)
     for cell, line, at, _ in places(text):
-        assert text.splitlines()[at - 1].count("import os" if cell == 1 else "open(x)") == 1
+        assert text.splitlines()[at - 1].count("import gc" if cell == 1 else "open(x)") == 1
         assert line == 2
 
 
@@ -70,14 +70,14 @@ def test_a_source_is_placed_by_its_strings(source, lines):
 
 
 def test_a_script_is_one_cell_whose_lines_are_the_files():
-    script = "import math\n\nimport os\n"
+    script = "import math\n\nimport gc\n"
     assert places(script, FileKind.script) == [(0, 3, 3, "import-not-allowed")]
 
 
 @pytest.mark.parametrize(
     ("raw", "expected"),
     {
-        "\n\n  \nimport os": [(4, "os", "import-not-allowed")],
+        "\n\n  \nimport gc": [(4, "gc", "import-not-allowed")],
         "\n\n!ls": [(3, "!ls", "shell-escape")],
         "x = 1\n  \n!ls -l \nopen": [
             (3, "!ls -l", "shell-escape"),
@@ -93,15 +93,15 @@ def test_a_script_is_one_cell_whose_lines_are_the_files():
             (3, "!ls", "shell-escape"),
             (4, "open", "builtin-not-allowed"),
         ],
-        "%%time\n\nx\nimport os\n": [(4, "os", "import-not-allowed")],
-        "\n%%time\nx\nimport os\n": [(4, "os", "import-not-allowed")],
+        "%%time\n\nx\nimport gc\n": [(4, "gc", "import-not-allowed")],
+        "\n%%time\nx\nimport gc\n": [(4, "gc", "import-not-allowed")],
         "%%time\n%%capture\nopen": [(3, "open", "builtin-not-allowed")],
         "%%bash\nls\nrm": [(1, "%%bash", "shell-escape")],
         "%time open": [(1, "%time open", "builtin-not-allowed")],
         "  x = 1\n  open": [(2, "open", "builtin-not-allowed")],
         ">>> x = 1\n>>> open": [(2, ">>> open", "builtin-not-allowed")],
-        "if x:\n\t!ls": [(2, "!ls", "shell-escape")],
-        "?x\nx\r\nimport os\rx\n!a": [(3, "os", "import-not-allowed"), (5, "!a", "shell-escape")],
+        "with x:\n\t!ls": [(2, "!ls", "shell-escape")],
+        "?x\nx\r\nimport gc\rx\n!a": [(3, "gc", "import-not-allowed"), (5, "!a", "shell-escape")],
     }.items(),
 )
 def test_a_finding_stands_where_it_was_written(raw, expected):
@@ -111,7 +111,7 @@ def test_a_finding_stands_where_it_was_written(raw, expected):
 
 @pytest.mark.parametrize(
     "raw",
-    ["import os\nopen(x)", "!ls\nx", "%%time\nopen", "f.__globals__", "%env", "x = 1", ""],
+    ["import gc\nopen(x)", "!ls\nx", "%%time\nopen", "f.__globals__", "%env", "x = 1", ""],
 )
 def test_the_rules_are_the_kernels(raw):
     kernels, mine = analyse(transform(raw).source, SAFE), judge_source(raw, SAFE)

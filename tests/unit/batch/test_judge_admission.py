@@ -58,7 +58,7 @@ def test_what_was_approved_passes_and_what_was_changed_since_does_not(run, writt
 
 
 def test_rules_hold_for_what_was_approved(run, written):
-    written("import os")
+    written("import gc")
     approve(run)
     status, out, _ = check(run)
     assert (status, out.partition("\n")[0]) == (1, "work/a.ipynb:cell 1:1:8: import-not-allowed")

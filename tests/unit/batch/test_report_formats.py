@@ -31,29 +31,32 @@ ROOT = Path(__file__).parents[3]
 SAFE, FILE = by(), Path("/nb/a.ipynb")
 SCHEMA = json.loads((ROOT / "tests/support/sarif/sarif-2.1.0-rtm.5.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft4Validator(SCHEMA, format_checker=jsonschema.FormatChecker())
-NOTEBOOK = notebook(("markdown", "# a"), "import math\nimport os, json\n", "%env\nimport os")
+NOTEBOOK = notebook(("markdown", "# a"), "import math\nimport gc, json\n", "%env\nimport gc")
 SCRIPT = "def f(path):\n    return open(path)\n"
 
 TEXT = """\
 work/a.ipynb:cell 2:2:8: import-not-allowed
-  2 │ import os, json
-    │        ^^ os reads and changes files, processes and the environment
-  Instead: let the operator grant ops.read_file or add "os" to allowed_modules.
+  2 │ import gc, json
+    │        ^^ gc hands out every object in the process
+  Instead: put add.allowed_modules = ["gc"] in a policy file with extends =
+  "safe".
 
 work/a.ipynb:cell 3:1:1: magic-not-allowed
   1 │ %env
     │ ^^^^ is not on this policy's list of allowed magics
-  Instead: write it in Python, or let the operator add "env" to magics.
+  Instead: write it in Python, or put add.magics = ["env"] in a policy file with
+  extends = "safe".
 
 work/a.ipynb:cell 3:2:8: import-not-allowed
-  2 │ import os
-    │        ^^ os reads and changes files, processes and the environment
+  2 │ import gc
+    │        ^^ gc hands out every object in the process
 
 work/b.py:2:12: builtin-not-allowed
   2 │     return open(path)
     │            ^^^^ opens files
-  Instead: take the data as an input of the cell, or let the operator grant
-  ops.read_file. If it is a name of your own, choose another.
+  Instead: take the data as an input of the cell, or put ops.read_file.roots =
+  ["{project}"] in a policy file with extends = "safe". If it is a name of your
+  own, choose another.
 
 work/c.ipynb:1:1: file-not-readable
   1 │ nothing
@@ -63,10 +66,10 @@ work/c.ipynb:1:1: file-not-readable
 5 findings in 3 of 4 files, 1 path not checked · policy safe
 """
 GITHUB = """\
-::error file=work/a.ipynb,line=17,endLine=17,title=import-not-allowed::cell 2, line 2: os reads and changes files, processes and the environment%0Aimport os, json%0AInstead: Let the operator grant ops.read_file or add "os" to allowed_modules.
-::error file=work/a.ipynb,line=27,endLine=27,title=magic-not-allowed::cell 3, line 1: %25env is not on this policy's list of allowed magics%0A%25env%0AInstead: Write it in Python, or let the operator add "env" to magics.
-::error file=work/a.ipynb,line=28,endLine=28,title=import-not-allowed::cell 3, line 2: os reads and changes files, processes and the environment%0Aimport os%0AInstead: Let the operator grant ops.read_file or add "os" to allowed_modules.
-::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or let the operator grant ops.read_file. If it is a name of your own, choose another.
+::error file=work/a.ipynb,line=17,endLine=17,title=import-not-allowed::cell 2, line 2: gc hands out every object in the process%0Aimport gc, json%0AInstead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".
+::error file=work/a.ipynb,line=27,endLine=27,title=magic-not-allowed::cell 3, line 1: %25env is not on this policy's list of allowed magics%0A%25env%0AInstead: Write it in Python, or put add.magics = ["env"] in a policy file with extends = "safe".
+::error file=work/a.ipynb,line=28,endLine=28,title=import-not-allowed::cell 3, line 2: gc hands out every object in the process%0Aimport gc%0AInstead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".
+::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or put ops.read_file.roots = ["{project}"] in a policy file with extends = "safe". If it is a name of your own, choose another.
 ::error file=work/c.ipynb,line=1,endLine=1,col=1,endColumn=1,title=file-not-readable::this file is no JSON: Expecting value%0Anothing%0AInstead: Mend the file, or leave it out with --exclude.
 ::error title=cellblock could not check this path::gone.py: no such file or folder
 5 findings in 3 of 4 files, 1 path not checked · policy safe
@@ -104,7 +107,7 @@ def test_text_is_for_people_and_editors_and_annotations_point_into_the_file():
 
     assert format_report(FULL, Format.github) == GITHUB
     lines = NOTEBOOK.splitlines()
-    assert (lines[16], lines[26]) == ('    "import os, json\\n"', '    "%env\\n",')
+    assert (lines[16], lines[26]) == ('    "import gc, json\\n"', '    "%env\\n",')
 
 
 def test_a_clean_run_says_what_was_checked_and_by_what():
@@ -151,10 +154,10 @@ def test_json_has_the_fields_of_a_denial_and_the_place():
         "line": 2,
         "column": 7,
         "end_column": 9,
-        "excerpt": "import os, json",
-        "subject": "os",
-        "why": "reads and changes files, processes and the environment",
-        "remedy": 'Let the operator grant ops.read_file or add "os" to allowed_modules.',
+        "excerpt": "import gc, json",
+        "subject": "gc",
+        "why": "hands out every object in the process",
+        "remedy": 'Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".',
     }
     assert (findings[3]["cell"], findings[3]["file_line"]) == (None, 2)
 
@@ -173,14 +176,14 @@ def test_sarif_has_regions_of_the_file_and_cells_as_logical_locations():
     (run,) = json.loads(format_report(FULL, Format.sarif))["runs"]
     notebooks, _, _, scripts, _ = run["results"]
     assert notebooks["message"]["text"] == (
-        "cell 2, line 2: os reads and changes files, processes and the environment. "
-        'Instead: Let the operator grant ops.read_file or add "os" to allowed_modules.'
+        "cell 2, line 2: gc hands out every object in the process. "
+        'Instead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".'
     )
     assert notebooks["locations"] == [
         {
             "physicalLocation": {
                 "artifactLocation": place("work/a.ipynb"),
-                "region": {"startLine": 17, "snippet": {"text": "import os, json"}},
+                "region": {"startLine": 17, "snippet": {"text": "import gc, json"}},
             },
             "logicalLocations": [{"name": "cell 2", "kind": "cell"}],
         }
@@ -236,9 +239,9 @@ def test_fingerprints_tell_alike_findings_apart_and_do_not_move_with_lines():
         (run,) = json.loads(format_report(report(checked("a.py", text)), Format.sarif))["runs"]
         return [result["partialFingerprints"]["cellblock/v1"] for result in run["results"]]
 
-    first, second = marks("import os\nimport os\n")
+    first, second = marks("import gc\nimport gc\n")
     assert first != second
-    assert marks("\n\nimport os\n\nimport os\n") == [first, second]
+    assert marks("\n\nimport gc\n\nimport gc\n") == [first, second]
 
 
 def test_no_more_results_than_code_scanning_takes(monkeypatch):

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from cellblock.analysis import allowlist
+from cellblock.analysis.allowlist import GROUPS
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
 from cellblock.policy.load import from_values, load, load_for_check, load_unchecked, preset_values
 from cellblock.policy.model import Policy, flat_fields
+from cellblock.policy.narrowing import narrow
+from cellblock.policy.paths import Places
 from cellblock.policy.vocabulary import PRESETS, TIERS
 
 
@@ -91,7 +94,7 @@ def test_unsafe_has_to_be_asked_for_of_a_preset_a_tier_and_a_file(tmp_path, oper
         load("unsafe", project=tmp_path, allow_unsafe=False)
     assert str(refused.value) == (
         "unsafe: mode: mode unsafe has to be asked for (got 'unsafe'). "
-        "Start the kernel with --allow-unsafe, or choose a policy of mode safe."
+        "Start the kernel with --allow-unsafe, or choose a policy of mode confined or safe."
     )
     assert load("unsafe", project=tmp_path, allow_unsafe=True).mode == "unsafe"
     with pytest.raises(PolicyError, match="mode unsafe has to be asked for"):
@@ -140,13 +143,14 @@ def test_the_targets_of_widgets_are_no_other_comms(operator):
     assert caught.value.remedy == "Name modules in widget_modules instead."
 
 
-def test_data_reads_the_project_and_writes_its_work_folder_once_it_exists(tmp_path):
-    before = load("data", project=tmp_path, allow_unsafe=False)
-    assert before.filesystem_read_roots == (str(tmp_path),)
-    assert before.filesystem_write_roots == ("{scratch}",)
-    (tmp_path / "work").mkdir()
-    after = load("data", project=tmp_path, scratch=tmp_path, allow_unsafe=False)
-    assert after.filesystem_write_roots == (str(tmp_path), str(tmp_path / "work"))
+def test_data_reads_the_project_and_stages_what_is_written_there(tmp_path):
+    data = load("data", project=tmp_path, allow_unsafe=False)
+    assert data.filesystem_read_roots == (str(tmp_path),)
+    assert data.filesystem_staged_roots == (str(tmp_path),)
+    assert data.filesystem_write_roots == ("{scratch}",)
+
+
+WORK = 'filesystem_write_roots = ["{project}/work?"]'
 
 
 def test_a_link_in_the_project_gives_cells_nothing_outside_it(tmp_path):
@@ -155,8 +159,10 @@ def test_a_link_in_the_project_gives_cells_nothing_outside_it(tmp_path):
     outside.mkdir()
     (project / "work").symlink_to(outside)
 
+    (tmp_path / "own.toml").write_text(WORK)
+
     with pytest.raises(PolicyError) as failure:
-        load("data", project=project, allow_unsafe=False)
+        load(str(tmp_path / "own.toml"), project=project, allow_unsafe=False)
 
     assert "leads out of the project folder" in str(failure.value)
     assert "filesystem_write_roots" in str(failure.value)
@@ -168,7 +174,9 @@ def test_a_project_that_is_a_link_and_links_within_it_are_followed(tmp_path):
     (tmp_path / "there" / "work").symlink_to(tmp_path / "there" / "results")
     (tmp_path / "project").symlink_to(tmp_path / "there")
 
-    policy = load("data", project=tmp_path / "project", allow_unsafe=False)
+    (tmp_path / "own.toml").write_text(WORK)
+
+    policy = load(str(tmp_path / "own.toml"), project=tmp_path / "project", allow_unsafe=False)
 
     assert str(tmp_path / "there" / "results") in policy.filesystem_write_roots
 
@@ -267,7 +275,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             f"max_file_size: wrong value (got {2**70}). It should be less than or equal to "
             '9007199254740992, or "none" for no limit.'
         ),
-        'mode = "unsave"': "mode: wrong value (got 'unsave'). It should be 'safe' or 'unsafe'.",
+        'mode = "unsave"': "mode: wrong value (got 'unsave'). It should be 'safe', 'confined' or 'unsafe'.",
         "magics = 3": "magics: wrong value (got 3). It should be a list.",
         "magics = [3]": "magics: wrong value (got 3). It should be a text.",
         'magics = ["tiem"]': "magics: no such magic (got 'tiem'). Did you mean time?",
@@ -302,7 +310,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
         ),
         'filesystem_read_roots = ["{home}/x"]': (
             "filesystem_read_roots: unknown placeholder (got '{home}/x'). "
-            "Begin with one of {project}, {scratch}, or write ./{home}/x for a file."
+            "Begin with one of {checkout}, {project}, {scratch}, or write ./{home}/x for a file."
         ),
         'filesystem_read_roots = [""]': (
             "filesystem_read_roots: not a path (got ''). "
@@ -322,7 +330,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
         ),
         'env_var_access = ["PATH"]': "env_var_access: always has a sandbox value (got 'PATH'). Remove the entry.",
         'env_var_access = ["A=1"]': "env_var_access: not a variable name (got 'A=1'). Give a name as in `env`, without $.",
-        'pre_imported = ["os"]': "pre_imported: not an allowed module (got 'os'). Add it to allowed_modules.",
+        'pre_imported = ["gc"]': "pre_imported: not an allowed module (got 'gc'). Add it to allowed_modules.",
         'name = ""': "name: not a name (got ''). Give 1 to 64 printable characters.",
         'extends = "daat"': "extends: no such preset (got 'daat'). Did you mean data?",
         "extends = []": (
@@ -331,6 +339,9 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
         ),
         "add = 3": "add: can't be added (got 3). Write a table: [add].",
         "[add]\nmagics = 3": "add.magics: can't be added (got 3). Give a list.",
+        'allowed_modules = ["@sience"]': (
+            "allowed_modules: no such group (got '@sience'). Did you mean @science?"
+        ),
         "[add]\nmagcs = []": "add.magcs: can't be added (got []). Did you mean magics?",
     }.items(),
 )
@@ -338,6 +349,15 @@ def test_one_error_names_file_key_value_and_remedy(operator, tmp_path, text, mes
     with pytest.raises(PolicyError) as refused:
         operator(text)
     assert str(refused.value) == f"{tmp_path}/lab/team.toml: {message}"
+
+
+def test_a_group_stands_for_its_packages_installed_or_not_and_can_be_narrowed(operator, tmp_path):
+    policy = operator('extends = "safe"\nadd.allowed_modules = ["@science", "xml", "numpy"]')
+    assert policy.allowed_modules == (*allowlist.SCIENCE, "xml")
+    places = Places("cell", tmp_path, tmp_path, None)
+    assert narrow(policy, {"allowed_modules": ["numpy"]}, places=places).allowed_modules == (
+        "numpy",
+    )
 
 
 def test_a_root_that_does_not_exist_is_an_error(operator, tmp_path):
@@ -399,11 +419,20 @@ def _safe():
     return load("safe", project=Path("/"), allow_unsafe=False)
 
 
-def test_the_presets_and_the_language_layer_agree_on_what_is_offered():
-    safe, data = (load(name, project=Path("/"), allow_unsafe=False) for name in ("safe", "data"))
-    assert set(data.magics) - set(safe.magics) == {"matplotlib"}
-    assert set(data.allowed_modules) >= allowlist.default_raw_modules("data")
-    assert safe.rules().modules == data.rules().modules == allowlist.default_modules("safe")
+def test_the_group_of_science_and_the_presets_agree_on_what_is_offered(tmp_path):
+    (tmp_path / "own.toml").write_text('[add]\nallowed_modules = ["@science", "sqlite3"]')
+    data = load("data", project=Path("/"), allow_unsafe=False)
+    assert set(data.magics) - set(_safe().magics) == {"matplotlib"}
+    safe, science = (
+        load(spec, project=Path("/"), allow_unsafe=False)
+        for spec in ("safe", str(tmp_path / "own.toml"))
+    )
+    assert science.allowed_modules == (*GROUPS["@science"], "sqlite3")
+    assert safe.rules().modules == science.rules().modules == allowlist.default_modules("safe")
+    assert list(GROUPS["@science"]) == sorted(GROUPS["@science"])
+    (tmp_path / "own.toml").write_text('allowed_modules = ["@sciense"]')
+    with pytest.raises(PolicyError, match="no such group"):
+        load(str(tmp_path / "own.toml"), project=Path("/"), allow_unsafe=False)
 
 
 def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):
@@ -418,11 +447,10 @@ def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):
 def test_source_is_judged_by_a_policy_of_another_machine(tmp_path):
     (tmp_path / "there.toml").write_text(
         """
-        extends = "data"
         filesystem_read_roots = ["/nowhere/at/all"]
         preload = ["a_package_of_theirs"]
         [add]
-        allowed_modules = ["a_package_of_theirs"]
+        allowed_modules = ["@science", "a_package_of_theirs"]
         """
     )
     rules = load_for_check(str(tmp_path / "there.toml")).rules()
@@ -464,7 +492,7 @@ def test_source_is_not_judged_by_a_policy_that_has_no_language_layer(name):
         load_for_check(name)
     assert str(refused.value) == (
         f"{name}: mode: no source is checked under this policy (got 'unsafe'). "
-        "Choose a policy of mode safe."
+        "Choose a policy of mode safe or confined."
     )
 
 

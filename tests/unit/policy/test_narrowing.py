@@ -23,7 +23,7 @@ from cellblock.policy.paths import Places
 @pytest.fixture
 def project(tmp_path):
     folder = tmp_path / "project"
-    for name in ("data/raw", "work/out", "beside"):
+    for name in ("data/raw", "work/out", "beside", "staged/in"):
         (folder / name).mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "scratch").mkdir()
@@ -45,6 +45,7 @@ def policy(project):
         tool_timeouts={"dumps": 5.0},
         filesystem_read_roots=(str(project / "data"),),
         filesystem_write_roots=(str(project / "work"), str(project.parent / "scratch")),
+        filesystem_staged_roots=(str(project / "staged"),),
         read_deny_paths=(str(project / "data" / "raw"), "/nowhere/.ssh"),
         network_access=("example.org:443", "example.com:443"),
         subprocess_execution=True,
@@ -66,7 +67,7 @@ def places(project):
 #: What a field may become, and what it may not, of what ``policy`` has.
 NARROWER = {
     **{limit: [1] for limit in LIMITS if not limit.startswith("artifact")},
-    "mode": ["safe", "pure", "unsafe"],
+    "mode": ["safe", "pure", "confined", "unsafe"],
     "on_unsupported": ["warn", "error", "ignore"],
     "require": [["network_access", "timeout"], ["network_access"]],
     "allowed_modules": [["numpy"], [], ["sqlite3", "numpy"]],
@@ -88,6 +89,7 @@ NARROWER = {
         ["data", "data/nowhere?"],
     ],
     "filesystem_write_roots": [[], ["work/out"], ["{scratch}"], ["{scratch}", "./work/"]],
+    "filesystem_staged_roots": [[], ["staged/in"], ["staged"]],
     "read_deny_paths": [["data", "/nowhere"], ["/"], ["data/raw", "/nowhere/.ssh", "work"]],
     "network_access": [False, [], ["example.org:443"]],
     "subprocess_execution": [False, True],
@@ -141,6 +143,7 @@ WIDER = {
         ["~"],
     ],
     "filesystem_write_roots": [["data"], ["work", "."], ["work/link-to-data"], ["{project}"]],
+    "filesystem_staged_roots": [["."], ["data"], ["staged", "work"]],
     "read_deny_paths": [[], ["data/raw"], ["data/raw", "/nowhere/.ssh2"], ["data/raw/deeper"]],
     "network_access": [True, ["example.org:80"], ["EXAMPLE.org:443"], ["example.org:0443"]],
     "subprocess_execution": [],
@@ -389,6 +392,7 @@ def test_what_takes_a_new_guest_and_what_more_locks():
     assert fields[EnforcedBy.locks] == {
         "filesystem_read_roots",
         "filesystem_write_roots",
+        "filesystem_staged_roots",
         "read_deny_paths",
         "network_access",
         "subprocess_execution",

@@ -15,10 +15,7 @@ OS = Finding(
     excerpt="import os, json",
     subject="os",
     why="reads and changes files, processes and the environment",
-    remedy=(
-        'Ask the host, ops.read_file("data/a.csv"), or let the operator add "os" to '
-        "allowed_modules."
-    ),
+    remedy='Ask the host, ops.read_file("data/a.csv"), or put add.allowed_modules = ["os"] in lab.',
 )
 OPEN = Finding(
     rule="builtin-not-allowed",

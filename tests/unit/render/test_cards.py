@@ -18,7 +18,7 @@ GAP = SimpleNamespace(
     status="partial",
     asked="only names under the roots",
     actual="contents only",
-    consequence="Landlock hides contents, not names: a cell can learn that a path exists",
+    consequence="cells can see the names of your files",
     remedy="install bubblewrap for a private mount namespace",
 )
 ENFORCED = SimpleNamespace(
@@ -40,11 +40,9 @@ VIEW = {
 def test_gaps_and_that_there_are_none_read_as_designed():
     assert gaps([GAP], policy_name="safe", backend="landlock")["text/plain"] == (
         """\
-Not everything in this policy is enforced on this machine
-  filesystem names   partial      Landlock hides contents, not names: a cell can
-                                  learn that a path exists
-                                  → install bubblewrap for a private mount
-                                    namespace"""
+On this machine cells can see the names of your files
+  → install bubblewrap for a private mount namespace
+  %policy shows all that is enforced."""
     )
 
     data = gaps([GAP], policy_name="safe", backend="landlock")
@@ -55,8 +53,19 @@ Not everything in this policy is enforced on this machine
         "gaps": [vars(GAP)],
     }
 
+    text = gaps([GAP, UNENFORCED], policy_name="safe", backend="landlock")["text/plain"]
+    assert text == (
+        """\
+Not everything in this policy is enforced on this machine
+  cells can see the names of your files
+  a cell can send data anywhere
+  → install bubblewrap for a private mount namespace
+  → use Linux
+  %policy shows all that is enforced."""
+    )
+
     bundle = gaps([], policy_name="safe", backend="landlock")
-    assert bundle["text/plain"] == "Everything in this policy is enforced on this machine"
+    assert bundle["text/plain"].startswith("Everything in this policy is enforced on this machine")
     assert "Everything in this policy is enforced" in bundle["text/html"]
 
 
@@ -75,8 +84,9 @@ def test_under_noop_the_card_is_red_and_says_that_nothing_is_enforced():
     assert bundle["text/plain"] == (
         """\
 ✗ Audit only: nothing of this policy is enforced by the operating system
-  network access   unenforced   a cell can send data anywhere
-                                → use Linux"""
+  a cell can send data anywhere
+  → use Linux
+  %policy shows all that is enforced."""
     )
     assert f"border-left:4px solid {escape(RED)}" in bundle["text/html"]
     assert AMBER not in bundle["text/html"]
@@ -106,7 +116,7 @@ mode: safe, backend: landlock
 
     bundle = policy_table(VIEW, [ENFORCED], [GAP])
     assert bundle["text/plain"].startswith("Policy safe: 1 gap on this machine\n")
-    assert "! filesystem names: Landlock hides" in bundle["text/plain"]
+    assert "! filesystem names: cells can see" in bundle["text/plain"]
 
     partial = SimpleNamespace(**{**vars(ENFORCED), "status": "partial", "holes": ("vsock",)})
     bundle = policy_table(VIEW, [partial], [])
@@ -155,8 +165,8 @@ The policy is narrower from the next cell on
 Your variables are there: a copy of the guest goes on, under more locks. Not
 with it: 1 running thread (t).
 It stays so until the kernel is restarted.
-! filesystem names: Landlock hides contents, not names: a cell can learn that a
-  path exists → install bubblewrap for a private mount namespace"""
+! filesystem names: cells can see the names of your files → install bubblewrap
+  for a private mount namespace"""
     )
     assert bundle["application/vnd.cellblock.narrowing+json"] == {
         "version": 1,
@@ -299,7 +309,7 @@ def every_failure_made_of(text):
     for reason in Reason:
         yield stopped_failure(stopped(reason, text, state=State.restored, lost=[text]))
     yield problem_failure(problem(*[text] * 6), text)
-    yield denial_failure(denial([finding], policy_name=text, principle=text), [finding])
+    yield denial_failure(denial([finding], policy_name=text), [finding])
 
 
 def test_no_error_beside_a_card_carries_an_escape_but_our_colours_or_unsendable_text():

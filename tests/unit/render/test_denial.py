@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 import pytest
 
 from cellblock.render import denial as module
-from cellblock.render.denial import AMBIENT, denial, denial_failure
+from cellblock.render.denial import denial, denial_failure
 from cellblock.render.text import width
 
 DESIGNED = """\
@@ -13,10 +13,8 @@ cellblock did not run this cell: 2 findings                         policy: safe
 import-not-allowed · line 1
   1 │ import os, json
     │        ^^ os reads and changes files, processes and the environment
-  Mode safe allows ambient sources only: the cell's inputs, clock, randomness,
-  bundled data.
-  Instead: ask the host, ops.read_file("data/a.csv"), or let the operator add
-  "os" to allowed_modules.
+  Instead: ask the host, ops.read_file("data/a.csv"), or put add.allowed_modules
+  = ["os"] in lab.
 
 builtin-not-allowed · line 4
   4 │ rows = open("data/a.csv").readlines()
@@ -24,7 +22,7 @@ builtin-not-allowed · line 4
 
 
 def plain(*findings, **names):
-    return denial(findings, policy_name="safe", principle=AMBIENT, **names)["text/plain"]
+    return denial(findings, policy_name="safe", **names)["text/plain"]
 
 
 def test_a_denial_reads_as_designed(two_findings):
@@ -49,9 +47,6 @@ def test_the_same_remedy_rewrite_or_gift_of_the_policy_is_said_once(finding):
 
     first, same, other = (finding(line=n, rewrite=f"ops.http({n // 3})") for n in (1, 2, 3))
     assert plain(first, same, other).count("ops.http(") == 2
-
-    text = denial([finding(), finding()], policy_name="lab", principle="It gives.")["text/plain"]
-    assert text.count("It gives.") == 1
 
 
 def test_a_long_reason_is_wrapped_beside_the_caret_or_below_it(finding):
@@ -191,7 +186,7 @@ def test_a_difference_is_in_json_where_there_is_one_and_bounded_where_it_is_draw
 def test_a_rewrite_stands_below_the_remedy_as_the_lines_it_has(finding):
     shown = finding(rewrite='for entry in ops.list_dir("a"):\n    print(entry)')
     assert plain(shown).splitlines()[-3:] == [
-        '  "os" to allowed_modules.',
+        '  = ["os"] in lab.',
         '    for entry in ops.list_dir("a"):',
         "        print(entry)",
     ]
@@ -236,7 +231,7 @@ def test_a_cell_of_nothing_but_findings_makes_a_bounded_card(finding):
 
 
 def test_the_published_error_is_one_line_and_the_reply_is_whole(two_findings):
-    card = denial(two_findings, policy_name="safe", principle=AMBIENT)
+    card = denial(two_findings, policy_name="safe")
     failure = denial_failure(card, two_findings)
     line = "2 findings: import-not-allowed at line 1 (os), builtin-not-allowed at line 4 (open)"
     assert failure.published() == {

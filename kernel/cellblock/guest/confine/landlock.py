@@ -168,7 +168,7 @@ def grants(plan: Plan) -> Iterable[tuple[str, int]]:
     execute = EXECUTE if plan.subprocess else 0
     for path in plan.read_roots:
         yield path, READ | execute
-    for path in plan.write_roots:
+    for path in plan.writable:
         yield path, WRITE
     for path in plan.device_files:
         yield path, READ_FILE if path in READ_ONLY_DEVICES else DEVICE

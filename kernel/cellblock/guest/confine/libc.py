@@ -19,7 +19,8 @@ class ConfineError(Exception):
     @property
     def why(self) -> str:
         """What went wrong, without the lock's name."""
-        return f"{self.detail}: {os.strerror(self.errno)}" if self.errno else self.detail
+        said = os.strerror(self.errno) if self.errno else ""
+        return ": ".join(filter(None, (self.detail, said)))
 
 
 class LockFailed(Exception):
@@ -75,6 +76,18 @@ def prctl(option: int, *args: Arg) -> int:
     padded = (*args, 0, 0, 0, 0)[:4]
     result: int = _LIBC.prctl(ctypes.c_int(option), *map(_word, padded))
     return _checked(result)
+
+
+def unshare(flags: int) -> None:
+    """Enter namespaces of one's own (unshare(2)). Raises OSError."""
+    _checked(_LIBC.unshare(ctypes.c_int(flags)))
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """Mount something, or change a mount (mount(2)). Raises OSError."""
+    words = [ctypes.c_char_p(os.fsencode(word)) for word in (source, target, kind)]
+    data = ctypes.c_char_p(options.encode()) if options else None
+    _checked(_LIBC.mount(*words, ctypes.c_ulong(flags), data))
 
 
 def _checked(result: int) -> int:

@@ -5,6 +5,7 @@ What is set is asked for again: a filter above us may answer for the OS kernel (
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -18,7 +19,7 @@ from cellblock.guest.confine import libc
 from cellblock.guest.confine.libc import LockFailed, fatal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from cellblock.guest.confine.arch import Arch
     from cellblock.wire.messages import Limits
@@ -134,6 +135,16 @@ def _is_open(fd: int) -> bool:
 def set_name(name: str) -> None:
     """Name this process in ps(1) and top(1): zygote, guest or snapshot."""
     libc.prctl(PR_SET_NAME, _NAMES[name])
+
+
+@contextlib.contextmanager
+def dumpable() -> Iterator[None]:
+    """Have the files of /proc/self be this user's meanwhile (proc(5)). Raises OSError."""
+    libc.prctl(PR_SET_DUMPABLE, 1)
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_DUMPABLE, 0)
 
 
 def no_new_privs() -> str:

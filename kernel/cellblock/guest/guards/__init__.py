@@ -7,7 +7,8 @@ well-known escapes fail. ``docs/language.md`` is one page about all of it. The r
     a real module, a frame, a code object, or a builtin that runs text. What the library reads or
     runs on a cell's behalf is served by the same rules.
 
-``access`` judges attributes, ``facades`` imports, ``stdlib`` serves what the library does.
+``access`` judges attributes, ``facades`` imports, ``stdlib`` serves what the library does, ``help``
+tells about objects.
 ``guest.rewriting`` puts calls of the first two where Python has no function to replace;
 ``guest.audit_hook`` refuses operations by their kind, should a cell get around all of this.
 """
@@ -15,11 +16,14 @@ well-known escapes fail. ``docs/language.md`` is one page about all of it. The r
 from __future__ import annotations
 
 import builtins
+import pydoc
+from _sitebuiltins import _Helper
 from typing import TYPE_CHECKING
 
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND
 from cellblock.guest import rewriting
 from cellblock.guest.guards import access, facades, stdlib
+from cellblock.guest.guards.help import show_help
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,12 +47,14 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
     Call once, in the zygote, after IPython is imported and before any user code exists; what the
     process compiles from then on has to go through ``rewriting.rewrite``. ``extra`` (display,
     input, tools) is added to the builtins; its ``getpass`` answers the module of that name.
-    Without a language layer nothing is hardened and the real builtins come back, with ``extra``.
+    Without a language layer nothing is hardened, and the real builtins come back with ``extra``.
     """
     rules = current.rules
     more = {name: value for name, value in extra.items() if name != "getpass"}
     if not rules.language:
-        return {**vars(builtins), **more}
+        pydoc.pager = pydoc.plainpager  # the terminal that it would ask for is not there
+        vars(builtins).update(more, help=_Helper())
+        return vars(builtins)
     importer = facades.Importer(current, extra.get("getpass"))
     guarded: dict[str, object] = {name: vars(builtins)[name] for name in _ALLOWED}
     kinds = {name: value for name, value in vars(builtins).items() if isinstance(value, type)}
@@ -61,8 +67,10 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
         "delattr": access.guarded_delattr,
         "getattr": access.guarded_getattr,
         "hasattr": access.guarded_hasattr,
+        "help": show_help,
         "setattr": access.guarded_setattr,
         "input": builtins.input,
+        "vars": access.guarded_vars,
         rewriting.GETATTR: access.guarded_getattr,
         rewriting.REAL_GETATTR: getattr,
         rewriting.HASATTR: access.guarded_hasattr,
@@ -79,5 +87,5 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
     }
     if rules.raw_modules:  # C code of packages takes it from here; no cell can say its name
         guarded["open"] = open
-    stdlib.harden(rules, guarded)
+    stdlib.harden(current, guarded)
     return guarded

@@ -22,6 +22,7 @@ from cellblock.analysis.attributes import (
     why_refused,
 )
 from cellblock.analysis.findings import RULES
+from cellblock.analysis.names import REFUSED_UNLESS_BOUND
 from cellblock.guest.guards.errors import AttributeViolation, NameViolation, PolicyViolation
 from cellblock.guest.guards.freezing import IMMUTABLE
 
@@ -117,6 +118,20 @@ def guarded_delattr(obj: Any, name: str, /) -> None:
     _delattr(obj, _check_change(obj, name))
 
 
+def guarded_vars(*of: Any) -> Any:
+    """Do as ``vars`` does of an object. Raises NameViolation where none is given."""
+    if not of:
+        why, remedy = REFUSED_UNLESS_BOUND["locals"]
+        raise NameViolation("builtin-not-allowed", "vars()", why, remedy)
+    (obj,) = of
+    try:
+        return read(obj, "__dict__")
+    except AttributeViolation:
+        raise
+    except AttributeError:
+        raise TypeError("vars() argument must have __dict__ attribute") from None
+
+
 def _check_change(obj: Any, name: str) -> str:
     exact = check_name(name)
     if exact in OF_FUNCTIONS and not is_own(obj):
@@ -157,7 +172,8 @@ def with_name(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return function
 
 
-for _guarded in (guarded_getattr, guarded_hasattr, guarded_setattr, guarded_delattr):
+_GUARDED = (guarded_getattr, guarded_hasattr, guarded_setattr, guarded_delattr, guarded_vars)
+for _guarded in _GUARDED:
     with_name(_guarded, _guarded.__name__.removeprefix("guarded_"))
 
 

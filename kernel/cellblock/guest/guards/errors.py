@@ -5,6 +5,11 @@ Each violation is the natural exception, too, so that honest ``except`` clauses 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cellblock.analysis import Finding
+
 
 class PolicyViolation(Exception):
     """The policy refuses what was tried; nothing was done."""
@@ -15,6 +20,11 @@ class PolicyViolation(Exception):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+def violation_of(finding: Finding) -> PolicyViolation:
+    """Return the violation that says what a finding does, to be raised."""
+    return PolicyViolation(finding.rule, finding.subject, finding.why, finding.remedy)
 
 
 class AttributeViolation(PolicyViolation, AttributeError):

@@ -32,15 +32,20 @@ from cellblock.guest.guards.access import (
 )
 from cellblock.guest.guards.errors import ImportViolation, OperationViolation
 from cellblock.guest.guards.freezing import freeze_loaded
+from cellblock.guest.guards.stdlib import prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cellblock.guest.runner import RulesInForce
 
 _MISSING = object()
 #: What is documented and not in the module's ``__all__``.
 _UNLISTED = {"hashlib": ("scrypt",), "re": ("DEBUG",), "reprlib": ("aRepr",)}
+#: Where what an old path named is now.
+_MOVED = dict.fromkeys(
+    ("IPython.core.display", "IPython.core.display_functions"), "IPython.display"
+)
 _UNBINDABLE = frozenset({*RESERVED, "__import__"})
 _exact = str.__str__
 _real_import = __import__
@@ -62,6 +67,9 @@ class Importer:
             ("reprlib", "aRepr"): shortened,
             ("reprlib", "repr"): shortened.repr,
             ("types", "coroutine"): _coroutine,
+            ("sys", "modules"): _ModuleNames(),
+            ("sys", "stderr"): _stream("stderr"),
+            ("sys", "stdout"): _stream("stdout"),
             ("warnings", "catch_warnings"): _catch_warnings,
         }
         self._facades: dict[str, ModuleType] = {}
@@ -140,7 +148,8 @@ class Importer:
         facade, modules = ModuleType(name), self._current.rules.modules
         if name not in modules:
             return facade  # a package that is only the way to an allowed submodule
-        before, real = len(sys.modules), importlib.import_module(name)
+        before, real = len(sys.modules), importlib.import_module(_MOVED.get(name, name))
+        prepare(real)
         if len(sys.modules) > before:
             freeze_loaded()
         shown = namespace_of_module(facade)
@@ -197,6 +206,70 @@ def _listing(module: ModuleType) -> ModuleType:
 
 
 # --- names of allowed modules that user code gets in a guarded form ---------------------------
+
+
+class _ModuleNames:
+    """``sys.modules`` as cells see it: which modules are loaded, and no module."""
+
+    __slots__ = ()
+
+    def __contains__(self, name: object) -> bool:
+        return name in tuple(sys.modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(sys.modules))
+
+    def __len__(self) -> int:
+        return len(sys.modules)
+
+    def __getitem__(self, name: object) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        why, remedy = "would hand out the module itself", "Write an import statement."
+        raise OperationViolation("module-name-not-allowed", "sys.modules[...]", why, remedy)
+
+    def get(self, name: object, default: object = None) -> Any:
+        """Return ``default`` for what is not loaded."""
+        return self[name] if name in sys.modules else default
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names."""
+        return tuple(sys.modules)
+
+
+def _stream(name: str) -> object:
+    """Return ``sys.stdout`` or ``sys.stderr`` as cells see it: it writes to the one in force."""
+
+    class Stream:
+        """A standard stream, to be written to."""
+
+        __slots__ = ()
+        closed, encoding, errors, newlines = False, "utf-8", "backslashreplace", None
+
+        def write(self, text: str) -> Any:
+            return getattr(sys, name).write(text)
+
+        def writelines(self, lines: Iterable[str]) -> None:
+            for line in lines:
+                self.write(line)
+
+        def flush(self) -> None:
+            getattr(sys, name).flush()
+
+        def isatty(self) -> bool:
+            return False
+
+        def readable(self) -> bool:
+            return False
+
+        def writable(self) -> bool:
+            return True
+
+        def seekable(self) -> bool:
+            return False
+
+    Stream.name = f"<{name}>"  # type: ignore[attr-defined]
+    return Stream()
 
 
 def _attrgetter(attr: str, /, *attrs: str) -> Callable[[Any], Any]:

@@ -15,6 +15,7 @@ import cProfile
 import dataclasses
 import enum
 import functools
+import importlib
 import inspect
 import logging
 import operator
@@ -30,6 +31,7 @@ import weakref
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from cellblock.analysis import analyse
 from cellblock.analysis.attributes import COMMON, is_free
 from cellblock.analysis.names import SHELL_OBJECT
 from cellblock.guest import loop, output, rewriting
@@ -47,20 +49,29 @@ from cellblock.guest.guards.access import (
     refused_attribute,
     refused_builtin,
 )
+from cellblock.guest.guards.errors import OperationViolation, violation_of
 from cellblock.guest.guards.freezing import freeze_loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from cellblock.analysis import Rules
+    from cellblock.guest.runner import RulesInForce
 
 
 _IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodWrapperType)
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType)
 
 
-def harden(rules: Rules, guarded: dict[str, object]) -> None:
-    """Harden the library for ``rules``; ``guarded`` are the builtins of user code. Call once."""
+def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
+    """Harden the library for the rules; ``guarded`` are the builtins of user code. Call once.
+
+    What a zygote need not load is hardened when a cell imports it: ``prepare``.
+    """
+    rules = current.rules
+    _PREPARE["timeit"] = lambda module: _judge_timed(module, current, guarded)
+    if not rules.raw_modules:  # whose own files these open, too
+        _PREPARE.update(_IN_MEMORY)
     for module in (dataclasses, functools, pprint):
         vars(module)["getattr"] = library_getattr
     for module in (copy, functools):
@@ -293,3 +304,106 @@ def _harden_paths() -> None:
                 return get(self)
 
             setattr(pathlib.PurePath, name, property(plain, doc=value.__doc__))
+
+
+# --- modules that cells import: in memory, and text that is judged --------------------------------
+
+#: What to do with a module of the library before a cell is shown it.
+_PREPARE: dict[str, Callable[[ModuleType], None]] = {}
+
+
+def prepare(module: ModuleType) -> None:
+    """Harden ``module`` when it is first shown to a cell. What it defines is not frozen yet."""
+    if action := _PREPARE.pop(module.__name__, None):
+        action(module)
+
+
+def _judge_timed(module: ModuleType, current: RulesInForce, guarded: dict[str, object]) -> None:
+    """Have ``timeit`` run text as a cell's, among the cell's names."""
+
+    def compile_(source: Any, name: str, mode: str) -> CodeType:
+        text = str.__str__(source)
+        rules = current.rules.granting(["__main__"], ())
+        if findings := analyse(text, rules):
+            raise violation_of(findings[0])
+        tree: Any = rewriting.rewrite(_WithoutMain().visit(ast.parse(text, name)))
+        code: CodeType = compile(tree, name, mode, dont_inherit=True)
+        return code
+
+    def exec_(code: CodeType, names: Mapping[str, Any], local: dict[str, Any]) -> None:
+        exec(code, {**names, "__builtins__": guarded}, local)
+
+    def globals_() -> dict[str, Any]:
+        return namespace_of_module(sys.modules["__main__"])
+
+    vars(module).update(compile=compile_, exec=exec_, _globals=globals_)
+
+
+class _WithoutMain(ast.NodeTransformer):
+    """Drops ``from __main__ import f``, whose names are there already."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node) if node.module == "__main__" else node
+
+
+class _Part:
+    """Stands in for a module of which another one may use some names only."""
+
+    def __init__(self, module: ModuleType, *names: str, **others: object) -> None:
+        self.__dict__.update({name: getattr(module, name) for name in names}, **others)
+        self._name = module.__name__
+
+    def __getattr__(self, name: str) -> Any:
+        raise _refused_file(f"{self._name}.{name}")
+
+
+def _refused_file(what: str) -> OperationViolation:
+    why, remedy = "would look at or change files", "Pass an io.BytesIO or an io.StringIO."
+    return OperationViolation("operation-not-allowed", what, why, remedy)
+
+
+def _open(*_args: object, **_kwargs: object) -> None:
+    raise _refused_file("open")
+
+
+def _zip_in_memory(module: ModuleType) -> None:
+    own = vars(module)
+    names = "altsep basename commonpath dirname join normpath sep split splitdrive splitext".split()
+    path = _Part(own["os"].path, *names)
+    constants = ("PathLike", "altsep", "curdir", "fspath", "pardir", "sep")
+    streams = [name for name in own["io"].__all__ if name not in {"FileIO", "open_code"}]
+    own["os"] = _Part(own["os"], *constants, path=path)
+    own["io"] = _Part(own["io"], *streams, "text_encoding", open=_open)
+    own["shutil"] = _Part(own["shutil"], "copyfileobj")
+    own["open"] = _open
+    is_zipfile = own["is_zipfile"]
+
+    def is_zip(filename: Any) -> Any:  # the library's takes a refusal for a file that is not there
+        return is_zipfile(filename) if hasattr(filename, "read") else _open()
+
+    own["is_zipfile"] = is_zip
+
+
+def _dom_in_memory(module: ModuleType) -> None:
+    builder: Any = sys.modules["xml.dom.xmlbuilder"]
+    # A builder fetches what it is told to, by any protocol.
+    vars(builder)["DOMBuilder"] = vars(builder)["DOMEntityResolver"] = _open
+    builders: Any = importlib.import_module("xml.dom.expatbuilder")
+
+    vars(builders)["open"] = _open
+
+    def parse(file: Any) -> Any:
+        return builders.parse(file) if hasattr(file, "read") else _open()
+
+    def parse_string(string: Any) -> Any:
+        return builders.parseString(string)
+
+    vars(module).update(parse=parse, parseString=parse_string)
+
+
+_IN_MEMORY: dict[str, Callable[[ModuleType], None]] = {
+    "gzip": lambda module: vars(module).update(builtins=types.SimpleNamespace(open=_open)),
+    "xml.dom.minidom": _dom_in_memory,
+    "xml.etree.ElementTree": lambda module: vars(module).update(open=_open),
+    "zipfile": _zip_in_memory,
+}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest, Outcome, Stopped
     from cellblock.render.cards import Failure
+    from cellblock.render.refusal import Refusal
     from cellblock.wire import messages as wire
 
 
@@ -39,6 +40,8 @@ class CellRun:
         self.count = request.execution_count
         #: How it ended; None until then, and for one that never came to the session.
         self.outcome: Outcome | None = None
+        #: What the OS layer refused it, where that ended it.
+        self.refusal: Refusal | None = None
         #: The files that were copied out.
         self.exported: CellArtifacts | None = None
         self._error: dict[str, Any] | None = None
@@ -101,9 +104,18 @@ class CellRun:
 
     def error(self, message: wire.Error) -> None:
         """Publish an exception; the reply repeats the last one."""
-        self._error = gateway.clean_error(message.ename, message.evalue, message.traceback)
+        error = gateway.clean_error(message.ename, message.evalue, message.traceback)
+        call, views, outputs = message.failed_call, self._front.views, self._front.outputs
+        self.refusal = views.refusal_of(call) if call is not None else None
+        if self.refusal is not None:
+            # Runners such as papermill show no more than this of an error.
+            said = views.refusal_in_a_line(self.refusal)
+            error["evalue"] = f"{error['evalue']} [{said}]"
+        self._error = error
         if not self.request.silent:
-            self._front.outputs.publish("error", self._error)
+            outputs.publish("error", error)
+            if self.refusal is not None:
+                outputs.card(views.refusal_card(self.refusal))
 
     # --- its end ------------------------------------------------------------------------------
 

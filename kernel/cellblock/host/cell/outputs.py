@@ -29,6 +29,8 @@ Shown = wire.Display | wire.Result
 _OF_COMMS: Final = frozenset({"comm_targets", "display", "widget_modules"})
 #: Types, and comms, that are named of one cell in the audit log.
 _MAX_NAMES: Final = 20
+#: Cells whose tasks may still show something under them.
+_MAX_PARENTS: Final = 100
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Shown).decode
 
@@ -87,6 +89,8 @@ class Outputs:
         self._withheld = Withheld(audit)
         self._kept, self._number = kept, 0
         self._parent: Parent | None = None
+        #: Requests by the number of their cell, for what their tasks show later.
+        self._parents: dict[int, Parent] = {}
         self._cell: CellRun | None = None
         self._comms: CommTraffic | None = None
         # Of the running cell, since ``begin``:
@@ -118,6 +122,14 @@ class Outputs:
         """Show what is clean already, under the request that it belongs to."""
         self._publisher.publish(kind, content, self._parent)
 
+    def _is_earlier(self, number: int) -> bool:
+        """Whether this is the number of another cell than runs now."""
+        return self._parents.get(number, self._parent) is not self._parent
+
+    def _publish_under(self, number: int, kind: str, content: Any) -> None:
+        """Show what is clean already under the cell with this ``number``, if it is known."""
+        self._publisher.publish(kind, content, self._parents.get(number, self._parent))
+
     def narrowed(self, fields: Collection[str]) -> None:
         """Show and keep what a narrower policy lets through; close comms that it decides about."""
         self._kept.limit(self._views.kept_bytes())
@@ -134,6 +146,11 @@ class Outputs:
         self._settle()
         self._withheld.enter()
         self._parent, self._cell = parent, cell
+        if cell is not None and cell.request.store_history:  # it has a number of its own
+            self._parents.pop(cell.count, None)
+            self._parents[cell.count] = parent
+            if len(self._parents) > _MAX_PARENTS:
+                del self._parents[next(iter(self._parents))]
         self._number = self._number if cell is None else cell.count
         self._quota, self._untaken, self._cards = self._views.quota(), 0, []
         self._last, self._coloured, self._cut, self.left_out = "", False, {}, {}
@@ -162,8 +179,8 @@ class Outputs:
             self._untaken += 1
             return
         match message:
-            case wire.Stream(name=name, text=text):
-                self._text("stderr" if name == "stderr" else "stdout", text)
+            case wire.Stream(name=name, text=text, cell=number):
+                self._text("stderr" if name == "stderr" else "stdout", text, number)
             case wire.Display():
                 self._bundle(message)
             case wire.Result() if self._cell is not None:
@@ -205,7 +222,8 @@ class Outputs:
             error = gateway.clean_error(message.ename, message.evalue, message.traceback)
             self.publish("error", error)
 
-    def _text(self, kind: Stream, text: str) -> None:
+    def _text(self, kind: Stream, text: str, number: int) -> None:
+        """Show text under the cell with this ``number``, within the quota of what runs now."""
         quota = self._quota
         text, self._cut[kind] = split_tail(self._cut.get(kind, "") + text)
         if quota.holds(kind) and self._kept.full(kind):
@@ -214,7 +232,9 @@ class Outputs:
         text = gateway.clean_stream(text)
         self._kept.add(kind, text)
         shown = quota.text(kind, text)
-        if shown:
+        if shown and self._is_earlier(number):
+            self._publish_under(number, "stream", {"name": kind, "text": shown})
+        elif shown:
             self._last = shown
             self._coloured = self._coloured or "\x1b" in shown
             self.publish("stream", {"name": kind, "text": shown})
@@ -230,7 +250,9 @@ class Outputs:
             content, size = self._clean(message, name)
             if quota.fits(size):
                 self._kept.add("display", f"{content['data'].get('text/plain', '')}\n")
-                self.publish(*self._finished(message, content, name, update=update))
+                number = 0 if isinstance(message, wire.Result) else message.cell
+                published = self._finished(message, content, name, update=update)
+                self._publish_under(number, *published)
                 return
         size = sum(len(v) if isinstance(v, str | bytes) else 0 for v in message.data.values())
         encoded = b"" if size > quota.display_room() else _encode(message)

@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends import report as reports
-from cellblock.errors import AdmissionError, BackendError, InputError, PolicyError
+from cellblock.errors import AdmissionError, BackendError, CellblockError, InputError, PolicyError
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import Quota
+from cellblock.host.cell.refusals import judge
 from cellblock.host.guests.supervisor import ZYGOTE_ENDED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
@@ -24,15 +25,14 @@ from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
 from cellblock.policy.enforcement import Gap, Status
 from cellblock.policy.narrowing import changed_fields
-from cellblock.policy.paths import within
-from cellblock.render import policy_card, tables
+from cellblock.render import policy_card, refusal, tables
 from cellblock.render import stopped as cards
 from cellblock.render.cards import problem, problem_failure, value_words
-from cellblock.render.denial import AMBIENT, denial, denial_failure
+from cellblock.render.denial import denial, denial_failure
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Template
@@ -40,11 +40,13 @@ if TYPE_CHECKING:
     from cellblock.errors import AuditError
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
+    from cellblock.host.services.changes import Staged
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
     from cellblock.render.cards import Bundle, Failure
+    from cellblock.render.refusal import Refusal
     from cellblock.render.tables import Budget
     from cellblock.wire import messages as wire
     from cellblock.wire.messages import LockReport, Tool
@@ -66,8 +68,10 @@ _LASTING_REMEDY: Final = (
 
 
 def _log(text: str) -> None:
-    """Write a line to the kernel's stderr; that nobody takes it costs no guest."""
+    """Write a line to the kernel's stderr, a server's log; that nobody takes it costs no guest."""
     with contextlib.suppress(OSError, ValueError):
+        if sys.stderr.isatty():  # a console's prompt stands there, and its first cell says it
+            return
         sys.stderr.write(f"cellblock: {text}\n")
         sys.stderr.flush()
 
@@ -112,6 +116,8 @@ class Views:
         self._total = tables.UsageTotals(0, 0.0, 0.0, 0, 0)
         #: Something that the first cell is to say, once.
         self.notice = ""
+        #: What cells wrote to the project, and nobody has kept yet.
+        self.staged: Staged | None = None
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
         #: read from a guest may ask for hundreds.
         self._policy_table: tuple[tuple[object, ...], Bundle] | None = None
@@ -196,7 +202,8 @@ class Views:
         if first:
             for gap in self.gaps:
                 self._log(policy_card.gap_line(gap))
-        self._gaps_due = first and bool(self.gaps) and config.policy.on_unsupported == "warn"
+        matters = any(gap.matters for gap in self.gaps)
+        self._gaps_due = first and matters and config.policy.on_unsupported == "warn"
         return refusal
 
     @property
@@ -253,12 +260,13 @@ class Views:
         return None
 
     def gaps_once(self) -> Bundle | None:
-        """Return the card of gaps the first time there are any to show."""
+        """Return the card of gaps that matter, the first time there are any."""
         policy = self.in_force
         if not self._gaps_due or policy is None:
             return None
         self._gaps_due = False
-        return policy_card.gaps(self.gaps, policy_name=policy.name, backend=self.backend)
+        shown = [gap for gap in self.gaps if gap.matters]
+        return policy_card.gaps(shown, policy_name=policy.name, backend=self.backend)
 
     # --- why a cell did not run ---------------------------------------------------------------
 
@@ -267,11 +275,7 @@ class Views:
 
         ``label`` says what the findings are in, where that is not the cell.
         """
-        words: Any = {"policy_name": self.name, "source_label": label or None}
-        if (config := self._config) is not None:
-            project, scratch = str(config.project), config.prepare.scratch
-            words["principle"] = principle(config.policy, project, scratch)
-        card = denial(findings, **words)
+        card = denial(findings, policy_name=self.name, source_label=label or None)
         return card, denial_failure(card, findings)
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
@@ -331,6 +335,22 @@ class Views:
         # Its probe succeeds, and yet no zygote comes up behind it.
         return f"backend {backend.name}: {detail}" if detail.endswith(ZYGOTE_ENDED) else ""
 
+    def refusal_of(self, call: wire.FailedCall) -> Refusal | None:
+        """Return what of the policy is behind a call that failed in a cell, if anything is."""
+        return judge(call, self._config) if self._config is not None else None
+
+    def refusal_in_a_line(self, found: Refusal) -> str:
+        """Return its reason and remedy for an exception's message."""
+        return refusal.in_a_line(found, self.name, self._file)
+
+    def refusal_card(self, found: Refusal) -> Bundle:
+        """Return its card."""
+        return refusal.card(found, self.name, self._file)
+
+    @property
+    def _file(self) -> str:
+        return self._config.file if self._config is not None else ""
+
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""
         return _problem_shown("PolicyProblem", *self._problem)
@@ -363,6 +383,8 @@ class Views:
         match asked.what:
             case "usage":
                 return tables.usage(list(self._usage), self._total, asked.argument, self._spent())
+            case "changes":
+                return self._changes()
             case "tools":
                 return tables.tools(self.tools_in_force, self._spent())
             case "templates":
@@ -371,6 +393,21 @@ class Views:
                 except AdmissionError as error:
                     return self.unadmitted(error)[0]
         return self._table_of_policy()
+
+    def _changes(self) -> Bundle:
+        if self.staged is None:
+            return tables.kept_note("Nothing is staged under this policy.")
+        try:
+            changes = self.staged.changes()
+        except (CellblockError, OSError) as error:
+            return tables.kept_note(f"What was written can't be listed: {error}")
+        shown = changes[: tables.CHANGES]
+        diffs = [self.staged.diff(change) for change in shown]
+        rows = [
+            tables.ChangeRow(one.name, one.kind, one.size, one.before, one.why_not, diff)
+            for one, diff in zip(shown, diffs, strict=True)
+        ]
+        return tables.changes(rows, len(changes), self.staged.id)
 
     def _table_of_policy(self) -> Bundle:
         policy, operators = self.in_force, self.operators
@@ -416,57 +453,6 @@ def _refusal(policy: Policy, gaps: tuple[Gap, ...]) -> str:
     """Return why nothing may run with these gaps, or nothing."""
     fatal = reports.blocking(policy, gaps)
     return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
-
-
-# --- what a policy allows, in a sentence --------------------------------------------------------
-
-#: What makes a list of packages the scientific stack.
-_STACK: Final = frozenset(("numpy", "pandas", "scipy"))
-#: Names of a list that are said.
-_MAX_NAMES: Final = 3
-
-
-def principle(policy: Policy, project: str, scratch: str) -> str:
-    """Return it for mode ``safe``; empty for ``unsafe``, which refuses no import.
-
-    ``project`` and ``scratch`` are the session's folders, as they stand in the policy.
-    """
-    if policy.mode != "safe":
-        return ""
-    given = list(_allowed(policy, project, scratch))
-    if not given:
-        return AMBIENT
-    return f"Policy {policy.name} allows {', '.join(given)}, clock, randomness, bundled data."
-
-
-def _allowed(policy: Policy, project: str, scratch: str) -> Iterator[str]:
-    if _STACK.issubset(policy.allowed_modules):
-        yield "the scientific stack"
-    elif policy.allowed_modules:
-        yield f"importing {_listed(policy.allowed_modules)}"
-    reads = policy.filesystem_read_roots
-    if project in reads:
-        yield "the project folder's files to read"
-    elif reads:
-        yield f"files below {_listed(reads)} to read"
-    writes = [root for root in policy.filesystem_write_roots if not within(root, scratch)]
-    if writes:
-        own = [root.removeprefix(f"{project}/").removesuffix("?") for root in writes]
-        yield f"writing below {_listed(own)}"
-    if policy.network_access is True:
-        yield "the network"
-    elif policy.network_access:
-        yield f"connections to {_listed(policy.network_access)}"
-    if policy.env_var_access:
-        yield f"environment variables {_listed(policy.env_var_access)}"
-    if policy.subprocess_execution:
-        yield "starting programs"
-
-
-def _listed(names: Sequence[str]) -> str:
-    left = len(names) - _MAX_NAMES
-    head = ", ".join(names[:_MAX_NAMES])
-    return f"{head} and {left} more" if left > 0 else head
 
 
 # --- what was stopped: a cell, a guest between cells, a handler of a comm's messages ------------

@@ -61,7 +61,7 @@ class MessageReader:
         """
         # No name is kept for a payload: it is as large as what is made of it.
         decoded: Iterator[Any] = map(_decode, self._splitter.feed(data))
-        for stream, group in groupby(decoded, _stream_name):
+        for stream, group in groupby(decoded, _stream_of):
             if stream is None:
                 yield from group
                 continue
@@ -71,7 +71,7 @@ class MessageReader:
                     text.write(message.text)
             finally:
                 if joined := text.getvalue():
-                    yield Stream(name=stream, text=joined)
+                    yield Stream(name=stream[0], text=joined, cell=stream[1])
 
     def watch(self) -> None:
         """See to it that a frame which is not whole ends, or goes on, in time."""
@@ -102,8 +102,9 @@ class MessageReader:
         self._look = self._reactor.call_later(FRAME_LOOK, look)
 
 
-def _stream_name(message: FromGuest) -> StreamName | None:
-    return message.name if isinstance(message, Stream) else None
+def _stream_of(message: FromGuest) -> tuple[StreamName, int] | None:
+    """Return what text has to have in common to be joined: its stream and its cell."""
+    return (message.name, message.cell) if isinstance(message, Stream) else None
 
 
 # --- text from pipes --------------------------------------------------------------------------

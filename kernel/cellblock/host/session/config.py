@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec.structs import replace
 
 from cellblock.backends.choose import choose
+from cellblock.backends.layers import make_layers, why_not
 from cellblock.backends.plan import make_plan, make_view, outermost, preloaded
 from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Descriptors that the host needs for a copy of the guest: a socket, two pipes, a pidfd.
 _FILES_OF_A_COPY: Final = 4
+#: Where guests find programs.
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {
     "text": "stills",
     "sanitized": "stills",
@@ -137,9 +141,12 @@ class SessionConfig:
     def shareable(self) -> bool:
         """Whether guests of one zygote are kept apart: by Landlock, or not at all.
 
-        A container's limits are for one guest, and its scratch folder is nowhere outside.
+        A container's limits are for one guest, and its scratch folder is nowhere outside. What one
+        session stages no other sees.
         """
         locks = self.prepare.plan.locks
+        if self.prepare.plan.layers:
+            return False
         return not locks or ("landlock" in locks and "container" not in locks)
 
     def in_folder(
@@ -196,9 +203,11 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         condition = _condition(narrowed, options)
         # Not probed: the guest tries its locks itself before the first user byte.
         chosen = choose(narrowed, "attempt")
+        narrowed, layers, unstaged = _staged(narrowed, chosen.backend, options, policy)
         config = _resolved(
             narrowed,
             chosen,
+            layers=layers,
             project=options.project,
             scratch=options.scratch,
             private=tuple(_private(options, policy)),
@@ -219,7 +228,7 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         config,
         operators=policy if narrowed != policy else None,
         notebook=str(options.notebook or ""),
-        notice=notice,
+        notice=notice or unstaged,
         condition=condition,
         file=options.policy_name,
     )
@@ -230,6 +239,7 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     narrowed = _resolved(
         policy,
         config.chosen,
+        layers=config.prepare.plan.layers,
         project=config.project,
         scratch=config.scratch,
         private=config.private,
@@ -245,14 +255,38 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
         project, scratch = options.project, options.scratch
         policy = load.load_unchecked(options.policy_name, project=project, scratch=scratch)
         backend, private = choose(policy, "glance").backend, _private(options, policy)
-        return planned(policy, backend, private=private, project=project, scratch=scratch)[1]
+        folders: Any = {"private": private, "project": project, "scratch": scratch}
+        layers = make_layers(policy, **folders) if backend.stages else ()
+        return planned(policy, backend, layers=layers, **folders)[1]
     return None
+
+
+def _staged(
+    policy: Policy, backend: Backend, options: SessionOptions, operators: Policy
+) -> tuple[Policy, tuple[messages.Layer, ...], str]:
+    """Return the layers for what is staged; or none, a policy without, and what the user is told.
+
+    There the project has one folder that can be written to.
+    """
+    if not policy.filesystem_staged_roots:
+        return policy, (), ""
+    private = tuple(_private(options, operators))
+    layers = make_layers(policy, scratch=options.scratch, project=options.project, private=private)
+    why = why_not(layers, backend) if backend.stages else f"backend {backend.name} can't"
+    if not why:
+        return policy, layers, ""
+    work = options.project / "work"
+    work.mkdir(exist_ok=True)
+    roots = (*policy.filesystem_write_roots, str(work.resolve()))
+    told = f"writes can't be staged here ({why}): cells can write in {work} alone"
+    return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), told
 
 
 def _resolved(
     policy: Policy,
     chosen: Chosen,
     *,
+    layers: tuple[messages.Layer, ...],
     project: Path,
     scratch: Path,
     private: tuple[Path, ...],
@@ -261,7 +295,8 @@ def _resolved(
 ) -> SessionConfig:
     """Return the config of a policy; guests begin in ``cwd`` if they can read any of that."""
     operations = catalog.grants_of(policy, project=project, private=private)
-    plan, wrap = planned(policy, chosen.backend, private=private, project=project, scratch=scratch)
+    folders: Any = {"private": private, "project": project, "scratch": scratch}
+    plan, wrap = planned(policy, chosen.backend, layers=layers, **folders)
     check_out_of_reach(policy, plan)
     prepare = prepare_message(policy, plan, project, scratch, inputs)
     if can_see(plan, cwd):
@@ -313,9 +348,14 @@ def _private(options: SessionOptions, policy: Policy) -> list[Path]:
 
 
 def _first_cwd(policy: Policy, project: Path, scratch: Path) -> str:
-    """Return the folder that guests begin in: the project where they can read it."""
-    reads_project = any(project.is_relative_to(root) for root in policy.filesystem_read_roots)
-    return str(project if reads_project else scratch)
+    """Return the folder that guests begin in: the project where they can read it.
+
+    Of a home folder they read files alone, and begin there in mode confined.
+    """
+    roots = policy.filesystem_read_roots
+    reads_project = any(project.is_relative_to(root) for root in roots)
+    reads_files = policy.mode == "confined" and any(within(root, str(project)) for root in roots)
+    return str(project if reads_project or reads_files else scratch)
 
 
 def can_see(plan: messages.Plan, folder: str) -> bool:
@@ -325,11 +365,17 @@ def can_see(plan: messages.Plan, folder: str) -> bool:
 
 
 def planned(
-    policy: Policy, backend: Backend, *, private: Sequence[Path], project: Path, scratch: Path
+    policy: Policy,
+    backend: Backend,
+    *,
+    private: Sequence[Path],
+    project: Path,
+    scratch: Path,
+    layers: tuple[messages.Layer, ...] = (),
 ) -> tuple[messages.Plan, Wrapping | None]:
     """Return what guests lock, and what their zygote is wrapped in, if it is."""
     folders: Any = {"scratch": scratch, "project": project, "private": private}
-    plan = make_plan(policy, backend, **folders)
+    plan = make_plan(policy, backend, layers=layers, **folders)
     if not backend.wraps:
         return plan, None
     view = make_view(policy, plan, **folders)
@@ -353,7 +399,9 @@ def prepare_message(
         ipython_dir=str(scratch / ".ipython"),
         scratch=str(scratch),
         cwd=_first_cwd(policy, project, scratch),
-        environment=guest_environment(policy.env_var_access, scratch, os.environ),
+        environment=guest_environment(
+            policy.env_var_access, scratch, os.environ, programs=policy.subprocess_execution
+        ),
         plan=plan,
         charts=_CHARTS[policy.display],
         tool_max_in_flight=policy.tool_max_in_flight,
@@ -364,16 +412,17 @@ def prepare_message(
 
 
 def guest_environment(
-    passed_on: Sequence[str], scratch: Path, host: Mapping[str, str]
+    passed_on: Sequence[str], scratch: Path, host: Mapping[str, str], *, programs: bool = False
 ) -> dict[str, str]:
     """Return the environment of a guest: nothing of the host's but what is ``passed_on``.
 
-    The fixed values win: a guest's HOME is its scratch folder.
+    The fixed values win: a guest's HOME is its scratch folder. With ``programs`` this
+    interpreter's come first.
     """
     passed = {name: host[name] for name in passed_on if name in host}
     folder = str(scratch)
     return passed | {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{sys.prefix}/bin:{_PATH}" if programs else _PATH,
         "HOME": folder,
         "TMPDIR": folder,
         "LANG": "C.UTF-8",
@@ -433,12 +482,13 @@ def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
     by_host = paths.host_write_roots(policy).values()
     writable = (*plan.write_roots, *itertools.chain.from_iterable(by_host))
     deciding = [("templates.folders", folder) for folder in policy.templates.folders]
-    if policy.audit.log:
+    if policy.audit.log and not plan.hides(os.path.realpath(policy.audit.folder)):
         what = "cells could read the audit log"
         _refuse_within(policy.audit.folder, readable, what, "audit.folder", policy)
     if policy.admission == "approved":
-        what = "cells could read the key of approvals"
-        _refuse_within(policy.approval.key, readable, what, "approval.key", policy)
+        if not plan.hides(os.path.realpath(policy.approval.key)):
+            what = "cells could read the key of approvals"
+            _refuse_within(policy.approval.key, readable, what, "approval.key", policy)
         deciding.append(("approval.folder", policy.approval.folder))
     for key, path in deciding:
         _refuse_within(path, writable, "cells could write what decides", key, policy)
@@ -459,8 +509,8 @@ def _refuse_within(path: str, roots: Sequence[str], what: str, key: str, policy:
 
 
 def written_roots(policy: Policy) -> tuple[str, ...]:
-    """Return the folders that cells may write, canonical and none within another."""
-    return outermost(policy.filesystem_write_roots)
+    """Return the folders that cells may write, staged or not, canonical and none in another."""
+    return outermost((*policy.filesystem_write_roots, *policy.filesystem_staged_roots))
 
 
 def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) -> None:

@@ -75,7 +75,8 @@ class GrantedServices:
                     remedy=_how_to_write(artifacts.fixed_folder(absolute), roots, prepare.scratch),
                 )
         by_host = paths.host_write_roots(policy).get("ops.write_file.roots", ())
-        if root := next((root for root in (*roots, *by_host) if within(folder, root)), None):
+        changed = (*policy.filesystem_write_roots, *by_host)
+        if root := next((root for root in changed if within(folder, root)), None):
             raise PolicyError(
                 f"cells could change what was copied out: {root} is writable",
                 file=policy.name,

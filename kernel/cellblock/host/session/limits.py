@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import time
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -21,7 +21,7 @@ from cellblock.guest.remove_tree import open_folder
 from cellblock.host.session.types import Stopped, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.session.requests import InFlight
@@ -351,14 +351,14 @@ _BLOCK: Final = 512
 
 
 class Scratch:
-    """The bytes on disk beneath ``folder``, against ``limit``.
+    """The bytes on disk beneath ``folders``, together, against ``limit``.
 
     A folder that was too full before a cell is the cell's fault only if it grows further: else
     nobody could clear it up.
     """
 
-    def __init__(self, folder: str, limit: int) -> None:
-        self._folder, self.limit = folder, limit
+    def __init__(self, folders: Sequence[str], limit: int) -> None:
+        self._folders, self.limit = folders, limit
         #: What there was when the cell began; None until a walk has found that out.
         self._floor: int | None = 0
         self._walk: Iterator[int] | None = None
@@ -377,7 +377,7 @@ class Scratch:
     def look(self) -> None:
         """Go on with the walk, or begin the next."""
         if self._walk is None:
-            self._walk, self._counted = _sizes(self._folder), 0
+            self._walk, self._counted = chain.from_iterable(map(_sizes, self._folders)), 0
         step = list(islice(self._walk, ENTRIES))
         self._counted += sum(step)
         if len(step) == ENTRIES:
@@ -470,7 +470,7 @@ def slack(memory: int) -> int:
 
 
 class Monitor:
-    """Looks at one guest at a time, whose scratch folder is ``scratch``.
+    """Looks at one guest at a time, which writes to ``folders``.
 
     ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
     is told again at every look at which that is still so. ``copies`` looks at the guest's
@@ -481,7 +481,7 @@ class Monitor:
         self,
         reactor: Reactor,
         policy: Policy,
-        scratch: str,
+        folders: Sequence[str],
         clock: Callable[[], float],
         on_excess: Callable[[Excess, bool], None],
         *,
@@ -489,7 +489,7 @@ class Monitor:
     ) -> None:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
         self._copies = copies
-        self._folder = scratch
+        self._folders = folders
         self.narrow_to(policy)
         self._gauge: Gauge | None = None
         self._family: Family | None = None
@@ -504,7 +504,7 @@ class Monitor:
     def narrow_to(self, policy: Policy) -> None:
         """Enforce the limits of a policy, from the next request on."""
         self._policy, limit = policy, policy.scratch_max_bytes
-        self._scratch = Scratch(self._folder, limit) if limit is not None else None
+        self._scratch = Scratch(self._folders, limit) if limit is not None else None
         memory = policy.memory_max_bytes
         self._most = None if memory is None else memory + slack(memory)
 

@@ -45,8 +45,9 @@ from cellblock.host.services.tools.session_tools import SessionTools
 from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import SHORT, PastRequest
-from cellblock.policy.paths import open_unlinked
+from cellblock.policy.paths import open_unlinked, within
 from cellblock.wire import messages
+from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,7 +224,7 @@ class Requests:
         self._front, self._audit, self._approver, self._clock = front, audit, approver, clock
         self._relay = Relay(reactor, settings.addresses, self._on_relay_breach, audit.asked)
         policy, prepare = settings.policy, settings.prepare
-        self._scratch = prepare.scratch
+        self._scratch, self._layers = prepare.scratch, prepare.plan.layers
         self.supervisor = Supervisor(
             reactor, self, policy, prepare, zygotes, clock, self._relay.admit
         )
@@ -237,9 +238,8 @@ class Requests:
         )
         self._deadlines.timeout = policy.timeout
         copies = self.supervisor.snapshots.look
-        self._monitor = Monitor(
-            reactor, policy, prepare.scratch, clock, self.on_excess, copies=copies
-        )
+        written = (prepare.scratch, *(layer.folder for layer in prepare.plan.layers))
+        self._monitor = Monitor(reactor, policy, written, clock, self.on_excess, copies=copies)
         if approver is not None:
             approver.on_waiting(self._on_waiting)
         #: The request under way.
@@ -610,6 +610,9 @@ class Requests:
         zygote = self.supervisor.zygote
         if path == self._scratch and zygote is not None and zygote.folder is not None:
             return os.open(".", _FOLDER, dir_fd=zygote.folder)
+        for layer in self._layers:
+            if within(path, layer.root):  # what cells wrote there, and nothing else
+                return open_unlinked(f"{layer.folder}/{UPPER}{path[len(layer.root) :]}", _FOLDER)
         return open_unlinked(path, _FOLDER)
 
     def disconnect(self) -> None:

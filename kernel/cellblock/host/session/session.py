@@ -21,6 +21,7 @@ from cellblock.errors import AdmissionError
 from cellblock.host.audit import records
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import UNWRITTEN, Audit
+from cellblock.host.services import changes
 from cellblock.host.session.config import granted_services
 from cellblock.host.session.narrowing import Narrower, recorded_changes, settings_of
 from cellblock.host.session.requests import Requests
@@ -106,6 +107,8 @@ def open_session(
     front.views.templates_in_force = settings.gate.templates
     narrower = Narrower(config, front, settings.tools)
     session = Session(reactor, front, settings, zygotes, narrower=narrower, approver=front.approver)
+    if layers := config.prepare.plan.layers:
+        front.views.staged = changes.begin(changes.of_layers(layers, config.policy.name))
     if services := granted_services(config):
         front.exports = services.exports(reactor, session.requests.open_folder)
     return session

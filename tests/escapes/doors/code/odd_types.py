@@ -9,4 +9,4 @@ def attack(door):
 
 def control(door):
     """The same words as text are looked at."""
-    return door.ask("execute_request", code="import os")["status"] == "error"
+    return door.ask("execute_request", code="import gc")["status"] == "error"

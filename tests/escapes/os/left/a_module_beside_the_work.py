@@ -1,4 +1,5 @@
 # Nothing is imported from where cells write.
+only_the_next_kernel = True  # the folder that cells run in is on their path, as under ipykernel
 def leave(w):
     for folder in (w.scratch, w.writable):
         for module in ("colorsys", "this_is_left", "sitecustomize", "usercustomize", "zmq", "numpy"):

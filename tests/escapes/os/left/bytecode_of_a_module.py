@@ -1,4 +1,5 @@
 # A .pyc beside a module, or where PYTHONPYCACHEPREFIX would look.
+only_the_next_kernel = True  # the folder that cells run in is on their path, as under ipykernel
 import importlib.util
 def leave(w):
     for folder in (os.path.dirname(json.__file__), w.scratch, w.writable):

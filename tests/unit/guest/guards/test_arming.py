@@ -10,7 +10,7 @@ from cellblock.analysis import Rules, default_modules, default_raw_modules
 from cellblock.guest import audit_hook, guards, runner, setup
 
 SAFE = "safe"
-rules = Rules(True, default_modules(SAFE), default_raw_modules(SAFE), frozenset(), True)
+rules = Rules(True, default_modules(SAFE), default_raw_modules(SAFE), frozenset())
 guards.install(runner.RulesInForce(rules), {})
 arm = audit_hook.arming(rules)
 ours = [module for name, module in sys.modules.items() if name.startswith("cellblock.guest.")]

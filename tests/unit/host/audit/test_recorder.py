@@ -221,15 +221,15 @@ def test_a_cell_whose_import_was_approved_in_vain_is_refused_for_want_of_a_log(m
     sim.reactor.turn()
     log._folder.write_text("")
     for _ in range(2):
-        run(sim, "import csv", allow_stdin=True)
+        run(sim, "import bz2", allow_stdin=True)
         user.says()
         assert sim.outcomes[-1].status == "refused"
         assert sim.outcomes[-1].unwritten.key == "audit.folder"
     log._folder.unlink()
-    run(sim, "import csv", allow_stdin=True)
+    run(sim, "import bz2", allow_stdin=True)
     user.says()
     (request,) = sim.guest.read()
-    assert request.granted.modules == ("csv",)
+    assert request.granted.modules == ("bz2",)
     decided = [one["decision"] for one in read(log) if "decision" in one]
     assert decided == ["no", "refused", "no", "refused", "once", "allowed"]
     sim.close()

@@ -13,7 +13,7 @@ from support.approvals import UNDER, Desk, cell, code_in
 from support.approvals import call as made_call
 
 RULES = Rules(language=True, modules={"math": None}, raw_modules=frozenset(), magics=frozenset())
-CSV = Import("module", "csv", "reads tables")
+BZ2 = Import("module", "bz2", "reads tables")
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def desk(later):
     return later()
 
 
-def ask_import(desk, imports=(CSV,)):
+def ask_import(desk, imports=(BZ2,)):
     decisions = []
     desk.approver.ask_imports(imports, decisions.append)
     return decisions
@@ -112,10 +112,10 @@ def test_what_can_not_be_kept_holds_for_the_session_and_is_said(desk, tmp_path):
 
 def test_an_import_once_is_for_one_cell_until_its_end(desk):
     decisions = ask_import(desk)
-    assert "may cell [3] import csv?" in desk.user.text
+    assert "may cell [3] import bz2?" in desk.user.text
     desk.user.says()
     assert [d.scope for d in decisions] == ["once"]
-    assert desk.approver.granted(RULES).modules == ("csv",)
+    assert desk.approver.granted(RULES).modules == ("bz2",)
     desk.approver.end()
     assert desk.approver.granted(RULES) is None  # nor is it for a handler behind its cell
     desk.approver.begin(cell("another"))
@@ -148,10 +148,10 @@ def test_nothing_is_laid_out_for_a_question_that_is_not_put(desk, monkeypatch):
 
 
 def test_a_file_lets_nothing_in_that_nobody_may_approve_of(desk):
-    ask_import(desk, [Import("module", name, "") for name in ("os", "sys", "csv", "numpy")])
+    ask_import(desk, [Import("module", name, "") for name in ("os", "sys", "bz2", "numpy")])
     desk.user.says("always")
     granted = desk.approver.granted(RULES)
-    assert (granted.modules, granted.packages) == (("csv",), ())
+    assert (granted.modules, granted.packages) == (("bz2",), ())
 
 
 # --- a policy that becomes narrower -----------------------------------------------------------

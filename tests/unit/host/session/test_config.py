@@ -121,7 +121,7 @@ def test_what_has_to_be_asked_for_is_left_to_a_user_who_can_be(tmp_path):
     assert isinstance(config, SessionConfig)
     assert config.condition.key == "mode"
     assert str(config.condition).endswith(
-        "Say so, approve it where you can be asked, or choose a policy of mode safe."
+        "Say so, approve it where you can be asked, or choose a policy of mode confined or safe."
     )
 
 
@@ -129,7 +129,7 @@ def test_what_has_to_be_asked_for_is_left_to_a_user_who_can_be(tmp_path):
 def test_where_nobody_is_asked_it_is_refused(tmp_path, approvals, asks):
     refused = resolved(tmp_path, approvals, asks=asks)
     assert isinstance(refused, PolicyError)
-    assert str(refused).endswith("Say so, or choose a policy of mode safe.")
+    assert str(refused).endswith("Say so, or choose a policy of mode confined or safe.")
 
 
 @pytest.mark.parametrize("approvals", ["prompt", "never"])

@@ -52,7 +52,7 @@ def watched(process, scratch="", **limits):
     monitor = Monitor(
         reactor,
         policy(**limits),
-        scratch,
+        (scratch,),
         lambda: reactor.now,
         lambda *excess: seen.append(excess),
     )

@@ -463,10 +463,10 @@ def test_a_cell_narrows_unasked_and_what_goes_on_beside_it_asks_nobody_for_it(as
 
 def test_under_a_narrower_policy_is_asked_anew_what_was_allowed_for_always(asked, scope):
     sim, desk = asked
-    sim.run(ExecuteRequest(code="import csv", execution_count=1))
+    sim.run(ExecuteRequest(code="import bz2", execution_count=1))
     desk.user.says("always")
-    sim.again("import csv")
+    sim.again("import bz2")
     assert narrow(sim, "timeout=1").status == "ok"
     assert scope.adopted[-1].digest == desk.grants.under.digest
-    sim.run(ExecuteRequest(code="import csv", execution_count=3))
+    sim.run(ExecuteRequest(code="import bz2", execution_count=3))
     assert len(desk.user.questions) == 2

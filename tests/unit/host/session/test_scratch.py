@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 def looked(folder, limit=MIB):
-    found = Scratch(str(folder), limit)
+    found = Scratch([str(folder)], limit)
     found.look()
     return found
 
@@ -64,7 +64,7 @@ def test_empty_files_fill_it_and_a_look_takes_only_so_many(tmp_path, monkeypatch
     monkeypatch.setattr(limits, "ENTRIES", 100)
     for number in range(110):
         (tmp_path / str(number)).touch()
-    found = Scratch(str(tmp_path), 105 * LEAST)
+    found = Scratch([str(tmp_path)], 105 * LEAST)
     found.look()
     assert (found.size, found.full) == (100 * LEAST, False)
     found.look()

@@ -1,0 +1,141 @@
+"""From a policy's staged roots to layers that a zygote lays, and whether that works here.
+
+What cells write beneath a staged root lies in a folder of the session's, in the folder of
+``changes_folder``. Whether the OS kernel lets this user mount overlays over such a folder is tried
+once: in a process behind the backend that cells will be behind, which writes a file there and looks
+where it landed. The answer is remembered until the machine starts anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cellblock.backends import places, plan
+from cellblock.errors import BackendError, PolicyError
+from cellblock.guest import remove_tree
+from cellblock.policy.folders import cache_folder, changes_folder
+from cellblock.policy.paths import within
+from cellblock.wire.messages import UPPER, WORK, Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cellblock.backends.base import Backend
+    from cellblock.policy.model import Policy
+
+#: Seconds that a trial may take; it takes about a tenth of one.
+_PATIENCE: Final = 10.0
+_BOOT: Final = "/proc/sys/kernel/random/boot_id"
+_WORKS: Final = "works"
+_MOST_REMEMBERED: Final = 1_000
+_PROGRAM: Final = (
+    "import sys; sys.path[:] = sys.argv[2:];"
+    "from cellblock.guest.confine.layer import run_trial; run_trial(sys.argv[1])"
+)
+
+
+def make_layers(
+    policy: Policy, *, scratch: Path, project: Path, private: Sequence[Path] = ()
+) -> tuple[Layer, ...]:
+    """Return the layers of a session, and make their folders. Raises PolicyError.
+
+    They are named like the ``scratch`` folder, which no other session has.
+    """
+    fill = {"{scratch}": str(scratch), "{project}": str(project)}
+    roots = plan.standing(plan.filled(root, fill) for root in policy.filesystem_staged_roots)
+    denied = plan.denied(policy, private=private)
+    imported = plan.canonical(places.started_unconfined(tuple(places.interpreter())))
+    made = []
+    read = plan.standing(plan.filled(root, fill) for root in policy.filesystem_read_roots)
+    readable = [root for root in roots if any(within(root, other) for other in read)]
+    for number, root in enumerate(filter(os.path.isdir, readable)):
+        if any(within(root, path) for path in (*denied, *imported)):
+            raise PolicyError(
+                "nothing can be staged in a folder that is denied, or that Python imports from",
+                file=policy.name,
+                key="filesystem_staged_roots",
+                value=repr(root),
+                remedy="Start the kernel in another folder, or take the root out.",
+            )
+        folder = f"{changes_folder()}/{scratch.name}/{number}"
+        with contextlib.suppress(OSError):  # whoever lays it says so
+            for name in (UPPER, WORK):
+                os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
+        made.append(
+            Layer(
+                root=root,
+                folder=folder,
+                hidden=_beneath(root, denied),
+                fixed=_beneath(root, filter(os.path.exists, imported)),
+            )
+        )
+    return tuple(made)
+
+
+def _beneath(root: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the outermost of ``paths`` beneath a root, from there."""
+    inside = plan.outermost(path for path in paths if within(path, root) and path != root)
+    return tuple(path[len(root.rstrip("/")) + 1 :] for path in inside)
+
+
+def why_not(layers: Sequence[Layer], backend: Backend) -> str:
+    """Return why these layers can't be laid behind a backend; empty where they can."""
+    for layer in layers:
+        file = Path(cache_folder(), f"overlay-{_circumstances(layer, backend)}")
+        try:
+            answer = file.read_text("utf-8")[:_MOST_REMEMBERED]
+        except (OSError, ValueError):
+            answer = _try(layer, backend)
+            with contextlib.suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(answer, "utf-8")
+        if answer != _WORKS:
+            return answer
+    return ""
+
+
+def _circumstances(layer: Layer, backend: Backend) -> str:
+    """Return a name for all that the answer depends on."""
+    try:
+        boot = Path(_BOOT).read_text("ascii")
+        devices = [os.stat(path).st_dev for path in (layer.root, layer.folder)]
+    except OSError as error:
+        boot, devices = str(error), []
+    facts = (boot, os.uname().release, os.getuid(), backend.name, backend.fingerprint(), devices)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+
+
+def _try(layer: Layer, backend: Backend) -> str:
+    """Have a process lay such a layer and write a file there."""
+    folder = f"{os.path.dirname(layer.folder)}/trial"
+    try:
+        for name in (UPPER, WORK):
+            os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
+        trial = msgspec.json.encode(Layer(root=layer.root, folder=folder)).decode()
+        path = [entry for entry in sys.path if entry.startswith("/")]
+        argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM, trial, *path]
+        view = plan.interpreter_view(writable=(layer.root, os.path.dirname(layer.folder)))
+        with backend.command(argv, view) as command:
+            ran = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PATIENCE,
+                check=False,
+                env={},
+                close_fds=False,
+            )
+        said = (ran.stdout or ran.stderr).decode(errors="replace").strip()
+        return said[-_MOST_REMEMBERED:] or f"the trial ended with status {ran.returncode}"
+    except (OSError, ValueError, subprocess.SubprocessError, BackendError) as error:
+        return str(error)
+    finally:
+        remove_tree.remove(folder)

@@ -1,0 +1,267 @@
+"""Layers over folders: cells seem to write there, and what they write lies elsewhere.
+
+An overlay is mounted over each root, in a mount namespace of the zygote's own, before its locks: a
+process under Landlock mounts nothing. Beneath it is the folder as it is, above it the session's
+``upper`` folder, which no lock grants but through the mount. Everything is opened once, without
+following a link, and mounted by descriptor (promise P13).
+
+What is ``hidden`` gets a whiteout in the upper folder: the overlay shows nothing under that name,
+whether there is a file below now or only later, and what a cell makes there is its own. What is
+``fixed`` is mounted over the overlay as it is, read-only: what the next zygote would import.
+
+Source: overlayfs.rst (userxattr, whiteouts), user_namespaces(7), mount(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import stat
+import sys
+import time
+from importlib.machinery import FileFinder
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cellblock.guest.confine import libc, process
+from cellblock.guest.confine.libc import ConfineError, LockFailed
+from cellblock.wire.messages import SHARED_MEMORY, UPPER, WORK, Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# <linux/sched.h>
+CLONE_NEWNS: Final = 0x0002_0000
+CLONE_NEWUSER: Final = 0x1000_0000
+# <linux/mount.h>
+MS_RDONLY: Final = 1
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MS_NOEXEC: Final = 8
+MS_REMOUNT: Final = 32
+MS_BIND: Final = 4096
+MS_REC: Final = 16384
+MS_SLAVE: Final = 1 << 19
+#: Flags of a mount that one in a user namespace must keep (mount_namespaces(7)).
+_KEPT: Final = (
+    (os.ST_NOSUID, MS_NOSUID),
+    (os.ST_NODEV, MS_NODEV),
+    (os.ST_NOEXEC, MS_NOEXEC),
+    (os.ST_NOATIME, 1024),
+    (os.ST_NODIRATIME, 2048),
+    (os.ST_RELATIME, 1 << 21),
+)
+_PLACE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def lay(layers: Sequence[Layer], shared_memory: int = 0) -> None:
+    """Mount each layer, and a /dev/shm of so many bytes, in namespaces made for them.
+
+    Raises ConfineError.
+
+    For a process of one thread that has taken no lock yet.
+    """
+    try:
+        _enter_namespaces()
+        for layer in layers:
+            _mount_layer(layer)
+        if shared_memory:
+            flags, size = MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={shared_memory},mode=0700"
+            libc.mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, size)
+        for store in {os.path.dirname(os.path.dirname(layer.folder)) for layer in layers}:
+            # Other sessions' layers are nobody's business, not even their names.
+            libc.mount("tmpfs", store, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
+    except (OSError, LockFailed) as error:
+        number = error.errno or 0
+        raise ConfineError("layer", number, "" if number else str(error)) from error
+
+
+def _enter_namespaces() -> None:
+    """Enter a mount namespace, and a user namespace of this user alone where that takes one."""
+    try:
+        libc.unshare(CLONE_NEWNS)
+    except PermissionError:
+        user, group = os.geteuid(), os.getegid()
+        libc.unshare(CLONE_NEWUSER | CLONE_NEWNS)
+        with process.dumpable():  # else these files are root's (proc(5))
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"{user} {user} 1")
+            _write("/proc/self/gid_map", f"{group} {group} 1")
+    libc.mount("none", "/", "", MS_REC | MS_SLAVE)
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _mount_layer(layer: Layer) -> None:
+    with contextlib.ExitStack() as stack:
+
+        def opened(path: str, flags: int = _FOLDER, above: int | None = None) -> int:
+            fd = os.open(path, flags, dir_fd=above)
+            stack.callback(os.close, fd)
+            return fd
+
+        root, folder = opened(layer.root), opened(layer.folder)
+        upper, work = opened(UPPER, above=folder), opened(WORK, above=folder)
+        for path in layer.hidden:
+            _hide(path, root, upper)
+        fixed = {path: opened(path, _PLACE, root) for path in layer.fixed}
+        options = f"lowerdir={_by(root)},upperdir={_by(upper)},workdir={_by(work)},userxattr"
+        libc.mount("overlay", _by(root), "overlay", MS_NOSUID | MS_NODEV, options)
+        merged = opened(layer.root)
+        for path, place in fixed.items():
+            target = _walk(merged, path, stack)
+            libc.mount(_by(place), _by(target), "", MS_BIND)
+            shown = _walk(merged, path, stack)
+            flags = os.fstatvfs(shown).f_flag
+            kept = sum(mount for flag, mount in _KEPT if flags & flag)
+            libc.mount("none", _by(shown), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+
+
+def _by(fd: int) -> str:
+    return f"/proc/self/fd/{fd}"
+
+
+def _walk(folder: int, path: str, stack: contextlib.ExitStack) -> int:
+    """Open what lies beneath a folder, through no link. Raises OSError."""
+    for name in path.split("/"):
+        folder = os.open(name, _PLACE, dir_fd=folder)
+        stack.callback(os.close, folder)
+        if stat.S_ISLNK(os.fstat(folder).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return folder
+
+
+def _hide(path: str, root: int, upper: int) -> None:
+    """Put a whiteout where ``path`` is beneath the root, or where a folder to it is missing.
+
+    What cells have made there before is theirs, and hides as well.
+    """
+    *folders, last = path.split("/")
+    with contextlib.ExitStack() as stack:
+        lower: int | None = root
+        for name in folders:
+            below = _folder_in(lower, name, stack)
+            if below is None:
+                _white_out(name, upper)
+                return
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, stat.S_IMODE(os.fstat(below).st_mode) | stat.S_IRWXU, dir_fd=upper)
+            above = _folder_in(upper, name, stack)
+            if above is None:
+                return
+            lower, upper = below, above
+        _white_out(last, upper)
+
+
+def _folder_in(folder: int | None, name: str, stack: contextlib.ExitStack) -> int | None:
+    try:
+        fd = os.open(name, _FOLDER, dir_fd=folder)
+    except OSError:
+        return None
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _white_out(name: str, upper: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=upper)
+
+
+# --- what changes below ---------------------------------------------------------------------------
+#
+# An overlay remembers the names that it has looked up: a file that the user adds or replaces below
+# would stay missing, or as it was. Mounted anew with the same options it forgets them
+# (``shrink_dcache_sb``), which takes the rights that the zygote drops. So it forks a process that
+# keeps them, does that alone, and ends with it.
+
+#: Seconds since the last cell after which somebody may have changed a file.
+_PAUSE: Final = 0.3
+#: Seconds between two such steps at least, however often a guest asks.
+_LEAST_PAUSE: Final = 0.02
+_ASK: Final = b"r"
+
+
+def start_refresher(layers: Sequence[Layer]) -> int:
+    """Fork the process that has overlays forget; return the descriptor by which guests ask it.
+
+    Raises ConfineError.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    zygote = os.getpid()
+    if os.fork() == 0:
+        try:
+            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno()})
+            while theirs.recv(1):
+                for layer in layers:
+                    flags = MS_REMOUNT | MS_NOSUID | MS_NODEV
+                    libc.mount("none", layer.root, "", flags)
+                theirs.send(_ASK)
+                time.sleep(_LEAST_PAUSE)
+        finally:
+            os._exit(0)
+    theirs.close()
+    high = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 64)
+    ours.close()
+    return high
+
+
+class Refresher:
+    """Asks, at the start of a cell that comes after a pause, that changes below be seen."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._ended = 0.0
+
+    def begin_cell(self) -> None:
+        """Have overlays, and Python's own lists of the modules there, forget what they knew."""
+        if time.monotonic() - self._ended < _PAUSE:
+            return
+        with contextlib.suppress(OSError):  # a cell may close it, and has only itself to blame
+            os.write(self._fd, _ASK)
+            os.read(self._fd, 1)
+            if isinstance(finder := sys.path_importer_cache.get(os.getcwd()), FileFinder):
+                finder.invalidate_caches()
+
+    def end_cell(self) -> None:
+        """Note when a cell ended."""
+        self._ended = time.monotonic()
+
+
+# --- whether it works here ------------------------------------------------------------------------
+
+
+def try_out(layer: Layer) -> None:
+    """Lay a layer and see that a file made in its root lands in the layer alone.
+
+    For a process that ends then. Raises ConfineError.
+    """
+    name = ".cellblock-trial"
+    below, upper = (os.open(path, _FOLDER) for path in (layer.root, f"{layer.folder}/{UPPER}"))
+    lay([layer])
+    try:
+        os.close(os.open(f"{layer.root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        raise ConfineError("layer", error.errno or 0, "no file can be made there") from error
+    if name not in os.listdir(upper) or name in os.listdir(below):
+        raise ConfineError("layer", 0, "what was written did not land in the layer")
+
+
+def run_trial(layer: str) -> None:
+    """Lay a layer, see whether it holds, and print that. Runs in a process of its own."""
+    try:
+        try_out(msgspec.json.decode(layer, type=Layer))
+    except ConfineError as error:
+        os.write(1, error.why.encode())
+    else:
+        os.write(1, b"works")

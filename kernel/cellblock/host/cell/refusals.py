@@ -1,0 +1,149 @@
+"""What the OS layer refused a cell: judged from the policy in hand, and what would allow it.
+
+A guest says which call failed and with which number. That is advice. Whether the policy forbids
+such a call ``judge`` decides, from the policy and the plan of the guest's locks; the words are
+ours. No path is looked up for it: a card must not tell what is there outside.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+from cellblock.backends.plan import check_writable, denied
+from cellblock.errors import PolicyError
+from cellblock.policy.network import parse_address
+from cellblock.policy.paths import within
+from cellblock.render.cards import value_words
+from cellblock.render.refusal import Refusal, Remedy
+
+if TYPE_CHECKING:
+    from cellblock.host.session.config import SessionConfig
+    from cellblock.policy.model import Policy
+    from cellblock.wire.messages import FailedCall
+
+_DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+#: Mounted anew, or by the OS kernel: no root opens it.
+_SYSTEM: Final = ("/proc", "/sys")
+
+
+def judge(call: FailedCall, config: SessionConfig) -> Refusal | None:
+    """Return what the policy had to do with a failed call; None where it had nothing."""
+    policy, plan = config.policy, config.prepare.plan
+    if not plan.locks:
+        return None
+    match call.kind:
+        case "memory":
+            return _limit(policy, "memory_max_bytes", "cells hold no more memory")
+        case "database":
+            return _database(policy)
+        case "network":
+            return _network(call, policy)
+        case "signal" | "process":
+            return _process(call, policy)
+    return _limits_of_files(call, config) or _file(call, config)
+
+
+def _process(call: FailedCall, policy: Policy) -> Refusal | None:
+    field = "subprocess_execution"
+    if call.errno == errno.EAGAIN:
+        return _limit(policy, "max_processes", "cells have no more threads and processes")
+    if call.errno not in _DENIED:
+        return None
+    if call.kind == "signal":
+        return Refusal(field, "cells signal their own processes alone")
+    if policy.subprocess_execution:
+        return None
+    return Refusal(field, "cells start no programs", Remedy(f"{field} = true"))
+
+
+def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
+    """Return the refusal of what is beyond a limit, with the line that doubles it."""
+    value = getattr(policy, field)
+    if value is None:
+        return None
+    what = f"{what} than {value_words(field, value)}"
+    return Refusal(field, what, Remedy(f"{field} = {2 * value:_}"))
+
+
+def _network(call: FailedCall, policy: Policy) -> Refusal | None:
+    field, listed = "network_access", policy.network_access
+    address = _address(call.target)
+    if listed is True or (listed and (address in listed or call.errno not in _DENIED)):
+        return None  # it was connected to: who listens there refused, or nobody does
+    what = "cells reach listed addresses alone, by TCP" if listed else "cells have no network"
+    if not address:
+        return Refusal(field, what, Remedy(f"{field} = true"))
+    entries = ", ".join(f'"{entry}"' for entry in (*(listed or ()), address))
+    return Refusal(field, what, Remedy(f"{field} = [{entries}]"), address)
+
+
+def _address(target: str) -> str:
+    """Return an address as a policy spells it; empty where it is none."""
+    try:
+        return str(parse_address(target))
+    except ValueError:
+        return ""
+
+
+def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
+    policy = config.policy
+    match call.errno:
+        case errno.EFBIG:
+            return _limit(policy, "max_file_size", "cells write no files larger")
+        case errno.EMFILE:
+            return _limit(policy, "max_open_files", "cells open no more files")
+        case errno.ENOSPC if config.prepare.plan.bounded:
+            return _limit(policy, "scratch_max_bytes", "cells keep no more files")
+    return None
+
+
+def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
+    plan, path = config.prepare.plan, os.path.normpath(call.target)
+    # In namespaces what cells may not use is not there, or is mounted for reading.
+    hidden = call.errno == errno.ENOENT and "namespaces" in plan.locks
+    if not os.path.isabs(path) or not (hidden or call.errno in _DENIED):
+        return None
+    if not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files)):
+        what = "cells can't use files outside of its folders"
+        return Refusal("filesystem_read_roots", what, _to_read(path, config), path)
+    if hidden or _is_in(path, (*plan.writable, *plan.device_files)):
+        return None  # it is not there for anybody, or an ordinary permission
+    remedy = _to_write(os.path.dirname(path), config)
+    return Refusal("filesystem_write_roots", "cells don't write there", remedy, path)
+
+
+def _is_in(path: str, roots: tuple[str, ...]) -> bool:
+    return any(within(path, root) for root in roots)
+
+
+def _to_read(path: str, config: SessionConfig) -> Remedy:
+    """Return the line that lets cells read a path, unless no policy opens it."""
+    never = denied(config.policy, private=config.private)
+    if _is_in(path, (*_SYSTEM, *never)):
+        return Remedy(instead="no policy opens this: it holds keys, settings or processes of yours")
+    line = f'filesystem_read_roots = ["{path}"]'
+    return Remedy(line, listed=True, instead="to write there: filesystem_write_roots")
+
+
+def _to_write(folder: str, config: SessionConfig) -> Remedy:
+    """Return the line that lets cells write to a folder, and where they write already."""
+    policy, field, below = config.policy, "filesystem_write_roots", _below(config.policy)
+    try:
+        check_writable((folder,), denied(policy, private=config.private), policy, field)
+    except PolicyError:
+        return Remedy(instead=below or "no policy lets cells write there")
+    return Remedy(f'{field} = ["{folder}"]', listed=True, instead=below)
+
+
+def _below(policy: Policy) -> str:
+    roots = [root.removesuffix("?") for root in policy.filesystem_write_roots]
+    return f"write below {' or '.join(roots[:2])}" if roots else ""
+
+
+def _database(policy: Policy) -> Refusal:
+    """Return the refusal of a database: SQLite does not say which it could not open."""
+    what = "cells open databases only in folders that they may write to"
+    instead = _below(policy) or "keep it in memory: sqlite3.connect(':memory:')"
+    return Refusal("filesystem_write_roots", what, Remedy(instead=instead))

@@ -1,0 +1,4 @@
+# Modules that csv imported.
+import csv
+canary(csv.re)
+canary(csv.io)

@@ -1,0 +1,4 @@
+# A text is imported.
+# unseen: it prints a page
+help("os")
+help("modules")

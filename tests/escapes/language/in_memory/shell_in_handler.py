@@ -1,0 +1,5 @@
+# A command where an error is handled.
+try:
+    1 / 0
+except ZeroDivisionError:
+    !cat @@SSH@@

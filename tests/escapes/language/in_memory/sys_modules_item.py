@@ -1,0 +1,3 @@
+# The modules by name: one of them.
+import sys
+canary(sys.modules["os"])

@@ -1,0 +1,3 @@
+# The namespace of the session.
+names = vars()
+print("ESCAPED", names["__builtins__"])

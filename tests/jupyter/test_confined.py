@@ -1,0 +1,75 @@
+"""Preset data: no cell is refused for what it says, and the operating system holds it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cellblock import Sandbox
+from cellblock.errors import CellblockError
+from cellblock.policy.model import Policy
+
+WORKS = {
+    "import os, sys, csv": None,
+    "import beside; beside.x": "7",
+    "open('beside.py').read()": "'x = 7\\n'",
+    "exec('q = 3'); q + eval('4')": "7",
+    "type(__builtins__).__name__": "'module'",
+    "len(globals()) > 0 and vars() is not None": "True",
+    "open('../data/a.csv').read()": "'1\\n'",
+    "!echo hi": "hi",
+    "%%bash\necho ho": "ho",
+    "import subprocess; subprocess.run(['echo', 'hi'], capture_output=True).stdout": "b'hi\\n'",
+    "help(len)": "Help on built-in function len",
+    "%load_ext autoreload": None,
+    "%%writefile work/a.py\nz = 9": "Writing",
+    "%run work/a.py": None,
+    "z": "9",
+    "%env FOO=1": "FOO=1",
+    "%cd work": "work",
+}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_text("1\n")
+    folder = tmp_path / "notebooks"
+    (folder / "work").mkdir(parents=True)
+    (folder / "beside.py").write_text("x = 7\n")
+    (folder / ".hidden").write_text("s")
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    return folder
+
+
+@pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
+def test_what_ipykernel_runs_runs_under_data(project, backend):
+    with Sandbox(Policy.preset("data", backend=backend), project=project) as sandbox:
+        for source, shown in WORKS.items():
+            result = sandbox.execute(source)
+            assert result.success, result.to_string()
+            assert (shown or "") in result.output + (result.result or "")
+
+
+def test_a_program_of_a_cells_is_confined_as_the_cell_is(project):
+    attempt = "!touch taken ../taken; cat /etc/shadow; ls ~/.ssh; env | grep -c SECRET"
+    with Sandbox(Policy.preset("data"), project=project) as sandbox:
+        said = sandbox.execute(attempt).output
+    assert "cannot touch" in said
+    assert "root:" not in said
+    assert not (project / "taken").exists()
+    assert not (project.parent / "taken").exists()
+
+
+def test_of_a_home_folder_cells_read_plain_files_alone(project, monkeypatch):
+    monkeypatch.setenv("HOME", str(project))
+    with Sandbox(Policy.preset("data"), project=project) as sandbox:
+        assert sandbox.execute("open('beside.py').read()").success
+        for path in (".hidden", "../data/a.csv"):
+            assert not sandbox.execute(f"open({path!r})").success
+
+
+def test_nothing_starts_where_nothing_is_confined(project):
+    policy = Policy.preset("data", backend="noop", on_unsupported="ignore")
+    with pytest.raises(CellblockError, match=r"network_access|subprocess_execution"):
+        Sandbox(policy, project=project).open()

@@ -1,0 +1,138 @@
+"""What the OS layer refuses a cell that runs: a card, and reason and remedy in the message."""
+
+import pytest
+
+from support import machines, reading
+from support.kernels import World
+
+CASES = {
+    "read": ("open('/etc/shadow-').read()", "filesystem_read_roots"),
+    "read, by pathlib": (
+        "import pathlib; pathlib.Path('/proc/1/environ').read_text()",
+        "filesystem_read_roots",
+    ),
+    "list": ("import os; os.listdir('/var')", "filesystem_read_roots"),
+    "write": (
+        "import os; open(os.path.dirname(os.__file__) + '/evil.py', 'w')",
+        "filesystem_write_roots",
+    ),
+    "delete": ("import os; os.unlink(os.__file__)", "filesystem_write_roots"),
+    "socket": ("import socket; socket.socket()", "network_access"),
+    "name": ("import socket; socket.create_connection(('example.org', 443))", "network_access"),
+    "url": (
+        "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9/')",
+        "network_access",
+    ),
+    "subprocess": ("import subprocess; subprocess.run(['id'])", "subprocess_execution"),
+    "fork": ("import os; os.fork()", "subprocess_execution"),
+    "exec": ("import os; os.execv('/bin/id', ['id'])", "subprocess_execution"),
+    "escape": ("!id", "subprocess_execution"),
+    "kill": ("import os; os.kill(os.getppid(), 9)", "subprocess_execution"),
+    "memory": ("bytearray(10**13)", "memory_max_bytes"),
+    "size": ("with open('big', 'wb') as f: f.truncate(10**13)", "max_file_size"),
+    "files": ("[open('/dev/null') for _ in range(10**5)]", "max_open_files"),
+    "threads": (
+        "import threading\nwhile True: threading.Thread(target=threading.Event().wait).start()",
+        "max_processes",
+    ),
+    "wrapped": (
+        "try: open('/etc/shadow-')\nexcept OSError as e: raise ValueError('mine') from e",
+        "filesystem_read_roots",
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=["landlock", "bubblewrap"])
+def unsafe(request, start_shared):
+    """One kernel, and one in namespaces, where what is not granted is not even there."""
+    if request.param == "bubblewrap" and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    made = start_shared("unsafe", "--allow-unsafe", world=World(backend=request.param))
+    made.own_world = True
+    made.run("None")  # shows the gaps
+    return made
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_refusal_is_a_card_after_the_traceback_and_stands_in_the_message(unsafe, kind):
+    code, field = CASES[kind]
+    reply, published = unsafe.run(code)
+    (shown,) = reading.cards(published, "refusal")
+    assert shown["field"] == field, shown
+    assert reading.kinds(published)[-2:] == ["error", "display_data"]
+    (error,) = reading.of(published, "error")
+    assert error["evalue"] == reply["evalue"]
+    assert "[cellblock: under policy " in reply["evalue"]
+    assert f"{field})" in reply["evalue"]
+    assert all(line in reply["evalue"] for line in shown["write"])
+
+
+def test_what_was_asked_for_is_named(unsafe):
+    _, published = unsafe.run(CASES["name"][0])
+    (shown,) = reading.cards(published, "refusal")
+    assert shown["asked"] == "example.org:443"
+    assert shown["write"][-1] == 'network_access = ["example.org:443"]'
+    assert "It asked for example.org:443." in reading.card_text(published)
+
+
+def test_a_cell_that_handles_it_sees_the_error_that_python_has(unsafe):
+    code = "try: open('/etc/shadow-')\nexcept (PermissionError, FileNotFoundError) as e: said = e"
+    reply, published = unsafe.run(code)
+    assert (reply["status"], reading.kinds(published)) == ("ok", [])
+    assert "cellblock" not in reading.result(unsafe.run("str(said)")[1])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise PermissionError('of my own')",
+        "open('no such file')",
+        "import os; open('mine', 'w').close(); os.chmod('mine', 0); os.close(-1)",
+        "1 / 0",
+    ],
+)
+def test_other_errors_get_no_card(unsafe, code):
+    reply, published = unsafe.run(code)
+    assert reading.cards(published, "refusal") == []
+    assert "cellblock" not in reply["evalue"]
+
+
+def test_a_guest_that_lies_gets_a_card_about_its_own_cell_in_which_nothing_acts(unsafe):
+    name = "/\\x1b[2J\\u202e<script>" + "x" * 5_000
+    reply, published = unsafe.run(f"raise PermissionError(13, 'x', '{name}')")
+    (shown,) = reading.cards(published, "refusal")
+    assert "\x1b" not in reading.card_text(published) + reply["evalue"]
+    assert "<script>" not in str(
+        [c["data"]["text/html"] for c in reading.of(published, "display_data")]
+    )
+    assert len(shown["asked"]) <= 1_000
+
+
+def test_an_error_that_raises_at_every_touch_is_shown_as_it_is(unsafe):
+    code = (
+        "class Nasty(PermissionError):\n"
+        "    def __getattribute__(self, name): raise RuntimeError(name)\n"
+        "raise Nasty(13, 'x', '/etc')"
+    )
+    assert unsafe.run(code)[0]["status"] == "error"
+    assert unsafe.run("1")[0]["status"] == "ok"
+
+
+def test_without_locks_nothing_is_our_doing(start, world):
+    policy = world.policy('mode = "unsafe"\nbackend = "noop"\nrequire = []')
+    kernel = start(policy, "--allow-unsafe", world=world)
+    closed = world.write("closed", "")
+    reply, published = kernel.run(f"import os; os.mkdir({str(closed)!r} + '/x')")
+    assert reply["status"] == "error"
+    assert reading.cards(published, "refusal") == []
+
+
+FOLLOWED = ("open('/etc/hostname').read()", "bytearray(3 << 29)", CASES["escape"][0])
+
+
+@pytest.mark.parametrize("code", FOLLOWED)
+def test_the_lines_that_it_says_to_write_allow_it(start, world, code):
+    kernel = start("unsafe", "--allow-unsafe", world=world)
+    (shown,) = reading.cards(kernel.run(code)[1], "refusal")
+    kernel = start(world.policy("\n".join(shown["write"])), "--allow-unsafe", world=world)
+    assert kernel.run(code)[0]["status"] == "ok"
