@@ -18,7 +18,6 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from cellblock.batch.judge import judge_source
-from cellblock.host.cell.status import principle
 from cellblock.policy.load import load_for_check
 from cellblock.render.denial import denial
 
@@ -42,8 +41,7 @@ class Denial(SphinxDirective):
         findings = judge_source(cell, policy.rules())
         if not findings:
             raise self.error(f"policy {preset} does not refuse this cell")
-        given = principle(policy, "{project}", "{scratch}")
-        card = denial(findings, policy_name=preset, principle=given)["text/html"]
+        card = denial(findings, policy_name=preset)["text/html"]
         shown = nodes.container(classes=["in-a-notebook"])
         shown += nodes.literal_block(cell, cell, language="python")
         shown += nodes.raw("", card, format="html")
