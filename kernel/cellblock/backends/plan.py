@@ -37,8 +37,8 @@ LIMITS: Final = ("memory_max_bytes", "max_processes", "max_open_files", "max_fil
 #: Rules that one root may become. 2,000 take about 60 ms at guest start.
 MAX_EXPANSION: Final = 2_000
 
-#: Processes of its own, which libraries measure.
-_PROC: Final = "/proc"
+#: Libraries measure processes there: readable where it shows those of a PID namespace alone.
+PROC: Final = "/proc"
 #: Bytes of shared memory where memory has no limit.
 _LEAST_SHM: Final = 64 * 2**20
 
@@ -91,7 +91,7 @@ def make_plan(
     shared = own or (policy.subprocess_execution and bool(layers))
     readable = _readable(policy, fill, denied, libraries)
     return Plan(
-        read_roots=(*readable, *((_PROC,) if own else ())),
+        read_roots=(*readable, *((PROC,) if own else ())),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(places.DEVICES),
         staged_roots=staged,

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from cellblock.backends.choose import choose
 from cellblock.backends.layers import make_layers, why_not
-from cellblock.backends.plan import make_plan, make_view, outermost, preloaded
+from cellblock.backends.plan import PROC, make_plan, make_view, outermost, preloaded
 from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
 from cellblock.host.services.operations import catalog
@@ -399,9 +399,7 @@ def prepare_message(
         ipython_dir=str(scratch / ".ipython"),
         scratch=str(scratch),
         cwd=_first_cwd(policy, project, scratch),
-        environment=guest_environment(
-            policy.env_var_access, scratch, os.environ, programs=policy.subprocess_execution
-        ),
+        environment=guest_environment(policy.env_var_access, scratch, os.environ, plan),
         plan=plan,
         charts=_CHARTS[policy.display],
         tool_max_in_flight=policy.tool_max_in_flight,
@@ -412,23 +410,25 @@ def prepare_message(
 
 
 def guest_environment(
-    passed_on: Sequence[str], scratch: Path, host: Mapping[str, str], *, programs: bool = False
+    passed_on: Sequence[str], scratch: Path, host: Mapping[str, str], plan: messages.Plan
 ) -> dict[str, str]:
     """Return the environment of a guest: nothing of the host's but what is ``passed_on``.
 
-    The fixed values win: a guest's HOME is its scratch folder. With ``programs`` this
-    interpreter's come first.
+    The fixed values win: a guest's HOME is its scratch folder. Where it may start programs, this
+    interpreter's come first. joblib's workers read /proc, and end where they can't.
     """
+    serial = plan.subprocess and plan.locks and PROC not in plan.read_roots
     passed = {name: host[name] for name in passed_on if name in host}
     folder = str(scratch)
     return passed | {
-        "PATH": f"{sys.prefix}/bin:{_PATH}" if programs else _PATH,
+        "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
         "HOME": folder,
         "TMPDIR": folder,
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "MPLCONFIGDIR": f"{folder}/.matplotlib",
+        **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
     }
 
 
