@@ -110,7 +110,7 @@ class CellRun:
         if self.refusal is not None:
             # Runners such as papermill show no more than this of an error.
             said = views.refusal_in_a_line(self.refusal)
-            error["evalue"] = f"{error['evalue']} [{said}]"
+            error["evalue"] = f"{error['evalue']} [{said}]".lstrip()
         self._error = error
         if not self.request.silent:
             outputs.publish("error", error)
