@@ -1,6 +1,8 @@
 """Staged writes: what cells write to the project lands in a layer, and nothing denied is in it."""
 
 import os
+import shutil
+import time
 
 import pytest
 
@@ -90,6 +92,39 @@ def test_what_is_denied_is_in_no_layer(kernel):
     before = tree(kernel.world.work)
     assert {code: came_of(kernel, code) for code in ATTACKS} == ATTACKS
     assert tree(kernel.world.work) == before
+
+
+def test_what_is_made_later_under_a_denied_name_is_not_in_it_whatever_cells_did(kernel):
+    for code in (
+        "open('secret', 'w').close() or os.unlink('secret')",
+        "os.mkdir('later') or os.rmdir('later')",
+    ):
+        assert came_of(kernel, code) == "None"
+    work = kernel.world.work
+    shutil.rmtree(work / "secret")
+    for name in ("secret/key", "later/denied/key"):
+        (work / name).parent.mkdir(parents=True)
+        kernel.world.write(name, "SECRET")
+    for folder in ("secret", "later", "later/denied"):
+        kernel.world.give(work / folder)
+    for name in ("secret/key", "later/denied/key"):
+        for _ in range(2):
+            assert came_of(kernel, f"open({name!r}).read()") == "FileNotFoundError"
+            time.sleep(0.4)  # changes below are looked for after a pause
+
+
+def test_a_checkout_chooses_not_whether_and_where_its_writes_are_staged(project):
+    world, prefix = project
+    outside = world.root / "outside"
+    outside.mkdir(exist_ok=True)
+    world.give(outside)
+    (world.work / "work").symlink_to(outside)
+    roots = 'filesystem_read_roots = ["{project}"]\nfilesystem_staged_roots = ["{project}"]\n'
+    policy = world.policy(f'extends = "unsafe"\nbackend = "noop"\n{roots}')
+    with Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix) as kernel:
+        _, published = kernel.wait_heard().run("1")
+        assert "cells can write in no folder" in str(published)
+    assert list(outside.iterdir()) == []
 
 
 def test_what_is_denied_later_is_cut_out_of_the_layer_of_a_live_session(kernel):

@@ -276,9 +276,15 @@ def _staged(
     if not why:
         return policy, layers, ""
     work = options.project / "work"
-    work.mkdir(exist_ok=True)
-    roots = (*policy.filesystem_write_roots, str(work.resolve()))
-    told = f"writes can't be staged here ({why}): cells can write in {work} alone"
+    with contextlib.suppress(OSError):
+        work.mkdir()
+    told, roots = f"writes can't be staged here ({why}): cells can write in ", ()
+    # A checkout could bring a link of that name, to anything of the user's.
+    if work.is_dir() and not work.is_symlink():
+        told, roots = f"{told}{work} alone", (str(work),)
+    else:
+        told = f"{told}no folder, for {work} is none, or a link"
+    roots = (*policy.filesystem_write_roots, *roots)
     return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), told
 
 
