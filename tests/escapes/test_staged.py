@@ -134,3 +134,28 @@ def test_what_is_denied_later_is_cut_out_of_the_layer_of_a_live_session(kernel):
         assert came_of(kernel, code) == "PermissionError", code
     assert came_of(kernel, "open('old.csv').read()") == "'a'"
     assert (kernel.world.work / "folder/in").read_text() == ""
+
+
+def test_what_is_denied_in_a_fresh_guest_is_denied_and_the_session_goes_on(kernel):
+    assert came_of(kernel, "open('old.csv').read()") == "'a'"
+    denied = ", ".join(f'"{kernel.world.work / name}"' for name in ("old.csv", "secret"))
+    reply, _ = kernel.run(f"%policy narrow --fresh add.read_deny_paths=[{denied}]")
+    assert reply["status"] == "ok", reply
+    assert came_of(kernel, "open('old.csv').read()") == "PermissionError"
+    assert came_of(kernel, "open('folder/in').read()") == "''"
+
+
+@pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
+def test_a_folder_that_a_policy_lets_be_written_to_is_written_to(project, backend):
+    world, prefix = project
+    (world.work / "results").mkdir()
+    world.give(world.work / "results")
+    roots = 'filesystem_write_roots = ["{scratch}", "{project}/results"]\n'
+    policy = world.policy(f'extends = "data"\nbackend = "{backend}"\n{roots}')
+    with Kernel(argv_for(policy), world=world, prefix=prefix) as kernel:
+        kernel.wait_heard()
+        _, published = kernel.run("open('results/r', 'w').write('x')")
+        assert "lies in" in str(published)
+        assert came_of(kernel, "open('new', 'w')") == "PermissionError"
+    assert (world.work / "results/r").read_text() == "x"
+    assert not (world.work / "work").exists()

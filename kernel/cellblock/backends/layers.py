@@ -86,9 +86,15 @@ def _beneath(root: str, paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(path[len(root.rstrip("/")) + 1 :] for path in inside)
 
 
-def why_not(layers: Sequence[Layer], backend: Backend) -> str:
-    """Return why these layers can't be laid behind a backend; empty where they can."""
+def why_not(layers: Sequence[Layer], backend: Backend, written: Sequence[str]) -> str:
+    """Return why these layers can't be laid behind a backend; empty where they can.
+
+    ``written`` are folders that are written to as they are: a layer would cover those in its root.
+    """
     for layer in layers:
+        for folder in (*written, layer.folder):
+            if within(folder, layer.root):
+                return f"{folder} lies in {layer.root}, and is written to as it is"
         file = Path(cache_folder(), f"overlay-{_circumstances(layer, backend)}")
         if file.exists():
             continue

@@ -180,6 +180,10 @@ def make_view(
     imported = (*policy.allowed_modules, *_preloaded_packages(policy))
     packages = tuple(places.packages(imported, (*asked, *defaults)))
     shared = SHARED_MEMORY in plan.write_roots
+
+    def laid(path: str) -> bool:
+        return any(within(path, layer.root) for layer in plan.layers)
+
     stores = {os.path.dirname(os.path.dirname(layer.folder)) for layer in plan.layers}
     written = (root for root in plan.write_roots if root != SHARED_MEMORY)
     # The zygote's own folder, whether its guests may write there or not.
@@ -187,8 +191,9 @@ def make_view(
     return View(
         readable=outermost((*asked, *defaults, *canonical(packages))),
         writable=writable,
-        # What a layer hides needs no mask, and none can be laid over a mount (CVE-2021-3732).
-        masked=tuple(path for path in _denied(policy, private, fill) if not plan.hides(path)),
+        # No layer can be laid over a mask (CVE-2021-3732). It hides what is denied, and of what is
+        # denied since, Landlock grants nothing.
+        masked=tuple(path for path in _denied(policy, private, fill) if not laid(path)),
         devices=plan.device_files,
         names=(*named, *packages, str(project), str(scratch)),
         movable=_movable(asked, writable, defaults),

@@ -238,7 +238,9 @@ def checkout(project: Path) -> Path:
     """Return the nearest folder at or above ``project`` that holds ``.git``.
 
     Without one, as in what was unpacked from an archive, the nearest that holds a project's own
-    files, else ``project``. Never the home folder, nor one that it lies in.
+    files, else ``project``. Never the home folder, nor one that it lies in. Whoever could put such
+    a file above the project would choose what is read, so it counts only where none but the user,
+    root and the project's owner could (as for git since CVE-2022-24765).
     """
     project = Path(os.path.realpath(project))
     home = os.path.realpath(os.path.expanduser("~"))
@@ -246,9 +248,19 @@ def checkout(project: Path) -> Path:
     candidates = list(itertools.takewhile(lambda folder: not within(home, str(folder)), folders))
     for names in ((".git",), _OF_A_PROJECT):
         for folder in candidates:
-            if any(os.path.lexists(folder / name) for name in names):
+            if any(_is_trusted(folder / name, project) for name in names):
                 return folder
     return project
+
+
+def _is_trusted(marker: Path, project: Path) -> bool:
+    """Whether a file is there, and nobody put it there who may not choose what is read."""
+    try:
+        marked, folder, owner = marker.lstat(), marker.parent.stat(), project.stat().st_uid
+    except OSError:
+        return False
+    shut = marker.parent == project or not folder.st_mode & stat.S_IWOTH
+    return shut and {marked.st_uid, folder.st_uid} <= {os.geteuid(), 0, owner}
 
 
 def _home(text: str, key: str, places: Places) -> str:

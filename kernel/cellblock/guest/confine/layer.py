@@ -5,7 +5,7 @@ process under Landlock mounts nothing. Beneath it is the folder as it is, above 
 ``upper`` folder, which no lock grants but through the mount. Everything is opened once, without
 following a link, and mounted by descriptor (promise P13).
 
-What is ``hidden`` has a whiteout in a ``mask`` folder, which lies between the two: the overlay shows
+What is ``hidden`` has a whiteout in a ``mask`` folder between the two: the overlay shows
 nothing under that name, whether there is a file below now or only later, and what a cell makes
 there is its own. In the upper folder a cell would take it away with a file that it makes and
 deletes again; below, nothing that a cell does changes a mask. What is

@@ -19,7 +19,15 @@ from msgspec.structs import replace
 
 from cellblock.backends.choose import choose
 from cellblock.backends.layers import make_layers, why_not
-from cellblock.backends.plan import PROC, make_plan, make_view, outermost, preloaded
+from cellblock.backends.plan import (
+    PROC,
+    filled,
+    make_plan,
+    make_view,
+    outermost,
+    preloaded,
+    standing,
+)
 from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
 from cellblock.host.services.operations import catalog
@@ -29,6 +37,7 @@ from cellblock.policy.folders import data_folder, state_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
 from cellblock.wire import frames, messages
+from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -142,10 +151,11 @@ class SessionConfig:
         """Whether guests of one zygote are kept apart: by Landlock, or not at all.
 
         A container's limits are for one guest, and its scratch folder is nowhere outside. What one
-        session stages no other sees.
+        session stages no other sees, nor its /dev/shm and /proc.
         """
-        locks = self.prepare.plan.locks
-        if self.prepare.plan.layers:
+        plan = self.prepare.plan
+        locks = plan.locks
+        if plan.layers or SHARED_MEMORY in plan.write_roots or PROC in plan.read_roots:
             return False
         return not locks or ("landlock" in locks and "container" not in locks)
 
@@ -272,19 +282,23 @@ def _staged(
         return policy, (), ""
     private = tuple(_private(options, operators))
     layers = make_layers(policy, scratch=options.scratch, project=options.project, private=private)
-    why = why_not(layers, backend) if backend.stages else f"backend {backend.name} can't"
+    fill = {"{scratch}": str(options.scratch), "{project}": str(options.project)}
+    written = standing(filled(root, fill) for root in policy.filesystem_write_roots)
+    why = f"backend {backend.name} can't"
+    if backend.stages:
+        why = why_not(layers, backend, written)
     if not why:
         return policy, layers, ""
-    work = options.project / "work"
-    with contextlib.suppress(OSError):
-        work.mkdir()
-    told, roots = f"writes can't be staged here ({why}): cells can write in ", ()
+    project, work = str(options.project), options.project / "work"
+    own = [root for root in written if within(root, project) and root != fill["{scratch}"]]
     # A checkout could bring a link of that name, to anything of the user's.
-    if work.is_dir() and not work.is_symlink():
-        told, roots = f"{told}{work} alone", (str(work),)
-    else:
-        told = f"{told}no folder, for {work} is none, or a link"
-    roots = (*policy.filesystem_write_roots, *roots)
+    if not own:
+        with contextlib.suppress(OSError):
+            work.mkdir()
+        own = [str(work)] if work.is_dir() and not work.is_symlink() else []
+    where = f"{', '.join(own)} alone" if own else f"no folder, for {work} is none, or a link"
+    told = f"writes can't be staged here ({why}): cells can write in {where}"
+    roots = tuple(dict.fromkeys((*policy.filesystem_write_roots, *own)))
     return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), told
 
 
