@@ -155,7 +155,7 @@ def test_a_folder_that_a_policy_lets_be_written_to_is_written_to(project, backen
     with Kernel(argv_for(policy), world=world, prefix=prefix) as kernel:
         kernel.wait_heard()
         _, published = kernel.run("open('results/r', 'w').write('x')")
-        assert "lies in" in str(published)
+        assert "is written to as it is" in str(published)
         assert came_of(kernel, "open('new', 'w')") == "PermissionError"
     assert (world.work / "results/r").read_text() == "x"
     assert not (world.work / "work").exists()

@@ -89,12 +89,13 @@ def _beneath(root: str, paths: Iterable[str]) -> tuple[str, ...]:
 def why_not(layers: Sequence[Layer], backend: Backend, written: Sequence[str]) -> str:
     """Return why these layers can't be laid behind a backend; empty where they can.
 
-    ``written`` are folders that are written to as they are: a layer would cover those in its root.
+    ``written`` are folders that are written to as they are. A layer would cover those in its root,
+    and from those above it cells could put another folder in its place.
     """
     for layer in layers:
         for folder in (*written, layer.folder):
-            if within(folder, layer.root):
-                return f"{folder} lies in {layer.root}, and is written to as it is"
+            if within(folder, layer.root) or within(layer.root, folder):
+                return f"{folder} is written to as it is"
         file = Path(cache_folder(), f"overlay-{_circumstances(layer, backend)}")
         if file.exists():
             continue

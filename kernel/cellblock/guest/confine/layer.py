@@ -203,19 +203,21 @@ def start_refresher(layers: Sequence[Layer]) -> int:
     Raises ConfineError.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    zygote = os.getpid()
+    zygote, flags = os.getpid(), MS_REMOUNT | MS_NOSUID | MS_NODEV
+    merged = [os.open(layer.root, _PLACE) for layer in layers]  # nobody has moved them yet
     if os.fork() == 0:
         try:
-            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno()})
+            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno(), *merged})
             while theirs.recv(1):
-                for layer in layers:
-                    flags = MS_REMOUNT | MS_NOSUID | MS_NODEV
-                    libc.mount("none", layer.root, "", flags)
+                for fd in merged:
+                    libc.mount("none", _by(fd), "", flags)
                 theirs.send(_ASK)
                 time.sleep(_LEAST_PAUSE)
         finally:
             os._exit(0)
     theirs.close()
+    for fd in merged:
+        os.close(fd)
     high = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 64)
     ours.close()
     return high
