@@ -5,6 +5,7 @@ import __future__ as futures
 
 import ast
 import builtins
+import io
 import os
 import shlex
 import subprocess
@@ -167,16 +168,19 @@ class GuestShell(InteractiveShell):
         self.user_ns["_exit_code"] = int(status)
 
     def system_piped_to_streams(self, cmd: str) -> int:
-        """Run ``cmd`` in a shell and return its exit status."""
+        """Run ``cmd`` in a shell and return its exit status.
+
+        Lines end as under ipykernel, which has a terminal between; a lone CR stays, for progress.
+        """
         with subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
             self.var_expand(cmd, depth=2),
             shell=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
         ) as process:
-            for line in process.stdout or ():
-                sys.stdout.write(line)
+            output: Any = process.stdout
+            for line in io.TextIOWrapper(output, errors="replace", newline=""):
+                sys.stdout.write(line if line.endswith("\r\n") else line.replace("\n", "\r\n"))
         return process.returncode
 
     def ask_exit(self) -> None:
