@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from cellblock.wire.messages import Layer, Plan
 from support import machines, reading
 from support.kernels import Kernel, argv_for, placed
 
@@ -159,3 +160,9 @@ def test_a_folder_that_a_policy_lets_be_written_to_is_written_to(project, backen
         assert came_of(kernel, "open('new', 'w')") == "PermissionError"
     assert (world.work / "results/r").read_text() == "x"
     assert not (world.work / "work").exists()
+
+
+def test_what_is_denied_where_something_is_mounted_over_the_layer_is_left_to_the_locks():
+    plan = Plan(layers=(Layer(root="/p", folder="/f", hidden=("env/a", "b"), fixed=("env",)),))
+    hidden = {name: plan.hides(f"/p/{name}") for name in ("env/a", "env/a/c", "b", "b/c", "bc")}
+    assert hidden == {"env/a": False, "env/a/c": False, "b": True, "b/c": True, "bc": False}

@@ -20,6 +20,7 @@ import dataclasses
 import errno
 import itertools
 import os
+import pwd
 import stat
 import sys
 from dataclasses import dataclass
@@ -243,14 +244,23 @@ def checkout(project: Path) -> Path:
     root and the project's owner could (as for git since CVE-2022-24765).
     """
     project = Path(os.path.realpath(project))
-    home = os.path.realpath(os.path.expanduser("~"))
     folders = (project, *project.parents)
-    candidates = list(itertools.takewhile(lambda folder: not within(home, str(folder)), folders))
+    candidates = list(itertools.takewhile(lambda folder: not _holds_a_home(str(folder)), folders))
     for names in ((".git",), _OF_A_PROJECT):
         for folder in candidates:
             if any(_is_trusted(folder / name, project) for name in names):
                 return folder
     return project
+
+
+def _holds_a_home(folder: str) -> bool:
+    """Whether a home folder of the user's is this or lies in it: that of HOME, and the real one."""
+    homes = [os.path.expanduser("~")]
+    with contextlib.suppress(KeyError):
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    # That of users without one is / or does not exist.
+    real = {os.path.realpath(home) for home in homes if os.path.isdir(home)} - {"/"}
+    return any(within(home, folder) for home in real)
 
 
 def _is_trusted(marker: Path, project: Path) -> bool:
@@ -363,7 +373,7 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
 
 def _without_home(entry: str, project: Path) -> Iterable[str]:
     """Return ``{checkout}`` as the plain files of a notebook's folder where home lies in that."""
-    if entry != "{checkout}" or not within(os.path.realpath(os.path.expanduser("~")), str(project)):
+    if entry != "{checkout}" or not _holds_a_home(str(project)):
         return (entry,)
     with os.scandir(project) as found:
         return sorted(

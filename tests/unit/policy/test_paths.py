@@ -2,6 +2,7 @@
 
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,3 +65,15 @@ def test_what_others_could_have_put_above_a_project_makes_no_checkout(tmp_path):
         assert checkout(project) == project
         os.chown(project, 4242, 4242)
         assert checkout(project) == above
+
+
+def test_no_home_folder_is_a_checkout_be_it_homes_or_the_users_own(tmp_path, monkeypatch):
+    project = tmp_path / "user/nb"
+    project.mkdir(parents=True)
+    (tmp_path / "user/.git").mkdir()
+    assert checkout(project) == tmp_path / "user"
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    assert checkout(project) == project
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path / "user")))
+    assert checkout(project) == project
