@@ -15,6 +15,7 @@ from cellblock.backends.plan import check_writable, denied
 from cellblock.errors import PolicyError
 from cellblock.policy.network import parse_address
 from cellblock.policy.paths import within
+from cellblock.policy.secret_files import pattern_beneath
 from cellblock.render.cards import value_words
 from cellblock.render.refusal import Refusal, Remedy
 
@@ -102,9 +103,15 @@ def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
 def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     plan, path = config.prepare.plan, os.path.normpath(call.target)
     # In namespaces what cells may not use is not there, or is mounted for reading.
-    hidden = call.errno == errno.ENOENT and "namespaces" in plan.locks
+    hidden = call.errno == errno.ENOENT and ("namespaces" in plan.locks or plan.hides(path))
     if not os.path.isabs(path) or not (hidden or call.errno in _DENIED):
         return None
+    roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
+    if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
+        what = "cells read no files of this name: they often hold passwords"
+        line = f'filesystem_read_roots = ["{path}"]'
+        instead = "pass on single variables of the kernel's environment: env_var_access"
+        return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
     if not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files)):
         what = "cells can't use files outside of its folders"
         return Refusal("filesystem_read_roots", what, _to_read(path, config), path)
