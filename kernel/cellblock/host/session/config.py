@@ -234,7 +234,9 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         config,
         operators=policy if narrowed != policy else None,
         notebook=str(options.notebook or ""),
-        notice=". ".join(filter(None, (*_notices(policy, options, whole=whole), notice, unstaged))),
+        notice="; and ".join(
+            filter(None, (*_notices(policy, options, whole=whole), notice, unstaged))
+        ),
         condition=condition,
         file=options.policy_name,
     )
@@ -336,13 +338,14 @@ def _notices(policy: Policy, options: SessionOptions, *, whole: bool) -> Iterato
     """Yield what the user is told of what cells read of the project."""
     if paths.reads_home_files(policy, options.project):
         yield (
-            f"{options.project} is your home folder, or holds it. So cells read the files in it "
-            "that are not hidden, and no folder. To have more, put the notebook in its own folder"
+            f"lets cells read the files in {options.project} that are not hidden, and none of its "
+            "folders: it is your home folder, or holds it. To have more, put the notebook in a "
+            "folder of its own"
         )
     if not whole:
         yield (
-            f"the project has more than {secret_files.MOST_ENTRIES:,} files, so passwords (.env "
-            "and the like) are hidden in its outer folders only. To hide others: read_deny_paths"
+            "hides passwords (.env and the like) in the project's outer folders only: it has more "
+            f"than {secret_files.MOST_ENTRIES:,} files. To hide others: read_deny_paths"
         )
 
 
