@@ -111,7 +111,7 @@ class CellRun:
         """Publish an exception; the reply repeats the last one."""
         error = gateway.clean_error(message.ename, message.evalue, message.traceback)
         call, views, outputs = message.failed_call, self._front.views, self._front.outputs
-        self.refusal = views.refusal_of(call) if call is not None else None
+        self.refusal = views.refusal_of(call, self.request.code) if call is not None else None
         if self.refusal is not None:
             # Runners such as papermill show no more than this of an error.
             said = views.refusal_in_a_line(self.refusal)
