@@ -18,6 +18,7 @@ from cellblock.policy.model import SECTIONS, Policy
 from cellblock.policy.narrowing import TABLE, EnforcedBy
 from cellblock.policy.operations import OPERATIONS
 from cellblock.policy.schema import json_schema
+from cellblock.policy.secret_files import NAMES
 from cellblock.policy.vocabulary import PRESETS
 
 if TYPE_CHECKING:
@@ -74,6 +75,12 @@ def narrowings() -> str:
     return "| fields | narrower is | takes |\n|---|---|---|\n" + "".join(lines)
 
 
+def secrets() -> str:
+    """Return one row a name under which projects keep secrets."""
+    rows = (f"| `{name}` | {why} |\n" for name, why in NAMES.items())
+    return "| name | what it holds |\n|---|---|\n" + "".join(rows)
+
+
 def _row(name: str, field: dict[str, Any], given: list[dict[str, Any]], section: str = "") -> str:
     values = " | ".join(_value(one.get(name, field["default"])) for one in given)
     meaning = " ".join(field["description"].split()).replace("|", "\\|").replace("``", "`")
@@ -128,7 +135,7 @@ def main(arguments: list[str]) -> int:
 
 
 PAGES = {
-    "policy.md": {"fields": table, "narrowings": narrowings},
+    "policy.md": {"fields": table, "narrowings": narrowings, "secrets": secrets},
     "operations.md": {"fields": operations},
 }
 

@@ -7,6 +7,7 @@ import pytest
 from cellblock import Sandbox
 from cellblock.errors import CellblockError
 from cellblock.policy.model import Policy
+from support import reading
 
 WORKS = {
     "import os, sys, csv": None,
@@ -67,6 +68,20 @@ def test_of_a_home_folder_cells_read_plain_files_alone(project, monkeypatch):
         assert sandbox.execute("open('beside.py').read()").success
         for path in (".hidden", "../data/a.csv"):
             assert not sandbox.execute(f"open({path!r})").success
+
+
+def test_a_line_says_once_what_is_read_of_a_home_folder(start, world):
+    world.home.rmdir()
+    world.work.rename(world.home)
+    world.work.symlink_to(world.home)
+    (world.home / "credentials.json").write_text("SECRET")
+    (world.home / "open.csv").write_text("1")
+    kernel = start("data", world=world)
+    _, published = kernel.run("open('open.csv').read()")
+    said = reading.stream(published, "stderr")
+    assert said.count("it is your home folder, or holds it") == 1
+    reply, published = kernel.run("open('credentials.json').read()")
+    assert (reply["status"], reading.stream(published, "stderr")) == ("error", "")
 
 
 def test_nothing_starts_where_nothing_is_confined(project):

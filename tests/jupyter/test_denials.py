@@ -156,3 +156,22 @@ def test_an_unknown_option_ends_the_kernel_with_its_usage(world):
     with Kernel(argv_for("safe", "--allow-everything"), world=world) as kernel:
         assert kernel.proc.wait(10) != 0
         assert "unknown argument '--allow-everything'" in kernel.stderr()
+
+
+def test_a_cell_that_reads_a_name_that_a_refused_cell_sets_says_so_once(start, world):
+    kernel = start("safe", world=world)
+    kernel.run("x = 'before'")
+    count = kernel.run("import gc\nx = y = z = gc.get_count()")[0]["execution_count"]
+    why = f"is missing or old, for cell {count}, which sets it, was not run]"
+    _, published = kernel.run("x")
+    assert reading.result(published) == "'before'"
+    assert reading.stream(published, "stderr") == f"[cellblock notes: x {why}\n"
+    assert reading.stream(kernel.run("x")[1], "stderr") == ""
+    reply, published = kernel.run("[y for _ in range(1)]")
+    assert reply["ename"] == "NameError"
+    assert reading.stream(published, "stderr") == f"[cellblock notes: y {why}\n"
+    # A cell that sets a name makes it good.
+    assert [reading.kinds(kernel.run(code)[1]) for code in ("z = 1", "z + 1")] == [
+        [],
+        ["execute_result"],
+    ]

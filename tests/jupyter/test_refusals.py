@@ -75,6 +75,30 @@ def test_what_was_asked_for_is_named(unsafe):
     assert "It asked for example.org:443." in reading.card_text(published)
 
 
+ADVICE = {
+    "import os, requests.api\nrequests.get('http://127.0.0.1:9/')": (
+        "network_access",
+        "line 1: requests.api opens network connections",
+    ),
+    "%cd .\nimport sqlite3 as s\nopen('/etc/shadow-')": (
+        "filesystem_read_roots",
+        "line 2: sqlite3 reads and changes files",
+    ),
+    "bytearray(10**13)": ("memory_max_bytes", ""),
+}
+
+
+@pytest.mark.parametrize("code", ADVICE)
+def test_what_the_source_check_finds_is_advice_in_the_card_of_a_failure(start_shared, code):
+    kernel = start_shared("data", world=World())
+    kernel.own_world = True
+    (shown,) = reading.cards((published := kernel.run(code)[1]), "refusal")
+    assert (shown["field"], shown["advice"]) == ADVICE[code]
+    assert (
+        f"In this cell, {shown['advice']}." in reading.card_text(published) or not shown["advice"]
+    )
+
+
 def test_a_cell_that_handles_it_sees_the_error_that_python_has(unsafe):
     code = "try: open('/etc/shadow-')\nexcept (PermissionError, FileNotFoundError) as e: said = e"
     reply, published = unsafe.run(code)

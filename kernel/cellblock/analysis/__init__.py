@@ -11,6 +11,7 @@ ambient. The OS layer is the boundary. Host and guest call the same ``analyse``,
 - ``remedies``: what would do the job of what is refused
 - ``templates``, ``template_rules``: cells that name a template, and what a template's file may do
 - ``admission``: whether a cell may run at all: approved, template or any
+- ``bindings``: which names a cell binds and reads
 - ``replay``: which cells can be run a second time and do the same
 
 A new rule is a row in ``findings``, and a check that is in the table of ``analyser``. May import

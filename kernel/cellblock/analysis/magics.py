@@ -114,6 +114,16 @@ def _shape(node: ast.Call) -> tuple[str, list[str]] | None:
     return function.attr, texts
 
 
+def code_of(statement: ast.stmt) -> str | None:
+    """Return the code that a magic runs in a cell's place, as %%time does; None for any other."""
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return None
+    _, words = _shape(statement.value) or ("", [""])
+    if words[0] not in _CODE_BODY - {"timeit"}:
+        return None
+    return transform_as_ipython(words[-1])
+
+
 def does_nothing(name: str, line: str) -> bool:
     """Whether a line magic is one of those that notebooks begin with, and without effect here.
 

@@ -23,10 +23,11 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import cache_folder, changes_folder
 from cellblock.policy.paths import within
+from cellblock.policy.secret_files import names_without_wildcards
 from cellblock.wire.messages import UPPER, WORK, Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cellblock.backends.base import Backend
     from cellblock.policy.model import Policy
@@ -55,6 +56,7 @@ def make_layers(
     imported = plan.canonical(places.started_unconfined(tuple(places.interpreter())))
     made = []
     read = plan.standing(plan.filled(root, fill) for root in policy.filesystem_read_roots)
+    later = tuple(_missing_secrets(policy, project))
     readable = [root for root in roots if any(within(root, other) for other in read)]
     for number, root in enumerate(filter(os.path.isdir, readable)):
         if any(within(root, path) for path in (*denied, *imported)):
@@ -73,11 +75,21 @@ def make_layers(
             Layer(
                 root=root,
                 folder=folder,
-                hidden=_beneath(root, denied),
+                hidden=_beneath(root, (*denied, *later)),
                 fixed=_beneath(root, filter(os.path.exists, imported)),
             )
         )
     return tuple(made)
+
+
+def _missing_secrets(policy: Policy, project: Path) -> Iterator[str]:
+    """Yield names of secrets that nothing has yet, in the notebook's folder and those above.
+
+    There programs look for them; those that are there are denied by their paths.
+    """
+    names = names_without_wildcards(policy.read_deny_paths)
+    for folder in (project, *project.parents):
+        yield from (path for name in names if not os.path.lexists(path := f"{folder}/{name}"))
 
 
 def _beneath(root: str, paths: Iterable[str]) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ Landlock has no deny rule, so a denied path is left out (``cut_out``): a root wi
 replaced by that root's entries, all but the one that leads there, level by level. What follows from
 that is disclosed as holes of ``read_deny_paths``: entries that are made later directly in such a
 folder are not readable, the folder can't be listed, and a hard link to a denied file elsewhere
-beneath a root is not recognised.
+beneath a root is not recognised. A root with nothing beneath it but what is denied by its name can
+be listed: names of secrets are no secrets.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from cellblock.backends.base import Bounds, View
 from cellblock.errors import PolicyError
 from cellblock.policy.folders import package_folder
 from cellblock.policy.paths import identity, links, within
+from cellblock.policy.secret_files import is_pattern, pattern_beneath
 from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ def make_plan(
     readable = _readable(policy, fill, denied, libraries)
     return Plan(
         read_roots=(*readable, *((PROC,) if own else ())),
+        listed=tuple(root for root in read if _can_be_listed(root, denied, policy)),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(places.DEVICES),
         staged_roots=staged,
@@ -105,6 +108,13 @@ def make_plan(
         locks=backend.locks,
         required=backend.locks,
     )
+
+
+def _can_be_listed(root: str, denied: Iterable[str], policy: Policy) -> bool:
+    """Whether a root was cut around what is denied by its name, and nothing else."""
+    beneath = [path for path in denied if within(path, root)]
+    names = policy.read_deny_paths
+    return bool(beneath) and all(pattern_beneath(path, (root,), names) for path in beneath)
 
 
 def _readable(
@@ -270,7 +280,9 @@ def _denied(policy: Policy, private: Iterable[Path], fill: dict[str, str]) -> tu
 
 
 def _spelled(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
-    named = [os.path.expanduser(filled(path, fill)) for path in paths]
+    """Return paths by every name. What has a name that is denied is among what is private."""
+    plain = (path for path in paths if not is_pattern(path))
+    named = [os.path.expanduser(filled(path, fill)) for path in plain]
     return tuple(dict.fromkeys(form for path in named for form in spellings(path)))
 
 

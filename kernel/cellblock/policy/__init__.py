@@ -5,7 +5,8 @@ are frozen; whatever is wrong with one is one ``PolicyError`` with file, key, va
 
 - ``model``: the fields, their units and defaults; ``vocabulary``: the words and bounds they use
 - ``load``: a preset's name or a TOML file to a policy; ``schema``: what checks an operator's file
-- ``paths``, ``folders``: placeholders and relative paths to places on this machine
+- ``paths``, ``folders``: placeholders and relative paths to places on this machine;
+  ``secret_files``: names that are never read
 - ``network``, ``operations``: hosts and URLs that a policy names; ``[ops]`` and ``packages``
 - ``enforcement``: what a field is worth under a backend; ``language``: the rules for ``analysis``
 - ``narrowing``, ``narrow_requests``: a narrower policy, and what cells and notebooks ask for

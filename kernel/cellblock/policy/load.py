@@ -21,6 +21,7 @@ from cellblock.errors import PolicyError
 from cellblock.policy import paths
 from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy
 from cellblock.policy.paths import Places
+from cellblock.policy.secret_files import expand_group
 from cellblock.policy.vocabulary import FORMER_NAMES, PRESETS, TIERS, closest
 
 if TYPE_CHECKING:
@@ -271,11 +272,14 @@ def _is_texts(value: object) -> bool:
 
 
 def normal(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with former spellings, "none" and groups of modules replaced."""
+    """Return the values with former spellings, "none" and groups of names replaced."""
     normal = {key: None if key in LIMITS and v == "none" else v for key, v in values.items()}
     if isinstance(mode := normal.get("mode"), str):
         normal["mode"] = FORMER_NAMES.get(mode, mode)
     modules: Any = normal.get("allowed_modules")
     if _is_texts(modules):
         normal["allowed_modules"] = expand_groups(modules)
+    denied: Any = normal.get("read_deny_paths")
+    if _is_texts(denied):
+        normal["read_deny_paths"] = expand_group(denied)
     return normal

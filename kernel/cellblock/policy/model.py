@@ -341,7 +341,9 @@ class Policy(Table):
         "~/.docker/config.json",
         "~/.netrc",
     )
-    """Paths never readable, even below a read root. They need not exist."""
+    """Paths never readable, even below a read root. They need not exist. ``**/NAME`` is all of that
+    name beneath read roots, but for what a root names itself; ``@secrets`` are the names under
+    which projects keep secrets."""
 
     network_access: bool | Names = False
     """No sockets, all of the network, or a list of ``host:port``: to those alone the host connects

@@ -21,6 +21,7 @@ from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.load import from_fields
 from cellblock.policy.model import FIELDS, PATHS
 from cellblock.policy.paths import present, resolve, within
+from cellblock.policy.secret_files import pattern_beneath
 from cellblock.policy.vocabulary import closest, tool_name
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ def _beneath(*granting: str) -> Rule:
         for path in getattr(new, field):
             if not any(within(path, root) for root in granted):
                 return f"{toml_text(path)} lies beneath none of {toml_text(granted)}"
+            if name := pattern_beneath(path, granted, old.read_deny_paths):
+                return f"{toml_text(path)} is denied by {toml_text(name)}"
         return ""
 
     return rule
@@ -278,6 +281,8 @@ ADD: Final = "add"
 #: Entries of a list: each path among them is looked up.
 MAX_ENTRIES: Final = 1_000
 _SCRATCH: Final = "{scratch}"
+#: What counts where the source of cells is judged.
+_JUDGED: Final = frozenset({"allowed_modules", "magics"})
 _REMEDY: Final = "Only the operator can allow more, in the policy of the kernel."
 
 
@@ -311,6 +316,10 @@ def try_narrow(
     for key in values:
         if why := _wider(key, policy, narrowed):
             wrong[key] = _widening(key, values[key], why, places)
+        elif key in _JUDGED and narrowed.mode != "safe" and values[key] != getattr(policy, key):
+            why = f"has no effect in mode {narrowed.mode}, which refuses no cell for its source"
+            remedy = 'Narrow the mode as well: mode="safe".'
+            wrong[key] = _mistake(why, key, values[key], remedy, places)
     if not wrong:
         known, values = policy.allowed_modules, narrowed.as_dict()
         try:

@@ -2,11 +2,11 @@
 
 Grammar of an entry::
 
-    entry       = [ placeholder | "~" ] text [ "?" ]
+    entry       = [ placeholder | "~" ] text [ "?" ] | pattern
     placeholder = "{project}" | "{checkout}" | "{scratch}"
 
 A relative entry is relative to the policy file's folder. A trailing ``?`` drops the entry when
-it does not exist.
+it does not exist. A pattern (``policy.secret_files``) may stand where paths are denied.
 
 Links are resolved once, in ``resolve``: what is decided and shown is what is enforced. Cells may
 put a link in a folder's place after that. So the path that came of it is never resolved again: it
@@ -30,16 +30,19 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.errors import PolicyError
 from cellblock.policy.folders import cache_folder, data_folder, shipped_folder
 from cellblock.policy.model import PATHS
+from cellblock.policy.secret_files import GROUP, is_pattern, pattern_of, pattern_problem
 from cellblock.policy.vocabulary import PLACEHOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cellblock.policy.model import Policy
 
 
 #: What an entry begins with that stays as written where no kernel runs.
 _SCRATCH: Final = "{scratch}"
+#: The field that may have patterns.
+_DENIED: Final = "read_deny_paths"
 _MACOS: Final = sys.platform == "darwin"
 #: For naming a place: no pipe is waited for and no device touched.
 _PLACE: Final = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
@@ -79,9 +82,16 @@ def expand(entry: str, *, key: str, places: Places, must_exist: bool) -> str | N
 def resolve(entry: str, *, key: str, places: Places) -> str:
     """Return the entry as an absolute path without links: the only time that they are followed.
 
-    Without a scratch folder an entry that names it stays as written.
+    A pattern stays as written, and without a scratch folder an entry that names it.
     Raises PolicyError for an unknown placeholder or user.
     """
+    if entry.startswith("@") and key.endswith(_DENIED):
+        remedy = f"Write {GROUP}, or ./{entry} for a file."
+        raise places.error("no such group", key, entry, remedy)
+    if is_pattern(entry) and key.endswith(_DENIED):
+        if problem := pattern_problem(entry):
+            raise places.error(problem, key, entry, "Write **/ and a name, as in **/*.key.")
+        return entry
     text = _placed(entry.removesuffix("?"), key, places)
     if text.startswith(_SCRATCH):
         return text
@@ -94,7 +104,7 @@ def present(entry: str, path: str, *, key: str, places: Places, must_exist: bool
     Raises PolicyError for a path that has to exist and does not, and for one that can't be
     granted: it is no file or folder, can't be read, or a link in the project leads out of it.
     """
-    if path.startswith(_SCRATCH):
+    if path.startswith(_SCRATCH) or is_pattern(path):
         return path
     with contextlib.suppress(OSError):
         place = open_unlinked(path)
@@ -353,7 +363,7 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
         found = (
             expand(entry, key=key, places=places, must_exist=must_exist)
             for written in getattr(policy, key)
-            for entry in _without_home(written, places.project)
+            for entry in _without_home(written, places.project, policy.read_deny_paths)
         )
         paths[key] = tuple(dict.fromkeys(path for path in found if path is not None))
     if policy.artifact_export_paths:  # else nothing is put there, and no policy differs by it
@@ -371,18 +381,35 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
     )
 
 
-def _without_home(entry: str, project: Path) -> Iterable[str]:
+def _without_home(entry: str, project: Path, denied: Sequence[str]) -> Iterable[str]:
     """Return ``{checkout}`` as the plain files of a notebook's folder where home lies in that."""
-    if entry != "{checkout}" or not _holds_a_home(str(project)):
-        return (entry,)
-    with os.scandir(project) as found:
+    if entry == "{checkout}" and _holds_a_home(os.path.realpath(project)):
+        return _home_files(project, denied)
+    return (entry,)
+
+
+def _home_files(project: Path, denied: Sequence[str]) -> list[str]:
+    """Return the files in a folder that are not hidden, nor denied by their names."""
+    with os.scandir(os.path.realpath(project)) as found:
         return sorted(
             each.path
             for each in found
             if not each.name.startswith(".")
+            and not pattern_of(each.name, denied)
             and each.is_file(follow_symlinks=False)
             and os.access(each.path, os.R_OK)
         )
+
+
+def reads_home_files(policy: Policy, project: Path) -> bool:
+    """Whether a policy reads of the home folder what ``{checkout}`` stands for there."""
+    roots, confined = policy.filesystem_read_roots, policy.mode == "confined"
+    if not _holds_a_home(os.path.realpath(project)) or any(
+        within(str(project), root) for root in roots
+    ):
+        return False
+    files = _home_files(project, policy.read_deny_paths)
+    return set(files) <= set(roots) and (bool(files) or confined)
 
 
 def expand_paths_leniently(policy: Policy, places: Places) -> Policy:

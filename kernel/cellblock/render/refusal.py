@@ -27,12 +27,18 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a cell was refused: the policy's field, why, and what it had asked for."""
+    """What a cell was refused: the policy's field, why, and what it had asked for.
+
+    ``advice`` is what the source check says of a place in the cell that leads there, and
+    ``rewrite`` a line or two that do the same with an operation of the host's.
+    """
 
     field: str
     what: str
     remedy: Remedy = Remedy()
     asked: str = ""
+    advice: str = ""
+    rewrite: str = ""
 
 
 def why(refusal: Refusal, policy_name: str) -> str:
@@ -80,6 +86,14 @@ def card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
         asked = f"It asked for {_part(refusal.asked)}."
         lines += wrap(asked, indent="  ")
         body.append(c.paragraph("It asked for ", c.code(_part(refusal.asked)), "."))
+    if refusal.advice:
+        advice = f"In this cell, {_part(refusal.advice)}{'. Instead:' if refusal.rewrite else '.'}"
+        lines += wrap(advice, indent="  ")
+        body.append(c.paragraph(advice))
+    if refusal.rewrite:
+        rewrite = [_part(line) for line in refusal.rewrite.splitlines()]
+        lines += (f"    {line}" for line in rewrite)
+        body.append(c.preformatted("\n".join(rewrite), style="margin:4px 0 0 16px"))
     wanted, instead = lines_to_write(refusal, file), _part(refusal.remedy.instead)
     if wanted:
         allow = f"To allow it, write {_where(file)}, and restart the kernel:"
@@ -103,6 +117,7 @@ def card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
             "field": refusal.field,
             "what": refusal.what,
             "asked": refusal.asked,
+            "advice": refusal.advice,
             "write": wanted,
             "instead": instead,
         },

@@ -77,6 +77,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
     mounted: tuple[str, ...] = ()
     bounded: tuple[tuple[str, int], ...] = ()
+    #: Folders that can be listed, with those in them: single entries are read roots, not all.
+    listed: tuple[str, ...] = ()
     #: Writable through a layer, which the zygote lays before its locks.
     staged_roots: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()

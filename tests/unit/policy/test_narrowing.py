@@ -203,12 +203,31 @@ def refused(policy, asked, places):
 
 def test_what_allows_less_is_taken(policy, places):
     for key, value in each(NARROWER):
-        narrowed = narrow(policy, {key: value}, places=places)
+        judged = {"mode": "safe"} if key in ("allowed_modules", "magics") else {}
+        narrowed = narrow(policy, {key: value} | judged, places=places)
         assert not TABLE[key].rule(key, policy, narrowed), (key, value)
-        assert set(changed_fields(policy, narrowed)) <= {key, "tool_timeouts", "pre_imported"}, (
-            key,
-            value,
-        )
+        changed = set(changed_fields(policy, narrowed))
+        assert changed <= {key, "tool_timeouts", "pre_imported", *judged}, (key, value)
+
+
+@pytest.mark.parametrize("field", ["allowed_modules", "magics"])
+def test_what_has_no_effect_in_a_mode_is_refused_and_the_remedy_works(policy, places, field):
+    confined = policy.replace(mode="confined")
+    error = refused(confined, {field: []}, places)
+    why = "has no effect in mode confined, which refuses no cell for its source"
+    assert (error.message, error.key) == (why, field)
+    assert error.remedy == 'Narrow the mode as well: mode="safe".'
+    narrowed = narrow(confined, {field: [], "mode": "safe"}, places=places)
+    assert (narrowed.mode, getattr(narrowed, field)) == ("safe", ())
+    with_same = narrow(confined, {field: getattr(policy, field), "timeout": 1}, places=places)
+    assert with_same.timeout == 1
+
+
+def test_a_root_that_is_denied_by_its_name_is_refused(policy, places, project):
+    policy = policy.replace(read_deny_paths=(*policy.read_deny_paths, "**/.env"))
+    (project / "data" / ".env").touch()
+    error = refused(policy, {"filesystem_read_roots": ["data/.env"]}, places)
+    assert error.message == f"'{project}/data/.env' is denied by '**/.env'"
 
 
 @pytest.fixture

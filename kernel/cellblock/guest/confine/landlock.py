@@ -168,6 +168,8 @@ def grants(plan: Plan) -> Iterable[tuple[str, int]]:
     execute = EXECUTE if plan.subprocess else 0
     for path in plan.read_roots:
         yield path, READ | execute
+    for path in plan.listed:
+        yield path, READ_DIR
     for path in plan.writable:
         yield path, WRITE
     for path in plan.device_files:

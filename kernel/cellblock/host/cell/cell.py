@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cellblock.analysis import transform
+from cellblock.analysis.bindings import Bindings
 from cellblock.analysis.transform import exceeded_limit
 from cellblock.host.cell import status
 from cellblock.host.output import gateway
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from cellblock.render.cards import Failure
     from cellblock.render.refusal import Refusal
     from cellblock.wire import messages as wire
+
+
+#: Names of one refused cell that are remembered.
+_MOST_UNSET: Final = 1_000
 
 
 class CellRun:
@@ -106,7 +111,7 @@ class CellRun:
         """Publish an exception; the reply repeats the last one."""
         error = gateway.clean_error(message.ename, message.evalue, message.traceback)
         call, views, outputs = message.failed_call, self._front.views, self._front.outputs
-        self.refusal = views.refusal_of(call) if call is not None else None
+        self.refusal = views.refusal_of(call, self.request.code) if call is not None else None
         if self.refusal is not None:
             # Runners such as papermill show no more than this of an error.
             said = views.refusal_in_a_line(self.refusal)
@@ -129,6 +134,9 @@ class CellRun:
     def _finish(self, outcome: Outcome, found: CellArtifacts | None = None) -> None:
         views, self.outcome = self._front.views, outcome
         self._record_usage(outcome)
+        if outcome.status in ("denied", "refused") and not self.request.silent:
+            bound = Bindings(transform(self.request.code).source).bound
+            self._front.unset |= dict.fromkeys(sorted(bound)[:_MOST_UNSET], self.count)
         if found:
             self._show_exported(found)
         if outcome.status == "denied":
@@ -140,6 +148,7 @@ class CellRun:
         elif outcome.unadmitted is not None:
             self._fail(*views.unadmitted(outcome.unadmitted))
         elif outcome.status == "ok":
+            self._say_unset()
             expressions = gateway.clean_expressions(
                 outcome.user_expressions, show=views.show_in_passing
             )
@@ -149,6 +158,7 @@ class CellRun:
         else:
             if self._error is None and outcome.error is not None:
                 self.error(outcome.error)
+            self._say_unset()
             self._reply("error", outcome.payload, **(self._error or {}))
 
     def _record_usage(self, outcome: Outcome) -> None:
@@ -161,6 +171,18 @@ class CellRun:
         self._metadata = {"cellblock": data}
         if self.request.store_history and self.request.code:
             self._front.views.add_usage(self.count, self.request.code, outcome.usage)
+
+    def _say_unset(self) -> None:
+        """Say which names this cell read that a cell before it was to set, and was not run."""
+        unset = self._front.unset
+        if not unset or self.request.silent:
+            return
+        names = Bindings(transform(self.request.code).source)
+        for name in sorted(names.read & unset.keys()):
+            why = f"cell {unset.pop(name)}, which sets it, was not run"
+            self._front.outputs.notice(f"notes: {name} is missing or old, for {why}")
+        for name in names.bound & unset.keys():
+            del unset[name]
 
     def _show_exported(self, found: CellArtifacts) -> None:
         """Show which files were copied out, and put them into the reply and on the audit log."""
@@ -211,6 +233,8 @@ class Front(ABC):
         self.approver: Approver | None = None
         self.approval: Approval | None = None
         self.execution_count = 0
+        #: Names that a cell was to set which was refused, with its number.
+        self.unset: dict[str, int] = {}
         #: The cell that runs.
         self.cell: CellRun | None = None
 

@@ -3,18 +3,24 @@
 A guest says which call failed and with which number. That is advice. Whether the policy forbids
 such a call ``judge`` decides, from the policy and the plan of the guest's locks; the words are
 ours. No path is looked up for it: a card must not tell what is there outside.
+
+Where no cell is refused for its source, what the check of sources finds is said here (``advised``).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 from typing import TYPE_CHECKING, Final
 
+from cellblock.analysis import analyse, transform
+from cellblock.analysis.analyser import as_written
 from cellblock.backends.plan import check_writable, denied
 from cellblock.errors import PolicyError
 from cellblock.policy.network import parse_address
 from cellblock.policy.paths import within
+from cellblock.policy.secret_files import pattern_beneath
 from cellblock.render.cards import value_words
 from cellblock.render.refusal import Refusal, Remedy
 
@@ -43,6 +49,30 @@ def judge(call: FailedCall, config: SessionConfig) -> Refusal | None:
         case "signal" | "process":
             return _process(call, policy)
     return _limits_of_files(call, config) or _file(call, config)
+
+
+#: What the check says of a place that leads to what a field allows.
+_TOPICS: Final = {
+    "filesystem_read_roots": "files",
+    "filesystem_write_roots": "files",
+    "max_processes": "threads",
+    "network_access": "network",
+    "subprocess_execution": "processes",
+}
+
+
+def advised(refusal: Refusal, code: str, policy: Policy) -> Refusal:
+    """Return a refusal with what the check of sources finds in the cell that is about it."""
+    topic = _TOPICS.get(refusal.field)
+    if policy.mode == "safe" or topic is None:
+        return refusal
+    transformed = transform(code)
+    found = analyse(transformed.source, dataclasses.replace(policy.rules(), language=True))
+    for finding in as_written(found, code, transformed):
+        if topic in finding.why:
+            advice = f"line {finding.line}: {finding.subject} {finding.why}"
+            return dataclasses.replace(refusal, advice=advice, rewrite=finding.rewrite)
+    return refusal
 
 
 def _process(call: FailedCall, policy: Policy) -> Refusal | None:
@@ -102,9 +132,15 @@ def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
 def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     plan, path = config.prepare.plan, os.path.normpath(call.target)
     # In namespaces what cells may not use is not there, or is mounted for reading.
-    hidden = call.errno == errno.ENOENT and "namespaces" in plan.locks
+    hidden = call.errno == errno.ENOENT and ("namespaces" in plan.locks or plan.hides(path))
     if not os.path.isabs(path) or not (hidden or call.errno in _DENIED):
         return None
+    roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
+    if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
+        what = "cells read no files of this name: they often hold passwords"
+        line = f'filesystem_read_roots = ["{path}"]'
+        instead = "pass on single variables of the kernel's environment: env_var_access"
+        return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
     if not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files)):
         what = "cells can't use files outside of its folders"
         return Refusal("filesystem_read_roots", what, _to_read(path, config), path)

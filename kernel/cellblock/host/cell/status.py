@@ -17,7 +17,7 @@ from cellblock.backends import report as reports
 from cellblock.errors import AdmissionError, BackendError, CellblockError, InputError, PolicyError
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import Quota
-from cellblock.host.cell.refusals import judge
+from cellblock.host.cell.refusals import advised, judge
 from cellblock.host.guests.supervisor import ZYGOTE_ENDED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
@@ -335,9 +335,11 @@ class Views:
         # Its probe succeeds, and yet no zygote comes up behind it.
         return f"backend {backend.name}: {detail}" if detail.endswith(ZYGOTE_ENDED) else ""
 
-    def refusal_of(self, call: wire.FailedCall) -> Refusal | None:
+    def refusal_of(self, call: wire.FailedCall, code: str) -> Refusal | None:
         """Return what of the policy is behind a call that failed in a cell, if anything is."""
-        return judge(call, self._config) if self._config is not None else None
+        config = self._config
+        found = judge(call, config) if config is not None else None
+        return advised(found, code, config.policy) if config and found is not None else None
 
     def refusal_in_a_line(self, found: Refusal) -> str:
         """Return its reason and remedy for an exception's message."""

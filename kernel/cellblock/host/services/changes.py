@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from cellblock.errors import CellblockError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import changes_folder
+from cellblock.policy.paths import within
+from cellblock.policy.secret_files import SECRETS, pattern_of
 from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
@@ -50,12 +52,11 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-#: Never kept: what other programs run or trust by its name, or where secrets are.
+#: Never kept, beside ``SECRETS``: what other programs run or trust by its name.
 NEVER_KEPT: Final = frozenset({
-    ".bashrc", ".direnv", ".env", ".envrc", ".git", ".gitattributes", ".gitmodules", ".hg",
-    ".idea", ".ipython", ".jupyter", ".netrc", ".npmrc", ".pre-commit-config.yaml", ".profile",
-    ".pypirc", ".ssh", ".svn", ".venv", ".vscode", "conftest.py", "jupyter_config.py",
-    "jupyter_server_config.py", "sitecustomize.py", "usercustomize.py",
+    ".bashrc", ".direnv", ".git", ".gitattributes", ".gitmodules", ".hg", ".idea", ".ipython",
+    ".jupyter", ".pre-commit-config.yaml", ".profile", ".svn", ".venv", ".vscode", "conftest.py",
+    "jupyter_config.py", "jupyter_server_config.py", "sitecustomize.py", "usercustomize.py",
 })  # fmt: skip
 
 Kind = Literal["new", "changed", "deleted"]
@@ -104,7 +105,9 @@ class Staged:
         found: list[Change] = []
         for root, folder, hidden in self.layers:
             for change in _walk(root, f"{folder}/{UPPER}", frozenset(hidden)):
-                found.append(change)
+                inside = any(within(change.path, name) for name in hidden)
+                why_not = change.why_not or ("cells don't read what is there" if inside else "")
+                found.append(replace(change, why_not=why_not))
                 if len(found) > MOST_ENTRIES:
                     raise ChangesError(f"more than {MOST_ENTRIES:,} files were written")
         return sorted(found, key=lambda change: change.name)
@@ -227,14 +230,16 @@ def _walk_folder(
         raise ChangesError(f"more than {MOST_ENTRIES:,} files were written")
     for name in names:
         path = f"{prefix}{name}"
-        staged, before = _status(above, name), None if below is None else _status(below, name)
-        if staged is None or path in hidden:
+        # Below a name that is hidden from cells there is nothing that they could have changed.
+        under = None if path in hidden else below
+        staged, before = _status(above, name), None if under is None else _status(under, name)
+        if staged is None:
             continue
         if stat.S_ISDIR(staged.st_mode):
-            yield from _enter_folder(root, path, above, below, name, hidden, depth)
+            yield from _enter_folder(root, path, above, under, name, hidden, depth)
         elif _is_whiteout(staged):
-            yield from _deleted(root, path, below, name, before)
-        elif not _is_same(above, below, name, staged, before):
+            yield from _deleted(root, path, under, name, before)
+        elif not _is_same(above, under, name, staged, before):
             yield _change(root, path, staged, before)
     for name in _covered(above, below, names):
         if f"{prefix}{name}" not in hidden:
@@ -322,6 +327,8 @@ def _why_not(path: str, found: os.stat_result) -> str:
     for part in path.split("/"):
         if part.lower() in NEVER_KEPT:
             return f"{part} is run or trusted by other programs"
+    if pattern_of(path.lower(), SECRETS):
+        return "files of this name hold secrets"
     if not path.isprintable():
         return "its name can't be shown"
     return ""

@@ -32,7 +32,7 @@ from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
-from cellblock.policy import load, paths
+from cellblock.policy import load, paths, secret_files
 from cellblock.policy.folders import data_folder, state_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
@@ -40,7 +40,7 @@ from cellblock.wire import frames, messages
 from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from cellblock.backends.base import Backend, View
@@ -123,6 +123,8 @@ class SessionConfig:
     operations: catalog.OperationGrants | None = None
     #: Paths of the host's own, and of the front's, that no guest reads.
     private: tuple[Path, ...] = ()
+    #: What is there beneath the roots that is denied by its name.
+    secrets: tuple[Path, ...] = ()
     #: The policy before a notebook narrowed it, and that notebook.
     operators: Policy | None = None
     notebook: str = ""
@@ -213,14 +215,18 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         condition = _condition(narrowed, options)
         # Not probed: the guest tries its locks itself before the first user byte.
         chosen = choose(narrowed, "attempt")
-        narrowed, layers, unstaged = _staged(narrowed, chosen.backend, options, policy)
+        secrets, whole = _secrets(policy, narrowed)
+        private = tuple(_private(options, policy))
+        narrowed, layers, unstaged = _staged(
+            narrowed, chosen.backend, options, (*private, *secrets)
+        )
         config = _resolved(
             narrowed,
             chosen,
             layers=layers,
             project=options.project,
             scratch=options.scratch,
-            private=tuple(_private(options, policy)),
+            unreadable=(private, secrets),
             cwd=_first_cwd(policy, options.project, options.scratch),
             inputs=inputs_from_file(options.inputs, policy.filesystem_write_roots)
             if isinstance(options.inputs, str)
@@ -238,7 +244,9 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         config,
         operators=policy if narrowed != policy else None,
         notebook=str(options.notebook or ""),
-        notice=notice or unstaged,
+        notice="; and ".join(
+            filter(None, (*_notices(policy, options, whole=whole), notice, unstaged))
+        ),
         condition=condition,
         file=options.policy_name,
     )
@@ -246,13 +254,14 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
 
 def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     """Return the same for a narrower policy. Raises PolicyError, BackendError."""
+    secrets, _ = _secrets(config.policy, policy)
     narrowed = _resolved(
         policy,
         config.chosen,
         layers=config.prepare.plan.layers,
         project=config.project,
         scratch=config.scratch,
-        private=config.private,
+        unreadable=(config.private, tuple(dict.fromkeys((*config.secrets, *secrets)))),
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
     )
@@ -264,7 +273,8 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
     with contextlib.suppress(Exception):  # whatever is wrong with a policy, ``resolve`` says
         project, scratch = options.project, options.scratch
         policy = load.load_unchecked(options.policy_name, project=project, scratch=scratch)
-        backend, private = choose(policy, "glance").backend, _private(options, policy)
+        private = (*_private(options, policy), *_secrets(policy, policy)[0])
+        backend = choose(policy, "glance").backend
         folders: Any = {"private": private, "project": project, "scratch": scratch}
         layers = make_layers(policy, **folders) if backend.stages else ()
         return planned(policy, backend, layers=layers, **folders)[1]
@@ -272,7 +282,7 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
 
 
 def _staged(
-    policy: Policy, backend: Backend, options: SessionOptions, operators: Policy
+    policy: Policy, backend: Backend, options: SessionOptions, private: tuple[Path, ...]
 ) -> tuple[Policy, tuple[messages.Layer, ...], str]:
     """Return the layers for what is staged; or none, a policy without, and what the user is told.
 
@@ -280,7 +290,6 @@ def _staged(
     """
     if not policy.filesystem_staged_roots:
         return policy, (), ""
-    private = tuple(_private(options, operators))
     layers = make_layers(policy, scratch=options.scratch, project=options.project, private=private)
     fill = {"{scratch}": str(options.scratch), "{project}": str(options.project)}
     written = standing(filled(root, fill) for root in policy.filesystem_write_roots)
@@ -299,6 +308,8 @@ def _staged(
     where = f"{', '.join(own)} alone" if own else f"no folder, for {work} is none, or a link"
     told = f"writes can't be staged here ({why}): cells can write in {where}"
     roots = tuple(dict.fromkeys((*policy.filesystem_write_roots, *own)))
+    if any(map(secret_files.is_pattern, policy.read_deny_paths)):
+        told += ", and read a .env or the like that is made while they run"
     return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), told
 
 
@@ -309,20 +320,24 @@ def _resolved(
     layers: tuple[messages.Layer, ...],
     project: Path,
     scratch: Path,
-    private: tuple[Path, ...],
+    unreadable: tuple[tuple[Path, ...], tuple[Path, ...]],
     cwd: str,
     inputs: dict[str, str],
 ) -> SessionConfig:
-    """Return the config of a policy; guests begin in ``cwd`` if they can read any of that."""
+    """Return the config of a policy; guests begin in ``cwd`` if they can read any of that.
+
+    ``unreadable`` are what is private and what has the name of a secret.
+    """
+    private, secrets = unreadable
     operations = catalog.grants_of(policy, project=project, private=private)
-    folders: Any = {"private": private, "project": project, "scratch": scratch}
+    folders: Any = {"private": (*private, *secrets), "project": project, "scratch": scratch}
     plan, wrap = planned(policy, chosen.backend, layers=layers, **folders)
     check_out_of_reach(policy, plan)
     prepare = prepare_message(policy, plan, project, scratch, inputs)
     if can_see(plan, cwd):
         prepare = replace(prepare, cwd=cwd)
     check_encodable(prepare, policy.name, scratch)
-    return SessionConfig(policy, chosen, prepare, wrap, project, operations, private)
+    return SessionConfig(policy, chosen, prepare, wrap, project, operations, private, secrets)
 
 
 def _load(options: SessionOptions) -> Policy:
@@ -337,6 +352,21 @@ def _load(options: SessionOptions) -> Policy:
     if condition is not None and not (options.asks and policy.approvals == "prompt"):
         raise condition
     return policy
+
+
+def _notices(policy: Policy, options: SessionOptions, *, whole: bool) -> Iterator[str]:
+    """Yield what the user is told of what cells read of the project."""
+    if paths.reads_home_files(policy, options.project):
+        yield (
+            f"lets cells read the files in {options.project} that are not hidden, and none of its "
+            "folders: it is your home folder, or holds it. To have more, put the notebook in a "
+            "folder of its own"
+        )
+    if not whole:
+        yield (
+            "hides passwords (.env and the like) in the project's outer folders only: it has more "
+            f"than {secret_files.MOST_ENTRIES:,} files. To hide others: read_deny_paths"
+        )
 
 
 def _condition(policy: Policy, options: SessionOptions) -> PolicyError | None:
@@ -365,6 +395,16 @@ def _private(options: SessionOptions, policy: Policy) -> list[Path]:
     own = [default_path().parent, Path(policy.audit.folder)]
     approvals = [Path(data_folder()), Path(policy.approval.key), Path(state_folder())]
     return [*own, *approvals, *options.private]
+
+
+def _secrets(policy: Policy, narrowed: Policy) -> tuple[tuple[Path, ...], bool]:
+    """Return what is denied by its name beneath what cells read, and whether all was looked at.
+
+    A ``narrowed`` policy may deny more names; it takes no denial back by what it names as a root.
+    """
+    roots = (*policy.filesystem_read_roots, *policy.filesystem_write_roots)
+    found, whole = secret_files.find(roots, narrowed.read_deny_paths)
+    return tuple(map(Path, found)), whole
 
 
 def _first_cwd(policy: Policy, project: Path, scratch: Path) -> str:

@@ -59,7 +59,7 @@ def test_only_regular_files_can_be_kept_and_nothing_is_followed(upper, staged):
     assert kinds(staged) == {
         "old": "changed",
         "folder/new": "new",
-        **dict.fromkeys(("link", "linked", "fifo", ".ENV"), "never"),
+        **dict.fromkeys(("link", "linked", "fifo", ".ENV", "secret/own"), "never"),
         "sub/.git/hooks/pre-commit": "never",
         os.fsdecode(b"\xff"): "never",
     }

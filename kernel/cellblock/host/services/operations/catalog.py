@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from cellblock.backends import plan
 from cellblock.errors import PolicyError
+from cellblock.policy.secret_files import is_pattern
 from cellblock.wire.messages import Parameter, Struct, Tool
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ class OperationGrants(Struct, frozen=True, kw_only=True):
 
     ``tables`` are the policy's own, as plain data: ``policy.operations.built`` reads them.
     Relative paths are relative to ``project``. ``denied`` are canonical paths that are neither
-    read nor written, beneath any root. ``packages`` is the folder that packages are kept in.
+    read nor written, and patterns of names that are not beneath a root. ``packages`` is the folder
+    that packages are kept in.
     """
 
     project: str
@@ -175,7 +177,7 @@ def grants_of(
     tables = {name: getattr(section, name) for name in ALL}
     return OperationGrants(
         project=os.path.realpath(project),
-        denied=denied,
+        denied=(*denied, *filter(is_pattern, policy.read_deny_paths)),
         tables={name: dataclasses.asdict(one) for name, one in tables.items() if one is not None},
         packages=_packages_folder(policy, section),
     )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.services.operations.catalog import OperationError, not_granted, os_failure
 from cellblock.policy.paths import within
+from cellblock.policy.secret_files import pattern_beneath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,6 +71,7 @@ class Roots:
     """What one operation may touch.
 
     ``roots`` and ``denied`` are canonical, ``project`` is what relative paths are relative to.
+    Patterns among what is denied count beneath the root that is nearest.
     """
 
     def __init__(
@@ -129,7 +131,8 @@ class Roots:
 
     def denies(self, real: str) -> bool:
         """Whether a canonical path is never read or written."""
-        return any(within(real, denied) for denied in self._denied)
+        in_denied = any(within(real, denied) for denied in self._denied)
+        return in_denied or pattern_beneath(real, self._roots, self._denied) != ""
 
 
 def real_name(fd: int) -> str:

@@ -1,0 +1,86 @@
+"""Names of secrets: which paths they are, and finding them in a project."""
+
+import pytest
+
+from cellblock.errors import PolicyError
+from cellblock.policy import load, secret_files
+from cellblock.policy.secret_files import SECRETS, find, pattern_beneath
+
+HIDDEN = (".env", ".env.local", "a/b/.env", ".git/config", ".git/hooks/x", "sub/.git/hooks")
+OPEN = ("env", ".environ", "config", "a.git/config", ".git/HEAD", "hooks/x", "x/.env2")
+
+
+def test_what_has_such_a_name_or_lies_in_a_folder_that_has_is_denied():
+    roots = ("/p", "/p/open/.env")
+    assert all(pattern_beneath(f"/p/{name}", roots, SECRETS) for name in HIDDEN)
+    assert not any(pattern_beneath(f"/p/{name}", roots, SECRETS) for name in OPEN)
+    # What a root names, or what it lies in, is said otherwise.
+    assert not pattern_beneath("/p/open/.env", roots, SECRETS)
+    assert not pattern_beneath("/p/.env/x", ("/p/.env",), SECRETS)
+
+
+def test_finding_follows_no_link_and_passes_over_environments(tmp_path):
+    for name in (
+        ".env",
+        "deep/er/.env.prod",
+        ".git/config",
+        ".git/hooks/x",
+        "a/.streamlit/secrets.toml",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for name in (
+        "b/.env/pyvenv.cfg",
+        "c/pyvenv.cfg",
+        "c/.env",
+        "node_modules/x/.npmrc",
+        "named/.env",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/.env").symlink_to("/")
+    (tmp_path / "d/up").symlink_to(tmp_path)
+    found, whole = find([str(tmp_path), str(tmp_path / "named/.env")], SECRETS)
+    assert whole
+    assert sorted(path.removeprefix(f"{tmp_path}/") for path in found) == [
+        ".env",
+        ".git/config",
+        ".git/hooks",
+        "a/.streamlit/secrets.toml",
+        "deep/er/.env.prod",
+    ]
+
+
+def test_a_large_project_is_looked_at_from_outside_and_it_is_said_that_not_all_was(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(secret_files, "MOST_ENTRIES", 5)
+    for number in range(5):
+        (tmp_path / str(number)).mkdir()
+    (tmp_path / ".env").touch()
+    (tmp_path / "4/.env").touch()
+    assert find([str(tmp_path)], SECRETS) == ((f"{tmp_path}/.env",), False)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("**/", "not a name that may lie anywhere"),
+        ("**/../x", "not a name that may lie anywhere"),
+        ("**/*", "it would hide everything"),
+        ("@secret", "no such group"),
+    ],
+)
+def test_a_pattern_that_means_nothing_is_an_error(tmp_path, entry, message):
+    file = tmp_path / "mine.toml"
+    file.write_text(f'read_deny_paths = ["{entry}"]')
+    with pytest.raises(PolicyError, match=message.replace("*", r"\*")):
+        load.load(str(file), project=tmp_path, allow_unsafe=False)
+
+
+def test_the_group_can_be_added(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "safe"\n[add]\nread_deny_paths = ["@secrets"]')
+    policy = load.load(str(file), project=tmp_path, allow_unsafe=False)
+    assert policy.read_deny_paths[-len(SECRETS) :] == SECRETS
