@@ -397,7 +397,10 @@ class HostMagics:
         self._show("templates", line.strip()[:_LONGEST_ARGUMENT])
 
     def _show_changes(self, line: str) -> None:
-        """Show what cells wrote to the project, which stays as it is until you keep it."""
+        """Show what cells wrote to the project, all or of a PATH; %changes keep PATH, or drop."""
+        if line.split(maxsplit=1)[:1] in (["keep"], ["drop"]):
+            # The host does those before a cell comes here: they are the user's to say.
+            raise UsageError(f"%changes {line.split(maxsplit=1)[0]} stands in a cell of its own")
         self._show("changes", line.strip()[:_LONGEST_ARGUMENT])
 
     def _show_usage(self, line: str) -> None:
