@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.wire.messages import Layer, Plan
 from support import machines, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_changed, argv_for, placed
 
 POLICY = """
 extends = "data"
@@ -126,6 +126,53 @@ def test_a_checkout_chooses_not_whether_and_where_its_writes_are_staged(project)
         _, published = kernel.wait_heard().run("1")
         assert "cells can write in no folder" in str(published)
     assert list(outside.iterdir()) == []
+
+
+def test_a_listing_tells_a_cell_nothing_of_what_is_denied(kernel):
+    shown = "get_ipython().run_line_magic('changes', '')"
+    kernel.run("import os, shutil; os.makedirs('secret'); shutil.rmtree('secret')")
+    assert came_of(kernel, "shutil.rmtree('folder')") == "None"
+    assert came_of(kernel, "open('gone.csv', 'a').write('x')") == "1"
+    _, published = kernel.run(shown)
+    assert "gone.csv" in reading.card_text(published)
+    assert "SECRET" not in str(published)
+    assert "secret" not in str(published)
+    kernel.run('%policy narrow add.read_deny_paths=["gone.csv"]')
+    kernel.world.write("gone.csv", "SECRET OF LATER")
+    _, published = kernel.run(shown)
+    assert "gone.csv" not in str(published)
+
+
+#: As many files as a test can write in a second.
+FEW = "; ".join(
+    f"import cellblock.host.{name} as {name[-3:]}; {name[-3:]}.MOST_ENTRIES = 1_000"
+    for name in ("services.changes", "session.limits")
+)
+
+
+@pytest.fixture
+def bounded(world, start):
+    policy = world.policy(POLICY.format(work=world.work))
+    return start(argv=argv_changed(FEW, policy), world=world)
+
+
+def test_a_cell_that_lists_without_end_holds_up_nobody(bounded):
+    bounded.run("for n in range(900): open(f'{n}', 'w').close()")
+    began = time.monotonic()
+    _, published = bounded.run("for _ in range(2_000): get_ipython().run_line_magic('changes', '')")
+    assert time.monotonic() - began < 10
+    assert "%changes was shown often in this cell: run it in the next." in str(published)
+
+
+def test_a_cell_that_leaves_files_without_end_is_stopped_and_the_next_can_clear_up(bounded):
+    reply, published = bounded.run("n = 0\nwhile True: open(f'{(n := n + 1)}', 'w').close()")
+    assert "files in the project, which are staged" in str(published)
+    assert reply["status"] == "error"
+    _, published = bounded.run("%changes")
+    assert "more than 1,000 files were written or deleted" in str(published)
+    bounded.run("import os\nfor one in os.listdir():\n    if one.isdigit(): os.unlink(one)")
+    _, published = bounded.run("%changes")
+    assert "No file of the project was changed." in str(published)
 
 
 def test_what_is_denied_later_is_cut_out_of_the_layer_of_a_live_session(kernel):

@@ -55,9 +55,7 @@ def test_what_is_asked_about_is_kept_and_entered_once_the_code_is_typed(kernel, 
     kernel.run("_ = open('new.csv', 'w').write('a,b\\n'); open('other', 'w').write('x')")
     (prompt,), reply, published = run(kernel, "%changes keep new.csv", "{}")
     count = reply["execution_count"]
-    assert prompt.startswith(
-        f"┃ cellblock asks: may cell [{count}] keep 1 file as they are staged?\n"
-    )
+    assert prompt.startswith(f"┃ cellblock asks: may cell [{count}] keep 1 staged file?\n")
     assert "new.csv, 4 bytes" in prompt.replace("¬\n┃       ", "")
     assert f"┃ To allow it, type {code_in(prompt)}. Anything else is no.\n" in prompt
     assert reply["status"] == "ok"

@@ -194,7 +194,7 @@ def of_keeping(
         of="keep",
         subjects=tuple(paths) or ("all",),
         sha256=hashlib.sha256(exactly.encode("utf-8", "surrogateescape")).hexdigest(),
-        asks=f"keep {count(len(changes), 'file')} as they are staged?",
+        asks=f"keep {count(len(changes), 'staged file')}?",
         all_of="",
         shown=tuple(lines[:MOST_LINES]),
         whole=len(lines) <= MOST_LINES,

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import time
 from hashlib import sha256
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from cellblock.errors import ChangesError
 from cellblock.host.services import changes, keeping
 from cellblock.host.services.keeping import finish, steps
+from support import commands
 
 
 def names(folder):
@@ -154,3 +156,40 @@ def test_nothing_is_kept_where_a_required_log_can_not_be_written(upper, project,
     with pytest.raises(ChangesError, match="the audit log could not be written"):
         keeping.keep(required, (), by="a terminal")
     assert names(project) == ["old"]
+
+
+def test_in_a_terminal_what_a_running_session_changes_after_the_diff_is_not_kept(
+    upper, project, staged
+):
+    (upper / "new").write_text("print('good')")
+    began = changes.begin(staged)
+    shown = commands.in_this_process("cellblock changes diff one new")
+    assert "+print('good')\n" in shown.stdout
+    command = shown.stdout.splitlines()[-1].partition("To keep exactly this: ")[2]
+    assert command.startswith("cellblock changes keep one new --as ")
+    (upper / "new").write_text("print('evil')")
+    refused = commands.in_this_process(command)
+    assert refused.returncode != 0
+    assert "it is not what was shown any more" in refused.stderr
+    assert names(project) == ["old"]
+    (upper / "new").write_text("print('good')")
+    assert commands.in_this_process(command).stdout == f"new      {project}/new\nkept 1\n"
+    began.close()
+    assert (
+        "To keep exactly this" not in commands.in_this_process("cellblock changes diff one").stdout
+    )
+
+
+def test_a_session_that_can_not_be_listed_hides_no_other(upper, staged, monkeypatch):
+    monkeypatch.setattr(changes, "MOST_ENTRIES", 5)
+    (upper / "new").write_text("x")
+    full = upper.parent.parent.parent / "full" / "0"
+    (full / "upper").mkdir(parents=True)
+    for number in range(10):
+        (full / "upper" / f"{number}").touch()
+    layers = ((staged.layers[0][0], str(full), ()),)
+    for one in (staged, changes.replace(staged, id="full", layers=layers, began=time.time() + 60)):
+        changes.begin(one).close()
+    listed = commands.in_this_process("cellblock changes list").stdout
+    assert "it can't be listed: more than 5 files" in listed
+    assert "/project/new" in listed.replace("\n", "")
