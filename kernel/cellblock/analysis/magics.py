@@ -32,8 +32,8 @@ UNCHECKED_MAGICS = word_set("""
     """)
 #: What a policy may name in ``magics``: IPython 9's line and cell magics, and our own.
 MAGICS = word_set("""
-    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd code_wrap
-    colors conda config cp debug dhist dirs doctest_mode ed edit env file gui hist history html
+    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd changes
+    code_wrap colors conda config cp debug dhist dirs doctest_mode ed edit env file gui hist history html
     javascript js killbgscripts latex ldir lf lk ll load load_ext loadpy logoff logon logstart
     logstate logstop ls lsmagic lx macro magic mamba markdown matplotlib micromamba mkdir mv
     notebook output page pastebin pdb pdef pdoc perl pfile pinfo pinfo2 pip policy popd pprint
