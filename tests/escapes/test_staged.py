@@ -89,6 +89,17 @@ def test_honest_writes_work_and_change_nothing_below(kernel):
     assert tree(kernel.world.work) == before
 
 
+def test_who_reads_along_is_told_once_that_writes_are_put_aside_and_others_at_the_end(kernel):
+    said = []
+    for code in ("1", "open('new', 'w').write('x')", "open('newer', 'w').write('x')"):
+        _, published = kernel.run(code, allow_stdin=True)
+        said.append(reading.stream(published, "stderr"))
+    told = "[cellblock put aside what cells write to your project: %changes shows it, and %changes"
+    assert [line[: len(told)] for line in said] == ["", told, ""]
+    kernel.end()
+    assert "To keep it: cellblock changes keep cellblock-" in kernel.stderr()
+
+
 def test_what_is_denied_is_in_no_layer(kernel):
     before = tree(kernel.world.work)
     assert {code: came_of(kernel, code) for code in ATTACKS} == ATTACKS

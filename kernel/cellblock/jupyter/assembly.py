@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,14 @@ if TYPE_CHECKING:
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
 _SWEEP = 1.0
+
+
+def _end_changes(scratch: Path) -> None:
+    """End what cells staged; say, where the kernel was started, how what they wrote can be kept."""
+    if (staged := changes.end(scratch)) is not None:
+        what = "what cells wrote to the project was put aside, for a week. To keep it:"
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"cellblock: {what} cellblock changes keep {staged.id}\n")
 
 
 def assemble(
@@ -83,7 +93,7 @@ def assemble(
             remove_tree.remove(str(early.scratch))
             if kernel.views.staged is not None:
                 kernel.views.staged.close()
-            changes.end(early.scratch)
+            _end_changes(early.scratch)
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup

@@ -138,8 +138,7 @@ class CellRun:
         if outcome.status in ("denied", "refused") and not self.request.silent:
             bound = Bindings(transform(self.request.code).source).bound
             self._front.unset |= dict.fromkeys(sorted(bound)[:_MOST_UNSET], self.count)
-        if found:
-            self._show_exported(found)
+        self._say_what_was_written(found)
         if outcome.status == "denied":
             self._fail(*views.denial(outcome.findings, outcome.label))
         elif outcome.stopped is not None:
@@ -161,6 +160,13 @@ class CellRun:
                 self.error(outcome.error)
             self._say_unset()
             self._reply("error", outcome.payload, **(self._error or {}))
+
+    def _say_what_was_written(self, exported: CellArtifacts | None) -> None:
+        if exported:
+            self._show_exported(exported)
+        # Where somebody reads along; other runs say it when they end.
+        if self.request.allow_stdin and (line := self._front.views.staging_once()):
+            self._front.outputs.notice(line)
 
     def _record_usage(self, outcome: Outcome) -> None:
         """Put what the cell took into its reply, and a cell that is numbered on the account."""

@@ -130,6 +130,14 @@ class Staged:
     log: LogPlace | None = None
     lock: int = -1
 
+    def is_written_to(self) -> bool:
+        """Whether cells wrote anything. Takes microseconds."""
+        for _, folder, _ in self.layers:
+            with contextlib.suppress(OSError), os.scandir(f"{folder}/{UPPER}") as entries:
+                if next(entries, None) is not None:
+                    return True
+        return False
+
     @property
     def folder(self) -> str:
         """Return where all of it lies."""
@@ -630,8 +638,11 @@ def _sweep(own: str) -> None:
             remove_tree.remove(one.folder)
 
 
-def end(scratch: Path) -> None:
-    """End a session, which is closed: remove its folder if there is nothing that can be kept."""
+def end(scratch: Path) -> Staged | None:
+    """End a session, which is closed; return what can still be kept.
+
+    Without any its folder is removed.
+    """
     found = session(scratch.name)
     try:
         nothing = found is None or all(one.why_not for one in found.changes())
@@ -639,6 +650,7 @@ def end(scratch: Path) -> None:
         nothing = False
     if nothing:
         remove_tree.remove(Staged(scratch.name, ()).folder)
+    return None if nothing else found
 
 
 def sessions() -> list[Staged]:
