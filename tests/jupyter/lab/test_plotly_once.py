@@ -5,6 +5,8 @@ import json
 import nbconvert
 import pytest
 
+from cellblock.host.output.frames import shared_library
+
 pytest.importorskip("plotly", reason="extra 'interactive' is not installed")
 
 FIGURE = """import plotly.graph_objects as go
@@ -69,3 +71,23 @@ def test_a_notebook_has_the_library_once_and_all_of_its_figures_draw(
     view.run(0)
     drawn(view.page, 2)
     saved(view, [True, False])
+
+
+def test_a_frame_that_has_no_library_written_on_it_gets_none_for_the_asking(open_notebook):
+    name = shared_library("plotly").name
+    page = (
+        "<p id=here>asked</p><script>"
+        "addEventListener('message', ({data}) => { if (data.cellblock?.library) here.textContent = 'got'; });"
+        f"setInterval(() => top.postMessage({{cellblock: {{library: '{name}'}}}}, '*'), 50);"
+        "setTimeout(() => { if (here.textContent === 'asked') here.textContent = 'nothing'; }, 2000);"
+        "</script>"
+    )
+    sources = [FIGURE, f"from IPython.display import HTML\nHTML({page!r})"]
+    view = open_notebook(
+        sources, kernel="cellblock-data", width=1_100, height=1_200, prepare=lambda _: None
+    )
+    view.run_all()
+    outer = view.page.locator("iframe.cellblock-frame").nth(1)
+    outer.scroll_into_view_if_needed()
+    here = outer.content_frame.locator("iframe").content_frame.locator("#here")
+    here.filter(has_text="nothing").wait_for()

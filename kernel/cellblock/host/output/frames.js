@@ -172,8 +172,10 @@
     });
   };
 
-  const bytes = Uint8Array.from(atob(packed), (char) => char.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const unpack = (bytes) => {
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+    return new Response(stream).text();
+  };
   // Asked for again and again: the output that has it may come later.
   const arrived = new Promise((resolve) => {
     if (library === "") {
@@ -190,11 +192,12 @@
       if (source !== notebook || data?.cellblock?.library !== library) return;
       clearInterval(asking);
       clearTimeout(late);
-      resolve(data.cellblock.script);
+      resolve(unpack(data.cellblock.bytes));
     });
     ask();
   });
-  Promise.all([new Response(stream).text(), arrived]).then(([page, script]) => {
+  const bytes = Uint8Array.from(atob(packed), (char) => char.charCodeAt(0));
+  Promise.all([unpack(bytes), arrived]).then(([page, script]) => {
     document.open();
     document.addEventListener("securitypolicyviolation", report);
     document.write(`<!doctype html><style id="cellblock-theme">html{background:#fff;color:#1f1f1f;`

@@ -32,19 +32,17 @@
     page.postMessage({ cellblock: { color, background, scheme: dark ? "dark" : "light" } }, "*");
   };
 
-  const libraries = new Map(); // the text of each by its name, as a promise
+  const libraries = new Map(); // each by its name, packed
   const waiting = new Map(); // the frames' pages that wait for one
   const served = new WeakSet();
-  const give = async (page, library) => {
+  const give = (page, library) => {
     if (served.has(page)) return;
     served.add(page);
-    page.postMessage({ cellblock: { library, script: await libraries.get(library) } }, "*");
+    page.postMessage({ cellblock: { library, bytes: libraries.get(library) } }, "*");
   };
   const keep = (library, packed) => {
     if (libraries.has(library)) return;
-    const bytes = Uint8Array.from(atob(packed), (char) => char.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-    libraries.set(library, new Response(stream).text());
+    libraries.set(library, Uint8Array.from(atob(packed), (char) => char.charCodeAt(0)));
     for (const page of waiting.get(library) ?? []) give(page, library);
     waiting.delete(library);
   };

@@ -20,7 +20,7 @@ def taken_apart(text):
     """Return the outer page, the inner page and the guest's page of an isolated output."""
     (outer,) = map(html.unescape, ATTRIBUTE.findall(text))
     (inner,) = map(html.unescape, ATTRIBUTE.findall(outer))
-    packed = re.search(r'\)\("([A-Za-z0-9+/=]*)"\)</script>\Z', inner)
+    packed = re.search(r'\)\("([A-Za-z0-9+/=]*)",""\)</script>\Z', inner)
     return outer, inner, zlib.decompress(b64decode(packed[1]), wbits=-15).decode()
 
 
