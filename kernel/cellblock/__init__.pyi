@@ -11,6 +11,7 @@ from cellblock.api.results import (
 )
 from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
 from cellblock.host.services.artifacts import Artifact
+from cellblock.host.services.changes import Change
 from cellblock.host.session.types import Usage
 from cellblock.policy.model import Policy
 
@@ -21,6 +22,7 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSandboxPool",
     "CellError",
+    "Change",
     "Denial",
     "Display",
     "Output",

@@ -11,6 +11,7 @@ CellblockError
 │   ├── AdmissionError  approvals or templates can't be read, or trusted
 │   └── AuditError      the audit log can't be written
 ├── BackendError      no backend can carry this policy here
+├── ChangesError      what was staged can't be listed, kept or dropped, and why
 ├── CheckError        what is to be checked can't be, whatever is in it
 └── StartError        the kernel can't start: connection file, sockets, temporary folder
 
@@ -80,6 +81,10 @@ class AuditError(MendableError):
 
 class BackendError(CellblockError):
     """No backend can carry this policy on this machine."""
+
+
+class ChangesError(CellblockError):
+    """What was staged can't be listed, kept or dropped, and why."""
 
 
 class CheckError(CellblockError):

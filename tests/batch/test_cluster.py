@@ -110,7 +110,7 @@ def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, 
 def test_a_notebook_has_less_there_too_and_none_has_more(run, worker_and_cluster):
     _, cluster = worker_and_cluster
     roots = 'filesystem_read_roots = ["{project}"]\n'
-    lab = 'extends = "safe"\nallowed_modules = ["os"]\ntimeout = 20\n'
+    lab = 'extends = "safe"\nallowed_modules = ["gc"]\ntimeout = 20\n'
     policy = run.world.policy(lab + roots)
     asks = {
         "plain": {},

@@ -1,11 +1,14 @@
 """Staged writes: what cells write to the project lands in a layer, and nothing denied is in it."""
 
 import os
+import shutil
+import time
 
 import pytest
 
+from cellblock.wire.messages import Layer, Plan
 from support import machines, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_changed, argv_for, placed
 
 POLICY = """
 extends = "data"
@@ -92,6 +95,86 @@ def test_what_is_denied_is_in_no_layer(kernel):
     assert tree(kernel.world.work) == before
 
 
+def test_what_is_made_later_under_a_denied_name_is_not_in_it_whatever_cells_did(kernel):
+    for code in (
+        "open('secret', 'w').close() or os.unlink('secret')",
+        "os.mkdir('later') or os.rmdir('later')",
+    ):
+        assert came_of(kernel, code) == "None"
+    work = kernel.world.work
+    shutil.rmtree(work / "secret")
+    for name in ("secret/key", "later/denied/key"):
+        (work / name).parent.mkdir(parents=True)
+        kernel.world.write(name, "SECRET")
+    for folder in ("secret", "later", "later/denied"):
+        kernel.world.give(work / folder)
+    for name in ("secret/key", "later/denied/key"):
+        for _ in range(2):
+            assert came_of(kernel, f"open({name!r}).read()") == "FileNotFoundError"
+            time.sleep(0.4)  # changes below are looked for after a pause
+
+
+def test_a_checkout_chooses_not_whether_and_where_its_writes_are_staged(project):
+    world, prefix = project
+    outside = world.root / "outside"
+    outside.mkdir(exist_ok=True)
+    world.give(outside)
+    (world.work / "work").symlink_to(outside)
+    roots = 'filesystem_read_roots = ["{project}"]\nfilesystem_staged_roots = ["{project}"]\n'
+    policy = world.policy(f'extends = "unsafe"\nbackend = "noop"\n{roots}')
+    with Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix) as kernel:
+        _, published = kernel.wait_heard().run("1")
+        assert "cells can write in no folder" in str(published)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_listing_tells_a_cell_nothing_of_what_is_denied(kernel):
+    shown = "get_ipython().run_line_magic('changes', '')"
+    kernel.run("import os, shutil; os.makedirs('secret'); shutil.rmtree('secret')")
+    assert came_of(kernel, "shutil.rmtree('folder')") == "None"
+    assert came_of(kernel, "open('gone.csv', 'a').write('x')") == "1"
+    _, published = kernel.run(shown)
+    assert "gone.csv" in reading.card_text(published)
+    assert "SECRET" not in str(published)
+    assert "secret" not in str(published)
+    kernel.run('%policy narrow add.read_deny_paths=["gone.csv"]')
+    kernel.world.write("gone.csv", "SECRET OF LATER")
+    _, published = kernel.run(shown)
+    assert "gone.csv" not in str(published)
+
+
+#: As many files as a test can write in a second.
+FEW = "; ".join(
+    f"import cellblock.host.{name} as {name[-3:]}; {name[-3:]}.MOST_ENTRIES = 1_000"
+    for name in ("services.changes", "session.limits")
+)
+
+
+@pytest.fixture
+def bounded(world, start):
+    policy = world.policy(POLICY.format(work=world.work))
+    return start(argv=argv_changed(FEW, policy), world=world)
+
+
+def test_a_cell_that_lists_without_end_holds_up_nobody(bounded):
+    bounded.run("for n in range(900): open(f'{n}', 'w').close()")
+    began = time.monotonic()
+    _, published = bounded.run("for _ in range(2_000): get_ipython().run_line_magic('changes', '')")
+    assert time.monotonic() - began < 10
+    assert "%changes was shown often in this cell: run it in the next." in str(published)
+
+
+def test_a_cell_that_leaves_files_without_end_is_stopped_and_the_next_can_clear_up(bounded):
+    reply, published = bounded.run("n = 0\nwhile True: open(f'{(n := n + 1)}', 'w').close()")
+    assert "files in the project, which are staged" in str(published)
+    assert reply["status"] == "error"
+    _, published = bounded.run("%changes")
+    assert "more than 1,000 files were written or deleted" in str(published)
+    bounded.run("import os\nfor one in os.listdir():\n    if one.isdigit(): os.unlink(one)")
+    _, published = bounded.run("%changes")
+    assert "No file of the project was changed." in str(published)
+
+
 def test_what_is_denied_later_is_cut_out_of_the_layer_of_a_live_session(kernel):
     assert came_of(kernel, "open('folder/in', 'w').write('x')") == "1"
     kernel.run('%policy narrow add.read_deny_paths=["folder"]')
@@ -99,3 +182,34 @@ def test_what_is_denied_later_is_cut_out_of_the_layer_of_a_live_session(kernel):
         assert came_of(kernel, code) == "PermissionError", code
     assert came_of(kernel, "open('old.csv').read()") == "'a'"
     assert (kernel.world.work / "folder/in").read_text() == ""
+
+
+def test_what_is_denied_in_a_fresh_guest_is_denied_and_the_session_goes_on(kernel):
+    assert came_of(kernel, "open('old.csv').read()") == "'a'"
+    denied = ", ".join(f'"{kernel.world.work / name}"' for name in ("old.csv", "secret"))
+    reply, _ = kernel.run(f"%policy narrow --fresh add.read_deny_paths=[{denied}]")
+    assert reply["status"] == "ok", reply
+    assert came_of(kernel, "open('old.csv').read()") == "PermissionError"
+    assert came_of(kernel, "open('folder/in').read()") == "''"
+
+
+@pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
+def test_a_folder_that_a_policy_lets_be_written_to_is_written_to(project, backend):
+    world, prefix = project
+    (world.work / "results").mkdir()
+    world.give(world.work / "results")
+    roots = 'filesystem_write_roots = ["{scratch}", "{project}/results"]\n'
+    policy = world.policy(f'extends = "data"\nbackend = "{backend}"\n{roots}')
+    with Kernel(argv_for(policy), world=world, prefix=prefix) as kernel:
+        kernel.wait_heard()
+        _, published = kernel.run("open('results/r', 'w').write('x')")
+        assert "is written to as it is" in str(published)
+        assert came_of(kernel, "open('new', 'w')") == "PermissionError"
+    assert (world.work / "results/r").read_text() == "x"
+    assert not (world.work / "work").exists()
+
+
+def test_what_is_denied_where_something_is_mounted_over_the_layer_is_left_to_the_locks():
+    plan = Plan(layers=(Layer(root="/p", folder="/f", hidden=("env/a", "b"), fixed=("env",)),))
+    hidden = {name: plan.hides(f"/p/{name}") for name in ("env/a", "env/a/c", "b", "b/c", "bc")}
+    assert hidden == {"env/a": False, "env/a/c": False, "b": True, "b/c": True, "bc": False}

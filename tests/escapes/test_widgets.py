@@ -186,7 +186,7 @@ def test_a_refused_module_is_named_once_on_a_card_with_what_to_do(kernel):
     assert card == {"version": 1, "outcome": "refused", "module": "anywidget", "model": "AnyModel"}
     text = reading.card_text(published)
     assert "cellblock did not show a widget of anywidget" in text
-    assert 'add\n  "anywidget" to widget_modules in the policy.' in text
+    assert 'add.widget_modules = ["anywidget"]' in " ".join(text.split())
     assert "a widget\n[cellblock left out application/vnd.jupyter.widget-view+json]" in text
 
 
@@ -199,7 +199,7 @@ def test_a_comm_without_a_widget_is_refused_by_its_target(kernel):
     _, published = kernel.run("comm.create_comm(target_name='bokeh', data={})")
     (card,) = reading.cards(published, "comm")
     assert card == {"version": 1, "outcome": "refused", "target": "bokeh"}
-    assert 'add "bokeh" to comm_targets in the policy' in reading.card_text(published)
+    assert 'add.comm_targets = ["bokeh"] in your policy file' in reading.card_text(published)
 
 
 def test_markup_of_which_nothing_is_left_counts_by_what_there_was(with_policy):

@@ -98,6 +98,6 @@ def test_trusted_that_was_not_asked_for_runs_nothing(world):
 
 
 def test_a_card_has_no_display_id_that_a_cell_could_write_over(safe):
-    _, published = safe.run("import os")
+    _, published = safe.run("import gc")
     cards = reading.of(published, "display_data")
     assert [card["transient"] for card in cards if DENIAL in card["data"]] == [{}]

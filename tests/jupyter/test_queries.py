@@ -34,7 +34,8 @@ def test_positions_count_characters_and_not_bytes(safe):
 def test_completion_of_imports_offers_what_may_be_imported_and_imports_nothing(safe):
     assert complete(safe, "import stat")["matches"] == ["statistics"]
     assert complete(safe, "import soc")["matches"] == []
-    assert complete(safe, "from os import ")["matches"] == []
+    assert complete(safe, "from gc import ")["matches"] == []
+    assert complete(safe, "from os import env")["matches"] == []
     assert complete(safe, "from math import isc")["matches"] == ["isclose"]
     assert complete(safe, "from pathlib import Pos")["matches"] == []
     assert complete(safe, "from pathlib import PurePos")["matches"] == ["PurePosixPath"]

@@ -119,7 +119,7 @@ def test_what_its_reader_allows_is_done_and_listed_until_it_is_taken_back(opened
     (list_,) = lessons.told(client.nb, "cellblock approvals list")
     (revoke,) = lessons.told(client.nb, "cellblock approvals revoke")
     told = room.run(list_)
-    assert "import of csv\n" in told
+    assert "import of shlex\n" in told
     room.run(revoke.replace("ID", told.split()[0]))
     assert room.run(list_) == "nothing was allowed for always\n"
 

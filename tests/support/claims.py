@@ -45,7 +45,7 @@ CLAIMS = {
         "unasked": ("lesson/measurements.csv 47\nlesson/orders.json 186\n/etc/passwd NotGranted\n"),
         "no": "ToolError: ops.write_file: NotApproved: you said no",
         "always": "[['day,degrees'], ['mon,11.5']]",
-        "never": "…import-not-allowed · line 1…gc …PolicyDenied: 1 finding: …",
+        "never": "…import-not-allowed · line 1…subprocess …PolicyDenied: 1 finding: …",
         "own": "'417 always'",
     },
     "audit": {
@@ -100,7 +100,7 @@ CLAIMS = {
             "Your variables are as they were before it.\nRaise it: …CellStopped: …"
         ),
         "restored": "([3.1, 4.1, 5.9, 2.6], 3.925)",
-        "memory": "MemoryError: ",
+        "memory": "MemoryError: [cellblock: under policy limits cells hold no more memory than 256 MiB…",
         "undo": "Undone: [6].\nYour variables are as they were before [6].\n…",
         "undone": "[3.1, 4.1, 5.9, 2.6]",
         "flood": "line 0\n…[cellblock left out … bytes of stdout here: …%output 9]\n…line 999\n",
@@ -113,7 +113,7 @@ CLAIMS = {
         "streamed": "It crosses at six. It comes back at seven. ",
         "together": "{'Rome': 'Tiber', 'Oslo': 'Akerselva'}",
         "beyond": "ValidationError: …another…\nValidationError: …\n",
-        "key": "…import-not-allowed · line 1…PolicyDenied: 1 finding: …",
+        "key": "…module-name-not-allowed · line 3…PolicyDenied: 1 finding: …",
         "left": "…llm(…llm: 16 of 20 calls and … of 20,000 tokens are left for this session.…",
     },
     "narrow": {

@@ -51,7 +51,8 @@ def _cell(body: str) -> Cell:
 
 
 def answer(reply: dict, published: list[dict]) -> str:
-    """Return what a cell printed and its result, or its error's last line."""
+    """Return what a cell printed and its result, or its error's last line, its remedy left out."""
     if reply["status"] == "error":
-        return f"{reply['ename']}: {reply['evalue']}"
+        error = f"{reply['ename']}: {reply['evalue']}"
+        return re.sub(r"\[cellblock: .*\]$", "[cellblock: …]", error)
     return reading.stream(published) + (reading.result(published) or "")

@@ -10,7 +10,15 @@ import warnings
 from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from cellblock.api.sandbox import FORKED, NOT_OPEN, OPENED_ONCE, AsyncSandbox, AsyncSandboxPool
+from cellblock.api.sandbox import (
+    FORKED,
+    NOT_OPEN,
+    OPENED_ONCE,
+    AsyncSandbox,
+    AsyncSandboxPool,
+    changes_of,
+    keep_of,
+)
 from cellblock.errors import GuestError
 
 if TYPE_CHECKING:
@@ -19,7 +27,8 @@ if TYPE_CHECKING:
 
     from cellblock.api.front import OnOutput
     from cellblock.api.results import ApprovalRequest, Result
-    from cellblock.api.sandbox import Tools
+    from cellblock.api.sandbox import Paths, Tools
+    from cellblock.host.services.changes import Change
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
 
@@ -228,6 +237,21 @@ class Sandbox(_Blocking):
         if self._thread is None:
             raise GuestError(NOT_OPEN)
         return self._thread
+
+    # --- what cells wrote to the project --------------------------------------------------------
+
+    def changes(self, paths: Paths = ()) -> tuple[Change, ...]:
+        """Return what is staged; see ``AsyncSandbox.changes``. After ``close`` too."""
+        return changes_of(self._sandbox.staged, paths)
+
+    def keep(self, paths: Paths = (), *, overwrite: bool = False) -> tuple[Change, ...]:
+        """Make what is staged in the project; see ``AsyncSandbox.keep``. After ``close`` too."""
+        return keep_of(self._sandbox.staged, paths, overwrite=overwrite)
+
+    def drop(self) -> None:
+        """Throw away what is staged; see ``AsyncSandbox.drop``. After ``close`` too."""
+        if self._sandbox.staged is not None:
+            self._sandbox.staged.drop()
 
     # --- what is in force ---------------------------------------------------------------------
 

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
-from cellblock.errors import GuestError, PolicyError
+from cellblock.errors import ChangesError, GuestError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.guests import spawn
 from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
+from cellblock.host.services import changes, keeping
 from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from cellblock.api.front import OnOutput
     from cellblock.api.results import ApprovalRequest, Result
     from cellblock.host.guests.zygote import Zygote
+    from cellblock.host.services.changes import Change, Staged
     from cellblock.host.services.tools.in_process import InProcessTools
     from cellblock.host.session.narrowing import MakeTools
     from cellblock.host.session.session import Session
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Tool
 
     Tools = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
+    Paths = str | Path | Iterable[str | Path]
 
 
 class AsyncioReactor:
@@ -179,7 +182,7 @@ class AsyncSandboxPool:
                 zygote.warm((*self._tools, *(services.tools() if services else ())))
             self._open = _OpenPool(config, reactor, zygote, scratch)
         except BaseException:
-            remove_tree.remove(str(scratch))
+            _remove(scratch)
             raise
 
     def _resolve(self, scratch: Path) -> SessionConfig:
@@ -268,7 +271,7 @@ class AsyncSandboxPool:
         if was is not None:
             zygote = was.zygote.close()
             if zygote is None or await asyncio.to_thread(zygote.wait):  # else it goes on removing
-                await asyncio.to_thread(remove_tree.remove, str(was.scratch))
+                await asyncio.to_thread(_remove, was.scratch)
 
     # --- for sandboxes ------------------------------------------------------------------------
 
@@ -350,6 +353,12 @@ class AsyncSandboxPool:
         self._warm = self._open.zygote.zygote if self._open is not None else None
 
 
+def _remove(scratch: Path) -> None:
+    """Remove a scratch folder, and the layers that are named like it if nothing is in them."""
+    remove_tree.remove(str(scratch))
+    changes.end(scratch)
+
+
 # --- one sandbox ------------------------------------------------------------------------------
 
 _LOG: Final = logging.getLogger("cellblock")
@@ -408,6 +417,8 @@ class AsyncSandbox:
         self._artifacts, self._cwd, self._snapshots = artifacts, cwd, snapshots
         self._notebook = notebook
         self._config: SessionConfig | None = None
+        #: What cells write to the project, where the policy stages that.
+        self.staged: Staged | None = None
         self._front: SandboxFront | None = None
         self._tools: InProcessTools | None = None
         self._lock = asyncio.Lock()
@@ -464,6 +475,7 @@ class AsyncSandbox:
                 return made
 
         front.session = self.pool.open_session(config, front, make_tools, self._guests_ended.set)
+        self.staged = views.staged
         self.pool.sandboxes.add(self)
         front.session.start()
 
@@ -578,6 +590,8 @@ class AsyncSandbox:
         front.abandon(GuestError("the sandbox was closed"))
         self._audit.close()
         self._kept.close()
+        if self.staged is not None:
+            self.staged.close()
         self.pool.sandboxes.discard(self)
         return not gone
 
@@ -587,6 +601,31 @@ class AsyncSandbox:
         warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._close()))
+
+    # --- what cells wrote to the project --------------------------------------------------------
+
+    async def changes(self, paths: Paths = ()) -> tuple[Change, ...]:
+        """Return what is staged: files that cells made, changed or deleted in the project.
+
+        All of them, or those at or beneath ``paths``, which are absolute or beneath the project.
+        After ``close`` too, for a week. Raises ChangesError for more than can be listed.
+        """
+        return await asyncio.to_thread(changes_of, self.staged, paths)
+
+    async def keep(self, paths: Paths = (), *, overwrite: bool = False) -> tuple[Change, ...]:
+        """Make what is staged in the project: all of it, or what is at or beneath ``paths``.
+
+        All of that, or nothing and a ChangesError. A file of yours that was changed since the
+        sandbox was opened stays as it is, and so do the others, but to ``overwrite``. Each file is
+        on an audit log. Returned is what was kept. After ``close`` too, for a week.
+        """
+        keep = functools.partial(keep_of, self.staged, paths, overwrite=overwrite)
+        return await asyncio.to_thread(keep)
+
+    async def drop(self) -> None:
+        """Throw away what is staged; cells still see it until the sandbox is closed."""
+        if self.staged is not None:
+            await asyncio.to_thread(self.staged.drop)
 
     # --- what is in force ---------------------------------------------------------------------
 
@@ -617,6 +656,27 @@ class AsyncSandbox:
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced here; never silent (promise P7)."""
         return self._live.views.gaps
+
+
+def changes_of(staged: Staged | None, paths: Paths) -> tuple[Change, ...]:
+    """Return what is staged, at or beneath ``paths`` if there are any. Raises ChangesError."""
+    return () if staged is None else tuple(staged.changes(_names(paths)))
+
+
+def keep_of(staged: Staged | None, paths: Paths, *, overwrite: bool) -> tuple[Change, ...]:
+    """Keep it, and return what was kept. Raises ChangesError."""
+    names = _names(paths)
+    if staged is None and names:
+        raise ChangesError("nothing is staged under this policy")
+    if staged is None:
+        return ()
+    kept = keeping.keep(staged, names, by="a program", overwrite=overwrite)
+    return tuple(one.change for one in kept)
+
+
+def _names(paths: Paths) -> tuple[str, ...]:
+    given = (paths,) if isinstance(paths, str | os.PathLike) else paths
+    return tuple(os.fspath(path) for path in given)
 
 
 @functools.lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 What cells write beneath a staged root lies in a folder of the session's, in the folder of
 ``changes_folder``. Whether the OS kernel lets this user mount overlays over such a folder is tried
 once: in a process behind the backend that cells will be behind, which writes a file there and looks
-where it landed. The answer is remembered until the machine starts anew.
+where it landed. That it works is remembered until the machine starts anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 10.0
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _WORKS: Final = "works"
-_MOST_REMEMBERED: Final = 1_000
+_MOST_SAID: Final = 1_000
 _PROGRAM: Final = (
     "import sys; sys.path[:] = sys.argv[2:];"
     "from cellblock.guest.confine.layer import run_trial; run_trial(sys.argv[1])"
@@ -98,19 +98,24 @@ def _beneath(root: str, paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(path[len(root.rstrip("/")) + 1 :] for path in inside)
 
 
-def why_not(layers: Sequence[Layer], backend: Backend) -> str:
-    """Return why these layers can't be laid behind a backend; empty where they can."""
+def why_not(layers: Sequence[Layer], backend: Backend, written: Sequence[str]) -> str:
+    """Return why these layers can't be laid behind a backend; empty where they can.
+
+    ``written`` are folders that are written to as they are. A layer would cover those in its root,
+    and from those above it cells could put another folder in its place.
+    """
     for layer in layers:
+        for folder in (*written, layer.folder):
+            if within(folder, layer.root) or within(layer.root, folder):
+                return f"{folder} is written to as it is"
         file = Path(cache_folder(), f"overlay-{_circumstances(layer, backend)}")
-        try:
-            answer = file.read_text("utf-8")[:_MOST_REMEMBERED]
-        except (OSError, ValueError):
-            answer = _try(layer, backend)
-            with contextlib.suppress(OSError):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(answer, "utf-8")
-        if answer != _WORKS:
+        if file.exists():
+            continue
+        if (answer := _try(layer, backend)) != _WORKS:
             return answer
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
     return ""
 
 
@@ -146,7 +151,7 @@ def _try(layer: Layer, backend: Backend) -> str:
                 close_fds=False,
             )
         said = (ran.stdout or ran.stderr).decode(errors="replace").strip()
-        return said[-_MOST_REMEMBERED:] or f"the trial ended with status {ran.returncode}"
+        return said[-_MOST_SAID:] or f"the trial ended with status {ran.returncode}"
     except (OSError, ValueError, subprocess.SubprocessError, BackendError) as error:
         return str(error)
     finally:

@@ -39,8 +39,8 @@ LIMITS: Final = ("memory_max_bytes", "max_processes", "max_open_files", "max_fil
 #: Rules that one root may become. 2,000 take about 60 ms at guest start.
 MAX_EXPANSION: Final = 2_000
 
-#: Processes of its own, which libraries measure.
-_PROC: Final = "/proc"
+#: Libraries measure processes there: readable where it shows those of a PID namespace alone.
+PROC: Final = "/proc"
 #: Bytes of shared memory where memory has no limit.
 _LEAST_SHM: Final = 64 * 2**20
 
@@ -93,7 +93,7 @@ def make_plan(
     shared = own or (policy.subprocess_execution and bool(layers))
     readable = _readable(policy, fill, denied, libraries)
     return Plan(
-        read_roots=(*readable, *((_PROC,) if own else ())),
+        read_roots=(*readable, *((PROC,) if own else ())),
         listed=tuple(root for root in read if _can_be_listed(root, denied, policy)),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(places.DEVICES),
@@ -190,6 +190,10 @@ def make_view(
     imported = (*policy.allowed_modules, *_preloaded_packages(policy))
     packages = tuple(places.packages(imported, (*asked, *defaults)))
     shared = SHARED_MEMORY in plan.write_roots
+
+    def laid(path: str) -> bool:
+        return any(within(path, layer.root) for layer in plan.layers)
+
     stores = {os.path.dirname(os.path.dirname(layer.folder)) for layer in plan.layers}
     written = (root for root in plan.write_roots if root != SHARED_MEMORY)
     # The zygote's own folder, whether its guests may write there or not.
@@ -197,8 +201,9 @@ def make_view(
     return View(
         readable=outermost((*asked, *defaults, *canonical(packages))),
         writable=writable,
-        # What a layer hides needs no mask, and none can be laid over a mount (CVE-2021-3732).
-        masked=tuple(path for path in _denied(policy, private, fill) if not plan.hides(path)),
+        # No layer can be laid over a mask (CVE-2021-3732). It hides what is denied, and of what is
+        # denied since, Landlock grants nothing.
+        masked=tuple(path for path in _denied(policy, private, fill) if not laid(path)),
         devices=plan.device_files,
         names=(*named, *packages, str(project), str(scratch)),
         movable=_movable(asked, writable, defaults),

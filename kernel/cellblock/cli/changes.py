@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
 
-from cellblock.host.services import changes
+from cellblock.errors import ChangesError
+from cellblock.host.services import changes, keeping
 from cellblock.render.text import visible
 
 app: Final = typer.Typer(
@@ -30,8 +32,14 @@ def list_() -> None:
         when = datetime.fromtimestamp(one.began, UTC).astimezone().isoformat(" ", "minutes")
         state = ", still running" if one.runs() else ""
         typer.echo(f"{one.id}  {when}  policy {visible(one.policy)}{state}")
-        for change in one.changes():
+        try:
+            found = one.changes()
+        except (ChangesError, OSError) as error:
+            typer.echo(f"  it can't be listed: {visible(str(error))}")
+            continue
+        for change in found:
             note = f"  (not kept: {change.why_not})" if change.why_not else ""
+            note = note or "  (yours was changed meanwhile)" * (change.yours_since is not None)
             typer.echo(f"  {change.kind:8} {visible(change.name)}{note}")
 
 
@@ -39,32 +47,45 @@ def list_() -> None:
 def diff(session: Session, paths: Paths = None) -> None:
     """Show what was changed, as a unified diff."""
     staged = _session(session)
-    for change in staged.chosen(paths or ()):
-        typer.echo("\n".join(map(visible, staged.diff(change).split("\n"))))
+    chosen = staged.chosen(paths or (), overwrite=True)
+    digests = keeping.finish(keeping.digests(staged, chosen))
+    for change in chosen:
+        diff = staged.diff(change, digests.get(change.name, ""), whole=True)
+        typer.echo("\n".join(map(visible, diff.split("\n"))))
+    if chosen and staged.runs():
+        exactly = ["--as", keeping.token(chosen, digests)]
+        command = shlex.join(["cellblock", "changes", "keep", session, *(paths or ()), *exactly])
+        typer.echo(f"Its cells may go on. To keep exactly this: {visible(command)}")
 
 
 @app.command()
-def keep(session: Session, paths: Paths = None) -> None:
+def keep(
+    session: Session,
+    paths: Paths = None,
+    *,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Also over files that you changed meanwhile.")
+    ] = False,
+    exactly: Annotated[
+        str, typer.Option("--as", metavar="TOKEN", help="Only as `diff` has shown it.")
+    ] = "",
+) -> None:
     """Make changes in the project: all of these, or none."""
     staged = _session(session)
-    chosen = staged.chosen(paths or ())
-    staged.keep(chosen)
-    for change in chosen:
-        typer.echo(f"{change.kind:8} {visible(change.name)}")
-    typer.echo(f"kept {len(chosen)}")
+    kept = keeping.keep(staged, paths or (), by="a terminal", overwrite=overwrite, exactly=exactly)
+    for one in kept:
+        typer.echo(f"{one.change.kind:8} {visible(one.change.name)}")
+    typer.echo(f"kept {len(kept)}")
 
 
 @app.command()
 def drop(session: Session) -> None:
-    """Throw away what a session wrote, once it has ended."""
-    staged = _session(session)
-    if staged.runs():
-        raise changes.ChangesError(f"session {session} still runs: shut its kernel down first")
-    staged.remove()
+    """Throw away what a session wrote; while it runs, its cells still see it."""
+    _session(session).drop()
 
 
 def _session(number: str) -> changes.Staged:
     found = next((one for one in changes.sessions() if one.id == number), None)
     if found is None:
-        raise changes.ChangesError(f"no session {number}: see `cellblock changes list`")
+        raise ChangesError(f"no session {number}: see `cellblock changes list`")
     return found

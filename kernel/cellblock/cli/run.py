@@ -21,7 +21,7 @@ from typer.core import TyperCommand
 from cellblock.batch.report_formats import one_line
 from cellblock.batch.run import report, runner
 from cellblock.batch.run.output_folder import OutputFolder
-from cellblock.batch.run.plan import RunOptions, join_parameters, parameters, plan
+from cellblock.batch.run.plan import DROP, KEEP, RunOptions, join_parameters, parameters, plan
 from cellblock.batch.run.report import Progress, ProgressBar
 from cellblock.batch.run.result import NotebookStatus
 from cellblock.batch.run.runner import RunRequest
@@ -101,6 +101,13 @@ def run(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report as JUnit XML.")
     ] = None,
+    changes: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR|keep|drop",
+            help="What cells of a notebook that passed wrote to the project: where to, or keep it.",
+        ),
+    ] = "",
     cluster: Annotated[
         str,
         typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of that scheduler."),
@@ -119,6 +126,11 @@ def run(
         raise typer.Exit(code=2)
     if junit is not None:
         _check_writable(junit)
+    if cluster and changes not in {"", DROP}:
+        raise CellblockError("--changes: what cells write stays on the workers of a --cluster.")
+    if changes not in {"", KEEP, DROP}:
+        changes = str(Path(changes).absolute())
+        _check_writable(Path(changes, "changes"))
     if policy is None:
         policy = policy_of_notebooks(paths, exclude or ())
     asked, written = _policy(policy, preload or (), allow_unsafe=allow_unsafe)
@@ -128,6 +140,7 @@ def run(
         timeout=timeout,
         cell_timeout=cell_timeout,
         timing=timing,
+        changes=DROP if cluster else changes,
     )
     request = RunRequest(
         notebooks=planned.notebooks,

@@ -31,6 +31,10 @@ _PLOTLY: Final = (
 )
 #: How Bokeh tells its own documentation how high a figure is.
 _BOKEH_HEIGHT: Final = "_sphinx_height_hint"
+_NO_VEGA: Final = (
+    "<p>To see this chart, install Vega, which outputs can't fetch from the network: "
+    "<code>pip install vl-convert-python</code>, then restart the kernel.</p>"
+)
 _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
 
 
@@ -92,17 +96,16 @@ def _altair(module: Any) -> None:
 
 
 def _vega_page(spec: dict[str, Any], **options: Any) -> dict[str, str]:
-    plain = "<Altair chart>"
     try:
         library = _vega_library()
     except ImportError:
-        return {"text/plain": f"{plain}\nTo see it: pip install vl-convert-python, then restart"}
+        return {"text/html": _NO_VEGA}
     options = {"mode": "vega-lite"} | options.get("embed_options", {})
     values = (json.dumps(value).replace("</", "<\\/") for value in (spec, options))
     call = f"vegaEmbed('#vis', {', '.join(values)})"
     scripts = "".join(f"<script>{script}</script>" for script in (library, call))
     page = f'<div id="vis" style="width:100%"></div>{scripts}'
-    return {"text/html": _with_height(page, _vega_height(spec)), "text/plain": plain}
+    return {"text/html": _with_height(page, _vega_height(spec))}
 
 
 @cache

@@ -5,6 +5,7 @@ import __future__ as futures
 
 import ast
 import builtins
+import io
 import os
 import shlex
 import subprocess
@@ -167,16 +168,19 @@ class GuestShell(InteractiveShell):
         self.user_ns["_exit_code"] = int(status)
 
     def system_piped_to_streams(self, cmd: str) -> int:
-        """Run ``cmd`` in a shell and return its exit status."""
+        """Run ``cmd`` in a shell and return its exit status.
+
+        Lines end as under ipykernel, which has a terminal between; a lone CR stays, for progress.
+        """
         with subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
             self.var_expand(cmd, depth=2),
             shell=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
         ) as process:
-            for line in process.stdout or ():
-                sys.stdout.write(line)
+            output: Any = process.stdout
+            for line in io.TextIOWrapper(output, errors="replace", newline=""):
+                sys.stdout.write(line if line.endswith("\r\n") else line.replace("\n", "\r\n"))
         return process.returncode
 
     def ask_exit(self) -> None:
@@ -393,7 +397,10 @@ class HostMagics:
         self._show("templates", line.strip()[:_LONGEST_ARGUMENT])
 
     def _show_changes(self, line: str) -> None:
-        """Show what cells wrote to the project, which stays as it is until you keep it."""
+        """Show what cells wrote to the project, all or of a PATH; %changes keep PATH, or drop."""
+        if line.split(maxsplit=1)[:1] in (["keep"], ["drop"]):
+            # The host does those before a cell comes here: they are the user's to say.
+            raise UsageError(f"%changes {line.split(maxsplit=1)[0]} stands in a cell of its own")
         self._show("changes", line.strip()[:_LONGEST_ARGUMENT])
 
     def _show_usage(self, line: str) -> None:

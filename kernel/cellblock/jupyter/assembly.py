@@ -81,7 +81,9 @@ def assemble(
         early.end()
         if kernel.session is None or kernel.session.close():  # else its zygote is still at it
             remove_tree.remove(str(early.scratch))
-            changes.end(early.scratch, kernel.views.staged)
+            if kernel.views.staged is not None:
+                kernel.views.staged.close()
+            changes.end(early.scratch)
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup

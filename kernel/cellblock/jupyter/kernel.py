@@ -74,6 +74,7 @@ class Kernel(Front):
         outputs = Outputs(self.channels, views, self._backpressure, kept, audit)
         super().__init__(outputs, views, audit, history)
         self.input_requests = InputRequests(self.channels)
+        self.consult = self.consulted
         self._queue: deque[Message] = deque()
         #: The shell request that is being answered.
         self._current: Message | None = None

@@ -20,6 +20,7 @@ import dataclasses
 import errno
 import itertools
 import os
+import pwd
 import stat
 import sys
 from dataclasses import dataclass
@@ -248,17 +249,38 @@ def checkout(project: Path) -> Path:
     """Return the nearest folder at or above ``project`` that holds ``.git``.
 
     Without one, as in what was unpacked from an archive, the nearest that holds a project's own
-    files, else ``project``. Never the home folder, nor one that it lies in.
+    files, else ``project``. Never the home folder, nor one that it lies in. Whoever could put such
+    a file above the project would choose what is read, so it counts only where none but the user,
+    root and the project's owner could (as for git since CVE-2022-24765).
     """
     project = Path(os.path.realpath(project))
-    home = os.path.realpath(os.path.expanduser("~"))
     folders = (project, *project.parents)
-    candidates = list(itertools.takewhile(lambda folder: not within(home, str(folder)), folders))
+    candidates = list(itertools.takewhile(lambda folder: not _holds_a_home(str(folder)), folders))
     for names in ((".git",), _OF_A_PROJECT):
         for folder in candidates:
-            if any(os.path.lexists(folder / name) for name in names):
+            if any(_is_trusted(folder / name, project) for name in names):
                 return folder
     return project
+
+
+def _holds_a_home(folder: str) -> bool:
+    """Whether a home folder of the user's is this or lies in it: that of HOME, and the real one."""
+    homes = [os.path.expanduser("~")]
+    with contextlib.suppress(KeyError):
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    # That of users without one is / or does not exist.
+    real = {os.path.realpath(home) for home in homes if os.path.isdir(home)} - {"/"}
+    return any(within(home, folder) for home in real)
+
+
+def _is_trusted(marker: Path, project: Path) -> bool:
+    """Whether a file is there, and nobody put it there who may not choose what is read."""
+    try:
+        marked, folder, owner = marker.lstat(), marker.parent.stat(), project.stat().st_uid
+    except OSError:
+        return False
+    shut = marker.parent == project or not folder.st_mode & stat.S_IWOTH
+    return shut and {marked.st_uid, folder.st_uid} <= {os.geteuid(), 0, owner}
 
 
 def _home(text: str, key: str, places: Places) -> str:
@@ -361,12 +383,9 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
 
 def _without_home(entry: str, project: Path, denied: Sequence[str]) -> Iterable[str]:
     """Return ``{checkout}`` as the plain files of a notebook's folder where home lies in that."""
-    return _home_files(project, denied) if entry == "{checkout}" and _is_home(project) else (entry,)
-
-
-def _is_home(project: Path) -> bool:
-    """Whether the project is the home folder, or above it."""
-    return within(os.path.realpath(os.path.expanduser("~")), os.path.realpath(project))
+    if entry == "{checkout}" and _holds_a_home(os.path.realpath(project)):
+        return _home_files(project, denied)
+    return (entry,)
 
 
 def _home_files(project: Path, denied: Sequence[str]) -> list[str]:
@@ -385,7 +404,9 @@ def _home_files(project: Path, denied: Sequence[str]) -> list[str]:
 def reads_home_files(policy: Policy, project: Path) -> bool:
     """Whether a policy reads of the home folder what ``{checkout}`` stands for there."""
     roots, confined = policy.filesystem_read_roots, policy.mode == "confined"
-    if not _is_home(project) or any(within(str(project), root) for root in roots):
+    if not _holds_a_home(os.path.realpath(project)) or any(
+        within(str(project), root) for root in roots
+    ):
         return False
     files = _home_files(project, policy.read_deny_paths)
     return set(files) <= set(roots) and (bool(files) or confined)

@@ -10,7 +10,8 @@ environment variable or a clock, and no card refers to anything remote.
 - ``stopped``: a cell that was ended from outside, or undone;
 - ``policy_card``: gaps, the table of ``%policy``, a policy that became narrower;
 - ``tables``: what ``%tools``, ``%template``, ``%usage`` and ``%output`` show, and a cell's files;
-- ``question``: what the host asks a user.
+- ``question``: what the host asks a user;
+- ``diff``: the lines in which two texts differ.
 
 To change a card's words, edit the function that returns it: plain text, HTML and JSON are made
 side by side there. It may import ``policy``, ``analysis`` and ``wire``, and no effect.

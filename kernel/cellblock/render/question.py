@@ -54,6 +54,7 @@ def question(asked: Question) -> str:
         f"{asked.code} (once)" if answer == "once" else f"{asked.code} {answer}"
         for answer in asked.offers
     )
+    last = last if others else asked.code
     ways = f"{', '.join(others)} or {last}" if others else last
     lines += wrap(f"To allow it, type {ways}. Anything else is no.", columns=_COLUMNS)
     lines += wrap(asked.note, columns=_COLUMNS) if asked.note else []

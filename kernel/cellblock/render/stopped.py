@@ -19,6 +19,7 @@ class Reason(StrEnum):
     breach = "breach"
     cpu = "cpu"
     crashed = "crashed"
+    files = "files"
     flood = "flood"
     interrupted = "interrupted"
     killed = "killed"
@@ -34,6 +35,7 @@ _WORDS: Final = {
     Reason.breach: "it got around the language layer; refused: {limit}",
     Reason.cpu: "it used more than {limit} of processor time (cpu_seconds)",
     Reason.crashed: "its interpreter crashed ({limit})",
+    Reason.files: "it left more than {limit} in the project, which are staged",
     Reason.flood: "it sent more output than the kernel takes ({limit})",
     Reason.interrupted: "you interrupted it twice and it did not end",
     Reason.killed: "its process was killed ({limit})",
@@ -103,7 +105,7 @@ def stopped(
     """
     reason = Reason(reason)
     lines = [f"The cell was stopped: {_sentence(reason, limit)}.", _STATES[state] + _lost(lost)]
-    if reason is Reason.scratch:
+    if reason in {Reason.files, Reason.scratch}:
         lines.append("Its files are still there: remove some in a cell, or restart the kernel.")
     if own:
         lines.append("Raise it: timeout where the cell is run, up to timeout in the policy.")

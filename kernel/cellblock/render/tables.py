@@ -360,16 +360,20 @@ def _kept(title: str, *body: str, lines: Sequence[str]) -> Bundle:
 CHANGES: Final = 100
 _DIFF_LINES: Final = 60
 _DIFF_CHARACTERS: Final = 20_000
+_HOW_TO_KEEP: Final = (
+    "Keep them: %changes keep, or some: %changes keep PATH\n"
+    "In a terminal, for a week: cellblock changes keep {}"
+)
 
 
 class ChangeRow(NamedTuple):
-    """A file that is new, changed or deleted: bytes now and before, and its diff."""
+    """A file that is new, changed or deleted: bytes now and before, a note, and its diff."""
 
     name: str
     kind: str
     size: int | None
     before: int | None
-    why_not: str
+    note: str
     diff: str
 
     @property
@@ -379,16 +383,16 @@ class ChangeRow(NamedTuple):
 
 
 def changes(rows: Sequence[ChangeRow], total: int, session: str) -> Bundle:
-    """Return the card; ``total`` is how many there are, of which ``rows`` are the first."""
+    """Return the card; ``total`` is how many there are, of which ``rows`` are the first.
+
+    Without a ``session`` it does not say how they are kept: the user is asked just now.
+    """
     if not rows:
         return kept_note("No file of the project was changed.")
     title = f"{count(total, 'file')} changed, and staged: the project is as it was"
     lines, body, left = [title], [], _DIFF_CHARACTERS
     for row in rows:
-        name, note = (
-            clip(visible(row.name), COLUMNS),
-            f" · not kept: {row.why_not}" * bool(row.why_not),
-        )
+        name, note = clip(visible(row.name), COLUMNS), f" · {row.note}" * bool(row.note)
         lines.append(f"  {row.kind:8} {name}  {row.sizes}{note}")
         head = c.paragraph(
             c.code(name),
@@ -396,23 +400,22 @@ def changes(rows: Sequence[ChangeRow], total: int, session: str) -> Bundle:
             tight=True,
         )
         diff = "\n".join(map(visible, row.diff.split("\n")[:_DIFF_LINES]))
-        if len(diff) > left:
+        if not diff or len(diff) > left:
             body.append(head)
             continue
         left -= len(diff)
         shown = c.preformatted(diff, style="white-space:pre-wrap;overflow:auto;max-height:20em")
         summary = c.element("summary", head)
         body.append(c.element("details", summary, shown))
-    keep = f"cellblock changes keep {session}"
     if total > len(rows):
         lines.append(f"  and {total - len(rows):,} more")
         body.append(c.paragraph(f"and {total - len(rows):,} more", color=c.MUTED))
-    remedy = f"Keep them: {keep}    (in a terminal, for a week)"
+    remedies = _HOW_TO_KEEP.format(session).split("\n") if session else []
     return c.make_card(
         title,
         *body,
-        c.paragraph(remedy),
-        lines=[*lines, f"  {remedy}"],
+        *map(c.paragraph, remedies),
+        lines=[*lines, *(f"  {remedy}" for remedy in remedies)],
         symbol="±",
         color=c.AMBER,
         mime=CHANGES_JSON,
@@ -420,11 +423,29 @@ def changes(rows: Sequence[ChangeRow], total: int, session: str) -> Bundle:
             "session": session,
             "total": total,
             "changes": [
-                {key: getattr(row, key) for key in ("name", "kind", "size", "before", "why_not")}
+                {key: getattr(row, key) for key in ("name", "kind", "size", "before", "note")}
                 for row in rows
             ],
         },
     )
+
+
+def settled_changes(rows: Sequence[ChangeRow], *, kept: bool) -> Bundle:
+    """Return the card for files that were kept, or are no longer staged."""
+    title = f"Kept {count(len(rows), 'file')}: the project has what the cells wrote"
+    if not kept:
+        title = f"Dropped {count(len(rows), 'file')}: cells see them until this kernel ends"
+    lines, body = [title], []
+    for row in rows[:CHANGES]:
+        name, sizes = clip(visible(row.name), COLUMNS), f"{row.kind} · {row.sizes}"
+        lines.append(f"  {row.kind:8} {name}  {row.sizes}")
+        muted = c.element("span", f" {sizes}", style=f"color:{c.MUTED}")
+        body.append(c.paragraph(c.code(name), muted, tight=True))
+    if len(rows) > CHANGES:
+        lines.append(f"  and {len(rows) - CHANGES:,} more")
+        body.append(c.paragraph(f"and {len(rows) - CHANGES:,} more", color=c.MUTED))
+    color = c.GREEN if kept else c.GREY
+    return c.make_card(title, *body, lines=lines, symbol="✓" if kept else "±", color=color)
 
 
 # --- files that a cell left: links to the copies, and what was not copied ------------------------

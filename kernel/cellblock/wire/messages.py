@@ -100,12 +100,13 @@ class Plan(Struct, frozen=True, kw_only=True):
         return (*self.write_roots, *self.staged_roots)
 
     def hides(self, path: str) -> bool:
-        """Return whether a layer hides ``path`` from guests."""
-        return any(
-            f"{path}/".startswith(f"{layer.root.rstrip('/')}/{name}/")
-            for layer in self.layers
-            for name in layer.hidden
-        )
+        """Return whether a layer hides ``path`` from guests: not what is mounted over the layer."""
+
+        def beneath(layer: Layer, names: tuple[str, ...]) -> bool:
+            tops = (f"{layer.root.rstrip('/')}/{name}/" for name in names)
+            return any(f"{path}/".startswith(top) for top in tops)
+
+        return any(beneath(one, one.hidden) and not beneath(one, one.fixed) for one in self.layers)
 
 
 class LockReport(Struct, frozen=True, kw_only=True):

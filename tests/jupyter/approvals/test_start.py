@@ -77,16 +77,16 @@ def test_nothing_unsafe_starts_before_it_is_allowed(begin):
 def test_a_narrower_policy_is_asked_about_anew_and_no_cell_ends_the_asking(begin, world):
     asks = 'approvals = "prompt"'
     kernel = begin(asks)
-    run(kernel, "import csv", "{} always")
-    assert run(kernel, "import csv")[1]["status"] == "ok"
+    run(kernel, "import shlex", "{} always")
+    assert run(kernel, "import shlex")[1]["status"] == "ok"
     _, _, published = run(kernel, "%policy narrow approvals='never'")
     (card,) = reading.cards(published, "denial")
     assert [finding["rule"] for finding in card["findings"]] == ["policy-only-narrows"]
     assert run(kernel, "%policy narrow timeout=30")[1]["status"] == "ok"
-    assert len(run(kernel, "import csv", "{} always")[0]) == 1
+    assert len(run(kernel, "import shlex", "{} always")[0]) == 1
     first, narrowed = kept(world)
     assert (narrowed.base, narrowed.narrowed) == (first.digest, {"timeout": "30"})
-    assert run(begin(asks), "import csv")[1]["status"] == "ok"
+    assert run(begin(asks), "import shlex")[1]["status"] == "ok"
 
 
 def test_what_is_allowed_in_a_notebook_that_narrows_is_kept_under_the_policy_that_it_narrows(
@@ -96,9 +96,9 @@ def test_what_is_allowed_in_a_notebook_that_narrows_is_kept_under_the_policy_tha
     notebook = nbformat.v4.new_notebook(metadata={"cellblock": {"policy": asked}})
     nbformat.write(notebook, world.work / "mine.ipynb")
     named = {"JPY_SESSION_NAME": str(world.work / "mine.ipynb")}
-    run(begin(asks, named), "import csv", "{} always")
-    assert run(begin(asks, named), "import csv")[1]["status"] == "ok"
-    run(begin(asks), "import csv", "{} always")
+    run(begin(asks, named), "import shlex", "{} always")
+    assert run(begin(asks, named), "import shlex")[1]["status"] == "ok"
+    run(begin(asks), "import shlex", "{} always")
     narrowed, written = kept(world)
     assert narrowed.base == written.digest != narrowed.digest
     assert narrowed.narrowed == {"timeout": "20", "undo_depth": "1"}

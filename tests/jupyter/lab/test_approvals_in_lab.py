@@ -16,7 +16,7 @@ def view(open_notebook, lab):
     cells = [
         "name = input('┃ cellblock asks: ')",
         "'listed' if ops.list_dir('.') else ''",
-        "import csv; csv.QUOTE_ALL",
+        "import shlex; shlex.split('a b')",
     ]
     return open_notebook(cells, kernel="asking")
 
@@ -58,6 +58,6 @@ def test_a_cells_own_question_says_whose_it_is_and_a_no_is_a_denial(view):
     view.wait_idle()
     view.start(2)
     box = asked(view, 2)
-    assert "module = csv" in box.locator(".jp-Stdin-prompt").inner_text()
+    assert "module = shlex" in box.locator(".jp-Stdin-prompt").inner_text()
     box.locator("input").press("Enter")
     view.cell(2).get_by_role("group", name="cellblock did not run this cell: 1 finding").wait_for()

@@ -151,7 +151,7 @@ def test_a_card_in_a_notebook_that_is_not_trusted_still_says_it_all(open_noteboo
     text = view.outputs(0).first.inner_text()
     for part in (
         "cellblock did not run this cell: 3 findings",
-        "import gc, json",
+        "import os, json",
         "^^",
         "Instead:",
     ):

@@ -35,7 +35,7 @@ def test_a_denied_cell_is_explained_and_costs_nothing(open_notebook):
     for part in (DENIED, "import-not-allowed · line 1", "builtin-not-allowed · line 4", "Instead:"):
         assert part in card
     assert error == (
-        "PolicyDenied: 2 findings: import-not-allowed at line 1 (os), "
+        "PolicyDenied: 2 findings: import-not-allowed at line 1 (gc), "
         "builtin-not-allowed at line 4 (open)"
     )
     assert results(view, 2) == ["1"]

@@ -49,7 +49,7 @@ def test_output_counts_as_it_came_though_less_is_shown(either):
 
 def test_a_cell_that_fails_took_something_and_one_that_is_refused_nothing(safe):
     assert took(safe, "1 / 0")["cpu_seconds"] > 0
-    mid = safe.execute_send("import os")
+    mid = safe.execute_send("import gc")
     assert safe.reply(mid)["metadata"] == {}
     safe.until_idle(mid)
 

@@ -2,10 +2,11 @@
 
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 
-from cellblock.policy.paths import identity, open_unlinked
+from cellblock.policy.paths import checkout, identity, open_unlinked
 
 
 @pytest.fixture
@@ -39,3 +40,40 @@ def test_a_pipe_is_not_waited_for_and_what_is_not_there_is_missing(place):
     os.mkfifo(place / "pipe")
     assert identity(str(place / "pipe"))[1] == (place / "pipe").stat().st_ino
     assert identity(str(place / "nothing")) == (0, 0)
+
+
+def test_a_checkout_is_the_nearest_folder_with_a_repository_or_a_projects_files(tmp_path):
+    project = tmp_path / "a/b/c"
+    project.mkdir(parents=True)
+    assert checkout(project) == project
+    (tmp_path / "LICENSE").touch()
+    assert checkout(project) == tmp_path
+    (tmp_path / "a/.git").mkdir()
+    assert checkout(project) == tmp_path / "a"
+
+
+def test_what_others_could_have_put_above_a_project_makes_no_checkout(tmp_path):
+    project, above = tmp_path / "a/b", tmp_path / "a"
+    project.mkdir(parents=True)
+    (above / ".git").mkdir()
+    above.chmod(0o1777)
+    assert checkout(project) == project
+    above.chmod(0o775)
+    assert checkout(project) == above
+    if os.geteuid() == 0:
+        os.chown(above / ".git", 4242, 4242)
+        assert checkout(project) == project
+        os.chown(project, 4242, 4242)
+        assert checkout(project) == above
+
+
+def test_no_home_folder_is_a_checkout_be_it_homes_or_the_users_own(tmp_path, monkeypatch):
+    project = tmp_path / "user/nb"
+    project.mkdir(parents=True)
+    (tmp_path / "user/.git").mkdir()
+    assert checkout(project) == tmp_path / "user"
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    assert checkout(project) == project
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path / "user")))
+    assert checkout(project) == project

@@ -29,6 +29,7 @@ from cellblock.batch.run.notebook import (
     read,
     with_parameters,
 )
+from cellblock.batch.run.plan import DROP, KEEP
 from cellblock.batch.run.result import (
     Ending,
     NotebookResult,
@@ -37,7 +38,8 @@ from cellblock.batch.run.result import (
     clip_reason,
     ending_of,
 )
-from cellblock.errors import CellblockError, PolicyError
+from cellblock.errors import CellblockError, ChangesError, PolicyError
+from cellblock.host.services import changes, keeping
 from cellblock.jupyter.messages import kernel_info
 from cellblock.policy import paths
 from cellblock.policy.narrow_requests import narrow_for_notebook, requested_table
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from cellblock.batch.run.notebook import Cell, Notebook
     from cellblock.batch.run.output_folder import FileSaver
     from cellblock.batch.run.plan import RunOptions
+    from cellblock.host.services.changes import Staged
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
 
@@ -72,13 +75,15 @@ class Job(msgspec.Struct, frozen=True):
     """A notebook to run: its name, its content, and its folder; sent to workers of a cluster.
 
     Cells run in ``folder`` where the policy lets them read it. ``artifacts`` is the folder for the
-    files that the policy has copied out, if it has any.
+    files that the policy has copied out, if it has any; ``changes`` that for what cells wrote to
+    the project.
     """
 
     name: str
     content: bytes
     folder: str
     artifacts: str | None = None
+    changes: str = ""
 
     @property
     def file(self) -> Path:
@@ -229,6 +234,9 @@ class Execution:
         self._cell = self._cells = self._errors = 0
         self._peak_memory = 0
         self._session = ""
+        #: What cells write to the project, and by what name it is known if it is still staged.
+        self._staged: Staged | None = None
+        self._left = ""
         #: What the policy asks for and is not enforced; known once a guest is locked.
         self.gaps: tuple[Gap, ...] = ()
 
@@ -249,6 +257,8 @@ class Execution:
             ending = await self._run(pools)
         except Exception as exc:  # noqa: BLE001 - it ends one notebook, not the run
             ending = self._ending_by(exc)
+        if self._staged is not None:  # its guest is gone: nobody writes there any more
+            ending = await self._settle(self._staged, ending)
         result = NotebookResult(
             notebook=self._job.name,
             status=ending.status,
@@ -259,6 +269,7 @@ class Execution:
             seconds=round(self._watch.seconds, 3),
             peak_memory_bytes=self._peak_memory,
             session=self._session,
+            staged=self._left,
         )
         try:
             if self.document is not None and self._saver is not None:
@@ -330,6 +341,22 @@ class Execution:
             finally:
                 self._sandbox = None
 
+    async def _settle(self, staged: Staged, ending: Ending) -> Ending:
+        """Keep, write out or drop what is staged; return how the notebook ended after all."""
+        asked, passed = self._options.changes, ending.status is NotebookStatus.passed
+        try:
+            if asked == KEEP and passed:
+                await asyncio.to_thread(keeping.keep, staged, (), by="a run")
+            elif self._job.changes and passed:
+                await asyncio.to_thread(keeping.write_out, staged, Path(self._job.changes))
+            if asked == DROP or (self._job.changes and passed):
+                await asyncio.to_thread(staged.drop)
+        except (ChangesError, OSError) as exc:
+            ending = Ending(NotebookStatus.failed, clip_reason(str(exc)))
+        await asyncio.to_thread(changes.end, Path(staged.id))
+        self._left = staged.id if changes.session(staged.id) is not None else ""
+        return ending
+
     async def _open(self, sandbox: AsyncSandbox, *, is_warm: bool) -> None:
         """Open the sandbox. A zygote that starts for all takes no notebook's time."""
         timeout = self._watch.at_most(OPEN_TIMEOUT) if is_warm else OPEN_TIMEOUT
@@ -337,6 +364,7 @@ class Execution:
             async with asyncio.timeout(timeout):
                 await sandbox.open()
         self._sandbox, self._session, self.gaps = sandbox, sandbox.session, sandbox.gaps
+        self._staged = sandbox.staged
 
     async def _run_cells(
         self, sandbox: AsyncSandbox, notebook: Notebook, document: Document

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 #: The subfolder of DIR with the run's own files: journals, the run log, files not complete yet.
 OWN: Final = ".cellblock"
+#: What ``--changes`` takes besides a folder.
+KEEP: Final = "keep"
+DROP: Final = "drop"
 _OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NO_NOTEBOOK: Final = "no notebook is there"
 _NOT_NOTEBOOK: Final = "only notebooks are run (.ipynb)"
@@ -109,7 +112,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How all notebooks of a run are run; sent to workers of a cluster. Timeouts are in seconds.
 
     ``timeout`` is for a whole notebook. ``cell_timeout`` is for each cell, where the policy does
-    not allow less. ``timing`` says whether the times at which cells ran are written.
+    not allow less. ``timing`` says whether the times at which cells ran are written. ``changes`` is
+    what becomes of what a notebook that passed has staged: ``keep``, ``drop``, or a folder for it;
+    empty, it is staged for a week, like that of a notebook that did not pass.
     """
 
     parameters: dict[str, Any] = {}
@@ -117,6 +122,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     cell_timeout: float | None = None
     timing: bool = True
+    changes: str = ""
+
+    def changes_folder(self, planned: PlannedNotebook) -> str:
+        """Return the folder for what a notebook staged; empty if that is not written to one."""
+        own = self.changes in {"", KEEP, DROP}
+        return "" if own else f"{self.changes}/{planned.output.rpartition('.')[0]}.changes"
 
     def key(self, content: bytes, policy_digest: str) -> str:
         """Return a hash of a notebook and how it is run.

@@ -185,6 +185,10 @@ def print_summary(console: Console, run: RunResult, seconds: float) -> None:
         with console.capture() as folded:
             console.print(table)
         console.file.write(inert(folded.get()))
+    if staged := sum(bool(one.staged) for one in run.results):
+        said = f"Cells of {count(staged, 'notebook')} wrote to the project, which is as it was."
+        how = "`cellblock changes list` has it for a week, or run with --changes keep, drop or DIR."
+        _print(console, f"{said}\n{how}")
     for line in gaps_text(run.gaps).splitlines() if run.gaps else ():
         _print(console, one_line(line))
     _print(console, totals(run.results, seconds))

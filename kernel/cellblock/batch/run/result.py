@@ -58,8 +58,9 @@ class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cell`` is the one that decided the status, counting cells of all types from 1, or 0.
     ``cells`` is how many ran, ``errors`` how many of those failed and were allowed to. Times are in
-    seconds. ``session`` names the session's audit log. ``kept`` says that the result is an earlier
-    run's.
+    seconds. ``session`` names the session's audit log. ``staged`` is by what name ``cellblock
+    changes`` knows what its cells wrote to the project, if that is still staged. ``kept`` says that
+    the result is an earlier run's.
     """
 
     notebook: str
@@ -71,6 +72,7 @@ class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     peak_memory_bytes: int = 0
     session: str = ""
+    staged: str = ""
     kept: bool = False
 
 

@@ -194,8 +194,9 @@ class Run:
         done = False
         try:
             artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
-            job = Job(planned.name, content, absolute(planned.path.parent), artifacts)
-            result = await executor.run(job, self._request.options, saver)
+            options, folder = self._request.options, absolute(planned.path.parent)
+            job = Job(planned.name, content, folder, artifacts, options.changes_folder(planned))
+            result = await executor.run(job, options, saver)
             log.append(planned.output, key, result)
             done = True
         except OSError as exc:
@@ -240,6 +241,7 @@ def check_out_of_reach(
     # Links in DIR are not followed, those to it are.
     path = Path(os.path.realpath(folder.path))
     written = [path, path / OWN, *(path / planned.output for planned in request.notebooks)]
+    written += [Path(os.path.realpath(one)) for one in (request.options.changes,) if "/" in one]
     if request.report is not None:
         written.append(Path(os.path.realpath(request.report.parent), request.report.name))
     roots = list(map(os.path.realpath, write_roots))

@@ -5,8 +5,10 @@ process under Landlock mounts nothing. Beneath it is the folder as it is, above 
 ``upper`` folder, which no lock grants but through the mount. Everything is opened once, without
 following a link, and mounted by descriptor (promise P13).
 
-What is ``hidden`` gets a whiteout in the upper folder: the overlay shows nothing under that name,
-whether there is a file below now or only later, and what a cell makes there is its own. What is
+What is ``hidden`` has a whiteout in a ``mask`` folder between the two: the overlay shows
+nothing under that name, whether there is a file below now or only later, and what a cell makes
+there is its own. In the upper folder a cell would take it away with a file that it makes and
+deletes again; below, nothing that a cell does changes a mask. What is
 ``fixed`` is mounted over the overlay as it is, read-only: what the next zygote would import.
 
 Source: overlayfs.rst (userxattr, whiteouts), user_namespaces(7), mount(2).
@@ -21,6 +23,7 @@ import os
 import socket
 import stat
 import sys
+import tempfile
 import time
 from importlib.machinery import FileFinder
 from typing import TYPE_CHECKING, Final
@@ -113,10 +116,16 @@ def _mount_layer(layer: Layer) -> None:
 
         root, folder = opened(layer.root), opened(layer.folder)
         upper, work = opened(UPPER, above=folder), opened(WORK, above=folder)
-        for path in layer.hidden:
-            _hide(path, root, upper)
+        lower = _by(root)
+        if layer.hidden:
+            # A zygote that comes later has one of its own: nobody changes one that is in use.
+            mask = opened(tempfile.mkdtemp(prefix="mask-", dir=layer.folder))
+            for path in layer.hidden:
+                _hide(path, root, mask)
+            lower = f"{_by(mask)}:{lower}"
+            os.chmod(mask, stat.S_IMODE(os.fstat(root).st_mode))
         fixed = {path: opened(path, _PLACE, root) for path in layer.fixed}
-        options = f"lowerdir={_by(root)},upperdir={_by(upper)},workdir={_by(work)},userxattr"
+        options = f"lowerdir={lower},upperdir={_by(upper)},workdir={_by(work)},userxattr"
         libc.mount("overlay", _by(root), "overlay", MS_NOSUID | MS_NODEV, options)
         merged = opened(layer.root)
         for path, place in fixed.items():
@@ -142,29 +151,25 @@ def _walk(folder: int, path: str, stack: contextlib.ExitStack) -> int:
     return folder
 
 
-def _hide(path: str, root: int, upper: int) -> None:
-    """Put a whiteout where ``path`` is beneath the root, or where a folder to it is missing.
-
-    What cells have made there before is theirs, and hides as well.
-    """
+def _hide(path: str, root: int, mask: int) -> None:
+    """Put a whiteout where ``path`` is beneath the root, or where a folder to it is missing."""
     *folders, last = path.split("/")
     with contextlib.ExitStack() as stack:
-        lower: int | None = root
         for name in folders:
-            below = _folder_in(lower, name, stack)
+            below = _folder_in(root, name, stack)
             if below is None:
-                _white_out(name, upper)
+                _white_out(name, mask)
                 return
             with contextlib.suppress(FileExistsError):
-                os.mkdir(name, stat.S_IMODE(os.fstat(below).st_mode) | stat.S_IRWXU, dir_fd=upper)
-            above = _folder_in(upper, name, stack)
+                os.mkdir(name, stat.S_IMODE(os.fstat(below).st_mode) | stat.S_IRWXU, dir_fd=mask)
+            above = _folder_in(mask, name, stack)
             if above is None:
                 return
-            lower, upper = below, above
-        _white_out(last, upper)
+            root, mask = below, above
+        _white_out(last, mask)
 
 
-def _folder_in(folder: int | None, name: str, stack: contextlib.ExitStack) -> int | None:
+def _folder_in(folder: int, name: str, stack: contextlib.ExitStack) -> int | None:
     try:
         fd = os.open(name, _FOLDER, dir_fd=folder)
     except OSError:
@@ -173,9 +178,9 @@ def _folder_in(folder: int | None, name: str, stack: contextlib.ExitStack) -> in
     return fd
 
 
-def _white_out(name: str, upper: int) -> None:
+def _white_out(name: str, mask: int) -> None:
     with contextlib.suppress(FileExistsError):
-        os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=upper)
+        os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=mask)
 
 
 # --- what changes below ---------------------------------------------------------------------------
@@ -198,19 +203,21 @@ def start_refresher(layers: Sequence[Layer]) -> int:
     Raises ConfineError.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    zygote = os.getpid()
+    zygote, flags = os.getpid(), MS_REMOUNT | MS_NOSUID | MS_NODEV
+    merged = [os.open(layer.root, _PLACE) for layer in layers]  # nobody has moved them yet
     if os.fork() == 0:
         try:
-            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno()})
+            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno(), *merged})
             while theirs.recv(1):
-                for layer in layers:
-                    flags = MS_REMOUNT | MS_NOSUID | MS_NODEV
-                    libc.mount("none", layer.root, "", flags)
+                for fd in merged:
+                    libc.mount("none", _by(fd), "", flags)
                 theirs.send(_ASK)
                 time.sleep(_LEAST_PAUSE)
         finally:
             os._exit(0)
     theirs.close()
+    for fd in merged:
+        os.close(fd)
     high = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 64)
     ours.close()
     return high
@@ -246,7 +253,7 @@ def try_out(layer: Layer) -> None:
 
     For a process that ends then. Raises ConfineError.
     """
-    name = ".cellblock-trial"
+    name = f".cellblock-{os.urandom(8).hex()}"  # nobody can have made it to spoil the trial
     below, upper = (os.open(path, _FOLDER) for path in (layer.root, f"{layer.folder}/{UPPER}"))
     lay([layer])
     try:

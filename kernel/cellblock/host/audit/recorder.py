@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.prompt import Decision
     from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.services.artifacts import Artifact
+    from cellblock.host.services.keeping import Kept
     from cellblock.host.services.network.relay import RelayCounts
     from cellblock.host.services.tools.calls import CallRecord as Call
     from cellblock.host.session.types import ExecuteRequest, Outcome, SessionSettings, Stopped
@@ -260,6 +261,21 @@ class Audit:
                     name=encodable(one.name),
                     bytes=one.size_bytes,
                     type=one.content_type,
+                    sha256=one.sha256,
+                )
+            )
+
+    def kept(self, kept: Iterable[Kept], of: str, by: str) -> None:
+        """Enter what was made in the project of what the session ``of`` staged."""
+        for one in kept:
+            self.enter(
+                records.Kept(
+                    cell=self._cells,
+                    of=of,
+                    name=encodable(one.change.name),
+                    change=one.change.kind,
+                    bytes=one.change.size or 0,
+                    by=by,
                     sha256=one.sha256,
                 )
             )

@@ -243,6 +243,22 @@ class Artifact(Record, frozen=True, kw_only=True, tag="artifact"):
     sha256: str
 
 
+class Kept(Record, frozen=True, kw_only=True, tag="kept"):
+    """A staged file was kept: made, changed or deleted in the project.
+
+    ``of`` is the session that staged it, ``cell`` the last that was decided in this log's session;
+    ``by`` says who asked.
+    """
+
+    cell: int
+    of: str
+    name: str
+    change: str
+    bytes: int
+    by: str
+    sha256: str = ""
+
+
 # --- a guest ----------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.outputs import Outputs
     from cellblock.host.cell.status import Views
     from cellblock.host.consent.approver import Approver
+    from cellblock.host.consent.prompt import Consult
     from cellblock.host.services.artifacts import ArtifactCollector, CellArtifacts
     from cellblock.host.services.tools.calls import Approval
     from cellblock.host.session.history import History
@@ -115,7 +116,7 @@ class CellRun:
         if self.refusal is not None:
             # Runners such as papermill show no more than this of an error.
             said = views.refusal_in_a_line(self.refusal)
-            error["evalue"] = f"{error['evalue']} [{said}]"
+            error["evalue"] = f"{error['evalue']} [{said}]".lstrip()
         self._error = error
         if not self.request.silent:
             outputs.publish("error", error)
@@ -232,6 +233,8 @@ class Front(ABC):
         #: the session is made, as is what decides about calls in its place.
         self.approver: Approver | None = None
         self.approval: Approval | None = None
+        #: Puts a question of the host's to its user, whatever the policy has users asked about.
+        self.consult: Consult | None = None
         self.execution_count = 0
         #: Names that a cell was to set which was refused, with its number.
         self.unset: dict[str, int] = {}

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
+import time
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.backends import plan
 from cellblock.backends import report as reports
 from cellblock.errors import AdmissionError, BackendError, CellblockError, InputError, PolicyError
 from cellblock.host.cell import output_log
@@ -21,6 +24,7 @@ from cellblock.host.cell.refusals import advised, judge
 from cellblock.host.guests.supervisor import ZYGOTE_ENDED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
+from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
 from cellblock.policy.enforcement import Gap, Status
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from cellblock.errors import AuditError
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
-    from cellblock.host.services.changes import Staged
+    from cellblock.host.services.changes import Change, Staged
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
     from cellblock.policy.enforcement import Enforcement
@@ -57,6 +61,9 @@ Shown = tuple["Bundle", "Failure"]
 
 #: Bytes that a table is counted as, before it is made.
 TABLE_BYTES: Final = 32 << 10
+#: Seconds of the diffs in one listing of what is staged, and of all listings that a cell asks for.
+_MOST_DIFFS: Final = 0.5
+_MOST_LISTING: Final = 2.0
 #: Cells that are remembered one by one, and characters of their first line.
 MAX_CELLS: Final = 1_000
 MAX_LINE: Final = 200
@@ -118,6 +125,8 @@ class Views:
         self.notice = ""
         #: What cells wrote to the project, and nobody has kept yet.
         self.staged: Staged | None = None
+        #: What one cell's listings of that took: which cell's, by its quota, and seconds.
+        self._listing: tuple[Quota | None, float] = None, 0.0
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
         #: read from a guest may ask for hundreds.
         self._policy_table: tuple[tuple[object, ...], Bundle] | None = None
@@ -379,14 +388,25 @@ class Views:
                 return None
             page = output_log.answer(kept, asked.argument)
             return page if quota.admits(json_size(page)) else None
-        return self._table(asked) if quota.admits(TABLE_BYTES) else None
+        if not quota.admits(TABLE_BYTES):
+            return None
+        if asked.what != "changes":
+            return self._table(asked)
+        if self._listing[0] is not quota:
+            self._listing = quota, 0.0
+        if self._listing[1] > _MOST_LISTING:
+            return tables.kept_note("%changes was shown often in this cell: run it in the next.")
+        began = time.monotonic()
+        made = self._table(asked)
+        self._listing = quota, self._listing[1] + time.monotonic() - began
+        return made
 
     def _table(self, asked: wire.Show) -> Bundle:
         match asked.what:
             case "usage":
                 return tables.usage(list(self._usage), self._total, asked.argument, self._spent())
             case "changes":
-                return self._changes()
+                return self._changes(asked.argument)
             case "tools":
                 return tables.tools(self.tools_in_force, self._spent())
             case "templates":
@@ -396,20 +416,36 @@ class Views:
                     return self.unadmitted(error)[0]
         return self._table_of_policy()
 
-    def _changes(self) -> Bundle:
-        if self.staged is None:
+    def _changes(self, argument: str) -> Bundle:
+        staged = self.listable()
+        if staged is None:
             return tables.kept_note("Nothing is staged under this policy.")
         try:
-            changes = self.staged.changes()
-        except (CellblockError, OSError) as error:
+            return self.changes_card(staged.changes(shlex.split(argument)))
+        except (CellblockError, OSError, ValueError) as error:
             return tables.kept_note(f"What was written can't be listed: {error}")
-        shown = changes[: tables.CHANGES]
-        diffs = [self.staged.diff(change) for change in shown]
-        rows = [
-            tables.ChangeRow(one.name, one.kind, one.size, one.before, one.why_not, diff)
-            for one, diff in zip(shown, diffs, strict=True)
-        ]
-        return tables.changes(rows, len(changes), self.staged.id)
+
+    def listable(self) -> Staged | None:
+        """Return what is staged, without what the policy in force denies."""
+        if self.staged is None or self._config is None:
+            return None
+        denied = plan.denied(self._config.policy, private=self._config.private)
+        return self.staged.without(denied)
+
+    def changes_card(
+        self, changes: Sequence[Change], digests: Mapping[str, str] | None = None
+    ) -> Bundle:
+        """Return the card of what is staged; with ``digests``, of what is asked about, as it is."""
+        staged, rows, until = self.staged, [], time.monotonic() + _MOST_DIFFS
+        for one in changes[: tables.CHANGES] if staged is not None else ():
+            digest = "" if digests is None else digests.get(one.name, "")
+            diff = staged.diff(one, digest) if staged and time.monotonic() < until else ""
+            note = one.why_not and f"not kept: {one.why_not}"
+            if one.yours_since is not None:
+                note = "yours was changed meanwhile"
+            rows.append(tables.ChangeRow(one.name, one.kind, one.size, one.before, note, diff))
+        session = "" if staged is None or digests is not None else staged.id
+        return tables.changes(rows, len(changes), session)
 
     def _table_of_policy(self) -> Bundle:
         policy, operators = self.in_force, self.operators
@@ -470,6 +506,12 @@ LIMITS: Final = {
 }
 
 
+_REASONS: Final = {
+    "files": ("files", f"{MOST_ENTRIES:,} files"),
+    "interrupt": ("interrupted", ""),
+}
+
+
 def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
     """Return what is shown of a cell that was ended from outside."""
     why, limit = stop_reason(stopped, policy)
@@ -507,8 +549,8 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
             field, value = LIMITS[stopped.why], stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)
-        case "interrupt":
-            return "interrupted", ""
+        case "files" | "interrupt":
+            return _REASONS[stopped.why]
         case "violation":
             return "protocol", detail
         case "breach":

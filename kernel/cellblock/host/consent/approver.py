@@ -232,6 +232,12 @@ class Approver:
         source = self._cell.code if self._cell is not None else ""
         self._put(request.of_imports(imports, sha256(source)), decided)
 
+    # --- keeping what was staged ------------------------------------------------------------------
+
+    def ask_keeping(self, wanted: ApprovalRequest, decided: Callable[[Decision], None]) -> None:
+        """Ask whether the cell may keep files."""
+        self._put(wanted, decided)
+
     # --- a kernel's start ---------------------------------------------------------------------
 
     def may_start(self, field: str, value: str) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.request import ApprovalRequest
 
 #: What takes consent, and for how long it can be allowed.
-Of = Literal["call", "import", "start"]
+Of = Literal["call", "import", "keep", "start"]
 Scope = Literal["once", "session", "always"]
 MOST_BYTES: Final = 1 << 20
 MOST_GRANTS: Final = 1_000

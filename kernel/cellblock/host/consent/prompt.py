@@ -44,6 +44,7 @@ _SCOPE: Final = 200
 _ONCE: Final[dict[Of, str]] = {
     "call": "this one call, with exactly these arguments",
     "import": "in this cell; what it binds stays bound",
+    "keep": "these files, as they are now",
     "start": "",
 }
 
@@ -100,6 +101,8 @@ def read(text: str, code: str, scopes: tuple[Scope, ...]) -> Answer:
 
 def offered(wanted: ApprovalRequest) -> tuple[Scope, ...]:
     """Return for how long a request can be allowed, the shortest first."""
+    if wanted.of == "keep":
+        return ("once",)
     lasting: tuple[Scope, ...] = ("session", "always")
     return ("once", *lasting) if wanted.whole and wanted.of != "start" else lasting
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named
+from cellblock.render.cards import count, size
 from cellblock.render.question import laid_out, letters
 from cellblock.render.text import clip, exact, wrap
 from cellblock.wire import values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from cellblock.analysis.imports import Import
     from cellblock.host.consent.grants import Of
+    from cellblock.host.services.changes import Change
     from cellblock.host.services.tools.calls import Call
     from cellblock.wire.messages import Tool
 
@@ -168,3 +171,42 @@ def of_start(field: str, value: str) -> ApprovalRequest:
         all_of="all that it runs",
         shown=(f"  {_STARTS[field]}",),
     )
+
+
+def of_keeping(
+    changes: Sequence[Change], digests: Mapping[str, str], paths: Collection[str]
+) -> ApprovalRequest:
+    """Return what keeping these changes asks for; ``digests`` are of the files, ``paths`` as asked.
+
+    Many files are shown by their folders.
+    """
+    exactly = "".join(
+        f"{one.kind}\0{one.name}\0{one.size}\0{digests.get(one.name, '')}\0" for one in changes
+    )
+    lines = list[str]()
+    if len(changes) <= MOST_LINES:
+        for one in changes:
+            text = one.name if one.size is None else f"{one.name}, {size(one.size)}"
+            lines += [*laid_out(one.kind, exact(text)), *letters(one.name)]
+    if not lines or len(lines) > MOST_LINES:
+        lines = list(_folder_lines(changes))
+    return ApprovalRequest(
+        of="keep",
+        subjects=tuple(paths) or ("all",),
+        sha256=hashlib.sha256(exactly.encode("utf-8", "surrogateescape")).hexdigest(),
+        asks=f"keep {count(len(changes), 'staged file')}?",
+        all_of="",
+        shown=tuple(lines[:MOST_LINES]),
+        whole=len(lines) <= MOST_LINES,
+    )
+
+
+def _folder_lines(changes: Iterable[Change]) -> Iterator[str]:
+    files, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for one in changes:
+        key = one.name.rpartition("/")[0], one.kind
+        files[key] += 1
+        sizes[key] += one.size or 0
+    for (folder, kind), number in sorted(files.items()):
+        text = f"{count(number, 'file')} in {folder}, {size(sizes[folder, kind])}"
+        yield from (*laid_out(kind, exact(text)), *letters(folder))

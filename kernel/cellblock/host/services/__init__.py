@@ -8,6 +8,9 @@ judged here before anything is done. Code that may hang or crash runs in worker 
 - ``llm``: calls of language models.
 - ``network``: connections to allowed addresses.
 - ``artifacts``: files that cells leave for their user.
+- ``changes``: what cells staged of the project: listing it, dropping it.
+- ``keeping``: making it in the project.
 
-Imports ``wire``, ``policy``, ``backends``, ``render``, and of the host ``guests`` for processes.
+Imports ``wire``, ``policy``, ``backends``, ``render``, and of the host ``guests`` for processes;
+``keeping`` also ``audit`` and ``consent``.
 """

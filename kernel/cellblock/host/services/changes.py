@@ -1,55 +1,70 @@
-"""What a session staged: listing it, showing it as a diff, keeping it, dropping it.
+"""What a session staged: listing it, showing it as a diff, dropping it.
 
 Cells wrote all of it, under names of their choice, so it is read like anything of a guest's: no
-link is followed, nothing is opened but regular files, and what is walked is bounded. Keeping copies
-regular files into the project, or removes them there, all or nothing: each new file is written
-beside its place first, and what was there stays until all of them are.
+link is followed, nothing is opened but regular files, and what is looked at, compared and shown is
+bounded (promise P14). ``keeping`` makes it in the project.
 
-    CHANGES/SESSION/session.json    when, of which project and policy; of which roots
+    CHANGES/SESSION/session.json    when, of which project and policy; of which roots; its audit log
+    CHANGES/SESSION/settled.json    what of it was kept or dropped, and is no longer staged
     CHANGES/SESSION/N/upper/        what cells wrote beneath root N; whiteouts for what they deleted
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import stat
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
-from cellblock.errors import CellblockError
+from cellblock.errors import ChangesError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import changes_folder
-from cellblock.policy.paths import within
+from cellblock.policy.paths import open_unlinked
 from cellblock.policy.secret_files import SECRETS, pattern_of
+from cellblock.render.diff import unified
+from cellblock.render.text import visible
 from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from cellblock.policy.model import Policy
     from cellblock.wire.messages import Layer
 
-#: Seconds for which what was not kept can still be.
+#: Seconds for which what was not kept can still be, and sessions of which that is so.
 KEPT_FOR: Final = 7 * 24 * 3600
+MOST_SESSIONS: Final = 200
 #: Entries of a layer that are looked at, and folders within folders.
 MOST_ENTRIES: Final = 20_000
 _DEEPEST: Final = 64
-#: Bytes of a text file of which a diff is shown, and lines of that.
+#: Characters of all paths in one listing, and paths that are asked for at once.
+_MOST_CHARACTERS: Final = 8 << 20
+_MOST_PATHS: Final = 100
+#: Bytes of a text file of which a diff is shown, lines of that, and characters of a line.
 _MOST_DIFFED: Final = 200_000
 _MOST_LINES: Final = 400
+_LONGEST_LINE: Final = 500
 _PART: Final = 1 << 20
-#: Bytes of a file that is compared with what it was.
+#: Bytes that one listing compares with what they were, and what each file counts as at least.
 _MOST_COMPARED: Final = 64 << 20
+_LEAST_COMPARED: Final = 64 << 10
 _INFO: Final = "session.json"
+_UNREADABLE: Final = "it can't be read"
+#: Seconds after which a folder that no session began has been left by one that could not.
+_ORPHANED: Final = 3_600
+_SETTLED: Final = "settled.json"
 _MOST_INFO: Final = 1 << 20
+_MOST_SETTLED: Final = 32 << 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 #: Never kept, beside ``SECRETS``: what other programs run or trust by its name.
@@ -60,10 +75,8 @@ NEVER_KEPT: Final = frozenset({
 })  # fmt: skip
 
 Kind = Literal["new", "changed", "deleted"]
-
-
-class ChangesError(CellblockError):
-    """What can't be listed, kept or dropped, and why."""
+#: What changes when a file does; None where there is none.
+State = tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,8 @@ class Change:
     """One file that a session made, changed or deleted.
 
     ``path`` is beneath ``root``. ``size`` and ``before`` are bytes, None where there is no file.
-    ``why_not`` says why it is never kept; empty where it can be.
+    ``why_not`` says why it is never kept, and is empty where it can be. ``yours_since`` is when
+    your own file was changed, where that was after the session began, in seconds since 1970.
     """
 
     root: str
@@ -80,6 +94,10 @@ class Change:
     size: int | None
     before: int | None
     why_not: str = ""
+    yours_since: float | None = None
+    #: The staged file and yours as they were listed.
+    staged: State = field(default=None, repr=False)
+    yours: State = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -88,101 +106,171 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where a policy has its audit log, for those who keep something when the session is over."""
+
+    folder: str
+    max_bytes: int
+    fsync: bool
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
-    """The layers of one session: what lies in them can be kept, or dropped."""
+    """The layers of one session: what lies in them can be kept, or dropped.
+
+    ``session`` is what it is called in its audit ``log``.
+    """
 
     id: str
     layers: tuple[tuple[str, str, tuple[str, ...]], ...]
     began: float = 0.0
     policy: str = ""
+    session: str = ""
+    log: LogPlace | None = None
     lock: int = -1
 
-    def changes(self) -> list[Change]:
-        """Return what differs from the project, sorted; no more than ``MOST_ENTRIES``.
+    @property
+    def folder(self) -> str:
+        """Return where all of it lies."""
+        return f"{changes_folder()}/{self.id}"
 
-        A folder counts by the files in it. Raises ChangesError for more, or for folders too deep.
+    def changes(self, paths: Collection[str] = ()) -> list[Change]:
+        """Return what differs from the project, sorted; with ``paths``, what is at or beneath them.
+
+        A path is absolute, or beneath a root. A folder counts by the files in it. Raises
+        ChangesError for more than ``MOST_ENTRIES``, or for folders too deep.
         """
-        found: list[Change] = []
+        bounds, settled = _Bounds(), self.settled()
+        found = list[Change]()
         for root, folder, hidden in self.layers:
-            for change in _walk(root, f"{folder}/{UPPER}", frozenset(hidden)):
-                inside = any(within(change.path, name) for name in hidden)
-                why_not = change.why_not or ("cells don't read what is there" if inside else "")
-                found.append(replace(change, why_not=why_not))
-                if len(found) > MOST_ENTRIES:
-                    raise ChangesError(f"more than {MOST_ENTRIES:,} files were written")
+            wanted = tuple(_beneath(root, path) for path in paths)
+            walk = _Walk(root, frozenset(hidden), settled, self.began, wanted, bounds)
+            found += walk.changes(f"{folder}/{UPPER}")
         return sorted(found, key=lambda change: change.name)
 
-    def diff(self, change: Change) -> str:
-        """Return a text file's unified diff, or a line about what is none."""
+    def chosen(self, paths: Collection[str] = (), *, overwrite: bool = False) -> list[Change]:
+        """Return what can be kept of the changes at or beneath ``paths``; without those, of all.
+
+        Raises ChangesError for a path at which nothing changed, or nothing can be kept; and, but to
+        ``overwrite``, for a file that the user changed since the session began.
+        """
+        if len(paths) > _MOST_PATHS:
+            raise ChangesError(f"more than {_MOST_PATHS} paths: name the folders that they are in")
+        picked = self.changes(paths)
+        for path in paths:
+            found = [one for one in picked if _is_at(one, path)]
+            if not found:
+                raise ChangesError(f"nothing was changed at {visible(path)}")
+            if all(one.why_not for one in found):
+                raise ChangesError(f"{visible(found[0].name)} is not kept: {found[0].why_not}")
+        picked = [one for one in picked if not one.why_not]
+        for change in picked:
+            if change.yours_since is not None and not overwrite:
+                when = time.strftime("%H:%M:%S", time.localtime(change.yours_since))
+                what = f"{visible(change.name)} was changed by somebody else at {when}"
+                raise ChangesError(
+                    f"nothing was kept: {what}, after the session began. Keep the other files by "
+                    "their names, or this one over yours with --overwrite; `cellblock changes diff "
+                    f"{self.id}` shows how they differ"
+                )
+        return picked
+
+    def diff(self, change: Change, digest: str = "", *, whole: bool = False) -> str:
+        """Return a text file's unified diff, or a line about what is none; never an empty one.
+
+        With a ``digest``, of the file that has that SHA-256 and of no other. What is left out of
+        one that is not ``whole`` is said.
+        """
         new = self._text(change, staged=True) if change.kind != "deleted" else ""
         old = self._text(change, staged=False) if change.kind != "new" else ""
         if new is None or old is None:
             return f"{change.name}: not a text, or too large to be shown"
-        lines = difflib.unified_diff(
-            old.splitlines(),
-            new.splitlines(),
+        if digest and hashlib.sha256(new.encode()).hexdigest() != digest:
+            return f"{change.name}: it changes while it is looked at"
+        # As git has it: what Python alone takes for the end of a line is part of one.
+        lines = unified(
+            old.split("\n") if old else [],
+            new.split("\n") if new else [],
             f"{change.name} (yours)" if change.kind != "new" else "/dev/null",
             f"{change.name} (staged)" if change.kind != "deleted" else "/dev/null",
-            lineterm="",
         )
-        shown = [line for line, _ in zip(lines, range(_MOST_LINES), strict=False)]
-        return "\n".join(shown)
+        for text, whose in ((old, "yours"), (new, "the staged one")):
+            if text and not text.endswith("\n"):
+                lines.append(f"\\ no newline at the end of {whose}")
+        if not whole:
+            cut = len(lines) - _MOST_LINES
+            lines = [_cut(line) for line in lines[:_MOST_LINES]]
+            lines += [f"… {cut:,} more lines"] if cut > 0 else []
+        return "\n".join(lines)
 
     def _text(self, change: Change, *, staged: bool) -> str | None:
-        with contextlib.ExitStack() as stack:
-            base = self._upper(change.root) if staged else change.root
-            try:
-                folder, name = _enter(base, change.path, stack)
-                fd = os.open(name, _FILE, dir_fd=folder)
-            except OSError:
-                return None
-            stack.callback(os.close, fd)
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_DIFFED:
-                return None
-            try:
-                return os.read(fd, _MOST_DIFFED).decode()
-            except (UnicodeDecodeError, OSError):
-                return None
+        """Return a file's text, staged or yours; None where it is none, or too long."""
+        try:
+            with contextlib.ExitStack() as stack:
+                base = self.upper(change.root) if staged else change.root
+                folder, name = enter(base, change.path, stack)
+                file = stack.enter_context(open(os.open(name, FILE, dir_fd=folder), "rb"))
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    return None
+                text = file.read(_MOST_DIFFED + 1)
+                return text.decode() if len(text) <= _MOST_DIFFED else None
+        except (OSError, UnicodeDecodeError):
+            return None
 
-    def _upper(self, root: str) -> str:
+    def upper(self, root: str) -> str:
+        """Return the folder of what cells wrote beneath a root."""
         return next(f"{folder}/{UPPER}" for own, folder, _ in self.layers if own == root)
 
-    def chosen(self, paths: Collection[str]) -> list[Change]:
-        """Return the changes at or beneath ``paths``, all where there are none of those.
+    def without(self, denied: Collection[str]) -> Staged:
+        """Return the same without what is denied now: nothing of it is listed, shown or kept."""
+        layers = []
+        for root, folder, hidden in self.layers:
+            paths = [at for path in denied if (at := _beneath(root, path)) is not None]
+            if "" not in paths:
+                layers.append((root, folder, (*hidden, *paths)))
+        return replace(self, layers=tuple(layers))
 
-        A path is absolute, or beneath a root. Raises ChangesError for one that nothing changed.
+    # --- what is no longer staged -------------------------------------------------------------
+
+    def settled(self) -> Mapping[str, tuple[State, State]]:
+        """Return what was kept or dropped: your file and the staged one, as they were left."""
+        try:
+            with open(f"{self.folder}/{_SETTLED}", encoding="utf-8") as file:
+                found = json.loads(file.read(_MOST_SETTLED))
+            states = ((name, map(_state_of, each)) for name, each in found.items())
+            return {name: (yours, staged) for name, (yours, staged) in states}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def settle(self, changes: Sequence[Change]) -> None:
+        """Note that these are no longer staged, until a file of theirs changes. Raises OSError."""
+        known = {**self.settled(), **{one.name: (one.yours, one.staged) for one in changes}}
+        new = f"{self.folder}/{_SETTLED}.new"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new)
+        with open(os.open(new, _NEW, 0o600), "w", encoding="utf-8") as file:
+            json.dump(known, file)
+        os.replace(new, f"{self.folder}/{_SETTLED}")
+
+    def drop(self) -> None:
+        """Throw it away. While the session runs, what is there now is no longer staged.
+
+        Cells of that session see it until it ends. Raises ChangesError, OSError.
         """
-        changes = self.changes()
-        if not paths:
-            return [change for change in changes if not change.why_not]
-        picked: list[Change] = []
-        for path in paths:
-            asked = os.path.normpath(path)
-            match = [
-                change
-                for change in changes
-                if any(own == asked or own.startswith(f"{asked}/") for own in _names(change))
-            ]
-            if not match:
-                raise ChangesError(f"nothing was changed at {path}")
-            for change in match:
-                if change.why_not:
-                    raise ChangesError(f"{change.name} is not kept: {change.why_not}")
-            picked += match
-        return list(dict.fromkeys(picked))
+        if self.runs():
+            self.settle(self.changes())
+        else:
+            remove_tree.remove(self.folder)
 
-    def keep(self, changes: Sequence[Change]) -> None:
-        """Make these changes in the project, all or none; then they are no longer staged.
-
-        Raises ChangesError where a file could not be written, or is no longer what was listed.
-        """
-        _Keeping(self._upper).run(changes)
+    def close(self) -> None:
+        """Tell that the session, which ``begin`` began, has ended."""
+        os.close(self.lock)
 
     def runs(self) -> bool:
         """Whether the session still runs: then its layers are in use."""
         try:
-            fd = os.open(f"{changes_folder()}/{self.id}/{_INFO}", _FILE)
+            fd = os.open(f"{self.folder}/{_INFO}", FILE)
         except OSError:
             return False
         try:
@@ -193,287 +281,314 @@ class Staged:
             os.close(fd)
         return False
 
-    def remove(self) -> None:
-        """Remove all of it, for a session that has ended."""
-        remove_tree.remove(f"{changes_folder()}/{self.id}")
+
+def _beneath(root: str, path: str) -> str | None:
+    """Return a path from a root, empty for all of it, None for what is elsewhere."""
+    asked, top = os.path.normpath(path), root.rstrip("/")
+    if not asked.startswith("/"):
+        return None if asked.split("/")[0] == ".." else asked.removeprefix(".")
+    if f"{top}/".startswith(f"{asked.rstrip('/')}/"):
+        return ""
+    return asked[len(top) + 1 :] if asked.startswith(f"{top}/") else None
 
 
-def _names(change: Change) -> tuple[str, str]:
-    return change.path, change.name
+def _cut(line: str) -> str:
+    cut = len(line) - _LONGEST_LINE
+    return line if cut <= 0 else f"{line[:_LONGEST_LINE]}… {cut:,} more characters"
+
+
+def _is_at(change: Change, path: str) -> bool:
+    """Whether a change is at or beneath a path."""
+    at = _beneath(change.root, path)
+    return at is not None and (not at or f"{change.path}/".startswith(f"{at}/"))
+
+
+def _state_of(found: Sequence[int] | None) -> State:
+    return None if found is None else tuple(map(int, found))
+
+
+def state(found: os.stat_result | None) -> State:
+    """Return what changes when this file does."""
+    if found is None:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 # --- reading what was staged ----------------------------------------------------------------------
 
 
-def _walk(root: str, upper: str, hidden: frozenset[str]) -> Iterator[Change]:
-    with contextlib.ExitStack() as stack:
+class _Bounds:
+    """How much one listing still looks at."""
+
+    def __init__(self) -> None:
+        self._entries, self._compared = MOST_ENTRIES, _MOST_COMPARED
+        self._characters = _MOST_CHARACTERS
+
+    def names(self, folder: int, prefix: str) -> list[str]:
+        """Return what is in a folder, sorted. Raises ChangesError for too much, OSError."""
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, self._entries + 1))
+        self._entries -= len(names)
+        self._characters -= len(names) * len(prefix) + sum(map(len, names))
+        if self._entries < 0 or self._characters < 0:
+            raise ChangesError(
+                f"more than {MOST_ENTRIES:,} files were written or deleted: name the files or "
+                "folders that you want, or have a cell remove what nobody needs"
+            )
+        return names
+
+    def compares(self, size: int) -> bool:
+        """Return whether two files of this size are to be compared."""
+        self._compared -= max(size, _LEAST_COMPARED)
+        return self._compared >= 0
+
+
+class _Walk:
+    """Finds what differs beneath one root; ``wanted`` are paths from there."""
+
+    def __init__(
+        self,
+        root: str,
+        hidden: frozenset[str],
+        settled: Mapping[str, tuple[State, State]],
+        began: float,
+        wanted: Sequence[str | None],
+        bounds: _Bounds,
+    ) -> None:
+        self._root, self._hidden, self._settled, self._bounds = root, hidden, settled, bounds
+        self._began = int(began * 1e9)
+        #: Whether something else than a folder is above, in the project.
+        self._blocked = 0
+        self._asked, self._wanted = bool(wanted), [path for path in wanted if path is not None]
+
+    def changes(self, upper: str) -> list[Change]:
+        """Return what differs. Raises ChangesError."""
+        with contextlib.ExitStack() as stack:
+            try:
+                above = os.open(upper, _FOLDER)
+            except OSError:
+                return []
+            stack.callback(os.close, above)
+            below: int | None = None
+            with contextlib.suppress(OSError):
+                below = open_unlinked(self._root, _FOLDER)
+                stack.callback(os.close, below)
+            return list(self._folder("", above, below, 0))
+
+    def _folder(self, prefix: str, above: int, below: int | None, depth: int) -> Iterator[Change]:
+        """Compare a folder of the layer with the same of the project."""
+        names = self._names(prefix, above)
+        for name in names:
+            path = f"{prefix}{name}"
+            staged, before = _status(above, name), _status(below, name)
+            if staged is None or path in self._hidden:
+                continue
+            if stat.S_ISDIR(staged.st_mode):
+                yield from self._enter(path, above, below, name, depth)
+            elif _is_whiteout(staged):
+                yield from self._deleted(path, below, name, before, staged, staged.st_ctime_ns)
+            elif not self._is_same(above, below, name, staged, before):
+                yield from self._change(path, staged, before)
+        for name in self._covered(prefix, above, below, names):
+            if f"{prefix}{name}" not in self._hidden:
+                yield from self._deleted(f"{prefix}{name}", below, name, _status(below, name), None)
+
+    def _names(self, prefix: str, folder: int) -> list[str]:
+        """Return the names in a folder that are wanted, or lead there."""
+        if not self._asked or any(
+            not path or prefix.startswith(f"{path}/") for path in self._wanted
+        ):
+            return self._bounds.names(folder, prefix)
+        after = (path[len(prefix) :] for path in self._wanted if path.startswith(prefix))
+        names = {path.split("/")[0] for path in after}
+        return sorted(name for name in names if _status(folder, name) is not None)
+
+    def _is_same(
+        self,
+        above: int,
+        below: int | None,
+        name: str,
+        staged: os.stat_result,
+        before: os.stat_result | None,
+    ) -> bool:
+        """Whether a file has what it had: it was opened to be written, say."""
+        if below is None or before is None or staged.st_size != before.st_size:
+            return False
+        if not (stat.S_ISREG(staged.st_mode) and stat.S_ISREG(before.st_mode)):
+            return False
+        if not self._bounds.compares(staged.st_size):
+            return False
         try:
-            above = os.open(upper, _FOLDER)
+            with (
+                open(os.open(name, FILE, dir_fd=above), "rb") as new,
+                open(os.open(name, FILE, dir_fd=below), "rb") as old,
+            ):
+                parts = range(staged.st_size // _PART + 1)  # it may grow meanwhile
+                return all(new.read(_PART) == old.read(_PART) for _ in parts)
         except OSError:
+            return False
+
+    def _enter(
+        self, path: str, above: int, below: int | None, name: str, depth: int
+    ) -> Iterator[Change]:
+        if depth >= _DEEPEST:
+            why = f"its folders are nested more than {_DEEPEST} deep"
+            yield Change(self._root, path, "new", None, None, why)
             return
-        stack.callback(os.close, above)
-        below: int | None = None
-        with contextlib.suppress(OSError):
-            below = os.open(root, _FOLDER)
-            stack.callback(os.close, below)
-        yield from _walk_folder(root, "", above, below, hidden, 0)
+        with contextlib.ExitStack() as stack:
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=above)
+            except OSError:
+                yield Change(self._root, path, "new", None, None, _UNREADABLE)
+                return
+            stack.callback(os.close, inner)
+            under, there = None, _status(below, name)
+            if there is not None and stat.S_ISDIR(there.st_mode):
+                with contextlib.suppress(OSError):
+                    under = os.open(name, _FOLDER, dir_fd=below)
+                    stack.callback(os.close, under)
+            elif there is not None:
+                self._blocked += 1
+            yield from self._folder(f"{path}/", inner, under, depth + 1)
+            self._blocked -= there is not None and not stat.S_ISDIR(there.st_mode)
 
+    def _deleted(
+        self,
+        path: str,
+        below: int | None,
+        name: str,
+        before: os.stat_result | None,
+        staged: os.stat_result | None,
+        when: int | None = None,
+    ) -> Iterator[Change]:
+        """Yield what was deleted with a name: the files of a folder one by one.
 
-def _walk_folder(
-    root: str, prefix: str, above: int, below: int | None, hidden: frozenset[str], depth: int
-) -> Iterator[Change]:
-    """Compare a folder of the layer with the same of the project."""
-    if depth > _DEEPEST:
-        raise ChangesError(f"folders are nested more than {_DEEPEST} deep")
-    names = sorted(os.listdir(above))
-    if len(names) > MOST_ENTRIES:
-        raise ChangesError(f"more than {MOST_ENTRIES:,} files were written")
-    for name in names:
-        path = f"{prefix}{name}"
-        # Below a name that is hidden from cells there is nothing that they could have changed.
-        under = None if path in hidden else below
-        staged, before = _status(above, name), None if under is None else _status(under, name)
-        if staged is None:
-            continue
-        if stat.S_ISDIR(staged.st_mode):
-            yield from _enter_folder(root, path, above, under, name, hidden, depth)
-        elif _is_whiteout(staged):
-            yield from _deleted(root, path, under, name, before)
-        elif not _is_same(above, under, name, staged, before):
-            yield _change(root, path, staged, before)
-    for name in _covered(above, below, names):
-        if f"{prefix}{name}" not in hidden:
-            yield from _deleted(root, f"{prefix}{name}", below, name, _status(below, name))
+        What the user made or changed after ``when`` is not what was deleted.
+        """
+        if before is None or path in self._hidden:
+            return
+        if not stat.S_ISDIR(before.st_mode):
+            if when is None or before.st_ctime_ns <= when:
+                yield from self._change(path, staged, before, deleted=True)
+            return
+        if path.count("/") > _DEEPEST:
+            return
+        with contextlib.ExitStack() as stack:
+            try:
+                fd = os.open(name, _FOLDER, dir_fd=below)
+            except OSError:
+                return
+            stack.callback(os.close, fd)
+            for inner in self._names(f"{path}/", fd):
+                below_it = _status(fd, inner)
+                yield from self._deleted(f"{path}/{inner}", fd, inner, below_it, None, when)
+
+    def _change(
+        self,
+        path: str,
+        staged: os.stat_result | None,
+        before: os.stat_result | None,
+        *,
+        deleted: bool = False,
+    ) -> Iterator[Change]:
+        """Yield what differs of a file, unless it was kept or dropped as it is."""
+        there = None if before is None or stat.S_ISDIR(before.st_mode) else before
+        found = before if staged is None or deleted else staged
+        kind: Kind = "deleted" if deleted else "new" if there is None else "changed"
+        made = Change(
+            self._root,
+            path,
+            kind,
+            None if staged is None or deleted else staged.st_size,
+            None if there is None else there.st_size,
+            self._why_not(path, found, before),
+            staged=state(staged),
+            yours=state(there),
+        )
+        yours, was = self._settled.get(made.name, (None, None))
+        if made.name in self._settled and (yours, was) == (made.yours, made.staged):
+            return
+        newer = there is not None and there.st_ctime_ns > self._began and made.yours != yours
+        yield replace(made, yours_since=there.st_ctime) if newer and there else made
+
+    def _why_not(
+        self, path: str, found: os.stat_result | None, before: os.stat_result | None
+    ) -> str:
+        """Return why it is never kept; empty where it can be."""
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return "it is not a regular file"
+        if self._blocked or (before is not None and not stat.S_ISREG(before.st_mode)):
+            return "something that is no file is in its place"
+        if not (found.st_mode & stat.S_IRUSR or os.geteuid() == 0):
+            return _UNREADABLE
+        for part in path.split("/"):
+            if part.lower() in NEVER_KEPT:
+                return f"{part} is run or trusted by other programs"
+        if pattern_of(path.lower(), SECRETS):
+            return "files of this name hold secrets"
+        return "" if path.isprintable() else "its name can't be shown"
+
+    def _covered(
+        self, prefix: str, above: int, below: int | None, names: Sequence[str]
+    ) -> list[str]:
+        """Return what a folder of the layer hides of the one below, because it was made anew."""
+        if below is None:
+            return []
+        try:
+            if os.getxattr(above, "user.overlay.opaque") != b"y":
+                return []
+            return sorted(set(self._names(prefix, below)).difference(names))
+        except OSError:
+            return []
 
 
 def _is_whiteout(found: os.stat_result) -> bool:
     return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
 
 
-def _is_same(
-    above: int, below: int | None, name: str, staged: os.stat_result, before: os.stat_result | None
-) -> bool:
-    """Whether a file has what it had: it was opened to be written, or has been kept."""
-    if below is None or before is None or not staged.st_size == before.st_size <= _MOST_COMPARED:
-        return False
-    if not (stat.S_ISREG(staged.st_mode) and stat.S_ISREG(before.st_mode)):
-        return False
-    try:
-        with (
-            open(os.open(name, _FILE, dir_fd=above), "rb") as new,
-            open(os.open(name, _FILE, dir_fd=below), "rb") as old,
-        ):
-            return all(part == old.read(_PART) for part in iter(lambda: new.read(_PART), b""))
-    except OSError:
-        return False
-
-
-def _enter_folder(
-    root: str,
-    path: str,
-    above: int,
-    below: int | None,
-    name: str,
-    hidden: frozenset[str],
-    depth: int,
-) -> Iterator[Change]:
-    with contextlib.ExitStack() as stack:
-        inner = os.open(name, _FOLDER, dir_fd=above)
-        stack.callback(os.close, inner)
-        under: int | None = None
-        if below is not None:
-            with contextlib.suppress(OSError):
-                under = os.open(name, _FOLDER, dir_fd=below)
-                stack.callback(os.close, under)
-        yield from _walk_folder(root, f"{path}/", inner, under, hidden, depth + 1)
-
-
-def _deleted(
-    root: str, path: str, below: int | None, name: str, before: os.stat_result | None
-) -> Iterator[Change]:
-    """Yield what was deleted with a name: the files of a folder one by one."""
-    if before is None:
-        return
-    if not stat.S_ISDIR(before.st_mode):
-        yield Change(root, path, "deleted", None, before.st_size, _why_not(path, before))
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            fd = os.open(name, _FOLDER, dir_fd=below)
-        except OSError:
-            return
-        stack.callback(os.close, fd)
-        if path.count("/") > _DEEPEST:
-            return
-        for inner in sorted(os.listdir(fd)):
-            yield from _deleted(root, f"{path}/{inner}", fd, inner, _status(fd, inner))
-
-
-def _change(root: str, path: str, staged: os.stat_result, before: os.stat_result | None) -> Change:
-    there = before is not None and not stat.S_ISDIR(before.st_mode)
-    return Change(
-        root,
-        path,
-        "changed" if there else "new",
-        staged.st_size,
-        before.st_size if before is not None and there else None,
-        _why_not(path, staged),
-    )
-
-
-def _why_not(path: str, found: os.stat_result) -> str:
-    if not stat.S_ISREG(found.st_mode):
-        return "it is not a regular file"
-    for part in path.split("/"):
-        if part.lower() in NEVER_KEPT:
-            return f"{part} is run or trusted by other programs"
-    if pattern_of(path.lower(), SECRETS):
-        return "files of this name hold secrets"
-    if not path.isprintable():
-        return "its name can't be shown"
-    return ""
-
-
-def _covered(above: int, below: int | None, names: Sequence[str]) -> list[str]:
-    """Return what a folder of the layer hides of the one below, because it was made anew."""
-    if below is None:
-        return []
-    try:
-        opaque = os.getxattr(above, "user.overlay.opaque") == b"y"
-        return sorted(set(os.listdir(below)).difference(names)) if opaque else []
-    except OSError:
-        return []
-
-
 def _status(folder: int | None, name: str) -> os.stat_result | None:
     try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return None if folder is None else os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return None
 
 
-def _enter(
-    base: str, path: str, stack: contextlib.ExitStack, *, make: bool = False
+def enter(
+    base: str,
+    path: str,
+    stack: contextlib.ExitStack,
+    made: list[tuple[str, str]] | None = None,
 ) -> tuple[int, str]:
-    """Return the folder that holds ``path`` beneath ``base``, and its last name. Raises OSError."""
-    folder = os.open(base, _FOLDER)
+    """Return the folder that holds ``path`` beneath ``base``, and its last name. Raises OSError.
+
+    With ``made``, folders that are missing are made, and their paths added to it.
+    """
+    folder = open_unlinked(base, _FOLDER)
     stack.callback(os.close, folder)
     *folders, last = path.split("/")
-    for name in folders:
+    for depth, name in enumerate(folders):
         if name in ("", ".", ".."):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
-        if make:
+        if made is not None:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o777, dir_fd=folder)
+                made.append((base, "/".join(folders[: depth + 1])))
         folder = os.open(name, _FOLDER, dir_fd=folder)
         stack.callback(os.close, folder)
     return folder, last
 
 
-# --- keeping --------------------------------------------------------------------------------------
-
-
-class _Keeping:
-    """Copies staged files into a project: prepared beside their places, then all renamed."""
-
-    def __init__(self, upper_of: Callable[[str], str]) -> None:
-        self._upper_of = upper_of
-
-    def run(self, changes: Sequence[Change]) -> None:
-        with contextlib.ExitStack() as stack:
-            prepared: list[tuple[int, str, str | None]] = []
-            done: list[tuple[int, str, str]] = []
-            name = ""
-            try:
-                for number, change in enumerate(changes):
-                    name = change.name
-                    prepared.append(self._prepare(change, number, stack))
-                for change, (folder, last, temporary) in zip(changes, prepared, strict=True):
-                    name = change.name
-                    self._replace(folder, last, temporary, done)
-            except OSError as error:
-                for folder, last, backup in reversed(done):
-                    with contextlib.suppress(OSError):
-                        _restore(folder, last, backup)
-                what = f"nothing was kept: {name}: {error.strerror or error}"
-                raise ChangesError(what) from None
-            finally:
-                self._clean(prepared)
-            for folder, _, backup in done:
-                with contextlib.suppress(OSError):
-                    os.unlink(backup, dir_fd=folder)
-
-    def _prepare(
-        self, change: Change, number: int, stack: contextlib.ExitStack
-    ) -> tuple[int, str, str | None]:
-        """Write a new file beside its place; of one that is to be removed, find the place."""
-        deleted = change.kind == "deleted"
-        folder, name = _enter(change.root, change.path, stack, make=not deleted)
-        there = _status(folder, name)
-        if there is not None and not stat.S_ISREG(there.st_mode):
-            raise OSError(errno.EEXIST, "something that is no file is there")
-        if deleted:
-            return folder, name, None
-        with contextlib.ExitStack() as own:
-            source_folder, source = _enter(self._upper_of(change.root), change.path, own)
-            fd = os.open(source, _FILE, dir_fd=source_folder)
-            own.callback(os.close, fd)
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_size != change.size:
-                raise OSError(errno.EBUSY, "it changed meanwhile")
-            temporary = f".{name[:100]}.{os.getpid()}-{number}.keep"
-            mode = stat.S_IMODE(there.st_mode) if there is not None else 0o666 & ~_umask()
-            new = os.open(temporary, _NEW, 0o600, dir_fd=folder)
-            try:
-                left = found.st_size
-                while left and (part := os.read(fd, min(left, _PART))):
-                    os.write(new, part)
-                    left -= len(part)
-                os.fchmod(new, mode & 0o777)
-            finally:
-                os.close(new)
-            return folder, name, temporary
-
-    def _replace(
-        self, folder: int, name: str, temporary: str | None, done: list[tuple[int, str, str]]
-    ) -> None:
-        """Put a file in its place, and what was there beside it until all are."""
-        backup = f".{name[:100]}.{os.getpid()}-{len(done)}.was"
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(name, backup, src_dir_fd=folder, dst_dir_fd=folder)
-        done.append((folder, name, backup))
-        if temporary is not None:
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-    @staticmethod
-    def _clean(prepared: list[tuple[int, str, str | None]]) -> None:
-        for folder, _, temporary in prepared:
-            if temporary is not None:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=folder)
-
-
-def _restore(folder: int, name: str, backup: str) -> None:
-    try:
-        os.rename(backup, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except FileNotFoundError:
-        os.unlink(name, dir_fd=folder)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def of_layers(layers: Sequence[Layer], policy: str) -> Staged:
-    """Return what a session that runs has staged."""
+def of_layers(layers: Sequence[Layer], policy: Policy, session: str = "") -> Staged:
+    """Return what a session that runs has staged; ``session`` is its name in the audit log."""
     each = tuple((layer.root, layer.folder, layer.hidden) for layer in layers)
     number = os.path.basename(os.path.dirname(layers[0].folder)) if layers else ""
-    return Staged(number, each, time.time(), policy)
+    asked, log = policy.audit, None
+    if asked.log:
+        log = LogPlace(asked.folder, asked.max_bytes, asked.fsync, asked.required)
+    return Staged(number, each, time.time(), policy.name, session, log)
 
 
 def begin(staged: Staged) -> Staged:
@@ -482,30 +597,48 @@ def begin(staged: Staged) -> Staged:
     Return the same with a descriptor that tells, while it is open, that the session runs. Raises
     OSError.
     """
-    folder = f"{changes_folder()}/{staged.id}"
-    info = {"began": staged.began, "policy": staged.policy, "layers": staged.layers}
-    fd = os.open(f"{folder}/{_INFO}", _NEW, 0o600)
+    log = staged.log
+    info = {
+        "began": staged.began,
+        "policy": staged.policy,
+        "layers": staged.layers,
+        "session": staged.session,
+        "log": log and [log.folder, log.max_bytes, log.fsync, log.required],
+    }
+    fd = os.open(f"{staged.folder}/{_INFO}", _NEW, 0o600)
     fcntl.flock(fd, fcntl.LOCK_SH)
     with open(os.dup(fd), "w", encoding="utf-8") as file:
         json.dump(info, file)
-    for old in sessions():
-        if old.id != staged.id and time.time() - old.began > KEPT_FOR and not old.runs():
-            old.remove()
+    _sweep(staged.id)
     return replace(staged, lock=fd)
 
 
-def end(scratch: Path, staged: Staged | None) -> None:
-    """End a session: remove its folder where nothing is staged, or it never began."""
-    if staged is not None and staged.lock >= 0:
-        os.close(staged.lock)
-    number = scratch.name
-    found = session(number)
+def _sweep(own: str) -> None:
+    """Remove what can no longer be kept: by age, and the oldest of too many."""
+    began = list[tuple[float, str]]()
+    with contextlib.suppress(OSError), os.scandir(changes_folder()) as entries:
+        for entry in entries:
+            try:
+                began.append((os.stat(f"{entry.path}/{_INFO}").st_mtime, entry.name))
+            except OSError:
+                if entry.name != own and time.time() - entry.stat().st_mtime > _ORPHANED:
+                    remove_tree.remove(entry.path)
+    began.sort(reverse=True)
+    for number, (when, name) in enumerate(began):
+        old = number >= MOST_SESSIONS or time.time() - when > KEPT_FOR
+        if old and name != own and not (one := Staged(name, ())).runs():
+            remove_tree.remove(one.folder)
+
+
+def end(scratch: Path) -> None:
+    """End a session, which is closed: remove its folder if there is nothing that can be kept."""
+    found = session(scratch.name)
     try:
-        nothing = found is None or not found.changes()
+        nothing = found is None or all(one.why_not for one in found.changes())
     except (ChangesError, OSError):
         nothing = False
     if nothing:
-        remove_tree.remove(f"{changes_folder()}/{number}")
+        remove_tree.remove(Staged(scratch.name, ()).folder)
 
 
 def sessions() -> list[Staged]:
@@ -527,6 +660,8 @@ def session(number: str) -> Staged | None:
             (str(root), str(folder), tuple(map(str, hidden)))
             for root, folder, hidden in info["layers"]
         )
-        return Staged(number, layers, float(info["began"]), str(info["policy"]))
+        log = LogPlace(*info["log"]) if info["log"] else None
+        began, policy = float(info["began"]), str(info["policy"])
+        return Staged(number, layers, began, policy, str(info["session"]), log)
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -19,7 +19,15 @@ from msgspec.structs import replace
 
 from cellblock.backends.choose import choose
 from cellblock.backends.layers import make_layers, why_not
-from cellblock.backends.plan import make_plan, make_view, outermost, preloaded
+from cellblock.backends.plan import (
+    PROC,
+    filled,
+    make_plan,
+    make_view,
+    outermost,
+    preloaded,
+    standing,
+)
 from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
 from cellblock.host.services.operations import catalog
@@ -29,6 +37,7 @@ from cellblock.policy.folders import data_folder, state_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
 from cellblock.wire import frames, messages
+from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -144,10 +153,11 @@ class SessionConfig:
         """Whether guests of one zygote are kept apart: by Landlock, or not at all.
 
         A container's limits are for one guest, and its scratch folder is nowhere outside. What one
-        session stages no other sees.
+        session stages no other sees, nor its /dev/shm and /proc.
         """
-        locks = self.prepare.plan.locks
-        if self.prepare.plan.layers:
+        plan = self.prepare.plan
+        locks = plan.locks
+        if plan.layers or SHARED_MEMORY in plan.write_roots or PROC in plan.read_roots:
             return False
         return not locks or ("landlock" in locks and "container" not in locks)
 
@@ -281,13 +291,23 @@ def _staged(
     if not policy.filesystem_staged_roots:
         return policy, (), ""
     layers = make_layers(policy, scratch=options.scratch, project=options.project, private=private)
-    why = why_not(layers, backend) if backend.stages else f"backend {backend.name} can't"
+    fill = {"{scratch}": str(options.scratch), "{project}": str(options.project)}
+    written = standing(filled(root, fill) for root in policy.filesystem_write_roots)
+    why = f"backend {backend.name} can't"
+    if backend.stages:
+        why = why_not(layers, backend, written)
     if not why:
         return policy, layers, ""
-    work = options.project / "work"
-    work.mkdir(exist_ok=True)
-    roots = (*policy.filesystem_write_roots, str(work.resolve()))
-    told = f"writes can't be staged here ({why}): cells can write in {work} alone"
+    project, work = str(options.project), options.project / "work"
+    own = [root for root in written if within(root, project) and root != fill["{scratch}"]]
+    # A checkout could bring a link of that name, to anything of the user's.
+    if not own:
+        with contextlib.suppress(OSError):
+            work.mkdir()
+        own = [str(work)] if work.is_dir() and not work.is_symlink() else []
+    where = f"{', '.join(own)} alone" if own else f"no folder, for {work} is none, or a link"
+    told = f"writes can't be staged here ({why}): cells can write in {where}"
+    roots = tuple(dict.fromkeys((*policy.filesystem_write_roots, *own)))
     if any(map(secret_files.is_pattern, policy.read_deny_paths)):
         told += ", and read a .env or the like that is made while they run"
     return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), told
@@ -439,9 +459,7 @@ def prepare_message(
         ipython_dir=str(scratch / ".ipython"),
         scratch=str(scratch),
         cwd=_first_cwd(policy, project, scratch),
-        environment=guest_environment(
-            policy.env_var_access, scratch, os.environ, programs=policy.subprocess_execution
-        ),
+        environment=guest_environment(policy.env_var_access, scratch, os.environ, plan),
         plan=plan,
         charts=_CHARTS[policy.display],
         tool_max_in_flight=policy.tool_max_in_flight,
@@ -452,23 +470,25 @@ def prepare_message(
 
 
 def guest_environment(
-    passed_on: Sequence[str], scratch: Path, host: Mapping[str, str], *, programs: bool = False
+    passed_on: Sequence[str], scratch: Path, host: Mapping[str, str], plan: messages.Plan
 ) -> dict[str, str]:
     """Return the environment of a guest: nothing of the host's but what is ``passed_on``.
 
-    The fixed values win: a guest's HOME is its scratch folder. With ``programs`` this
-    interpreter's come first.
+    The fixed values win: a guest's HOME is its scratch folder. Where it may start programs, this
+    interpreter's come first. joblib's workers read /proc, and end where they can't.
     """
+    serial = plan.subprocess and plan.locks and PROC not in plan.read_roots
     passed = {name: host[name] for name in passed_on if name in host}
     folder = str(scratch)
     return passed | {
-        "PATH": f"{sys.prefix}/bin:{_PATH}" if programs else _PATH,
+        "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
         "HOME": folder,
         "TMPDIR": folder,
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "MPLCONFIGDIR": f"{folder}/.matplotlib",
+        **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
     }
 
 

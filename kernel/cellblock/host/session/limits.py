@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from cellblock.guest.remove_tree import open_folder
+from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
 
 if TYPE_CHECKING:
@@ -353,12 +354,20 @@ _BLOCK: Final = 512
 class Scratch:
     """The bytes on disk beneath ``folders``, together, against ``limit``.
 
+    What is beneath ``layers`` counts too, and each file there at least as much as makes
+    ``MOST_ENTRIES`` of them too many, for the host lists them.
+
     A folder that was too full before a cell is the cell's fault only if it grows further: else
     nobody could clear it up.
     """
 
-    def __init__(self, folders: Sequence[str], limit: int) -> None:
-        self._folders, self.limit = folders, limit
+    def __init__(
+        self, folders: Sequence[str], limit: int | None, layers: Sequence[str] = ()
+    ) -> None:
+        self._folders, self._layers = folders, layers
+        self.limit = 2 * ENDLESS if limit is None else limit
+        #: Entries of layers, of this walk and of the last one.
+        self._counted_files = self._files = 0
         #: What there was when the cell began; None until a walk has found that out.
         self._floor: int | None = 0
         self._walk: Iterator[int] | None = None
@@ -377,16 +386,29 @@ class Scratch:
     def look(self) -> None:
         """Go on with the walk, or begin the next."""
         if self._walk is None:
-            self._walk, self._counted = chain.from_iterable(map(_sizes, self._folders)), 0
+            walks = (*map(_sizes, self._folders), *map(self._staged_sizes, self._layers))
+            self._walk, self._counted, self._counted_files = chain.from_iterable(walks), 0, 0
         step = list(islice(self._walk, ENTRIES))
         self._counted += sum(step)
+        total = max(self._counted, self._counted_files * self.limit // MOST_ENTRIES)
+        self._files = max(self._files, self._counted_files)
         if len(step) == ENTRIES:
-            self.size = max(self.size, self._counted)
+            self.size = max(self.size, total)
             return
-        total = self._counted
+        self._files = self._counted_files
         self.grew, self.size, self._walk = total > self.size, total, None
         if self._floor is None:
             self._floor = total
+
+    def _staged_sizes(self, folder: str) -> Iterator[int]:
+        for size in _sizes(folder):
+            self._counted_files += 1
+            yield size
+
+    @property
+    def why(self) -> Literal["files", "scratch"]:
+        """What there is too much of, if there is."""
+        return "files" if self._files > MOST_ENTRIES else "scratch"
 
     @property
     def full(self) -> bool:
@@ -461,7 +483,7 @@ LONG: Final = 0.005
 #: the limit; it does not count stacks, page tables and shared pages.
 SLACK_PART, SLACK_BYTES = 8, 64 << 20
 
-Excess = Literal["cpu", "memory", "scratch"]
+Excess = Literal["cpu", "files", "memory", "scratch"]
 
 
 def slack(memory: int) -> int:
@@ -470,7 +492,7 @@ def slack(memory: int) -> int:
 
 
 class Monitor:
-    """Looks at one guest at a time, which writes to ``folders``.
+    """Looks at one guest at a time, which writes to ``folders``, and to ``layers`` over others.
 
     ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
     is told again at every look at which that is still so. ``copies`` looks at the guest's
@@ -486,10 +508,11 @@ class Monitor:
         on_excess: Callable[[Excess, bool], None],
         *,
         copies: Callable[[], Mapping[int, int]] = dict,
+        layers: Sequence[str] = (),
     ) -> None:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
         self._copies = copies
-        self._folders = folders
+        self._folders, self._layers = folders, layers
         self.narrow_to(policy)
         self._gauge: Gauge | None = None
         self._family: Family | None = None
@@ -504,7 +527,8 @@ class Monitor:
     def narrow_to(self, policy: Policy) -> None:
         """Enforce the limits of a policy, from the next request on."""
         self._policy, limit = policy, policy.scratch_max_bytes
-        self._scratch = Scratch(self._folders, limit) if limit is not None else None
+        watched = limit is not None or self._layers
+        self._scratch = Scratch(self._folders, limit, self._layers) if watched else None
         memory = policy.memory_max_bytes
         self._most = None if memory is None else memory + slack(memory)
 
@@ -597,7 +621,7 @@ class Monitor:
         if self._scratch is not None:
             self._scratch.look()
             if self._scratch.full:
-                self._on_excess("scratch", self._scratch.far)
+                self._on_excess(self._scratch.why, self._scratch.far)
 
     def _holds_too_much(self) -> bool:
         copies = self._copies()

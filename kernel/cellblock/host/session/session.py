@@ -23,6 +23,7 @@ from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import UNWRITTEN, Audit
 from cellblock.host.services import changes
 from cellblock.host.session.config import granted_services
+from cellblock.host.session.keeper import Keeper
 from cellblock.host.session.narrowing import Narrower, recorded_changes, settings_of
 from cellblock.host.session.requests import Requests
 from cellblock.host.session.types import Outcome, outcome_of
@@ -106,16 +107,29 @@ def open_session(
     settings = settings_of(config, front, make_tools)
     front.views.templates_in_force = settings.gate.templates
     narrower = Narrower(config, front, settings.tools)
-    session = Session(reactor, front, settings, zygotes, narrower=narrower, approver=front.approver)
+    keeper = Keeper(reactor, front, config.policy.name)
+    session = Session(
+        reactor,
+        front,
+        settings,
+        zygotes,
+        narrower=narrower,
+        keeper=keeper,
+        approver=front.approver,
+    )
     if layers := config.prepare.plan.layers:
-        front.views.staged = changes.begin(changes.of_layers(layers, config.policy.name))
+        staged = changes.of_layers(layers, config.policy, front.audit.session)
+        front.views.staged = changes.begin(staged)
     if services := granted_services(config):
         front.exports = services.exports(reactor, session.requests.open_folder)
     return session
 
 
 class Session:
-    """Requests in, outcomes out. Without a ``narrower`` no cell can narrow the policy."""
+    """Requests in, outcomes out.
+
+    Without a ``narrower`` no cell can narrow the policy, without a ``keeper`` none keep files.
+    """
 
     def __init__(
         self,
@@ -126,6 +140,7 @@ class Session:
         *,
         clock: Callable[[], float] = time.monotonic,
         narrower: Narrower | None = None,
+        keeper: Keeper | None = None,
         approver: Approver | None = None,
     ) -> None:
         self._front, self._audit = front, front.audit
@@ -133,7 +148,7 @@ class Session:
         self.requests = Requests(
             reactor, front, settings, zygotes, front.audit, clock=clock, approver=approver
         )
-        self._narrower = narrower
+        self._narrower, self._keeper = narrower, keeper
         #: Asks the user, where the policy has that; None where nobody is asked.
         self._approver = approver
         #: The number, in the audit log, of the cell that was sent and has not ended.
@@ -207,6 +222,11 @@ class Session:
             if self._approver is not None:
                 self._approver.end()  # what goes on beside it asks nobody on its behalf
             self._narrower.narrow(request, self, done, admitted_by=ruling.by)
+            return
+        if self._keeper is not None and self._keeper.handles(request, ruling, self.settings.rules):
+            if self._approver is not None:
+                self._approver.end()
+            self._keeper.run(request, done, admitted_by=ruling.by)
             return
         self._analyse(request, ruling, done, ask=ask, answer=answer)
 
@@ -375,7 +395,8 @@ class Session:
 
     def interrupt(self) -> None:
         """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
-        self.requests.interrupt()
+        if self._keeper is None or not self._keeper.interrupt():
+            self.requests.interrupt()
 
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with its output until front ends have taken theirs, or go on."""
@@ -397,6 +418,8 @@ class Session:
     def disconnect(self) -> None:
         """End the way out of guests, and account for what goes on: nobody hears of it later."""
         self.requests.disconnect()
+        if self._keeper is not None:
+            self._keeper.close()
         if self._running:
             self._audit.cut_off(self._running)
             self._running = 0

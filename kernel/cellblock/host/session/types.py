@@ -31,6 +31,7 @@ Why = Literal[
     "timeout",
     "cpu",
     "memory",
+    "files",
     "scratch",
     "interrupt",
     "crash",

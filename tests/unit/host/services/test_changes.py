@@ -1,42 +1,13 @@
-"""What the host reads out of a layer that a hostile guest made, and what it writes to a project."""
+"""What the host reads out of a layer that a hostile guest made, within bounds."""
 
 import os
 import time
 
 import pytest
 
+from cellblock.errors import ChangesError
 from cellblock.host.services import changes
-from cellblock.wire.messages import Layer
-
-
-@pytest.fixture(autouse=True)
-def data(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-
-
-@pytest.fixture
-def project(tmp_path):
-    made = tmp_path / "project"
-    made.mkdir()
-    (made / "old").write_text("before")
-    return made
-
-
-@pytest.fixture
-def upper(tmp_path):
-    made = tmp_path / "data" / "cellblock" / "changes" / "one" / "0" / "upper"
-    made.mkdir(parents=True)
-    return made
-
-
-@pytest.fixture
-def staged(upper, project):
-    layer = Layer(root=str(project), folder=str(upper.parent), hidden=("secret",))
-    return changes.of_layers([layer], "data")
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
+from cellblock.host.services.keeping import finish, steps
 
 
 def kinds(staged):
@@ -59,88 +30,13 @@ def test_only_regular_files_can_be_kept_and_nothing_is_followed(upper, staged):
     assert kinds(staged) == {
         "old": "changed",
         "folder/new": "new",
-        **dict.fromkeys(("link", "linked", "fifo", ".ENV", "secret/own"), "never"),
+        **dict.fromkeys(("link", "linked", "fifo", ".ENV"), "never"),
         "sub/.git/hooks/pre-commit": "never",
         os.fsdecode(b"\xff"): "never",
     }
-    assert [one.path for one in staged.chosen(())] == ["folder/new", "old"]
-    with pytest.raises(changes.ChangesError, match="not a regular file"):
+    assert [one.path for one in staged.chosen()] == ["folder/new", "old"]
+    with pytest.raises(ChangesError, match="not a regular file"):
         staged.chosen(["link"])
-
-
-def test_folders_in_folders_without_end_are_refused(upper, staged):
-    deep = upper
-    for _ in range(70):
-        deep = deep / "d"
-        deep.mkdir()
-    with pytest.raises(changes.ChangesError, match="deep"):
-        staged.changes()
-
-
-def test_what_is_kept_takes_its_place_without_set_user_id_and_is_staged_no_more(
-    upper, project, staged
-):
-    (upper / "folder").mkdir()
-    (upper / "folder" / "new").write_text("new")
-    (upper / "folder" / "new").chmod(0o6777)
-    (upper / "old").write_text("after")
-    assert "+after" in staged.diff(staged.chosen(["old"])[0])
-
-    staged.keep(staged.chosen(()))
-
-    assert (project / "old").read_text() == "after"
-    assert (project / "folder" / "new").read_text() == "new"
-    assert (project / "folder" / "new").stat().st_mode & 0o6111 == 0
-    assert names(project) == ["folder", "old"]
-    assert staged.changes() == []
-
-
-def test_a_link_in_the_project_is_not_followed_and_nothing_of_the_rest_is_kept(
-    upper, project, staged, tmp_path
-):
-    (tmp_path / "outside").mkdir()
-    (upper / "old").write_text("after")
-    (upper / "way").mkdir()
-    (upper / "way" / "file").write_text("evil")
-    chosen = staged.chosen(())
-    (project / "way").symlink_to(tmp_path / "outside")
-
-    with pytest.raises(changes.ChangesError, match="nothing was kept"):
-        staged.keep(chosen)
-
-    assert (project / "old").read_text() == "before"
-    assert names(project) == ["old", "way"]
-    assert names(tmp_path / "outside") == []
-
-
-def test_a_file_that_changes_between_the_look_and_the_keeping_is_not_kept(upper, project, staged):
-    (upper / "old").write_text("after")
-    chosen = staged.chosen(["old"])
-    (upper / "old").write_text("something else")
-    with pytest.raises(changes.ChangesError, match="it changed meanwhile"):
-        staged.keep(chosen)
-    assert (project / "old").read_text() == "before"
-
-
-def test_where_one_of_several_can_not_take_its_place_all_are_as_before(
-    upper, project, staged, monkeypatch
-):
-    (upper / "new").write_text("new")
-    (upper / "old").write_text("after")
-    rename = os.rename
-
-    def fails(source, target, **options):
-        if target == "old" and source.endswith(".keep"):
-            raise OSError(28, "No space left on device")
-        rename(source, target, **options)
-
-    chosen = staged.chosen(())
-    monkeypatch.setattr(os, "rename", fails)
-    with pytest.raises(changes.ChangesError, match="nothing was kept"):
-        staged.keep(chosen)
-    monkeypatch.undo()
-    assert names(project) == ["old"]
-    assert (project / "old").read_text() == "before"
 
 
 def test_a_session_that_wrote_nothing_leaves_nothing_and_another_its_changes_for_a_week(
@@ -148,21 +44,266 @@ def test_a_session_that_wrote_nothing_leaves_nothing_and_another_its_changes_for
 ):
     began = changes.begin(staged)
     assert changes.session("one").runs()
-    changes.end(tmp_path / "one", began)
+    began.close()
+    changes.end(tmp_path / "one")
     assert changes.sessions() == []
 
     upper.mkdir(parents=True)
     (upper / "new").write_text("new")
     began = changes.begin(staged)
-    changes.end(tmp_path / "one", began)
+    began.close()
+    changes.end(tmp_path / "one")
     (left,) = changes.sessions()
     assert (kinds(left), left.runs()) == ({"new": "new"}, False)
 
     old = upper.parent.parent.parent / "old"
     (old / "0" / "upper").mkdir(parents=True)
-    later = changes.replace(staged, id="old", began=time.time() - changes.KEPT_FOR - 1)
-    os.close(changes.begin(later).lock)
+    os.close(changes.begin(changes.replace(staged, id="old")).lock)
+    long_ago = time.time() - changes.KEPT_FOR - 1
+    os.utime(old / "session.json", (long_ago, long_ago))
     again = upper.parent.parent.parent / "two"
     again.mkdir()
     os.close(changes.begin(changes.replace(staged, id="two")).lock)
     assert {one.id for one in changes.sessions()} == {"one", "two"}
+
+
+def test_of_too_many_sessions_the_oldest_goes(upper, staged, monkeypatch):
+    monkeypatch.setattr(changes, "MOST_SESSIONS", 2)
+    store = upper.parent.parent.parent
+    for age, name in ((30, "first"), (20, "second"), (10, "third")):
+        (store / name / "0" / "upper").mkdir(parents=True)
+        os.close(changes.begin(changes.replace(staged, id=name)).lock)
+        info = store / name / "session.json"
+        os.utime(info, (time.time() - age, time.time() - age))
+    os.close(changes.begin(staged).lock)
+    assert {one.id for one in changes.sessions()} == {"one", "third"}
+
+
+def test_a_folder_with_files_without_end_is_not_read_to_its_end(upper, staged, monkeypatch):
+    monkeypatch.setattr(changes, "MOST_ENTRIES", 1_000)
+    (upper / "many").mkdir()
+    for number in range(20_000):
+        (upper / "many" / f"{number}").touch()
+    (upper / "wanted").write_text("x")
+    read = []
+    scandir = os.scandir
+
+    class Counted:
+        def __init__(self, folder):
+            self.inner = scandir(folder)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.inner.close()
+
+        def __iter__(self):
+            return (read.append(entry) or entry for entry in self.inner)
+
+    monkeypatch.setattr(os, "scandir", Counted)
+    monkeypatch.setattr(os, "listdir", None)
+    with pytest.raises(ChangesError, match="more than 1,000 files were written or deleted"):
+        staged.changes()
+    assert len(read) <= 1_010
+    # The remedy works: what is named is found beside them.
+    assert [one.path for one in staged.chosen(["wanted"])] == ["wanted"]
+
+
+def test_paths_without_end_are_not_held_in_memory(upper, staged, monkeypatch):
+    monkeypatch.setattr(changes, "_MOST_CHARACTERS", 10_000)
+    deep = upper
+    for _ in range(10):
+        deep = deep / ("d" * 200)
+        deep.mkdir()
+    for number in range(20):
+        (deep / f"{number}").touch()
+    with pytest.raises(ChangesError, match="files were written"):
+        staged.changes()
+
+
+def test_one_listing_compares_no_more_than_its_bound(upper, project, staged, monkeypatch):
+    monkeypatch.setattr(changes, "_MOST_COMPARED", 1 << 20)
+    for number in range(10):
+        (upper / f"{number}").write_bytes(bytes(300_000))
+        (project / f"{number}").write_bytes(bytes(300_000))
+    # Three of ten are known to be as they were; the others may be, and are listed.
+    assert len(kinds(staged)) == 7
+    monkeypatch.setattr(changes, "_MOST_COMPARED", 1 << 30)
+    assert kinds(staged) == {}
+
+
+def test_a_hostile_text_costs_its_diff_no_minutes(upper, project, staged):
+    # No line is one of a hundred, so difflib takes none for junk: 20,000 by 200, for each match.
+    lines = [f"{number * 37 % 101}" for number in range(20_000)]
+    (project / "old").write_text("\n".join(lines))
+    (upper / "old").write_text("\n".join(lines[::-1]))
+    began = time.process_time()
+    (change,) = staged.changes()
+    assert len(staged.diff(change).splitlines()) == 401
+    assert time.process_time() - began < 1
+
+
+def test_named_paths_are_found_in_folders_that_were_made_anew(upper, project, staged):
+    (project / "folder").mkdir()
+    for name in ("kept", "gone", "other"):
+        (project / "folder" / name).write_text("before")
+    (upper / "folder").mkdir()
+    (upper / "folder" / "kept").write_text("after")
+    os.setxattr(upper / "folder", "user.overlay.opaque", b"y")
+    assert kinds(staged) == {
+        "folder/gone": "deleted",
+        "folder/kept": "changed",
+        "folder/other": "deleted",
+    }
+    named = ["folder/gone", str(project / "folder" / "kept")]
+    chosen = staged.chosen(named, overwrite=True)
+    assert {one.path: one.kind for one in chosen} == {
+        "folder/gone": "deleted",
+        "folder/kept": "changed",
+    }
+    for path in ("folder/none", "..", "/etc", "fold"):
+        with pytest.raises(ChangesError, match="nothing was changed at"):
+            staged.chosen([path])
+
+
+def test_what_was_dropped_while_the_session_runs_is_staged_again_once_it_changes(
+    upper, project, staged
+):
+    (upper / "old").write_text("after")
+    (upper / "new").write_text("new")
+    began = changes.begin(staged)
+    began.drop()
+    assert kinds(began) == {}
+    (upper / "new").write_text("newer")
+    assert kinds(began) == {"new": "new"}
+    os.close(began.lock)
+    began.drop()
+    assert changes.sessions() == []
+    assert (project / "old").read_text() == "before"
+
+
+def test_a_file_that_the_user_changed_since_the_session_began_is_kept_only_when_told(
+    upper, project, staged
+):
+    (upper / "old").write_text("after")
+    (upper / "new").write_text("new")
+    earlier = changes.replace(staged, began=time.time() - 10)
+    (project / "old").write_text("the user's")
+    with pytest.raises(ChangesError, match=r"old was changed by somebody else at .* --overwrite"):
+        earlier.chosen()
+    assert [one.path for one in earlier.chosen(["new"])] == ["new"]
+    finish(steps(earlier, earlier.chosen(overwrite=True)))
+    assert (project / "old").read_text() == "after"
+    # What was kept is the cells' own, not the user's: they may go on, and it is kept again.
+    (upper / "old").write_text("after that")
+    finish(steps(earlier, earlier.chosen()))
+    assert (project / "old").read_text() == "after that"
+
+
+def test_what_is_denied_is_neither_listed_nor_shown_where_its_folder_was_deleted(
+    upper, project, staged
+):
+    (project / "secret").write_text("SECRET")
+    for folder in ("gone", "anew"):
+        (project / folder).mkdir()
+        for name in ("public", "denied"):
+            (project / folder / name).write_text("text")
+    hidden = ("secret", "gone/denied", "anew/denied", "later/denied")
+    denying = changes.replace(staged, layers=((*staged.layers[0][:2], hidden),))
+    os.mknod(upper / "gone", 0o020000, os.makedev(0, 0))
+    (upper / "anew").mkdir()
+    os.setxattr(upper / "anew", "user.overlay.opaque", b"y")
+    # What the zygote lays where a denied path's folder is missing is no deletion of a cell's.
+    os.mknod(upper / "later", 0o020000, os.makedev(0, 0))
+    time.sleep(0.02)
+    (project / "later").mkdir()
+    (project / "later" / "new").write_text("the user's")
+    assert kinds(denying) == {"anew/public": "deleted", "gone/public": "deleted"}
+
+
+def test_what_is_denied_since_is_not_shown(upper, project, staged):
+    (upper / "old").write_text("after")
+    assert kinds(staged.without([str(project / "old")])) == {}
+    assert kinds(staged.without([str(project)])) == {}
+
+
+def test_what_can_not_be_read_or_kept_holds_nothing_else_hostage(upper, project, staged):
+    (upper / "good").write_text("x")
+    (upper / "folder").mkdir()
+    (upper / "folder" / ".env").write_text("x")
+    (upper / "folder" / "good").write_text("x")
+    (upper / "shut").mkdir(mode=0)
+    (project / "link").symlink_to("old")
+    (upper / "link").write_text("x")
+    deep = upper
+    for _ in range(70):
+        deep = deep / "d"
+        deep.mkdir()
+    assert {"good", "folder/good"} == {one.path for one in staged.chosen()}
+    assert [one.path for one in staged.chosen(["folder"])] == ["folder/good"]
+    why = {one.path: one.why_not for one in staged.changes() if one.why_not}
+    assert why.pop("d/" * 64 + "d") == "its folders are nested more than 64 deep"
+    assert why.pop("shut", None) in {None, "it can't be read"}  # root reads it
+    assert why == {
+        "folder/.env": "files of this name hold secrets",
+        "link": "something that is no file is in its place",
+    }
+    with pytest.raises(ChangesError, match="is not kept: files of this name hold secrets"):
+        staged.chosen(["folder/.env"])
+
+
+def test_a_name_reaches_no_terminal_as_it_is(upper, staged):
+    (upper / "\x1b]0;pwned\x07").write_text("x")
+    with pytest.raises(ChangesError) as caught:
+        staged.chosen(["\x1b]0;pwned\x07"])
+    assert "\x1b" not in str(caught.value)
+    with pytest.raises(ChangesError) as caught:
+        staged.chosen(["\x1b[31m"])
+    assert "\x1b" not in str(caught.value)
+
+
+LINE_ENDS = ["\x0c", "\r", "\x0b", "\x1c", "\x85", "\u2028"]
+
+
+@pytest.mark.parametrize("end", LINE_ENDS)
+def test_a_change_of_line_ends_alone_is_shown(upper, project, staged, end):
+    (project / "old").write_text(f"# harmless{end}import os", newline="")
+    (upper / "old").write_text("# harmless\nimport os", newline="")
+    (change,) = staged.changes()
+    assert "+import os" in staged.diff(change)
+
+
+def test_a_last_line_end_is_shown_and_what_is_cut_is_said(upper, staged):
+    (upper / "old").write_text("before\n")
+    (change,) = staged.changes()
+    assert "no newline at the end" in staged.diff(change)
+    (upper / "old").write_text("".join(f"{n}\n" for n in range(1_000)))
+    (change,) = staged.changes()
+    assert staged.diff(change).splitlines()[-1] == "… 606 more lines"
+    assert "\n+999\n" in staged.diff(change, whole=True)
+    (upper / "old").write_text("x" * 999)
+    assert "… 500 more characters" in staged.diff(staged.changes()[0])
+
+
+def test_a_root_whose_way_became_a_link_is_not_read(upper, staged, tmp_path):
+    (upper / "old").write_text("after")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "project").mkdir()
+    (tmp_path / "private" / "project" / "old").write_text("SECRET")
+    moved = changes.Staged(
+        "one", ((f"{tmp_path}/way/project", *staged.layers[0][1:]),), time.time()
+    )
+    (tmp_path / "way").symlink_to("private")
+    (change,) = moved.changes()
+    assert change.kind == "new"
+    assert "SECRET" not in moved.diff(change)
+
+
+def test_folders_of_sessions_that_never_began_are_removed(upper, staged):
+    store = upper.parent.parent.parent
+    for name, age in (("orphan", 7_200), ("starting", 1)):
+        (store / name / "0" / "upper").mkdir(parents=True)
+        os.utime(store / name, (time.time() - age, time.time() - age))
+    os.close(changes.begin(staged).lock)
+    assert sorted(path.name for path in store.iterdir()) == ["one", "starting"]

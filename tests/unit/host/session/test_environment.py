@@ -4,6 +4,7 @@ from pathlib import Path
 
 from cellblock.host.guests.spawn import import_path, zygote_argv
 from cellblock.host.session.config import guest_environment
+from cellblock.wire.messages import Plan
 
 HOST = {
     "AWS_SECRET_ACCESS_KEY": "s3cret",
@@ -14,8 +15,8 @@ HOST = {
 }
 
 
-def made(*names):
-    return guest_environment(names, Path("/scratch"), HOST)
+def made(*names, **plan):
+    return guest_environment(names, Path("/scratch"), HOST, Plan(**plan))
 
 
 def test_nothing_of_the_hosts_is_passed_on_unless_named():
@@ -28,6 +29,13 @@ def test_sandbox_values_win_over_what_a_policy_names():
     env = made("HOME", "PATH")
     assert env["HOME"] == env["TMPDIR"] == "/scratch"
     assert env["PATH"] == "/usr/local/bin:/usr/bin:/bin"
+
+
+def test_joblib_starts_no_worker_where_it_could_not_read_proc():
+    confined = {"subprocess": True, "locks": ("landlock",)}
+    assert made(**confined)["JOBLIB_MULTIPROCESSING"] == "0"
+    assert "JOBLIB_MULTIPROCESSING" not in made(**confined, read_roots=("/proc",))
+    assert "JOBLIB_MULTIPROCESSING" not in made()
 
 
 def test_the_guest_imports_from_no_relative_folder(monkeypatch):

@@ -71,6 +71,27 @@ def test_empty_files_fill_it_and_a_look_takes_only_so_many(tmp_path, monkeypatch
     assert (found.size, found.full) == (110 * LEAST, True)
 
 
+@pytest.mark.parametrize("limit", [MIB * 1_000, None])
+def test_more_staged_files_than_the_host_lists_are_too_many_whatever_they_hold(
+    tmp_path, monkeypatch, limit
+):
+    monkeypatch.setattr(limits, "MOST_ENTRIES", 100)
+    (tmp_path / "layer").mkdir()
+    for number in range(98):
+        (tmp_path / "layer" / str(number)).touch()
+    found = Scratch([str(tmp_path / "gone")], limit, [str(tmp_path / "layer")])
+    found.look()
+    assert (found.full, found.why) == (False, "scratch")
+    for number in range(98, 110):
+        (tmp_path / "layer" / str(number)).touch()
+    found.look()
+    assert (found.full, found.why) == (True, "files")
+    # What has the files need not be the cell that comes next, which may remove some.
+    found.begin()
+    found.look()
+    assert not found.full
+
+
 def test_folders_without_end_count_as_full(tmp_path):
     deep = os.open(tmp_path, os.O_RDONLY)
     for _ in range(DEEPEST + 1):

@@ -1,0 +1,322 @@
+"""Keeping what a session staged: into the project, all or nothing.
+
+Each new file is written beside its place first, and what was there stays until all of them are in
+theirs. Nothing is followed, and no place is trusted to be what it was: a file of the user's that
+changed since it was listed is left alone, as is a staged one that is not what was asked about.
+Files are copied in short steps, between which a host's loop goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from cellblock.errors import ChangesError
+from cellblock.guest import remove_tree
+from cellblock.host.audit.log import Log
+from cellblock.host.audit.recorder import Audit
+from cellblock.host.consent.prompt import Decision
+from cellblock.host.consent.request import of_keeping
+from cellblock.host.services.changes import FILE, Change, Staged, enter, state
+from cellblock.render.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Mapping, Sequence
+
+    from cellblock.host.services.changes import State
+
+T = TypeVar("T")
+_PART: Final = 1 << 20
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Bytes of a name that is part of the name beside it.
+_NAME: Final = 100
+_IS_ANOTHER: Final = "it changed meanwhile"
+_YOURS_IS_ANOTHER: Final = "your file changed meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A change that was kept; ``sha256`` is of the file's content, empty where it was deleted."""
+
+    change: Change
+    sha256: str
+
+
+def keep(
+    staged: Staged,
+    paths: Collection[str],
+    *,
+    by: str,
+    overwrite: bool = False,
+    exactly: str = "",
+) -> tuple[Kept, ...]:
+    """Make the changes at or beneath ``paths``, or all, in the project; enter that in an audit log.
+
+    That is one of its own, beside the session's, which is closed or its host's. ``by`` says who
+    asks, and has the user's consent. With ``overwrite`` also in place of files that the user
+    changed meanwhile; ``exactly`` is the token of what is kept and nothing else. Raises
+    ChangesError, and has kept nothing.
+    """
+    chosen, place = staged.chosen(paths, overwrite=overwrite), staged.log
+    if not chosen:
+        return ()
+    asked = finish(digests(staged, chosen)) if exactly else None
+    if asked is not None and token(chosen, asked) != exactly:
+        raise ChangesError("nothing was kept: it is not what was shown any more; look again")
+    audit = Audit()
+    if place is not None:
+        log = Log(Path(place.folder), max_bytes=place.max_bytes, fsync=place.fsync)
+        audit = Audit(log, required=place.required)
+    try:
+        if why := audit.approved(of_keeping(chosen, {}, paths), Decision(scope="once", why=by)):
+            raise ChangesError(f"nothing was kept: {why}")
+        kept = finish(steps(staged, chosen, asked))
+        audit.kept(kept, staged.session, by)
+    finally:
+        audit.close()
+    return kept
+
+
+def token(changes: Sequence[Change], found: Mapping[str, str]) -> str:
+    """Return what tells these changes, with the contents of these ``digests``, from all others."""
+    return of_keeping(changes, found, ()).sha256[:16]
+
+
+def write_out(staged: Staged, folder: Path) -> None:
+    """Write staged files to a folder that is made anew, and what was deleted to a list beside it.
+
+    What could not be kept is left out. Raises ChangesError, OSError.
+    """
+    chosen, gone = staged.chosen(overwrite=True), folder.with_suffix(".deleted.txt")
+    roots = [root for root, _, _ in staged.layers]
+    remove_tree.remove(str(folder))
+    gone.unlink(missing_ok=True)
+    deleted = "".join(f"{one.name}\n" for one in chosen if one.kind == "deleted")
+    if deleted:
+        gone.parent.mkdir(parents=True, exist_ok=True)
+        gone.write_text(deleted, "utf-8")
+    for change in chosen:
+        if change.kind == "deleted":
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        where = os.path.realpath(folder)
+        below = f"{roots.index(change.root)}/{change.path}" if len(roots) > 1 else change.path
+        with contextlib.ExitStack() as stack:
+            at, name = enter(where, below, stack, [])
+            new = os.open(name, _NEW, 0o666, dir_fd=at)
+            stack.callback(os.close, new)
+            finish(_copy(staged, change, new))
+
+
+def finish(work: Generator[None, None, T]) -> T:
+    """Return what a generator returns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            made: T = end.value
+            return made
+
+
+def digests(staged: Staged, changes: Sequence[Change]) -> Generator[None, None, dict[str, str]]:
+    """Return the SHA-256 of each file that is to be kept, by name. Raises ChangesError."""
+    found = dict[str, str]()
+    for change in changes:
+        if change.kind != "deleted":
+            try:
+                found[change.name] = yield from _copy(staged, change, None)
+            except OSError as error:
+                raise _nothing(change, error) from None
+    return found
+
+
+def steps(
+    staged: Staged, changes: Sequence[Change], asked: Mapping[str, str] | None = None
+) -> Generator[None, None, tuple[Kept, ...]]:
+    """Make these changes in the project, all or none; then they are no longer staged.
+
+    ``asked`` are digests of what is to be kept, and nothing else. Raises ChangesError where a file
+    can't be written, or is no longer what was listed. Closed before its end, it keeps nothing.
+    """
+    keeping = _Keeping(staged, asked)
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = os.open(f"{staged.folder}/lock", _LOCK, 0o600)
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            busy = isinstance(error, BlockingIOError)
+            why = "another one is being kept of this session" if busy else error.strerror
+            raise ChangesError(f"nothing was kept: {why}") from None
+        return (yield from keeping.run(changes))
+
+
+def _nothing(change: Change, error: OSError) -> ChangesError:
+    what = visible(change.name)
+    return ChangesError(f"nothing was kept: {what}: {error.strerror or error}")
+
+
+def _copy(staged: Staged, change: Change, new: int | None) -> Generator[None, None, str]:
+    """Return the SHA-256 of a staged file, copied to ``new`` if there is one. Raises OSError."""
+    with contextlib.ExitStack() as stack:
+        folder, name = enter(staged.upper(change.root), change.path, stack)
+        source = stack.enter_context(os.fdopen(os.open(name, FILE, dir_fd=folder), "rb"))
+        found = os.fstat(source.fileno())
+        if not stat.S_ISREG(found.st_mode) or state(found) != change.staged:
+            raise OSError(errno.EBUSY, _IS_ANOTHER)
+        target = None if new is None else stack.enter_context(open(new, "wb", closefd=False))
+        digest, left = hashlib.sha256(), found.st_size
+        while left and (part := source.read(min(left, _PART))):
+            digest.update(part)
+            if target is not None:
+                target.write(part)
+            left -= len(part)
+            yield
+        if left or state(os.fstat(source.fileno())) != change.staged:
+            raise OSError(errno.EBUSY, _IS_ANOTHER)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A change, and the names beside its place: of the file to come, and of what was there."""
+
+    change: Change
+    coming: str
+    was: str
+
+    def in_folder(self, stack: contextlib.ExitStack) -> tuple[int, str]:
+        """Open its folder, through no link. Raises OSError."""
+        return enter(self.change.root, self.change.path, stack)
+
+
+class _Keeping:
+    """Keeps changes. No descriptor is held but for one file: there may be thousands."""
+
+    def __init__(self, staged: Staged, asked: Mapping[str, str] | None) -> None:
+        self._staged, self._asked = staged, asked
+        self._token = os.urandom(4).hex()
+        #: Folders that were made, what is prepared and what is in its place.
+        self._made: list[tuple[str, str]] = []
+        self._prepared: list[_Place] = []
+        self._placed: list[_Place] = []
+        self._replaced = set[str]()
+
+    def run(self, changes: Sequence[Change]) -> Generator[None, None, tuple[Kept, ...]]:
+        kept = list[Kept]()
+        at = changes[0] if changes else None
+        try:
+            for at in changes:
+                kept.append(Kept(at, (yield from self._prepare(at))))
+            for place in self._prepared:
+                at = place.change
+                self._replace(place)
+            at = None
+            left = [replace(one.change, yours=self._left(one)) for one in self._placed]
+            self._staged.settle(left)
+        except BaseException as error:
+            self._take_back()
+            if isinstance(error, OSError) and at is not None:
+                raise _nothing(at, error) from None
+            if isinstance(error, OSError):
+                raise ChangesError(f"nothing was kept: {error.strerror or error}") from None
+            raise
+        for place in self._placed:
+            _unlink(place, place.was)
+        return tuple(kept)
+
+    def _prepare(self, change: Change) -> Generator[None, None, str]:
+        """Write a new file beside its place; of one that is to be removed, find the place."""
+        name = os.fsdecode(os.fsencode(change.path.rpartition("/")[2])[:_NAME])
+        stem = f".{name}.{self._token}-{len(self._prepared)}"
+        place = _Place(change, f"{stem}.keep", f"{stem}.was")
+        with contextlib.ExitStack() as stack:
+            made = None if change.kind == "deleted" else self._made
+            folder, last = enter(change.root, change.path, stack, made)
+            there = _check(change, folder, last)
+            self._prepared.append(place)
+            if change.kind == "deleted":
+                return ""
+            new = os.open(place.coming, _NEW, 0o600, dir_fd=folder)
+            try:
+                digest = yield from _copy(self._staged, change, new)
+                mode = 0o666 & ~umask() if there is None else stat.S_IMODE(there.st_mode)
+                os.fchmod(new, mode & 0o777)
+                os.fsync(new)
+            finally:
+                os.close(new)
+        if self._asked is not None and self._asked.get(change.name) != digest:
+            raise OSError(errno.EBUSY, _IS_ANOTHER)
+        return digest
+
+    def _replace(self, place: _Place) -> None:
+        """Put a file in its place, and what was there beside it until all are. Raises OSError."""
+        with contextlib.ExitStack() as stack:
+            folder, last = place.in_folder(stack)
+            there = _check(place.change, folder, last)
+            self._placed.append(place)
+            if there is not None:
+                os.rename(last, place.was, src_dir_fd=folder, dst_dir_fd=folder)
+                moved = os.stat(place.was, dir_fd=folder, follow_symlinks=False)
+                if not os.path.samestat(moved, there) or moved.st_mtime_ns != there.st_mtime_ns:
+                    raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER)
+            if place.change.kind != "deleted":
+                os.rename(place.coming, last, src_dir_fd=folder, dst_dir_fd=folder)
+                self._replaced.add(place.coming)
+
+    def _left(self, place: _Place) -> State:
+        """Return what stands in a place now."""
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            folder, last = place.in_folder(stack)
+            return state(os.stat(last, dir_fd=folder, follow_symlinks=False))
+        return None
+
+    def _take_back(self) -> None:
+        """Have the project as it was."""
+        for place in reversed(self._placed):
+            with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+                folder, last = place.in_folder(stack)
+                try:
+                    os.rename(place.was, last, src_dir_fd=folder, dst_dir_fd=folder)
+                except FileNotFoundError:
+                    if place.coming in self._replaced:
+                        os.unlink(last, dir_fd=folder)
+        for place in self._prepared:
+            _unlink(place, place.coming)
+        for root, path in reversed(self._made):
+            with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+                folder, last = enter(root, path, stack)
+                os.rmdir(last, dir_fd=folder)
+
+
+def _check(change: Change, folder: int, name: str) -> os.stat_result | None:
+    """Return what the user has in a place. Raises OSError where that is not what was listed."""
+    try:
+        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        there = None
+    if there is not None and not stat.S_ISREG(there.st_mode):
+        raise OSError(errno.EEXIST, "something that is no file is there")
+    if state(there) != change.yours:
+        raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER)
+    return there
+
+
+def _unlink(place: _Place, name: str) -> None:
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+        folder, _ = place.in_folder(stack)
+        os.unlink(name, dir_fd=folder)
+
+
+def umask() -> int:
+    """Return this process's umask, without setting it meanwhile for other threads (proc(5))."""
+    lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
+    return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o077)

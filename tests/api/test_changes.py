@@ -1,0 +1,100 @@
+"""What cells of a sandbox wrote to the project, and what its program makes of that."""
+
+import asyncio
+import json
+
+import pytest
+
+from cellblock import AsyncSandbox, Change, Policy, Sandbox
+from cellblock.errors import ChangesError
+from support import processes
+
+
+@pytest.fixture
+def staging(home):
+    (home / "project" / "old.csv").write_text("before\n")
+    yield Policy.preset(
+        "data",
+        name="staging",
+        filesystem_read_roots=("{project}",),
+        filesystem_staged_roots=("{project}",),
+    )
+    for path in (home / "project").iterdir():
+        path.unlink()
+
+
+def layers(home):
+    store = home / "data" / "cellblock" / "changes"
+    return [path.name for path in store.iterdir()] if store.exists() else []
+
+
+@pytest.mark.quick
+def test_a_program_lists_keeps_and_drops_what_cells_wrote(home, staging):
+    project = home / "project"
+    with Sandbox(staging) as s:
+        assert s.changes() == ()
+        assert s.execute("open('new.csv', 'w').write('a'); open('old.csv', 'a').write('b')").success
+        changed, new = sorted(s.changes(), key=lambda one: one.kind)
+        assert isinstance(new, Change)
+        assert (new.path, new.kind, new.size, new.before) == ("new.csv", "new", 1, None)
+        assert (changed.kind, changed.size, changed.before) == ("changed", 8, 7)
+        assert not (project / "new.csv").exists()
+        assert [one.path for one in s.keep("new.csv")] == ["new.csv"]
+        assert [one.path for one in s.changes([project / "old.csv"])] == ["old.csv"]
+        session = s.session
+        s.drop()
+        assert s.changes() == ()
+        with pytest.raises(ChangesError, match=r"nothing was changed at old\.csv"):
+            s.keep(["old.csv"])
+    assert (project / "new.csv").read_text() == "a"
+    assert (project / "old.csv").read_text() == "before\n"
+    kept = [
+        (one["of"], one["by"], one["change"])
+        for log in (home / "cache" / "cellblock" / "audit").glob("*.jsonl")
+        for line in log.open()
+        if (one := json.loads(line))["kind"] == "kept"
+    ]
+    assert kept == [(session, "a program", "new")]
+    assert layers(home) == []
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_what_is_not_kept_can_be_after_the_sandbox_is_closed(home, staging):
+    with Sandbox(staging) as s:
+        s.execute("open('new.csv', 'w').write('a')")
+    assert len(layers(home)) == 1
+    assert [one.path for one in s.keep()] == ["new.csv"]
+    assert (home / "project" / "new.csv").read_text() == "a"
+    s.drop()
+    assert (s.changes(), s.keep(), layers(home)) == ((), (), [])
+
+
+def test_on_a_loop_the_same_and_a_file_of_the_users_is_not_overwritten(home, staging):
+    async def main():
+        async with AsyncSandbox(staging) as s:
+            await s.execute("open('old.csv', 'w').write('a')")
+            (home / "project" / "old.csv").write_text("the user's")
+            with pytest.raises(ChangesError, match="was changed by somebody else"):
+                await s.keep()
+            assert (home / "project" / "old.csv").read_text() == "the user's"
+            (one,) = await s.keep(overwrite=True)
+            assert (home / "project" / "old.csv").read_text() == "a"
+            assert (one.yours_since is not None, await s.changes()) == (True, ())
+            await s.drop()
+
+    asyncio.run(main())
+    processes.until(lambda: layers(home) == [])
+
+
+def test_a_cell_can_not_keep_in_the_programs_place(home, staging):
+    with Sandbox(staging, input=lambda _: "once") as s:
+        s.execute("open('new.csv', 'w').write('a')")
+        assert "nobody can be asked here" in s.execute("%changes keep").error.message
+        assert not (home / "project" / "new.csv").exists()
+        s.drop()
+
+
+def test_where_nothing_is_staged_there_is_nothing_to_keep(sandbox):
+    assert (sandbox.changes(), sandbox.keep()) == ((), ())
+    with pytest.raises(ChangesError, match="nothing is staged under this policy"):
+        sandbox.keep(["a"])

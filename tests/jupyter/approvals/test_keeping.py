@@ -1,0 +1,163 @@
+"""What cells wrote is kept by who types a code, and by nobody else: no cell, no hurry, no swap."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from support import machines, reading
+from support.approvals import code_in, forget_questions, run
+from support.kernels import Kernel, argv_for, placed
+from support.processes import until
+
+POLICY = """
+extends = "data"
+filesystem_read_roots = ["{project}"]
+filesystem_staged_roots = ["{project}"]
+"""
+WAYS = [(user, backend) for user in machines.users() for backend in ("landlock", "bubblewrap")]
+
+
+@pytest.fixture(scope="module", params=WAYS, ids=" ".join)
+def kernel(request):
+    user, backend = request.param
+    world, prefix = placed(user)
+    world.write("old.csv", "before\n")
+    policy = world.policy(f'backend = "{backend}"\n{POLICY}')
+    made = Kernel(argv_for(policy), world=world, prefix=prefix)
+    made.prefix = prefix
+    yield made.wait_ready()
+    made.close()
+    world.close()
+
+
+@pytest.fixture(autouse=True)
+def project(kernel):
+    """Return the project, in which only the first file is, and the layer with nothing staged."""
+    yield kernel.world.work
+    kernel.run("%changes drop")
+    for path in kernel.world.work.iterdir():
+        if path.name != "old.csv":
+            path.unlink()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def records(kernel, kind):
+    (log,) = kernel.world.home.glob(".cache/cellblock/audit/*.jsonl")
+    return [one for line in log.open() if (one := json.loads(line))["kind"] == kind]
+
+
+def test_what_is_asked_about_is_kept_and_entered_once_the_code_is_typed(kernel, project):
+    kernel.run("_ = open('new.csv', 'w').write('a,b\\n'); open('other', 'w').write('x')")
+    (prompt,), reply, published = run(kernel, "%changes keep new.csv", "{}")
+    count = reply["execution_count"]
+    assert prompt.startswith(f"┃ cellblock asks: may cell [{count}] keep 1 staged file?\n")
+    assert "new.csv, 4 bytes" in prompt.replace("¬\n┃       ", "")
+    assert f"┃ To allow it, type {code_in(prompt)}. Anything else is no.\n" in prompt
+    assert reply["status"] == "ok"
+    assert "+a,b" in reading.of(published, "display_data")[0]["data"]["text/html"]
+    assert "Kept 1 file: the project has what the cells wrote" in reading.card_text(published)
+    assert names(project) == ["new.csv", "old.csv"]
+    (asked,) = [one for one in records(kernel, "approval") if one["of"] == "keep"]
+    (kept,) = records(kernel, "kept")
+    assert (asked["decision"], asked["asked"], asked["seq"]) == ("once", True, kept["seq"] - 1)
+    assert (kept["name"], kept["bytes"]) == (f"{project}/new.csv", 4)
+    assert (kept["of"], kept["by"]) == (kept["session"], "a code")
+    _, _, published = run(kernel, "%changes")
+    assert "other" in reading.card_text(published)
+    assert "new.csv" not in reading.card_text(published)
+
+
+@pytest.mark.parametrize("answers", [("no",), ("",), ("417 session", "once"), ("{} always", "y")])
+def test_no_other_answer_keeps_anything(kernel, project, answers):
+    kernel.run("_ = open('new.csv', 'w').write('x')")
+    _, reply, _ = run(kernel, "%changes keep", *answers)
+    assert (reply["ename"], reply["evalue"]) == ("ChangesError", "nothing was kept: you said no")
+    assert names(project) == ["old.csv"]
+
+
+ALONE = "%changes keep stands in a cell of its own"
+ATTACKS = {
+    "x = 1\n%changes keep": ALONE,
+    "get_ipython().run_line_magic('changes', 'keep new.csv')": ALONE,
+    "for _ in 'a':\n    %changes keep": ALONE,
+    "%time %changes keep": ALONE,
+}
+
+
+@pytest.mark.parametrize("code", ATTACKS)
+def test_a_cell_that_does_more_keeps_nothing_and_nobody_is_asked(kernel, project, code):
+    kernel.run("_ = open('new.csv', 'w').write('x')")
+    _, reply, published = run(kernel, code)
+    assert ALONE in reply.get("evalue", "") + reading.stream(published, "stderr")
+    assert names(project) == ["old.csv"]
+
+
+def test_a_thread_that_swaps_the_file_while_the_user_reads_has_nothing_kept(kernel, project):
+    kernel.run(
+        "import threading, time\n"
+        "open('new.csv', 'w').write('good')\n"
+        "def swap():\n"
+        "    time.sleep(1)\n"
+        "    open('new.csv', 'w').write('evil')\n"
+        "threading.Thread(target=swap).start()"
+    )
+    mid = kernel.execute_send("%changes keep", allow_stdin=True)
+    code = code_in(kernel.recv("stdin")["content"]["prompt"])
+    (staged,) = kernel.world.home.glob(".local/share/cellblock/changes/*/0/upper/new.csv")
+    until(lambda: staged.read_text() == "evil")
+    kernel.send("input_reply", {"value": code}, "stdin")
+    reply = kernel.reply(mid)["content"]
+    kernel.until_idle(mid)
+    assert reply["evalue"] == f"nothing was kept: {project}/new.csv: it changed meanwhile"
+    assert names(project) == ["old.csv"]
+
+
+def test_a_file_that_the_user_changed_is_refused_with_a_remedy_that_works(kernel, project):
+    kernel.run("_ = open('old.csv', 'a').write('cell\\n')")
+    kernel.world.write("old.csv", "the user's\n")
+    _, reply, _ = run(kernel, "%changes keep")
+    assert "old.csv was changed by somebody else at" in reply["evalue"]
+    assert "--overwrite" in reply["evalue"]
+    assert (project / "old.csv").read_text() == "the user's\n"
+    _, reply, _ = run(kernel, "%changes keep --overwrite old.csv", "{}")
+    assert reply["status"] == "ok"
+    assert (project / "old.csv").read_text() == "before\ncell\n"
+    kernel.world.write("old.csv", "before\n")
+
+
+def test_an_interrupt_takes_the_question_back(kernel, project):
+    kernel.run("_ = open('new.csv', 'w').write('x')")
+    mid = kernel.execute_send("%changes keep", allow_stdin=True)
+    code = code_in(kernel.recv("stdin")["content"]["prompt"])
+    kernel.interrupt()
+    reply = kernel.reply(mid)["content"]
+    kernel.until_idle(mid)
+    assert reply["evalue"] == "nothing was kept: it was interrupted"
+    kernel.send("input_reply", {"value": code}, "stdin")
+    forget_questions(kernel)
+    assert run(kernel, "1")[1]["status"] == "ok"
+    assert names(project) == ["old.csv"]
+
+
+def test_where_nobody_can_be_asked_the_command_that_it_names_keeps_it(kernel, project):
+    kernel.run("_ = open('it\\'s new', 'w').write('x')")
+    reply, _ = kernel.run('%changes keep "it\'s new"', allow_stdin=False)
+    said, command, where = reply["evalue"].split("`")
+    assert said == "nobody can be asked here, and keeping is yours to say: "
+    assert where == " in a terminal"
+    environment = kernel.world.environment() | {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin"}
+    ran = subprocess.run(
+        [*kernel.prefix, "bash", "-c", command],
+        env=environment,
+        cwd="/",
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout == f"new      {project}/it's new\nkept 1\n"
+    assert names(project) == ["it's new", "old.csv"]
