@@ -247,7 +247,8 @@ class Library:
 @lru_cache(maxsize=len(_SHARED))
 def shared_library(name: str) -> Library | None:
     """Return a library that the host has, None if it has none of that name."""
-    for folder in sys.path if name in _SHARED else ():
+    own = [folder for folder in sys.path if folder.startswith(f"{sys.prefix}/")]
+    for folder in own if name in _SHARED else ():
         try:
             script = Path(folder, _SHARED[name]).read_bytes()
         except OSError:
