@@ -24,7 +24,7 @@ CHANCE = re.compile(
 #: What %timeit says where the machine had other work.
 BUSY = re.compile(r"The slowest run took [^\\]*\\n")
 #: A frame's page, which is compressed.
-PAGE = re.compile(r"[A-Za-z0-9+/=]{2000,}")
+PAGE = re.compile(r"[A-Za-z0-9+/=]{500,}")
 PREAMBLE = "from IPython.display import clear_output, display, update_display, HTML, Markdown, SVG"
 
 #: Notebooks as people write them, by what they are about.

@@ -511,13 +511,15 @@ class AsyncSandbox:
         timeout: float | None = None,
         on_output: OnOutput | None = None,
         may_ask: bool = True,
+        cell: str = "",
     ) -> Result:
         """Run a cell and return what came of it; a cell's failure is a result, not an exception.
 
         ``timeout`` are seconds that it may run, where the policy does not allow fewer.
         ``on_output`` is called with each output as it comes, in order, until the next cell runs;
         what it raises is printed. A cell that ``may_ask`` nothing meets what it meets in a front
-        end without questions, instead of an EOFError.
+        end without questions, instead of an EOFError. ``cell`` names one of a notebook, whose
+        outputs are shown in one page: what figures share is then in one of them alone.
         When this is cancelled the cell is interrupted, and killed if it goes on; variables are then
         as they were. Raises GuestError for a sandbox that is not open.
         """
@@ -529,7 +531,7 @@ class AsyncSandbox:
             raise GuestError("a cell of this sandbox waits for the callback that wants to run one")
         async with self._lock:
             request = ExecuteRequest(
-                code=code, allow_stdin=may_ask, stop_on_error=False, timeout=timeout
+                code=code, allow_stdin=may_ask, stop_on_error=False, timeout=timeout, cell=cell
             )
             done = self._live.execute(request, on_output)
             try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -43,14 +44,19 @@ def install(how: Literal["pages", "stills"]) -> None:
 
 
 def _plotly(module: Any) -> None:
-    """Show figures as HTML with plotly.js in it. ``module`` is ``plotly.io._renderers``."""
+    """Show figures as HTML with plotly.js, or its name. ``module`` is ``plotly.io._renderers``."""
+    # The host reads it where this interpreter's own packages are.
+    shared = module.__file__.startswith(f"{sys.prefix}/")
     base: Any = import_module("plotly.io._base_renderers").MimetypeRenderer
 
     class Isolated(base):  # type: ignore[misc]
         def to_mimebundle(self, fig_dict: dict[str, Any]) -> dict[str, str]:
             to_html = import_module("plotly.io").to_html
-            size = {"default_width": "100%", "default_height": 450}
-            return {"text/html": to_html(fig_dict, full_html=False, validate=False, **size)}
+            options = {"default_width": "100%", "default_height": 450, "full_html": False}
+            if not shared:
+                return {"text/html": to_html(fig_dict, validate=False, **options)}
+            html = to_html(fig_dict, validate=False, include_plotlyjs=False, **options)
+            return {"text/html": f"<!-- library: plotly -->\n{html}"}
 
     for name in ("cellblock", *_PLOTLY.split()):
         module.renderers[name] = Isolated()

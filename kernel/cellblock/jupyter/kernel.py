@@ -360,6 +360,8 @@ def cell_of(message: Message) -> ExecuteRequest:
     content = message.content
     silent, code = bool(content.get("silent", False)), content.get("code")
     given = content.get("user_expressions")
+    cell, gone = message.metadata.get("cellId"), message.metadata.get("deletedCells")
+    deleted = gone if isinstance(gone, list) else ()
     expressions, room = dict[str, str](), LONGEST_EXPRESSIONS
     for name, text in islice(given.items() if isinstance(given, dict) else (), MOST_EXPRESSIONS):
         if isinstance(text, str) and len(name) <= LONGEST_NAME and len(text) <= room:
@@ -372,6 +374,9 @@ def cell_of(message: Message) -> ExecuteRequest:
         allow_stdin=bool(content.get("allow_stdin")),
         stop_on_error=bool(content.get("stop_on_error", True)),
         user_expressions=expressions,
+        # Without a name from the front end cells are told apart by what they say.
+        cell=cell if isinstance(cell, str) and cell else f"code {hash(code)}",
+        deleted=tuple(islice(map(str, deleted), MOST_EXPRESSIONS)),
     )
 
 

@@ -398,7 +398,9 @@ class Execution:
     ) -> tuple[Ending | None, Status]:
         """Run a cell; nothing of its result is held while the next one runs."""
         began, limit = now(), self._watch.at_most(self._options.cell_timeout)
-        result = await sandbox.execute(cell.source, timeout=limit, may_ask=False)
+        result = await sandbox.execute(
+            cell.source, timeout=limit, may_ask=False, cell=f"cell {index}"
+        )
         self._cells += 1
         written = cell_after_run(cell, result, (began, now()))
         if not self._options.timing:

@@ -100,6 +100,11 @@ class CommTraffic:
         cleaned = show({key: value for key, value in data.items() if key != VIEW})
         return cleaned | {VIEW: view}
 
+    @property
+    def captures(self) -> bool:
+        """Whether a widget takes what a cell shows."""
+        return self._comms.captures
+
     def release(self, parent: Parent | None) -> None:
         """End every capture of outputs, before a card of ours is shown."""
         for passed in self._comms.release():

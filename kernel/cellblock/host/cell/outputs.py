@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.quota import Held, Kind, Stream
     from cellblock.host.cell.status import Views
+    from cellblock.host.output.frames import SharedLibraries
 
 
 #: A display or a result.
@@ -31,6 +32,8 @@ _OF_COMMS: Final = frozenset({"comm_targets", "display", "widget_modules"})
 _MAX_NAMES: Final = 20
 #: Cells whose tasks may still show something under them.
 _MAX_PARENTS: Final = 100
+#: How HTML begins that is in frames.
+_FRAME: Final = '<iframe class="cellblock-frame"'
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Shown).decode
 
@@ -105,6 +108,8 @@ class Outputs:
         self._cut: dict[Stream, str] = {}
         #: Text that was shown last, and whether any had colours.
         self._last, self._coloured = "", False
+        #: Libraries of figures, from the first one on.
+        self._libraries: SharedLibraries | None = None
 
     @property
     def comms(self) -> CommTraffic:
@@ -157,6 +162,8 @@ class Outputs:
         self._kept.begin(self._number)
         if self._comms is not None:
             self._comms.begin()
+        if self._libraries is not None:
+            self._begin_libraries()
 
     def end(self) -> None:
         """Show the end of what the cell said, and what was left out of it."""
@@ -204,6 +211,8 @@ class Outputs:
     def _clear(self, *, wait: bool) -> None:
         """Clear what was shown, but for our own cards: a denial can't be taken back."""
         self.publish("clear_output", {"wait": wait})
+        if self._libraries is not None:
+            self._libraries.forget()
         self._last = ""
         for bundle in self._cards:
             self._show_card(bundle)
@@ -251,6 +260,7 @@ class Outputs:
             if quota.fits(size):
                 self._kept.add("display", f"{content['data'].get('text/plain', '')}\n")
                 number = 0 if isinstance(message, wire.Result) else message.cell
+                self._with_library(content, number, update=update)
                 published = self._finished(message, content, name, update=update)
                 self._publish_under(number, *published)
                 return
@@ -262,6 +272,28 @@ class Outputs:
             self._kept.add("display", f"{plain}\n")
             if quota.over("display"):
                 self._kept.overflowed("display")
+
+    def _begin_libraries(self) -> SharedLibraries:
+        if self._libraries is None:
+            from cellblock.host.output.frames import SharedLibraries  # noqa: PLC0415 - as said
+
+            self._libraries = SharedLibraries()
+        if self._cell is None:
+            self._libraries.begin("")
+        else:
+            self._libraries.begin(self._cell.request.cell, self._cell.request.deleted)
+        return self._libraries
+
+    def _with_library(self, content: dict[str, Any], number: int, *, update: bool) -> None:
+        """Add the library that a figure needs, unless another output of the notebook has it."""
+        html = content["data"].get("text/html")
+        if not isinstance(html, str) or not html.startswith(_FRAME):
+            return
+        libraries = self._libraries or self._begin_libraries()
+        # What a widget captures, or a task shows under an earlier cell, is in no output of this.
+        captured = self._comms is not None and self._comms.captures
+        here = not update and not captured and not self._is_earlier(number)
+        content["data"]["text/html"] = libraries.complete(html, here=here)
 
     def _clean(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
         """Return data and metadata of a bundle, cleaned, and their size with the id ``name``."""
@@ -311,6 +343,7 @@ class Outputs:
         content, size = self._clean(message, name)
         if not self._quota.shows_held(size):
             return None
+        self._with_library(content, 0, update=held.update)
         return self._finished(message, content, name, update=held.update)
 
     def _publish_held(self, name: str, content: dict[str, Any], text: str) -> None:

@@ -11,7 +11,7 @@
 //
 // The page may change every prototype. Functions that decide use what is captured here, own
 // properties and operators only: no method call, no spread, no iteration.
-(packed) => {
+(packed, library) => {
   "use strict";
   const banned = "iframe|frame|frameset|link|meta|base|object|embed|applet|fencedframe|portal|webview";
   const NAME = new RegExp(`^(?:[^:]*:)?(${banned})$`, "i");
@@ -172,14 +172,43 @@
     });
   };
 
+  const unpack = (bytes) => {
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+    return new Response(stream).text();
+  };
+  // Asked for again and again: the output that has it may come later.
+  const arrived = new Promise((resolve) => {
+    if (library === "") {
+      resolve("");
+      return;
+    }
+    const ask = () => notebook.postMessage({ cellblock: { library } }, "*");
+    const asking = setInterval(ask, 500);
+    const late = setTimeout(() => {
+      document.documentElement.textContent = "This figure waits for its library, which is beside another"
+        + " figure of this notebook. If that one is gone, restart the kernel and run the notebook again.";
+    }, 3000);
+    window.addEventListener("message", ({ source, data }) => {
+      if (source !== notebook || data?.cellblock?.library !== library) return;
+      clearInterval(asking);
+      clearTimeout(late);
+      resolve(unpack(data.cellblock.bytes));
+    });
+    ask();
+  });
   const bytes = Uint8Array.from(atob(packed), (char) => char.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  new Response(stream).text().then((page) => {
+  Promise.all([unpack(bytes), arrived]).then(([page, script]) => {
     document.open();
     document.addEventListener("securitypolicyviolation", report);
     document.write(`<!doctype html><style id="cellblock-theme">html{background:#fff;color:#1f1f1f;`
       + `color-scheme:light}</style><style>html{font:14px system-ui,sans-serif}body{margin:4px}</style>`
-      + `<body>${page}`);
+      + `<body>`);
+    if (script !== "") {
+      const element = document.createElement("script");
+      element.textContent = script;
+      document.body.append(element);
+    }
+    document.write(page);
     document.close();
     follow();
   });

@@ -13,19 +13,29 @@ high it is, the page says its colours, and nothing else passes.
 
 The guest's page travels compressed and base64-encoded, so nothing of it is ever read as markup
 outside of the inner frame, and a chart's library takes a third of its size.
+
+A page may name a library of ``_SHARED`` instead of bringing it. The host reads that where this
+interpreter imports it from, never what a guest says it is, and puts it into one output of a
+notebook (``SharedLibraries``); the script in the page hands it to all frames that ask.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+import sys
 import zlib
 from base64 import b64encode
+from dataclasses import dataclass
 from functools import lru_cache
 from html import escape, unescape
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.output.text import clean_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 #: One line each: a directive and what it is for.
 _POLICY: Final = (
@@ -66,6 +76,10 @@ _HEIGHT: Final = re.compile(
 #: What ``guest.charts`` writes first: a library knows its figure's height.
 _SAID: Final = re.compile(r"<!-- height: (\d{1,5})px -->")
 _DEFAULT_HEIGHT: Final = 450
+#: Libraries that the host has: where they are in a folder that Python imports from.
+_SHARED: Final = {"plotly": "plotly/package_data/plotly.min.js"}
+#: What ``guest.charts`` writes first where its library is among those.
+_NAMED: Final = re.compile(r"<!-- library: (\w{1,20}) -->")
 _LEAST_HEIGHT: Final = 80
 _MOST_HEIGHT: Final = 1_600
 _MARGIN: Final = 16
@@ -79,10 +93,12 @@ _OUTER: Final = (
     "overflow:hidden}}</style>"
     '<iframe sandbox="allow-scripts" title="Interactive output" srcdoc="{inner}"></iframe>'
 )
-_INNER: Final = '<!doctype html><meta charset="utf-8"><script>({program})("{page}")</script>'
+_INNER: Final = (
+    '<!doctype html><meta charset="utf-8"><script>({program})("{page}","{library}")</script>'
+)
 #: The text inside is what is left where frames are taken out of untrusted notebooks.
 _FRAME: Final = (
-    '<iframe class="cellblock-frame" sandbox="allow-scripts" title="Interactive output"'
+    '<iframe class="cellblock-frame"{library} sandbox="allow-scripts" title="Interactive output"'
     ' loading="lazy" referrerpolicy="no-referrer" style="display:block;box-sizing:border-box;'
     "width:100%;height:{height}px;min-height:20px;resize:vertical;border:0;border-radius:3px;"
     'color-scheme:light" srcdoc="{outer}">{fallback}</iframe><script>{page}</script>'
@@ -125,11 +141,20 @@ def is_active(text: str) -> bool:
 
 def framed(text: str) -> str:
     """Return HTML that shows ``text`` as a page in frames."""
+    named = _NAMED.match(text)
+    library = shared_library(named[1]) if named else None
     page = _unwrapped(text)
     height = declared_height(text if page is text else f"{_FRAMED.sub('', text)}{page}")
-    inner = _INNER.format(program=_code("frames.js"), page=_packed(page))
+    name = library.name if library is not None else ""
+    inner = _INNER.format(program=_code("frames.js"), page=_packed(page), library=name)
     outer = _OUTER.format(policy=escape("; ".join(_POLICY)), inner=escape(inner))
-    return _FRAME.format(height=height, outer=escape(outer), fallback=_FALLBACK, page=page_script())
+    return _FRAME.format(
+        height=height,
+        outer=escape(outer),
+        fallback=_FALLBACK,
+        page=page_script(),
+        library=f' data-cellblock-library="{name}"' if name else "",
+    )
 
 
 def declared_height(text: str) -> int:
@@ -202,3 +227,70 @@ def _code(name: str) -> str:
 def page_script() -> str:
     """Return what runs in the notebook's page beside a frame: it is the same for every output."""
     return _code("notebook_page.js").replace("MOST_HEIGHT", str(_MOST_HEIGHT + _MARGIN))
+
+
+# --- libraries that the outputs of a notebook share -----------------------------------------------
+
+#: How a frame begins that needs one.
+_NEEDS: Final = re.compile(r'<iframe class="cellblock-frame" data-cellblock-library="([\w-]+)"')
+_KEPT: Final = '<script>window[Symbol.for("cellblock.frames.2")]("{name}","{packed}")</script>'
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A chart's library: its name, with which of its versions it is, and it itself, packed."""
+
+    name: str
+    packed: str
+
+
+@lru_cache(maxsize=len(_SHARED))
+def shared_library(name: str) -> Library | None:
+    """Return a library that the host has, None if it has none of that name."""
+    own = [folder for folder in sys.path if folder.startswith(f"{sys.prefix}/")]
+    for folder in own if name in _SHARED else ():
+        try:
+            script = Path(folder, _SHARED[name]).read_bytes()
+        except OSError:
+            continue
+        version = hashlib.sha256(script).hexdigest()[:16]
+        packer = zlib.compressobj(6, wbits=-15)
+        packed = packer.compress(script) + packer.flush()
+        return Library(f"{name}-{version}", b64encode(packed).decode("ascii"))
+    return None
+
+
+class SharedLibraries:
+    """Puts each library into one output of a notebook.
+
+    It is put there anew when that cell runs again, is deleted, or clears what it showed. That a
+    user cleared an output nobody tells; then frames say what to do.
+    """
+
+    def __init__(self) -> None:
+        self._cell = ""
+        self._holders = dict[str, str]()
+
+    def begin(self, cell: str, deleted: Collection[str] = ()) -> None:
+        """Begin a cell by what the front end calls it; empty where its outputs stand alone."""
+        self._cell = cell
+        self.forget(cell, *deleted)
+
+    def forget(self, *cells: str) -> None:
+        """Note that these cells' outputs are gone; without any, those of the cell that runs."""
+        gone = cells or (self._cell,)
+        self._holders = {name: cell for name, cell in self._holders.items() if cell not in gone}
+
+    def complete(self, html: str, *, here: bool = True) -> str:
+        """Return a frame with the library that it needs, unless another output has it.
+
+        ``here``: it is shown in the cell that runs, and not in one before or in a widget.
+        """
+        needs = _NEEDS.match(html)
+        name = needs[1] if needs else ""
+        library = shared_library(name.partition("-")[0]) if name else None
+        if library is None or library.name != name or name in self._holders:
+            return html
+        if here and self._cell:
+            self._holders[name] = self._cell
+        return html + _KEPT.format(name=name, packed=library.packed)

@@ -2,12 +2,14 @@
 // content and the colours of what is around them.
 //
 // Everything that a frame says is hostile. One number is read of it, kept within bounds and given
-// to the frame that said it; colours are all it hears. No more passes either way, so that frames
+// to the frame that said it; or the name of the library that the host wrote on that frame, which it
+// then gets, once. Colours are all else that it hears. No more passes either way, so that frames
 // stay as shut in as they are without this.
+//
+// A library comes from a script that the host wrote beside a frame, in one output of the notebook.
 (() => {
-  const installed = Symbol.for("cellblock.frames");
+  const installed = Symbol.for("cellblock.frames.2");
   if (window[installed]) return;
-  Object.defineProperty(window, installed, { value: true });
   const LEAST = 20;
   const MOST = MOST_HEIGHT;
   const CHANGES = 10; // of one frame's height, in a second
@@ -30,8 +32,31 @@
     page.postMessage({ cellblock: { color, background, scheme: dark ? "dark" : "light" } }, "*");
   };
 
+  const libraries = new Map(); // each by its name, packed
+  const waiting = new Map(); // the frames' pages that wait for one
+  const served = new WeakSet();
+  const give = (page, library) => {
+    if (served.has(page)) return;
+    served.add(page);
+    page.postMessage({ cellblock: { library, bytes: libraries.get(library) } }, "*");
+  };
+  const keep = (library, packed) => {
+    if (libraries.has(library)) return;
+    libraries.set(library, Uint8Array.from(atob(packed), (char) => char.charCodeAt(0)));
+    for (const page of waiting.get(library) ?? []) give(page, library);
+    waiting.delete(library);
+  };
+  Object.defineProperty(window, installed, { value: keep });
+  const asked = (page, library) => {
+    const frame = [...frames()].find((each) => pageIn(each) === page);
+    if (frame?.dataset.cellblockLibrary !== library) return;
+    if (libraries.has(library)) give(page, library);
+    else waiting.set(library, (waiting.get(library) ?? new Set()).add(page));
+  };
+
   window.addEventListener("message", (event) => {
     const said = event.data?.cellblock;
+    if (typeof said?.library === "string") asked(event.source, said.library);
     if (!Number.isFinite(said)) return;
     for (const frame of frames()) {
       if (pageIn(frame) !== event.source) continue;

@@ -176,6 +176,11 @@ class Comms:
         if isinstance(state, dict) and "msg_id" in state:
             (self._capturing.add if state["msg_id"] else self._capturing.discard)(comm.id)
 
+    @property
+    def captures(self) -> bool:
+        """Whether an Output widget takes what a cell shows."""
+        return bool(self._capturing)
+
     def release(self) -> Iterator[Passed]:
         """Yield what ends every Output widget's capture: a card of ours is no cell's to place."""
         for name in sorted(self._capturing):

@@ -57,6 +57,10 @@ class ExecuteRequest:
     user_expressions: dict[str, str] = field(default_factory=dict)
     #: Seconds that it may run, where the policy does not allow fewer.
     timeout: float | None = None
+    #: What the front end calls it in its notebook, and cells that it has deleted there; empty where
+    #: each cell's outputs are shown by themselves.
+    cell: str = ""
+    deleted: tuple[str, ...] = ()
 
 
 # --- how a request ends -------------------------------------------------------------------------
