@@ -85,6 +85,8 @@ def main(control_fd: int, reaper: int) -> NoReturn:
     if "container" in request.plan.locks:
         # The folder that guests have to themselves: the host sees it by no name.
         control.send(messages.ScratchFolder(), os.open(request.scratch, _FOLDER))
+    if messages.SHARED_MEMORY in request.plan.write_roots:
+        control.send(messages.SharedMemory(), os.open(messages.SHARED_MEMORY, _FOLDER))
     _Zygote(control, prepared, folder, above).serve()
 
 

@@ -396,7 +396,7 @@ class Policy(Table):
     memory_max_bytes: Memory | None = GIB
     """Bytes of memory of one guest process, the interpreter's own among them: 32 MiB at least. What
     is larger is a MemoryError; a guest that comes to hold an eighth more by other ways, all its
-    processes together, is killed."""
+    processes and its /dev/shm together, is killed."""
 
     max_processes: Count | None = 128
     """Threads and processes of the guest at once. Where the OS kernel has no seccomp listeners

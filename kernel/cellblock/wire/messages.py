@@ -239,6 +239,10 @@ class ScratchFolder(Struct, tag="scratch_folder", frozen=True, kw_only=True):
     """First of a zygote whose scratch folder is nowhere outside; the folder travels with it."""
 
 
+class SharedMemory(Struct, tag="shared_memory", frozen=True, kw_only=True):
+    """Next of a zygote whose guests have a /dev/shm of their own; the folder travels with it."""
+
+
 class Forked(Struct, tag="forked", frozen=True, kw_only=True):
     """The guest's process id, as the zygote counts: its pid namespace may be its own."""
 
@@ -636,7 +640,7 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
 
 
 ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
-FromZygote = ScratchFolder | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
+FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
     SessionSetup | Execute | Complete | Inspect | Input | CommIn | ToolResult | ToolPiece
     | Snapshot | Resume

@@ -112,6 +112,11 @@ class Supervisor:
         """Have guests know these tools and folders of packages; before the first is started."""
         self._prepare = structs.replace(self._prepare, tools=tools, paths=paths)
 
+    def shared_memory(self) -> int:
+        """Return the bytes that guests hold in their /dev/shm."""
+        own = self.zygote.shared_memory if self.zygote is not None else None
+        return 0 if own is None else own.held()
+
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with what it says, or listen to it again."""
         self._held = held
@@ -223,16 +228,21 @@ class Supervisor:
     # --- lost ---------------------------------------------------------------------------------
 
     def replace(self, stopped: Stopped) -> None:
-        """Kill the guest; the newest snapshot takes over, or a fresh guest."""
+        """Kill the guest; the newest snapshot takes over, or a fresh guest, with an empty /dev/shm.
+
+        Else what takes over could hold too much from the start, by what the guest left there.
+        """
         if self._restoring() is not None:
             return
         running = self._stop()
+        own = self.zygote.shared_memory if self.zygote is not None else None
+        emptied = own is not None and own.empty()
         if running is None:
             self._losses += 1
         if self._losses > MAX_LOSSES:
             self.snapshots.clear()
         if not self._closed:
-            self._restoration = Restoration(self._reactor, self, stopped, running)
+            self._restoration = Restoration(self._reactor, self, stopped, running, emptied=emptied)
             self._restoration.restore_newest()
 
     def _stop(self) -> Any:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace
 
+from cellblock.host.session.limits import SharedMemory
 from cellblock.policy.paths import identity
 from cellblock.wire import frames, messages
 
@@ -149,6 +150,8 @@ class Zygote:
         self._pidfds: list[int] = []
         #: The guests' folder, where it is nowhere outside.
         self.folder: int | None = None
+        #: Their /dev/shm, where they have one of their own.
+        self.shared_memory: SharedMemory | None = None
         self._numbers = itertools.count(1)
         #: Guests whose pid is yet to be told, by their fork's number.
         self._forks: dict[int, Guest] = {}
@@ -281,6 +284,8 @@ class Zygote:
         match message:
             case messages.ScratchFolder():
                 self.folder = self._pidfds.pop(0) if self._pidfds else None
+            case messages.SharedMemory() if self._pidfds:
+                self.shared_memory = SharedMemory(self._pidfds.pop(0))
             case messages.Forked():
                 self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
             case messages.ForksEnded(id=number):
@@ -396,6 +401,9 @@ class Zygote:
         if self.folder is not None:
             os.close(self.folder)
             self.folder = None
+        if self.shared_memory is not None:
+            self.shared_memory.close()
+            self.shared_memory = None
 
 
 def place_of(prepare: messages.Prepare) -> messages.SessionSetup:

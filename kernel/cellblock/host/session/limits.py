@@ -175,6 +175,8 @@ class ProcessMemory(NamedTuple):
     resident: int
     #: What can't be had back by reading a file again: private and shared pages, page tables.
     held: int
+    #: The shared pages of that, such as those of files in /dev/shm that it has mapped.
+    shared: int
 
 
 class Gauge:
@@ -218,7 +220,7 @@ class Gauge:
         if found is None:  # a zombie has none
             return None
         peak, resident, private, shared, tables = (int(kib) << 10 for kib in found.groups())
-        return ProcessMemory(peak, resident, private + shared + tables)
+        return ProcessMemory(peak, resident, private + shared + tables, shared)
 
     def close(self) -> None:
         """Close its files."""
@@ -308,6 +310,10 @@ class Family:
                 total += max(private - parents, min(private, member.faults * PAGE))
         return total
 
+    def has_others(self, copies: Mapping[int, int]) -> bool:
+        """Whether anything of it lives besides the guest and its snapshots, ``copies``."""
+        return any(pid not in copies for pid in self._members())
+
     def _members(self) -> dict[int, _Stat]:
         found: dict[int, _Stat] = {}
         # Read anew: that of a restored snapshot was the guest before it, until that was dead.
@@ -381,7 +387,11 @@ class Scratch:
         """Begin a cell, which answers for what comes."""
         self._floor = 0
         if self.size > self.limit:
-            self._floor = self._walk = None
+            self.forgive()
+
+    def forgive(self) -> None:
+        """Count what comes from the next walk on."""
+        self._floor = self._walk = None
 
     def look(self) -> None:
         """Go on with the walk, or begin the next."""
@@ -458,6 +468,58 @@ def _sizes(folder: str) -> Iterator[int]:
             os.close(fd)
 
 
+# --- /dev/shm: memory that is held without a process that holds it --------------------------------
+
+#: Entries of a folder that are removed, and folders within folders that are entered: what more
+#: there is stays, and counts. It takes 0.2 s at most.
+_MOST_REMOVED, _DEEPEST_REMOVED = 10_000, 3
+
+
+class SharedMemory:
+    """The /dev/shm that the guests of one zygote have, by a descriptor that the zygote sent."""
+
+    def __init__(self, folder: int) -> None:
+        self._folder = folder
+
+    def held(self) -> int:
+        """Return the bytes in it, whether anybody has them mapped or not, with a name or without.
+
+        An entry counts ``LEAST`` besides: files without number fill memory too.
+        """
+        found = os.fstatvfs(self._folder)
+        blocks, entries = found.f_blocks - found.f_bfree, found.f_files - found.f_ffree
+        return blocks * found.f_frsize + entries * LEAST
+
+    def empty(self) -> bool:
+        """Remove what is in it; return whether there was anything."""
+        return _remove_entries(self._folder, _MOST_REMOVED, _DEEPEST_REMOVED) > 0
+
+    def close(self) -> None:
+        """Close the descriptor, which keeps what is in it."""
+        os.close(self._folder)
+
+
+def _remove_entries(folder: int, most: int, levels: int) -> int:
+    """Remove what is in an open folder that hostile code has filled; return how many entries."""
+    entries = list[tuple[str, bool]]()
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        entries += ((one.name, one.is_dir(follow_symlinks=False)) for one in islice(found, most))
+    removed = 0
+    for name, is_folder in entries:
+        with contextlib.suppress(OSError):  # it is gone, or more is in it than is removed
+            if not is_folder:
+                os.unlink(name, dir_fd=folder)
+            elif levels and removed < most:
+                within = open_folder(name, folder)
+                try:
+                    removed += _remove_entries(within, most - removed, levels - 1)
+                finally:
+                    os.close(within)
+                os.rmdir(name, dir_fd=folder)
+            removed += 1
+    return removed
+
+
 # --- watching a guest ---------------------------------------------------------------------------
 #
 # A request that ends within ``FIRST_LOOK`` costs two readings of a clock and one of a size.
@@ -475,6 +537,10 @@ QUICK: Final = 0.02
 #: and at most; in between twice as long every time.
 IDLE_PACE: Final = 2.0
 IDLE_MOST: Final = 32.0
+#: Seconds between looks at processes that a cell left behind: they may sleep before they act.
+FAMILY_PACE: Final = 1.0
+#: Requests in a row that may end before they are looked at, each of them short.
+MOST_UNSEEN: Final = 100
 #: Seconds of processor time that say that a guest does something by itself.
 IDLE_CPU: Final = 0.005
 #: Seconds from which a cell's peak is read, not only what it has at its end.
@@ -496,7 +562,8 @@ class Monitor:
 
     ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
     is told again at every look at which that is still so. ``copies`` looks at the guest's
-    snapshots, and returns which processes they are, and the bytes that each has from it.
+    snapshots, and returns which processes they are, and the bytes that each has from it;
+    ``shared_memory`` returns the bytes in the guest's /dev/shm.
     """
 
     def __init__(
@@ -509,15 +576,18 @@ class Monitor:
         *,
         copies: Callable[[], Mapping[int, int]] = dict,
         layers: Sequence[str] = (),
+        shared_memory: Callable[[], int] = int,
     ) -> None:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
-        self._copies = copies
+        self._copies, self._shared_memory = copies, shared_memory
         self._folders, self._layers = folders, layers
         self.narrow_to(policy)
         self._gauge: Gauge | None = None
         self._family: Family | None = None
         self._timer: Timer | None = None
         self._idle = self._began = 0.0
+        #: Requests since the last look.
+        self._unseen = 0
         self._cpu_began = self._cpu = self._family_cpu = 0.0
         #: Whether what the guest's processes used before this request is known.
         self._based = False
@@ -543,10 +613,12 @@ class Monitor:
         if self._scratch is not None:
             self._scratch.begin()
         self._based = False
+        self._unseen += 1
+        soon = self._unseen > MOST_UNSEEN
         if self._family is None:
-            self._look_in(FIRST_LOOK, self._look)
+            self._look_in(0 if soon else FIRST_LOOK, self._look)
         else:
-            self._look_in(BASELINE, self._leave_out_earlier)
+            self._look_in(0 if soon else BASELINE, self._leave_out_earlier)
 
     def end(self, read_bytes: int = 0) -> Usage:
         """End the request, whichever way it went; return what it took."""
@@ -559,8 +631,10 @@ class Monitor:
             self._peak = max(self._peak, gauge.resident() or 0)
         elif gauge is not None and (memory := gauge.memory()) is not None:
             self._take_peak(memory)
-        self._idle = IDLE_PACE
-        self._look_in(IDLE_PACE, self._look_idle)
+        if self._scratch is not None:
+            self._scratch.begin()
+        self._idle = 0.0
+        self._look_in(IDLE_PACE if self._family is None else FAMILY_PACE, self._look_idle)
         return Usage(wall, self._cpu - self._cpu_began, self._peak, self.output_bytes, read_bytes)
 
     def lost(self) -> None:
@@ -585,9 +659,10 @@ class Monitor:
         self._cpu_began += earlier
         self._cpu += earlier
         self._based = True
-        self._look_in(FIRST_LOOK - BASELINE, self._look)
+        self._look_in(0 if self._unseen > MOST_UNSEEN else FIRST_LOOK - BASELINE, self._look)
 
     def _look(self) -> None:
+        self._unseen = 0
         self._count_family()
         cpu = self._cpu_now()
         if cpu is None:
@@ -596,41 +671,48 @@ class Monitor:
         filling = scratch is not None and scratch.grew and scratch.size > scratch.limit // 2
         self._look_in(QUICK if filling else PACE, self._look)
         limit = self._policy.cpu_seconds
-        if self._holds_too_much():
+        if self._holds_too_much(self._copies()):
             self._on_excess("memory", True)
         elif limit is not None and cpu - self._cpu_began > limit:
             self._on_excess("cpu", False)
-        else:
-            self._look_at_scratch()
+        elif scratch is not None and self._fills_scratch():
+            self._on_excess(scratch.why, scratch.far)
 
     def _look_idle(self) -> None:
-        """Look after threads and tasks that a cell left behind."""
+        """Look after processes, threads and tasks that a cell left behind."""
+        self._unseen = 0
         self._count_family()
         before, cpu = self._cpu, self._cpu_now()
         if cpu is None:
             return
-        busy = cpu - before > IDLE_CPU
-        self._idle = IDLE_PACE if busy else min(2 * self._idle, IDLE_MOST)
+        first, busy, copies = not self._idle, cpu - before > IDLE_CPU, self._copies()
+        family = self._family is not None and self._family.has_others(copies)
+        if family or busy:
+            self._idle = FAMILY_PACE if family else IDLE_PACE
+        else:
+            self._idle = min(max(IDLE_PACE, 2 * self._idle), IDLE_MOST)
+            if first and self._scratch is not None:
+                self._scratch.forgive()
         self._look_in(self._idle, self._look_idle)
-        if self._holds_too_much():
+        if self._holds_too_much(copies):
             self._on_excess("memory", True)
-        elif busy:
-            self._look_at_scratch()
+        elif self._scratch is not None and self._fills_scratch():
+            self._on_excess(self._scratch.why, True)
 
-    def _look_at_scratch(self) -> None:
-        if self._scratch is not None:
-            self._scratch.look()
-            if self._scratch.full:
-                self._on_excess(self._scratch.why, self._scratch.far)
+    def _fills_scratch(self) -> bool:
+        if self._scratch is None:
+            return False
+        self._scratch.look()
+        return self._scratch.full
 
-    def _holds_too_much(self) -> bool:
-        copies = self._copies()
+    def _holds_too_much(self, copies: Mapping[int, int]) -> bool:
         memory = self._gauge.memory() if self._gauge is not None else None
         if memory is None:
             return False
         self._take_peak(memory)
-        others = self._family.held(memory.held, copies) if self._family is not None else 0
-        return self._most is not None and memory.held + others > self._most
+        held = memory.held + max(0, self._shared_memory() - memory.shared)
+        held += self._family.held(memory.held, copies) if self._family is not None else 0
+        return self._most is not None and held > self._most
 
     # --- readings -----------------------------------------------------------------------------
 

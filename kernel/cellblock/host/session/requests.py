@@ -238,9 +238,15 @@ class Requests:
         )
         self._deadlines.timeout = policy.timeout
         copies = self.supervisor.snapshots.look
-        written, layers = (prepare.scratch,), [layer.folder for layer in prepare.plan.layers]
         self._monitor = Monitor(
-            reactor, policy, written, clock, self.on_excess, copies=copies, layers=layers
+            reactor,
+            policy,
+            (prepare.scratch,),
+            clock,
+            self.on_excess,
+            copies=copies,
+            layers=[layer.folder for layer in prepare.plan.layers],
+            shared_memory=self.supervisor.shared_memory,
         )
         if approver is not None:
             approver.on_waiting(self._on_waiting)

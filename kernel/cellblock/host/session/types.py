@@ -76,6 +76,8 @@ class Restored:
     #: Open files that could not be set back to what they were.
     files: int = 0
     connections: int = 0
+    #: What was in /dev/shm was removed.
+    emptied: bool = False
     #: Cells too recent to be in the snapshot: run again, and not.
     again: tuple[int, ...] = ()
     missed: tuple[int, ...] = ()

@@ -42,6 +42,7 @@ class Restoration:
     It is told to resume, says that it has, and runs again what it lacks; then it serves.
     ``running`` is the request that was under way, ``missed`` is what ran after a snapshot that was
     chosen, ``undone`` what ``%undo`` steps back over. Under a ``plan`` it has more locks first.
+    ``emptied`` says that there were files in /dev/shm, which were removed.
 
     A request that had ended so lately that no snapshot holds what it did is run again, unheard:
     that is for a guest that ends in the millisecond between, and it was short (longer ones are not
@@ -58,12 +59,13 @@ class Restoration:
         missed: Sequence[PastRequest] = (),
         undone: Sequence[PastRequest] = (),
         plan: messages.Plan | None = None,
+        emptied: bool = False,
     ) -> None:
         self._reactor, self._supervisor = reactor, supervisor
         self._snapshots = supervisor.snapshots
         #: The outcome as it is when nothing can be restored.
         self._stopped = stopped
-        self._running, self._undone = running, undone
+        self._running, self._undone, self._emptied = running, undone, emptied
         self._lost_at = supervisor.clock()
         #: Locks that it has to have, and whether the zygote says that it has.
         self._plan, self.confined = plan, plan is None
@@ -263,6 +265,7 @@ class Restoration:
                 tasks=resumed.tasks,
                 files=resumed.files,
                 connections=resumed.connections,
+                emptied=self._emptied,
                 again=_counts([request for request in self._again if not request.repeatable]),
                 missed=_counts(self._missed),
             ),
@@ -288,6 +291,8 @@ def lacking(restored: Restored) -> tuple[str, ...]:
         said.append(f"the contents of {_count(restored.files, 'open file')}")
     if restored.connections:
         said.append(_count(restored.connections, "network connection"))
+    if restored.emptied:
+        said.append("the files in /dev/shm")
     if restored.missed:
         said.append(f"what {_cells(restored.missed)} did: run them again")
     if restored.again:

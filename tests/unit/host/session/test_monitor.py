@@ -8,12 +8,15 @@ import time
 import pytest
 
 from cellblock.host.session.limits import (
+    FAMILY_PACE,
     FIRST_LOOK,
     IDLE_MOST,
+    MOST_UNSEEN,
     PACE,
     Family,
     Gauge,
     Monitor,
+    SharedMemory,
 )
 from cellblock.policy.model import Policy
 from support import processes
@@ -175,6 +178,31 @@ def test_an_idle_guest_is_looked_at_less_and_less_and_a_balloon_is_still_found(p
     assert set(seen) == {("memory", True)}
 
 
+def test_what_a_cell_left_in_the_folder_ends_no_idle_guest_and_what_comes_later_does(
+    process, tmp_path
+):
+    reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    (tmp_path / "left").write_bytes(bytes(2 << 20))
+    monitor.end()
+    reactor.advance(300)
+    assert seen == []
+    (tmp_path / "more").write_bytes(bytes(1 << 20))
+    reactor.advance(IDLE_MOST)
+    assert set(seen) == {("scratch", True)}
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_row_of_short_requests_puts_no_look_off_for_ever(process, forks):
+    reactor, monitor, seen = watched(process, memory_max_bytes=1 << 20, subprocess_execution=forks)
+    do(process, "kept.append(b'x' * 100_000_000)")
+    for _ in range(MOST_UNSEEN):
+        assert seen == []
+        monitor.end()
+        monitor.begin(process.pid)
+        reactor.advance(0.001)
+    assert set(seen) == {("memory", True)}
+
+
 # --- processes that a guest starts ------------------------------------------------------------
 
 
@@ -226,3 +254,37 @@ def test_what_a_process_of_the_guests_uses_between_cells_is_charged_to_none(proc
     do(process, "child.kill(); child.wait()")
     assert between < 0.2 + looked
     assert within > 0.05
+
+
+@pytest.mark.parametrize("limit", ["scratch_max_bytes", "memory_max_bytes"])
+def test_a_process_that_sleeps_long_before_it_takes_too_much_is_found_in_a_second(
+    process, tmp_path, limit
+):
+    reactor, monitor, seen = watched(
+        process, scratch=str(tmp_path), subprocess_execution=True, **{limit: 1 << 20}
+    )
+    fork(process, "None")
+    monitor.end()
+    reactor.advance(300)
+    assert seen == []
+    if limit == "scratch_max_bytes":
+        (tmp_path / "filled").write_bytes(bytes(2 << 20))
+    else:
+        do(process, "kept.append(b'x' * 100_000_000)")
+    reactor.advance(FAMILY_PACE)
+    assert seen == [(limit.partition("_")[0], True)]
+    bury(process)
+
+
+def test_what_is_in_dev_shm_is_removed_as_far_as_a_host_has_time_for_it(tmp_path):
+    for name in ("file", "a/b/c/deep", "a/b/c/d/deeper"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(4 << 20))
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "a").chmod(0)
+    shared = SharedMemory(os.open(tmp_path, os.O_RDONLY))
+    assert shared.empty()
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        "a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/d/deeper"
+    ]  # fmt: skip
+    shared.close()
