@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
@@ -58,7 +59,14 @@ def result_text(result: NotebookResult) -> str:
     if result.status is NotebookStatus.passed or not result.reason:
         return head
     text = visible_lines(_where(result) + result.reason)
-    lines = [line for line in text.split("\n") if line.strip()]
+    # What cellblock adds to an error, reason and remedy, is shown whole.
+    text = text.replace(" [cellblock: ", "\n[cellblock: ")
+    lines = [
+        part
+        for line in text.split("\n")
+        if line.strip()
+        for part in (wrap(line, _COLUMNS) if line.startswith("[cellblock: ") else [line])
+    ]
     more = [f"… {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
     reason = [inert(f"    {clip(line, _COLUMNS)}") for line in lines[:_MAX_LINES] + more]
     return "\n".join([head, *reason])

@@ -117,6 +117,8 @@ class CellRun:
             # Runners such as papermill show no more than this of an error.
             said = views.refusal_in_a_line(self.refusal)
             error["evalue"] = f"{error['evalue']} [{said}]".lstrip()
+            if not self.request.allow_stdin:  # nor nbconvert more than the traceback
+                error["traceback"] = [*error["traceback"], f"[{said}]"]
         self._error = error
         if not self.request.silent:
             outputs.publish("error", error)
