@@ -135,6 +135,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         A notebook with the same key would be run in the same way, so a resumed run skips it.
         """
         options = msgspec.structs.asdict(self)
+        if self.changes in {"", DROP}:  # the notebook's file is the same
+            del options["changes"]
         known = [__version__, hashlib.sha256(content).hexdigest(), policy_digest, options]
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 

@@ -276,7 +276,9 @@ def test_a_key_tells_apart_what_would_run_differently():
         RunOptions(parameters={"n": 2**70}).key(b"x", "policy"),
         RunOptions(allow_errors=True).key(b"x", "policy"),
         RunOptions(timeout=1.0).key(b"x", "policy"),
+        RunOptions(changes="keep").key(b"x", "policy"),
         RunOptions(cell_timeout=1.0).key(b"x", "policy"),
     ]
     assert len(set(keys)) == len(keys)
     assert terms.key(b"x", "policy") == RunOptions().key(b"x", "policy")
+    assert terms.key(b"x", "policy") == RunOptions(changes="drop").key(b"x", "policy")
