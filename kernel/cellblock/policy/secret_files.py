@@ -15,7 +15,7 @@ import glob
 import os
 import re
 from collections import deque
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def names_without_wildcards(patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if not glob.has_magic(name))
 
 
-def find(roots: Sequence[str], patterns: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+def find(roots: Sequence[str], patterns: Sequence[str]) -> tuple[tuple[str, ...], bool]:
     """Return what lies beneath ``roots`` under such names, and whether all of them was looked at.
 
     Outer folders come first; no link is followed, nor one returned: where it leads has a name of
@@ -117,10 +117,14 @@ def find(roots: Sequence[str], patterns: Iterable[str]) -> tuple[tuple[str, ...]
     names = [pattern.removeprefix(ANYWHERE) for pattern in patterns if is_pattern(pattern)]
     single = re.compile("|".join(map(fnmatch.translate, names)) or r"(?!)")
     inner = [name.partition("/") for name in names if "/" in name]
-    found, left = list[str](), MOST_ENTRIES
+    # At the top of a root by name: a folder may have more entries than are looked at.
+    tops = (
+        f"{root.rstrip('/')}/{name}" for root in roots for name in names_without_wildcards(patterns)
+    )
+    found, left = list(filter(os.path.lexists, tops)), MOST_ENTRIES
     folders = deque(os.path.normpath(root) for root in roots if names)
     while folders and left > 0:
-        for entry in _entries(folders.popleft()):
+        for entry in _entries(folders.popleft(), left + 1):
             left -= 1
             is_folder = entry.is_dir(follow_symlinks=False)
             if is_folder and os.path.lexists(f"{entry.path}/{_ENVIRONMENT}"):
@@ -137,14 +141,15 @@ def find(roots: Sequence[str], patterns: Iterable[str]) -> tuple[tuple[str, ...]
         path
         for path in found
         if os.path.realpath(path) == path
+        and not os.path.lexists(f"{path}/{_ENVIRONMENT}")
         and not any(f"{root}/".startswith(f"{path}/") for root in roots)
     )
     return tuple(dict.fromkeys(hidden)), left > 0
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _entries(folder: str, most: int) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            return sorted(islice(entries, most), key=lambda entry: entry.name)
     except OSError:  # a file, or what nobody here can list
         return []

@@ -63,6 +63,20 @@ def test_a_large_project_is_looked_at_from_outside_and_it_is_said_that_not_all_w
     assert find([str(tmp_path)], SECRETS) == ((f"{tmp_path}/.env",), False)
 
 
+def test_what_lies_at_the_top_of_a_root_is_found_however_much_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(secret_files, "MOST_ENTRIES", 2)
+    for number in range(50):
+        (tmp_path / str(number)).touch()
+    for name in (".env", ".git/config", "id_rsa"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found, whole = find([str(tmp_path)], SECRETS)
+    assert {".env", ".git/config", "id_rsa"} <= {
+        path.removeprefix(f"{tmp_path}/") for path in found
+    }
+    assert not whole
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
