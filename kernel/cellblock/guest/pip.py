@@ -6,6 +6,7 @@ installed as asked needs no word; for the rest there is one sentence instead of 
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -46,11 +47,12 @@ def answer(command: str) -> str | None:
     missing = [text for text in wanted if not _is_installed(text)]
     if not missing:
         return ""
-    names = shlex.join(missing)
+    names, allowed = shlex.join(missing), ", ".join(map(json.dumps, missing))
     return (
         f"Cells can't install packages, and this is not installed as asked: {', '.join(missing)}\n"
         f"In a terminal: {shlex.quote(sys.executable)} -m pip install {names}\n"
-        "Or have the host install it: [ops.install] in the policy file.\n"
+        'Or have the host install it: ops.install = { index = "https://pypi.org/simple", allow = '
+        f"[{allowed}] }} in the policy file, and then in a cell: ops.install({allowed})\n"
     )
 
 

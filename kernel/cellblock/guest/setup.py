@@ -204,6 +204,8 @@ class Prepared:
             raise TypeError("the first frame must be SessionSetup")
         self._take(place)
         os.chdir(self.request.cwd)
+        if not self._rules.language:
+            self._shell.user_ns["_dh"][:] = [self.request.cwd]
         sys.dont_write_bytecode = True
         if trial is not None:
             trial.before_locks()

@@ -46,6 +46,7 @@ from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import SHORT, PastRequest
 from cellblock.policy.paths import open_unlinked, within
+from cellblock.render.cards import count
 from cellblock.wire import messages
 from cellblock.wire.messages import UPPER
 
@@ -517,7 +518,7 @@ class Requests:
         request.state, request.reply, steps = RequestState.ending, reply, request.undo_steps
         known = self.supervisor.undo(steps)
         if known < steps:
-            detail = f"{known} can be" if known else "there is nothing to undo"
+            detail = f"{count(known, 'cell')} can be" if known else "there is nothing to undo"
             refused = Refused(f"%undo {steps}: {detail}", reply.read_bytes)
             if _undo_alone(request.message):
                 self._answer(request, refused)  # it changed nothing that a snapshot would keep

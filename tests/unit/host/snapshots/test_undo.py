@@ -53,7 +53,7 @@ def test_silent_cells_and_those_without_history_are_no_steps(sim):
 def test_more_steps_than_there_are_change_nothing(sim):
     sim.kept()
     outcome = undo(sim, "%undo 2")
-    assert outcome.error.evalue == "%undo 2: 1 can be"
+    assert outcome.error.evalue == "%undo 2: 1 cell can be"
     assert len(sim.guests) == 1
 
 
