@@ -90,13 +90,14 @@ class Runner:
         shell, read = self._shell, _read_bytes()
         shell.execution_count = request.execution_count
         shell.payload_manager.clear_payload()
+        shell.result_error = None
         if not request.silent and request.store_history:
             source = request.source if request.template is None else request.raw
             shell.note_input(request.execution_count, source, request.raw)
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
         shell.events.trigger("pre_execute")
-        error = self._guarded(self._execute, request)
+        error = self._guarded(self._execute, request) or shell.result_error
         error = self._guarded(shell.events.trigger, "post_execute") or error
         if not request.silent:
             error = self._guarded(shell.events.trigger, "post_run_cell", None) or error
