@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
-from IPython.core.error import UsageError
+from IPython.core.error import StdinNotImplementedError, UsageError
 
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, entry
@@ -186,6 +186,9 @@ class Runner:
             sys.stderr.write(f"{shown.ename}: {shown.evalue}\n")
         else:
             self._out.send(shown)
+            if self._shell.call_pdb:  # %pdb on
+                with contextlib.suppress(StdinNotImplementedError):
+                    self._shell.debugger(force=True)
         return shown
 
     def _described(self, error: BaseException) -> messages.Error:
