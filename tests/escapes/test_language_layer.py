@@ -28,7 +28,7 @@ def test_attacks_get_nothing_and_are_seen_where_there_is_no_layer(share, tmp_pat
         assert breached == {}, layer
 
     world = guarded.World(tmp_path / "no-layer")
-    results = world.run([p for p in programs if not p.unseen], layer=False)
+    results = world.run([p for p in programs if p.is_seen], layer=False)
     assert {name: result for name, result in results.items() if not world.loot(result)} == {}
 
 

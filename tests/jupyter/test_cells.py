@@ -17,6 +17,14 @@ def fail(kernel, code):
     return reading.traceback(published)
 
 
+def test_how_a_magic_is_used_is_a_line_on_stderr_and_no_traceback(safe):
+    reply, published = safe.run("%undo x")
+    said = "UsageError: %undo takes a number of cells, not 'x'"
+    assert (reply["status"], f"{reply['ename']}: {reply['evalue']}") == ("error", said)
+    assert reading.stream(published, "stderr") == f"{said}\n"
+    assert not reading.of(published, "error")
+
+
 NOTEBOOK = """
 import sys, rich.console, tqdm.auto, pandas.io.formats.console as pandas
 from tqdm import notebook
@@ -200,7 +208,8 @@ def test_a_cell_can_not_close_the_loop_under_the_cells_to_come(safe):
 
 @pytest.mark.parametrize("method", ["_repr_html_", "_repr_mimebundle_"])
 def test_a_representation_that_raises_leaves_the_others(safe, method):
-    published = run(safe, f"class A:\n    def {method}(self, *a, **k): 1 / 0\nA()")
+    reply, published = safe.run(f"class A:\n    def {method}(self, *a, **k): 1 / 0\nA()")
+    assert (reply["status"], reply["ename"]) == ("error", "ZeroDivisionError")  # as in ipykernel
     assert [error["ename"] for error in reading.of(published, "error")] == ["ZeroDivisionError"]
     assert "A at 0x" in reading.result(published)
 

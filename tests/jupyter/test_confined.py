@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from cellblock import Sandbox
@@ -88,3 +90,33 @@ def test_nothing_starts_where_nothing_is_confined(project):
     policy = Policy.preset("data", backend="noop", on_unsupported="ignore")
     with pytest.raises(CellblockError, match=r"network_access|subprocess_execution"):
         Sandbox(policy, project=project).open()
+
+
+def test_processes_that_a_cell_forks_print_lines_and_do_not_reach_the_host(project):
+    flood = """
+    from multiprocessing import Process
+    def shout(letter):
+        for _ in range(300):
+            print(letter * 2_000)
+    shouting = [Process(target=shout, args=(letter,)) for letter in "abcd"]
+    [one.start() for one in shouting]
+    [one.join() for one in shouting]
+    print("end")
+    """
+    ask = """
+    def ask():
+        try:
+            get_ipython().kernel.comm_manager and __import__("comm").create_comm(target_name="t")
+            input()
+        except BaseException as error:
+            print(error)
+    one = Process(target=ask); one.start(); one.join()
+    """
+    policy = Policy.preset("data", stdout_max_bytes=16 << 20)
+    with Sandbox(policy, project=project) as sandbox:
+        said = sandbox.execute(textwrap.dedent(flood))
+        assert said.success, said.to_string()
+        assert {len(line) for line in said.output.split()} == {2_000, 3}
+        assert said.output.endswith("end\n")
+        assert "a process that a cell forked can't" in sandbox.execute(textwrap.dedent(ask)).output
+        assert sandbox.execute("1").result == "1"

@@ -32,6 +32,20 @@ def test_what_was_printed_stands_before_the_question(safe):
     safe.until_idle(mid)
 
 
+def test_pdb_on_asks_after_an_error_that_is_shown_before_the_prompt(unsafe):
+    try:
+        unsafe.run("%pdb on")
+        request, reply, published = ask(unsafe, "1/0", "q")
+        kinds = reading.kinds(published)
+        assert kinds.index("error") < kinds.index("stream")
+        assert (request["prompt"], reply["ename"]) == ("ipdb> ", "ZeroDivisionError")
+        assert "----> 1" in reading.stream(published)
+        reply, published = unsafe.run("1/0")  # nobody can be asked
+        assert reply["ename"] == "ZeroDivisionError"
+    finally:
+        assert unsafe.run("%pdb off")[0]["status"] == "ok"
+
+
 def test_getpass_asks_for_a_password(unsafe):
     request, _, published = ask(unsafe, "from getpass import getpass\nlen(getpass())", "secret")
     assert request == {"prompt": "Password: ", "password": True}

@@ -2,6 +2,7 @@
 
 import time
 
+import IPython
 import pytest
 import zmq
 
@@ -256,7 +257,8 @@ def test_a_connect_request_is_answered_with_the_ports(safe):
 def test_neither_debugger_nor_subshells_nor_anything_unknown_is_offered(safe):
     for channel in ("shell", "control"):
         info = safe.ask("kernel_info_request", {}, channel)["content"]
-        assert info["debugger"] is False
+        assert (info["implementation"], info["debugger"]) == ("ipython", False)
+        assert info["implementation_version"] == IPython.__version__
         assert info["supported_features"] == []
     for kind, channel in (("create_subshell_request", "control"), ("make_coffee_request", "shell")):
         reply = safe.ask(kind, {}, channel)["content"]

@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TOKEN = "hcsecrettokenofthisrunzq"
-_NOTE = re.compile(r"^# (python|unseen): (.+)$", re.MULTILINE)
+_NOTE = re.compile(r"^# (python|unseen|seen_until): (.+)$", re.MULTILINE)
 
 
 class World:
@@ -81,13 +81,20 @@ class Program:
     """An attack: a file with the attack's title, notes, and cells divided by ``# --- cell``.
 
     ``python``: the oldest version that has what it uses. ``unseen``: why the attack gets nothing
-    where the whole layer is off, so that there is no positive control.
+    where the whole layer is off, so that there is no positive control; ``seen_until``: the newest
+    version in which there is one.
     """
 
     name: str
     cells: tuple[str, ...]
     python: str = "3.11"
     unseen: str = ""
+    seen_until: str = "3.99"
+
+    @property
+    def is_seen(self):
+        newest = tuple(map(int, self.seen_until.split(".")))
+        return not self.unseen and sys.version_info[:2] <= newest
 
     @property
     def family(self):

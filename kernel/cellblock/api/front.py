@@ -76,6 +76,7 @@ class SandboxFront(Front):
 
     def __init__(self, views: Views, kept: OutputLog, audit: Audit, ask: Ask | None) -> None:
         super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)
+        views.told_of_staging = True  # a program asks for changes, and has no magics
         self.loop, self._ask = asyncio.get_running_loop(), ask
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self._stem, self._serial = os.urandom(8).hex(), itertools.count()

@@ -67,6 +67,17 @@ class Channel:
         self._descriptors: list[int] = []
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        #: This is a process that a cell forked: the channel is its parent's.
+        self.is_parents = False
+        os.register_at_fork(after_in_child=self._leave_to_parent)
+
+    def _leave_to_parent(self) -> None:
+        """Drop the socket in a fork: two processes' frames would break each other's."""
+        self.is_parents = True
+        try:
+            os.dup2(0, self._sock.fileno(), inheritable=False)
+        except OSError:  # whoever closed stdin
+            os.close(self._sock.fileno())
 
     def _locks(self) -> None:
         #: Held while a frame is sent.
@@ -90,6 +101,7 @@ class Channel:
         Raises ``FrameTooLargeError`` or ``TypeError`` before a byte is sent.
         """
         frame = frames.encode(message)
+        self._check_own()
         if threading.get_ident() != self._main:
             with self._others:
                 with self._main_first:
@@ -103,6 +115,10 @@ class Channel:
                 self._sock.sendall(frame)
         finally:
             self._leave()
+
+    def _check_own(self) -> None:
+        if self.is_parents:
+            raise RuntimeError("a process that a cell forked can't reach the host; its parent can")
 
     def send_and_exit(self, message: msgspec.Struct) -> NoReturn:
         """Send ``message`` and end the process, without a word of anybody else's code.
@@ -162,6 +178,7 @@ class Channel:
         main = self.is_main()
         wakes: list[Callable[[], None]] = []
         known = len(self._inbox)
+        self._check_own()
         if main:
             self._critical = True
         try:
@@ -217,6 +234,7 @@ class Channel:
 
     def reset_after_fork(self) -> None:
         """Reset a copy, whose descriptor is a socket of its own now."""
+        self.is_parents = False
         self._locks()
         self._critical = self._deferred = False
         self._reading, self.main_waits = threading.Lock(), False

@@ -100,6 +100,13 @@ def patch_pdb(module: Any) -> None:
     module.set_trace = set_trace
 
 
+def patch_start_method(module: Any) -> None:
+    """Fork by default in 3.14 too: its server of forks listens on a socket, which no cell may."""
+    if sys.version_info >= (3, 14):
+        fork = vars(module)["_concrete_contexts"]["fork"]
+        vars(module)["_get_platform_default_context"] = lambda: fork
+
+
 def patch_standard_library(*, processes: bool = False) -> None:
     """Replace functions by ones that go on without. For the zygote, once, before any fork.
 

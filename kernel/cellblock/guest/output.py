@@ -15,7 +15,7 @@ import time
 from collections import deque
 from contextvars import ContextVar, Token
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from IPython.core import display
@@ -30,7 +30,7 @@ from cellblock.guest.guards.freezing import freeze
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from cellblock.guest.channel import Channel
 
@@ -82,7 +82,7 @@ def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOB
     The outlet is held in a closure: cells get hold of the stream, and it knows the channel.
     ``fileno`` is the real descriptor, for what writes below Python; that text takes the pipe.
     """
-    add, send = outlet.add, outlet.flush
+    add, send, is_own = outlet.add, outlet.flush, outlet.is_own
 
     class OutStream(io.TextIOBase):
         encoding = "utf-8"
@@ -100,11 +100,6 @@ def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOB
             add(name, text)
             return len(text)
 
-        def writelines(self, lines: Iterable[Any]) -> None:
-            """Write each of ``lines``."""
-            for line in lines:
-                self.write(line)
-
         def flush(self) -> None:
             """Send what was written so far."""
             send()
@@ -116,6 +111,10 @@ def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOB
         def writable(self) -> bool:
             """Return True."""
             return True
+
+        def _is_master_process(self) -> bool:
+            """Whether no cell forked this process, by ipykernel's name for the question."""
+            return is_own()
 
         def isatty(self) -> bool:
             """Return False: progress bars then pick their plain form."""
@@ -139,6 +138,14 @@ class _Bytes(io.RawIOBase):
         return len(blob)
 
 
+_FDS: Final[dict[str, int]] = {"stdout": 1, "stderr": 2}
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
 class Outlet:
     """The way out of a guest: text that is collected, and messages after the text before them."""
 
@@ -152,13 +159,21 @@ class Outlet:
         self._held = self._lock, 0
         self._dirty = threading.Event()
         self._thread: threading.Thread | None = None
+        os.register_at_fork(after_in_child=self.reset_after_fork)
+
+    def is_own(self) -> bool:
+        """Whether this is the guest, and no process that a cell forked."""
+        return not self._channel.is_parents
 
     def add(self, kind: messages.StreamName, text: str) -> None:
-        """Collect ``text`` for the stream ``kind``."""
+        """Collect ``text`` for the stream ``kind``; a process that a cell forked writes lines."""
         self._parts.append(((kind, current_cell.get()), text))
         self._size += len(text)
         if self._size >= BATCH:
             self.flush()
+        elif self._channel.is_parents:
+            if "\n" in text:
+                self.flush()
         elif not self._dirty.is_set():
             self._dirty.set()
             if self._thread is None:
@@ -174,6 +189,9 @@ class Outlet:
                     parts.append(self._parts.popleft())
             for (kind, cell), group in itertools.groupby(parts, itemgetter(0)):
                 text = "".join(piece for _, piece in group)
+                if self._channel.is_parents:
+                    _write_all(_FDS[kind], text.encode("utf-8", "backslashreplace"))
+                    continue
                 for start in range(0, len(text), BATCH * 4):
                     piece = encodable(text[start : start + BATCH * 4])
                     self._channel.send(messages.Stream(name=kind, text=piece, cell=cell))
@@ -201,7 +219,12 @@ class Outlet:
             lock.release()
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send ``message`` after all text so far."""
+        """Send ``message`` after all text so far; of a forked process, what is text of it."""
+        if self._channel.is_parents:
+            data = message.data if isinstance(message, messages.Display | messages.Result) else {}
+            if "text/plain" in data:
+                self.add("stdout", f"{data['text/plain']}\n")
+            return
         self.flush()
         self._channel.send(message)
 
@@ -290,6 +313,7 @@ class ResultHook(DisplayHook):
     """``sys.displayhook``: the last expression's value."""
 
     out: Outlet
+    is_formatting = False
 
     def quiet(self) -> bool:
         """Return whether a trailing semicolon hides the result."""
@@ -297,6 +321,14 @@ class ResultHook(DisplayHook):
         cell = shell.history_manager.input_hist_parsed[-1]
         last = cell.rstrip().rpartition("\n")[2]
         return ";" in last and bool(self.semicolon_at_end_of_expression(cell))
+
+    def compute_format_data(self, result: Any) -> Any:
+        """Format the result; note that it is done, for an error meanwhile."""
+        self.is_formatting = True
+        try:
+            return super().compute_format_data(result)
+        finally:
+            self.is_formatting = False
 
     def write_output_prompt(self) -> None:
         """Write nothing: the front end numbers its results."""

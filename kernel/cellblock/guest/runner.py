@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
-from IPython.core.error import UsageError
+from IPython.core.error import StdinNotImplementedError, UsageError
 
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, entry
@@ -90,13 +90,14 @@ class Runner:
         shell, read = self._shell, _read_bytes()
         shell.execution_count = request.execution_count
         shell.payload_manager.clear_payload()
+        shell.result_error = None
         if not request.silent and request.store_history:
             source = request.source if request.template is None else request.raw
             shell.note_input(request.execution_count, source, request.raw)
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
         shell.events.trigger("pre_execute")
-        error = self._guarded(self._execute, request)
+        error = self._guarded(self._execute, request) or shell.result_error
         error = self._guarded(shell.events.trigger, "post_execute") or error
         if not request.silent:
             error = self._guarded(shell.events.trigger, "post_run_cell", None) or error
@@ -185,6 +186,9 @@ class Runner:
             sys.stderr.write(f"{shown.ename}: {shown.evalue}\n")
         else:
             self._out.send(shown)
+            if self._shell.call_pdb:  # %pdb on
+                with contextlib.suppress(StdinNotImplementedError):
+                    self._shell.debugger(force=True)
         return shown
 
     def _described(self, error: BaseException) -> messages.Error:

@@ -83,8 +83,8 @@ class CommKernel:
     what is named here: a guest knows none.
     """
 
-    def __init__(self) -> None:
-        self.comm_manager = CommManager()
+    def __init__(self, shell: GuestShell) -> None:
+        self.shell, self.comm_manager = shell, CommManager()
         self.request = self.cell = 0
 
     def get_parent(self, _channel: str | None = None) -> dict[str, Any]:
@@ -105,9 +105,9 @@ class CommKernel:
             getattr(self.comm_manager, message.kind)(None, "", envelope)
 
 
-def _open_comms(out: Outlet) -> CommKernel:
+def _open_comms(out: Outlet, shell: GuestShell) -> CommKernel:
     """Make ``comm.create_comm`` send through ``out``."""
-    kernel = CommKernel()
+    kernel = CommKernel(shell)
 
     class GuestComm(BaseComm):
         def publish_msg(
@@ -181,7 +181,7 @@ class Server:
         #: One may have come while none had: before this can hear of one, nobody knows.
         self._interrupted = True
         self._handler = self._on_interrupt  # one object, to be told from a cell's
-        self._kernel = _open_comms(out)
+        self._kernel = _open_comms(out, shell)
         # Where ipywidgets looks for what it needs to know.
         shell.kernel = self._kernel
 
@@ -315,6 +315,7 @@ class Server:
             raise StdinNotImplementedError(
                 f"{name} was called, but this frontend does not support input requests."
             )
+        self.out.flush()  # what is read before one answers
         return take_input(
             self._channel,
             messages.InputRequest(id=request.id, prompt=str(prompt), password=password),

@@ -41,6 +41,7 @@ from cellblock.guest.confine.syscall_args import HANDING_OVER
 from cellblock.guest.library_patches import (
     patch_pdb,
     patch_standard_library,
+    patch_start_method,
     patch_threadpoolctl,
     patch_when_imported,
 )
@@ -279,7 +280,13 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.environ.update(request.environment | dict.fromkeys(_HOME_VARIABLES, home))
     if request.charts:
         charts.install(request.charts)
-    patch_when_imported({"pdb": patch_pdb, "threadpoolctl": patch_threadpoolctl})
+    patch_when_imported(
+        {
+            "multiprocessing.context": patch_start_method,
+            "pdb": patch_pdb,
+            "threadpoolctl": patch_threadpoolctl,
+        }
+    )
     sys.path.extend(request.paths)
     for name in request.preload:
         importlib.import_module(name)

@@ -39,6 +39,8 @@ IGNORED = (
     "--log-level",
     "--quiet",
 )
+#: ipykernel's, of settings and start-up files, which are nobody's here: accepted, and said so.
+PROFILES = ("--profile", "--profile-dir")
 #: nbclient's, for a kernel that is called python3: no history on disk, whichever file is named.
 OWN_HISTORY = "--HistoryManager.hist_file"
 #: Seconds between looks at whether whoever started the kernel is still there.
@@ -85,6 +87,9 @@ def parse(argv: list[str]) -> Options:
             history = False
         elif name in IGNORED:
             continue
+        elif name in PROFILES and (value or rest):
+            value = value or rest.pop(0)
+            sys.stderr.write(f"cellblock: {name} {value}: profiles of IPython's are not read\n")
         elif name in {"-f", "--policy", "--input"} and name not in values and (value or rest):
             values[name] = value or rest.pop(0)
         else:

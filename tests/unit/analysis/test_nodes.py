@@ -21,6 +21,7 @@ NOT_IN_CELLS = {
     "FunctionType",
     "Index",
     "Interactive",
+    "Interpolation",  # of template strings (3.14), which mode safe does not know yet
     "Load",
     "NameConstant",
     "Num",
@@ -28,6 +29,7 @@ NOT_IN_CELLS = {
     "Store",
     "Str",
     "Suite",
+    "TemplateStr",
     "TypeIgnore",
     "alias",
 }

@@ -13,6 +13,8 @@ from cellblock.guest.output import BATCH, Outlet, out_stream
 class Sink:
     """A channel that keeps what it is sent."""
 
+    is_parents = False
+
     def __init__(self):
         self.sent = []
         self.arrived = threading.Event()

@@ -56,7 +56,7 @@ def test_it_knows_every_backend_and_its_program():
 
 
 def test_what_jupyter_tools_add_for_ipykernel_is_taken_and_anything_else_ends_the_start():
-    added = ["--HistoryManager.hist_file=:memory:", "--debug", "--IPKernelApp.parent_appname=x"]
+    added = ["--HistoryManager.hist_file=:memory:", "--debug", "--profile-dir", "x", "--profile=y"]
     options = start.parse(["--f=file", "--policy", "data", *added])
     taken = options.connection_file, options.policy, options.history, options.allow_unsafe
     assert taken == ("file", "data", False, False)

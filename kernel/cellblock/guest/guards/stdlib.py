@@ -28,13 +28,14 @@ import traceback
 import types
 import typing
 import weakref
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis import analyse
 from cellblock.analysis.attributes import COMMON, is_free
 from cellblock.analysis.names import SHELL_OBJECT
 from cellblock.guest import loop, output, rewriting
+from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.guards.access import (
     REAL_BUILTINS,
     check_state,
@@ -76,6 +77,10 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         vars(module)["getattr"] = library_getattr
     for module in (copy, functools):
         vars(module)["setattr"] = guarded_setattr
+    if sys.version_info >= (3, 14):
+        vars(functools)["setattr"] = _setattr_of_wraps
+        vars(functools)["getattr"] = vars(dataclasses)["getattr"] = _getattr_of_wraps
+        _pattern = string.Template.pattern  # sets attributes of the class, which is frozen below
     vars(enum)["getattr"] = _getattr_of_enum
     vars(string)["getattr"] = guarded_getattr
     vars(contextlib)["getattr"] = lambda o, name, *default: getattr(o, _stream(o, name), *default)
@@ -111,6 +116,21 @@ def _getattr_of_enum(obj: Any, name: str, *default: Any) -> Any:
     return _stand_in(id(found)) if in_c or type(found) is types.FunctionType else found
 
 
+def _getattr_of_wraps(obj: Any, name: str, *default: Any) -> Any:
+    """Read what ``wraps`` and dataclasses copy since 3.14: ``__annotate__`` is a plain function."""
+    if type(name) is str and name == "__annotate__":
+        return getattr(obj, name, *default)
+    return library_getattr(obj, name, *default)
+
+
+def _setattr_of_wraps(obj: Any, name: str, value: Any) -> None:
+    is_plain = type(name) is str and not issubclass(type(obj), type | ModuleType)
+    if is_plain and name == "__annotate__":
+        setattr(obj, name, value)
+    else:
+        guarded_setattr(obj, name, value)
+
+
 @functools.lru_cache(maxsize=64)
 def _stand_in(_method: int) -> object:
     return object()
@@ -141,13 +161,20 @@ def _harden_copies() -> None:
 
     Put together again they would be read by the real ``getattr``, by a name that they say.
     """
-    shallow, deep = vars(copy)["_copy_dispatch"], vars(copy)["_deepcopy_dispatch"]
-    deep_method, reconstruct = deep[types.MethodType], vars(copy)["_reconstruct"]
-    for kind in (*_IN_C, *_FIELDS, types.MethodType):
-        shallow[kind] = deep[kind] = lambda made, *_memo: made
+    parts, kinds = vars(copy), (*_IN_C, *_FIELDS, types.MethodType)
+    deep, reconstruct = parts["_deepcopy_dispatch"], parts["_reconstruct"]
+    deep_method = deep[types.MethodType]
+    # A class's metaclass is asked whether it is one of the table's: none holds the type of code.
+    if sys.version_info >= (3, 14):
+        for atomic in (parts["_copy_atomic_types"], parts["_atomic_types"]):
+            atomic.update(kinds)
+            atomic.remove(CodeType)
+        parts["_atomic_types"].remove(types.MethodType)
+    else:
+        for table in (parts["_copy_dispatch"], deep):
+            table.update(dict.fromkeys(kinds, lambda made, *_memo: made))
+            del table[CodeType]
     deep[types.MethodType] = lambda m, memo: deep_method(m, memo) if is_own(m) else m
-    # A class's metaclass is asked whether it is one of the table's.
-    del shallow[CodeType], deep[CodeType]
 
     def _reconstruct(x: Any, memo: Any, func: Any, args: Any, *state: Any, **kwargs: Any) -> Any:
         check_state(state[0] if state else None)
@@ -264,11 +291,52 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
 
     space.update(eval=eval_, _eval_type=_eval_type)
     vars(inspect)["eval"] = eval_
+    if sys.version_info >= (3, 14):
+        # Of an annotation's own code, which has been judged, with names that stand for values.
+        stands_in = SimpleNamespace(**(vars(types) | {"FunctionType": _annotate_anew}))
+        vars(sys.modules["annotationlib"]).update(eval=eval_, types=stands_in)
+        reference.evaluate = _evaluation(eval_)
     # A reference holds code; no cell derives from it, and it is copied as what it is.
     if not rules.raw_modules:
         final.__init_subclass__ = classmethod(refuse_subclass)
     reference.__copy__ = reference.__deepcopy__ = lambda self, *_memo: self
     reference.__getstate__ = refused_attribute("__getstate__")
+
+
+def _annotate_anew(*args: Any, **kwargs: Any) -> Any:
+    return run_exempt(functools.partial(types.FunctionType, *args, **kwargs))
+
+
+def _evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``ForwardRef.evaluate`` of Python 3.14, whose own one reads names past ``eval``."""
+    forms = sys.modules["annotationlib"].Format
+
+    def evaluate_reference(self: Any, **given: Any) -> Any:
+        form, owner = given.get("format", forms.VALUE), given.get("owner") or self.__owner__
+        if form == forms.STRING:
+            return self.__forward_arg__
+        names, local = given.get("globals"), dict(given.get("locals") or ())
+        if names is None:
+            module = self.__forward_module__ or getattr(owner, "__module__", None)
+            held = sys.modules.get(module) if type(module) is str else None
+            names = self.__globals__ if held is None else vars(held)
+        params: Any = given.get("type_params") or getattr(owner, "__type_params__", ())
+        for param in params:
+            local.setdefault(param.__name__, param)
+        cells = self.__cell__
+        if isinstance(cells, types.CellType):
+            cells = {self.__forward_arg__: cells}
+        for name, cell in (cells or {}).items():
+            with contextlib.suppress(ValueError):
+                local.setdefault(name, cell.cell_contents)
+        try:
+            return evaluate(self.__forward_code__, names, {**local, **(self.__extra_names__ or {})})
+        except NameError:
+            if form == forms.FORWARDREF:
+                return self
+            raise
+
+    return evaluate_reference
 
 
 def _check_code(code: CodeType) -> None:
@@ -296,7 +364,9 @@ def _harmless(space: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _harden_paths() -> None:
-    """Give pure paths properties of which no part reads any attribute (3.11)."""
+    """Give pure paths properties of which no part reads any attribute (3.11), and no module."""
+    if "ntpath" in vars(pathlib.PureWindowsPath):  # 3.14 imports it there
+        type.__delattr__(pathlib.PureWindowsPath, "ntpath")
     for name, value in list(vars(pathlib.PurePath).items()):
         if isinstance(getter := getattr(value, "fget", None), operator.attrgetter):
 

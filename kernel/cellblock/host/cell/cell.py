@@ -108,7 +108,7 @@ class CellRun:
         """Whether it raised an exception that was shown."""
         return self._error is not None
 
-    def error(self, message: wire.Error) -> None:
+    def error(self, message: wire.Error, *, publish: bool = True) -> None:
         """Publish an exception; the reply repeats the last one."""
         error = gateway.clean_error(message.ename, message.evalue, message.traceback)
         call, views, outputs = message.failed_call, self._front.views, self._front.outputs
@@ -120,7 +120,7 @@ class CellRun:
             if not self.request.allow_stdin:  # nor nbconvert more than the traceback
                 error["traceback"] = [*error["traceback"], f"[{said}]"]
         self._error = error
-        if not self.request.silent:
+        if publish and not self.request.silent:
             outputs.publish("error", error)
             if self.refusal is not None:
                 outputs.card(views.refusal_card(self.refusal))
@@ -159,7 +159,8 @@ class CellRun:
             self._fail(*views.problem())
         else:
             if self._error is None and outcome.error is not None:
-                self.error(outcome.error)
+                # As under ipykernel, how a magic is used stands on stderr, without a traceback.
+                self.error(outcome.error, publish=outcome.error.ename != "UsageError")
             self._say_unset()
             self._reply("error", outcome.payload, **(self._error or {}))
 

@@ -125,7 +125,7 @@ class Views:
         self.notice = ""
         #: What cells wrote to the project, and nobody has kept yet.
         self.staged: Staged | None = None
-        self._told_of_staging = False
+        self.told_of_staging = False
         #: What one cell's listings of that took: which cell's, by its quota, and seconds.
         self._listing: tuple[Quota | None, float] = None, 0.0
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
@@ -280,9 +280,9 @@ class Views:
 
     def staging_once(self) -> str:
         """Return what the reader is told when cells first have written to the project."""
-        if self.staged is None or self._told_of_staging or not self.staged.is_written_to():
+        if self.staged is None or self.told_of_staging or not self.staged.is_written_to():
             return ""
-        self._told_of_staging = True
+        self.told_of_staging = True
         what = "put aside what cells write to your project"
         return f"{what}: %changes shows it, and %changes keep keeps it"
 

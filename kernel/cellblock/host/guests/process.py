@@ -344,6 +344,8 @@ class Guest:
     def _readable(self) -> None:
         if self._pending:
             self._flush()
+        if not self.held:
+            self.drain()  # what children wrote before they ended, and what is said now
         if self.held or self.closed:
             return
         ancillary: list[tuple[int, int, bytes]] = []

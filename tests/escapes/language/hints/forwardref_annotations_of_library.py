@@ -1,4 +1,5 @@
 # The same, put into a library function's annotations.
+# seen_until: 3.13
 import typing, heapq
 class F(typing.ForwardRef, _root=True):
     def _evaluate(self, g, *a, **k):

@@ -1,4 +1,5 @@
 # The same, with the namespace of the module that a class names.
+# seen_until: 3.13
 import typing
 class F(typing.ForwardRef, _root=True):
     def _evaluate(self, g, *a, **k):

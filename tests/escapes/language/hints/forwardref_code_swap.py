@@ -1,4 +1,5 @@
 # A forward reference whose compiled code is put in later.
+# seen_until: 3.13
 import typing
 F = typing.ForwardRef("1")
 def g(): return ().__class__

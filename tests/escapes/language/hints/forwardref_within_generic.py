@@ -1,4 +1,5 @@
 # The same, deep in a generic alias.
+# seen_until: 3.13
 import typing, heapq
 class F(typing.ForwardRef, _root=True):
     def _evaluate(self, g, *a, **k):

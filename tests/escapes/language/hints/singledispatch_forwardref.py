@@ -1,4 +1,5 @@
 # The same, through a generic function's registration.
+# seen_until: 3.13
 import typing, heapq, functools
 class F(typing.ForwardRef, _root=True):
     def _evaluate(self, g, *a, **k):

@@ -1,4 +1,5 @@
 # The same through copy's hooks.
+# seen_until: 3.13
 import typing, copy
 class F(typing.ForwardRef, _root=True):
     def __setstate__(self, state):

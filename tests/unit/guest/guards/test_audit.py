@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 
 import pytest
 
@@ -53,7 +54,9 @@ BREACHES = {
     "os.kill(os.getpid(), 0)": "os.kill",
     "ctypes.CDLL(None)": "ctypes.dlopen",
     "ctypes.c_int.from_address(id(1))": "ctypes.cdata",
-    "ctypes.string_at(id(1), 4)": "ctypes.string_at",
+    "ctypes.string_at(id(1), 4)": (
+        "ctypes.string_at" if sys.version_info < (3, 14) else "ctypes.call_function"
+    ),
     "types.FunctionType(f.__code__, {})": "function.__new__",
     "f.__code__ = f.__code__": "object.__setattr__",
     "pickle.loads(b'cos\\nuname\\n.')": "pickle.find_class",
