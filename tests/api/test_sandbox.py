@@ -284,3 +284,14 @@ def test_a_flood_of_questions_about_the_policy_is_answered_with_one_table(unsafe
     assert len(made) <= 1
     assert len(shown) > 100
     assert len(set(shown)) == 1
+
+
+def test_that_the_interpreter_ended_between_cells_is_in_the_next_result(home):
+    assert home
+    ends = "import os, threading\nthreading.Timer(0.3, os._exit, [1]).start()"
+    with Sandbox("unsafe", allow_unsafe=True) as s:
+        s.execute(ends)
+        time.sleep(1)
+        (card,) = (one for one in s.execute("1").outputs if one.ours)
+        assert "its interpreter crashed" in card.content["data"]["text/plain"]
+        assert not any(one.ours for one in s.execute("1").outputs)

@@ -89,12 +89,13 @@ class SandboxFront(Front):
         self, request: ExecuteRequest, on_output: OnOutput | None
     ) -> asyncio.Future[Result]:
         """Run a cell; ``on_output`` is called with each output as it comes, until the next cell."""
-        self._outputs, self._on_output = [], on_output
+        self._on_output = on_output
         self._done = done = self.loop.create_future()
         try:
             self.run(request, _Parent({"msg_id": f"{self._stem}_{next(self._serial)}"}))
         except BaseException:
             self.cell = self._done = None
+            self._outputs.clear()
             raise
         return done
 
@@ -123,12 +124,15 @@ class SandboxFront(Front):
         buffers: Sequence[bytes] = (),
         metadata: Any = None,
     ) -> None:
-        """Hand an output to the caller; between cells, to the caller of the last one."""
+        """Hand an output to the caller; between cells, to the caller of the last one.
+
+        What is said of the guest between cells, such as its end, is in the next result too.
+        """
         del parent
         if kind not in _KINDS:
             return
         output = Output(cast("Kind", kind), content, metadata or {}, tuple(buffers))
-        if self.cell is not None:
+        if self.cell is not None or output.ours:
             self._outputs.append(output)
         if self._on_output is not None:
             try:

@@ -91,7 +91,10 @@ def _memory(policy: Policy) -> Declaration:
     beyond = "scratch_max_bytes, and a quarter MiB for each of max_open_files in each process"
     bounds = [policy.scratch_max_bytes, policy.max_open_files]
     if policy.subprocess_execution:
-        beyond += "; what processes that a cell starts take in a tenth of a second, or share"
+        beyond += (
+            "; what processes that a cell starts take in a tenth of a second, between cells in a "
+            "second, or share"
+        )
         bounds.append(policy.max_processes)
     return holds_within(
         "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; "
