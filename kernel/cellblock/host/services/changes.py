@@ -69,9 +69,13 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 #: Never kept, beside ``SECRETS``: what other programs run or trust by its name.
 NEVER_KEPT: Final = frozenset({
-    ".bashrc", ".direnv", ".git", ".gitattributes", ".gitmodules", ".hg", ".idea", ".ipython",
-    ".jupyter", ".pre-commit-config.yaml", ".profile", ".svn", ".venv", ".vscode", "conftest.py",
-    "jupyter_config.py", "jupyter_server_config.py", "sitecustomize.py", "usercustomize.py",
+    ".bashrc", ".claude", ".cursor", ".devcontainer", ".direnv", ".gdbinit", ".git",
+    ".gitattributes", ".github", ".gitlab-ci.yml", ".gitmodules", ".hg", ".idea", ".ipython",
+    ".jupyter", ".mcp.json", ".nox", ".pre-commit-config.yaml", ".profile", ".svn", ".tox",
+    ".venv", ".vscode", "conftest.py", "ipython_config.py", "jupyter_config.py",
+    "jupyter_lab_config.py", "jupyter_nbconvert_config.py", "jupyter_notebook_config.py",
+    "jupyter_server_config.json", "jupyter_server_config.py", "pyvenv.cfg", "sitecustomize.py",
+    "usercustomize.py",
 })  # fmt: skip
 
 Kind = Literal["new", "changed", "deleted"]
