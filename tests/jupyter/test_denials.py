@@ -162,7 +162,7 @@ def test_a_cell_that_reads_a_name_that_a_refused_cell_sets_says_so_once(start, w
     kernel = start("safe", world=world)
     kernel.run("x = 'before'")
     count = kernel.run("import gc\nx = y = z = gc.get_count()")[0]["execution_count"]
-    why = f"is missing or old, for cell {count}, which sets it, was not run]"
+    why = f"is missing or old: cell {count}, which sets it, was not run]"
     _, published = kernel.run("x")
     assert reading.result(published) == "'before'"
     assert reading.stream(published, "stderr") == f"[cellblock notes: x {why}\n"

@@ -38,7 +38,9 @@ def test_a_denied_cell_is_explained_and_costs_nothing(open_notebook):
         "PolicyDenied: 2 findings: import-not-allowed at line 1 (gc), "
         "builtin-not-allowed at line 4 (open)"
     )
-    assert results(view, 2) == ["1"]
+    value, note = results(view, 2)
+    assert value == "1"
+    assert note == "[cellblock notes: x is missing or old: cell 2, which sets it, was not run]"
 
 
 def test_a_denial_stops_a_run_of_all_cells(open_notebook):

@@ -190,7 +190,7 @@ class CellRun:
         names = Bindings(transform(self.request.code).source)
         for name in sorted(names.read & unset.keys()):
             why = f"cell {unset.pop(name)}, which sets it, was not run"
-            self._front.outputs.notice(f"notes: {name} is missing or old, for {why}")
+            self._front.outputs.notice(f"notes: {name} is missing or old: {why}")
         for name in names.bound & unset.keys():
             del unset[name]
 
