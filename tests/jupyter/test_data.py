@@ -133,4 +133,4 @@ def test_what_is_installed_is_installed_in_silence_and_what_is_not_says_where_to
     said = reading.stream(missing, "stderr")
     assert said.startswith("Cells can't install packages, and this is not installed as asked: nos")
     assert "-m pip install nosuchthing==1\n" in said
-    assert "[ops.install]" in said
+    assert "ops.install = { index" in said

@@ -151,7 +151,7 @@ def test_without_locks_nothing_is_our_doing(start, world):
     assert reading.cards(published, "refusal") == []
 
 
-FOLLOWED = ("open('/etc/hostname').read()", "bytearray(3 << 29)", CASES["escape"][0])
+FOLLOWED = ("open('/etc/hostname').read()", "room = bytearray(3 << 29)", CASES["escape"][0])
 
 
 @pytest.mark.parametrize("code", FOLLOWED)
