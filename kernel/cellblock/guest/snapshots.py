@@ -310,11 +310,11 @@ class Snapshots:
     def _fail(
         self, request: messages.Snapshot, fds: list[int], error: OSError | MemoryError
     ) -> None:
-        for fd in fds:
-            os.close(fd)
         number = (error.errno or 0) if isinstance(error, OSError) else errno.ENOMEM
         number = number if number in errno.errorcode else errno.EIO
         self._channel.send(messages.SnapshotFailed(id=request.id, errno=number))
+        for fd in fds:
+            os.close(fd)
 
     def _wait_as_copy(
         self, request: messages.Snapshot, fds: list[int], threads: list[str]

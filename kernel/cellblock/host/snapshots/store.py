@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -93,6 +94,8 @@ class Snapshots:
         self._soon = set[Callable[[], Any]]()
         #: Snapshots that did not stand, whose forks something else may have taken.
         self._unknown = 0
+        #: The last of them: that they are lost may be seen before the guest's word on why.
+        self._lost_forks = deque[int](maxlen=_MAX_FORKING)
 
     def narrow_to(self, policy: Policy) -> None:
         """Apply a narrower policy's limits, also to snapshots that are kept already."""
@@ -240,8 +243,9 @@ class Snapshots:
         for snapshot in self.chain:
             if snapshot.number == message.id and snapshot.state is SnapshotState.forking:
                 self._drop(snapshot)
-                self._say_failed(message)
-                return
+                break
+        if message.id in self._lost_forks:
+            self._say_failed(message)
 
     def _say_failed(self, message: messages.SnapshotFailed) -> None:
         self._budget.say("failed", f"one could not be made ({os.strerror(message.errno)})")
@@ -396,6 +400,7 @@ class Snapshots:
             # Its pid is not known, and its fork may have been taken by something else. Others that
             # are being forked have theirs due still, or have forked and not said so.
             self._stop_all()
+            self._lost_forks.append(snapshot.number)
             self._unknown += 1
             self._sweep()
             self._reactor.call_later(_AFTERWARDS, self._sweep)

@@ -63,6 +63,16 @@ def test_a_guest_that_says_it_can_make_none_is_believed_and_the_user_told_once(s
     assert sim.notices() == ["one could not be made (Cannot allocate memory)"]
 
 
+def test_the_user_is_told_also_where_the_end_of_the_copy_is_seen_before_the_guests_word(sim):
+    assert sim.cell(seconds=0.2) is None
+    asked = sim.guest.copy()
+    asked.close()
+    sim.reactor.turn()
+    assert [outcome.status for outcome in sim.outcomes] == ["ok"]
+    sim.hears(messages.SnapshotFailed(id=asked.number, errno=errno.ENOMEM))
+    assert sim.notices() == ["one could not be made (Cannot allocate memory)"]
+
+
 def test_what_says_anything_but_that_it_stands_is_no_copy(sim):
     sim.cell()
     copy = sim.guest.copy()
