@@ -410,6 +410,11 @@ class Scratch:
         if self._floor is None:
             self._floor = total
 
+    def fills(self) -> bool:
+        """Look, and return whether there is too much in it."""
+        self.look()
+        return self.full
+
     def _staged_sizes(self, folder: str) -> Iterator[int]:
         for size in _sizes(folder):
             self._counted_files += 1
@@ -675,7 +680,7 @@ class Monitor:
             self._on_excess("memory", True)
         elif limit is not None and cpu - self._cpu_began > limit:
             self._on_excess("cpu", False)
-        elif scratch is not None and self._fills_scratch():
+        elif scratch is not None and scratch.fills():
             self._on_excess(scratch.why, scratch.far)
 
     def _look_idle(self) -> None:
@@ -696,14 +701,8 @@ class Monitor:
         self._look_in(self._idle, self._look_idle)
         if self._holds_too_much(copies):
             self._on_excess("memory", True)
-        elif self._scratch is not None and self._fills_scratch():
+        elif self._scratch is not None and self._scratch.fills():
             self._on_excess(self._scratch.why, True)
-
-    def _fills_scratch(self) -> bool:
-        if self._scratch is None:
-            return False
-        self._scratch.look()
-        return self._scratch.full
 
     def _holds_too_much(self, copies: Mapping[int, int]) -> bool:
         memory = self._gauge.memory() if self._gauge is not None else None
