@@ -30,7 +30,9 @@ def refuse(request):
     for fd in channel.take_descriptors(): os.close(fd)
     channel.send(messages.SnapshotFailed(id=request.id, errno=11))
 """
-LONG = "; import time; time.sleep(0.11)"  # answered when its snapshot is decided
+#: Answered when its snapshot is decided: it is long, and a word in it says that it may come out
+#: otherwise.
+LONG = "; import time; time.sleep(0.11)  # now"
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ def test_a_cell_can_not_take_the_fork_that_its_snapshot_is_due(kernel):
 
 
 def test_a_copy_that_never_says_that_it_stands_is_ended(kernel):
-    hang = "def hang():\n    while True: pass\nos.register_at_fork(after_in_child=hang)"
+    hang = "def hang():\n    while True: pass\nos.register_at_fork(after_in_child=hang)  # now"
     mid = kernel.execute_send(hang)
     until(lambda: running(kernel))
     until(lambda: not running(kernel))

@@ -119,4 +119,6 @@ def test_processes_that_a_cell_forks_print_lines_and_do_not_reach_the_host(proje
         assert {len(line) for line in said.output.split()} == {2_000, 3}
         assert said.output.endswith("end\n")
         assert "a process that a cell forked can't" in sandbox.execute(textwrap.dedent(ask)).output
+        left = "import os\nif (child := os.fork()) == 0: raise ValueError\nos.waitpid(child, 0)[1]"
+        assert sandbox.execute(left).result == "256"
         assert sandbox.execute("1").result == "1"

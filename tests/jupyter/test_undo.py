@@ -235,7 +235,7 @@ def test_the_oldest_goes_first_when_arrays_fill_what_they_may_hold(start, world,
     )
     run(kernel, "import time, numpy as np; a = np.zeros(4_000_000); a[:] = 0")
     for number in range(1, 7):
-        run(kernel, f"{change.format(n=number)}; time.sleep(0.11)")
+        run(kernel, f"{change.format(n=number)}; time.monotonic(); time.sleep(0.11)")
     # Beside theirs, of the zygote's own, and the newest's; what was let go of takes a moment to end.
     assert processes.until(lambda: held_by_copies(kernel) < 60_000_000 + 32_000_000)
     refused = kernel.run("%undo 9")[0]["evalue"]
@@ -256,7 +256,7 @@ def test_two_slow_copies_in_a_row_begin_a_rest_that_is_said_once(start):
         argv=argv_changed(f"from cellblock.host.snapshots import memory as budget; {rest}", "safe")
     )
     for number in range(6):
-        run(kernel, f"import time; x = {number}; time.sleep(0.11)")
+        run(kernel, f"import time; x = {number}; time.monotonic(); time.sleep(0.11)")
     said = [m["content"]["text"] for _, m in kernel.log if m["msg_type"] == "stream"]
     assert "".join(said).count("takes no snapshot") == 1
     assert "A killed cell may cost its variables" in "".join(said)

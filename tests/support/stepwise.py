@@ -8,6 +8,7 @@ from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.simulator import Simulation
 
+#: A cell that comes out the same when it is run again, and one of which the guest does not say so.
 EXACT, INEXACT = "x = 1", "x = (1).bit_length()"
 
 
@@ -38,7 +39,7 @@ class Stepwise(Simulation):
         known = len(self.outcomes)
         request = self.begin(code, **fields)
         self.reactor.advance(seconds)
-        self.guest.send(messages.Done(id=request.id))
+        self.guest.send(messages.Done(id=request.id, repeatable=code != INEXACT))
         self.reactor.turn()
         return self.outcomes[-1] if len(self.outcomes) > known else None
 

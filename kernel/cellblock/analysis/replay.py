@@ -1,132 +1,55 @@
-"""Which cells can be run a second time and do exactly what they did the first.
+"""Which cells come out the same when they are run a second time, as far as their words say it.
 
-Asked of cells that follow each other so closely that there is no idle time for a snapshot between
-them: from the snapshot before, those are run again, unheard (ADR 0088). So only a cell counts in
-which nothing can run but the interpreter itself: assignments, imports from a short list, and
-functions that are defined. All else has a snapshot of its own.
+A killed session is brought back from its last copy, and the short cells since are run again there,
+unheard (ADR 0148). That is right for a cell whose result follows from the variables before it. Not
+so where it asks what is different the next time. Files that it writes, processes, threads and
+random numbers of the operating system's are seen while it runs (``guest.effects``); clocks and the
+addresses of objects can't be, so the cell's own words are looked at. More cells are taken out than
+need be: a word in a comment counts, too.
 
-What a name of an earlier cell's stands for is not known here: it may be bound, passed on and
-compared by identity, and nothing else, since every operator, subscript, attribute and format of it
-may be a method of the cell's own, with a clock or a file in it. For the same reason nothing is
-called: ``len`` and ``print`` are what an earlier cell has made of them, and so are decorators and
-annotations that subscribe. A value is *plain* if this very cell makes it, of constants and
-containers of them: it may be operated on.
-
-Not asked: what a name was bound to before. It may be let go of by binding it anew, and its
-``__del__`` then runs; it may in any cell, whenever the collector comes.
+Not seen is a clock that a library looks at by itself.
 """
 
 from __future__ import annotations
 
-import ast
+import re
 from typing import Final
 
 from cellblock.analysis.findings import word_set
-from cellblock.analysis.transform import parse
 
-_UNSURE: Final = "something may run that is not known"
-#: Characters beyond which nobody looks.
-_MAX_CHARACTERS: Final = 2_000
-#: Of the standard library, which the guest finds first: to import them does nothing else.
-_IMPORTS: Final = word_set("""
-    abc array base64 bisect calendar cmath collections collections.abc copy csv dataclasses datetime
-    decimal enum fractions functools hashlib heapq html io itertools json math numbers operator
-    pprint random re statistics string struct textwrap time types typing unicodedata zlib
+#: Words that ask a clock, for an address, or for a seed of the operating system's.
+_WORDS: Final = word_set("""
+    Random ctime default_timer getpid getrusage gmtime id localtime monotonic monotonic_ns now
+    perf_counter perf_counter_ns process_time process_time_ns random_device thread_time time_ns
+    today utcnow
 """)
-#: Expressions whose value is plain if all of these parts are.
-_OPERANDS: Final[dict[type[ast.expr], tuple[str, ...]]] = {
-    ast.BinOp: ("left", "right"),
-    ast.Compare: ("left", "comparators"),
-    ast.Constant: (),
-    ast.Dict: ("keys", "values"),
-    ast.FormattedValue: ("value", "format_spec"),
-    ast.JoinedStr: ("values",),
-    ast.Set: ("elts",),
-    ast.Slice: ("lower", "upper", "step"),
-    ast.Subscript: ("value", "slice"),
-    ast.UnaryOp: ("operand",),
-}
+#: These do where they are called, or called with nothing; otherwise they are names of columns.
+_CALLS: Final = re.compile(r"\b(?:clock|time)\s*\(|\bseed\s*\(\s*\)|\btime\s*\.\s*strftime\b")
+_NAME: Final = re.compile(r"[^\W\d]\w*")
+#: What a cell binds that may ask for it: functions, classes, and names for what it imports.
+_BOUND: Final = re.compile(
+    r"\b(?:def|class|as)\s+([^\W\d]\w*)|([^\W\d]\w*)\s*(?::[^=\n]*)?=\s*(?:lambda\b|partial\b)"
+)
+_IMPORTED: Final = re.compile(r"^\s*(?:from\b[^\n]*\bimport|import)\b", re.MULTILINE)
+#: Characters of a cell, and names of functions, beyond which nothing is said to come out the same.
+_MAX_CHARACTERS: Final = 100_000
+_MAX_NAMES: Final = 1_000
 
 
-def can_run_again(source: str) -> bool:
-    """Whether ``source``, transformed, does the same when it is run again."""
-    if len(source) > _MAX_CHARACTERS:
-        return False
-    plain = set[str]()
-    try:
-        for statement in parse(source).body:
-            _follow(statement, plain)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+class RepeatableCells:
+    """Judges the cells of one session, each after it ran: a function of one may be another's."""
 
+    def __init__(self) -> None:
+        #: Functions and classes of cells that may ask a clock.
+        self._functions = set[str]()
 
-def _follow(node: ast.stmt, plain: set[str]) -> None:
-    """Note in ``plain`` which names stand for plain values behind a statement.
-
-    Raises ValueError for one in which something may run that is not known.
-    """
-    match node:
-        case ast.Pass():
-            pass
-        case ast.Expr(value=value):
-            _require_plain([value], plain)  # it may be shown
-        case ast.Assign(targets=targets, value=value):
-            names = {target.id for target in targets if isinstance(target, ast.Name)}
-            if not all(isinstance(target, ast.Name) for target in targets):
-                raise ValueError(_UNSURE)  # of anything else the setter is unknown
-            (plain.update if _is_plain(value, plain) else plain.difference_update)(names)
-        case ast.AugAssign(target=ast.Name(id=name), value=value) if name in plain:
-            _require_plain([value], plain)
-        case ast.Import(names=names) | ast.ImportFrom(names=names, level=0):
-            modules = {node.module} if isinstance(node, ast.ImportFrom) else {n.name for n in names}
-            if not modules <= _IMPORTS or names[0].name == "*":
-                raise ValueError(_UNSURE)
-            plain.difference_update(one.asname or one.name.partition(".")[0] for one in names)
-        case ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]):
-            for part in _evaluated(node):
-                _is_plain(part, plain)
-            plain.discard(node.name)
-        case _:
-            raise ValueError(_UNSURE)
-
-
-def _evaluated(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
-    """Return what is evaluated of a function when it is defined: defaults and annotations."""
-    if getattr(node, "type_params", None):
-        raise ValueError(_UNSURE)
-    of = node.args
-    every = [*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg]
-    annotations = [arg.annotation for arg in every if arg is not None]
-    parts = [*of.defaults, *of.kw_defaults, *annotations, node.returns]
-    return [part for part in parts if part is not None]
-
-
-def _is_plain(node: ast.expr, plain: set[str]) -> bool:
-    """Whether a value is plain; others are harmless as long as they are only passed on."""
-    match node:
-        case ast.Name(id=name):
-            return name in plain
-        case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            _require_plain([one.value for one in elements if isinstance(one, ast.Starred)], plain)
-            found = [_is_plain(one, plain) for one in elements if not isinstance(one, ast.Starred)]
-            return all(found)  # each is looked at, since each is evaluated
-        case ast.Compare(left=left, ops=ops, comparators=others) if all(
-            isinstance(op, ast.Is | ast.IsNot) for op in ops
-        ):
-            for one in (left, *others):
-                _is_plain(one, plain)
-        case _ if type(node) in _OPERANDS:
-            parts = [getattr(node, field) for field in _OPERANDS[type(node)]]
-            listed = [part if isinstance(part, list) else [part] for part in parts]
-            _require_plain([one for part in listed for one in part if one is not None], plain)
-        case _:
-            raise ValueError(_UNSURE)
-    return True
-
-
-def _require_plain(nodes: list[ast.expr], plain: set[str]) -> None:
-    """Raise ValueError for a value that is not plain: it would be operated on."""
-    for node in nodes:
-        if not _is_plain(node.value if isinstance(node, ast.Starred) else node, plain):
-            raise ValueError(_UNSURE)
+    def judge(self, source: str) -> bool:
+        """Return whether ``source``, transformed, says of itself that it comes out the same."""
+        if len(source) > _MAX_CHARACTERS or len(self._functions) > _MAX_NAMES:
+            return False
+        names = set(_NAME.findall(source))
+        aliased = "as" in names and _IMPORTED.search(source) and names & {"clock", "time"}
+        if _CALLS.search(source) or aliased or names & _WORDS or names & self._functions:
+            self._functions.update(filter(None, sum(_BOUND.findall(source), ())))
+            return False
+        return True

@@ -16,6 +16,7 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, entry
 from cellblock.guest import tracebacks
+from cellblock.guest.effects import effects
 from cellblock.guest.failed_calls import failed_call
 from cellblock.guest.output import current_cell, encodable
 from cellblock.wire import messages
@@ -88,6 +89,7 @@ class Runner:
             fields = [{name: getattr(f, name) for name in f.__slots__} for f in refused]
             return messages.Done(id=request.id, refused=fields)
         shell, read = self._shell, _read_bytes()
+        effects.begin()
         shell.execution_count = request.execution_count
         shell.payload_manager.clear_payload()
         shell.result_error = None
@@ -110,6 +112,7 @@ class Runner:
             user_expressions=values,
             payload=shell.payload_manager.read_payload(),
             read_bytes=max(0, _read_bytes() - read),
+            repeatable=effects.repeatable(self._driver.loop),
         )
 
     def _findings(self, request: messages.Execute) -> tuple[Finding, ...]:

@@ -262,8 +262,12 @@ class Server:
         finally:
             self._request = None
             self._end()
+            self._snapshots.ran_again()
             if self._refresher is not None:
                 self._refresher.end_cell()
+            if self._channel.is_parents:
+                self.out.flush()
+                os._exit(1)  # a fork that the cell left by an error: its parent goes on
         self.out.end(done)
 
     def _comm(self, message: messages.CommIn) -> None:
@@ -274,6 +278,7 @@ class Server:
             self._runner.run_handler(lambda: self._kernel.deliver(message))
         self._current.grant(None)
         self._end()
+        self._snapshots.ran_again()
         self.out.send(messages.Done(id=message.id))
 
     def _begin(self, number: int) -> None:

@@ -38,6 +38,7 @@ from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.layer import Refresher
 from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscall_args import HANDING_OVER
+from cellblock.guest.effects import effects
 from cellblock.guest.library_patches import (
     patch_pdb,
     patch_standard_library,
@@ -134,6 +135,7 @@ class Prepared:
         self._rules = Rules.from_builtins(request.rules)
         self._current = RulesInForce(self._rules)
         patch_standard_library(processes=request.plan.subprocess)
+        effects.watch()
         self._network: Network | None = None
         if request.plan.relayed:
             from cellblock.guest import network  # noqa: PLC0415 - most policies have no list

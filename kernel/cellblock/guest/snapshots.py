@@ -20,12 +20,12 @@ import signal
 import socket
 import stat
 import sys
-import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.confine import libc, process
+from cellblock.guest.effects import cells_threads
 from cellblock.guest.output import encodable
 from cellblock.wire import messages
 
@@ -241,8 +241,6 @@ def fork() -> int:
 _seed_global = random.seed
 #: Channel, stdout and stderr of a copy.
 _DESCRIPTORS = 3
-#: Threads of ours, which start again by themselves.
-_OWN_THREADS = "cellblock-"
 #: Names of threads that are reported, and characters of each.
 _MOST_NAMES, _LONGEST_NAME = 20, 100
 
@@ -274,6 +272,9 @@ class Snapshots:
         self._files: tuple[OpenFile, ...] = ()
         self._orphaned = False
         self._lost_threads: list[str] = []
+        #: Of a copy that took over: a seed for when it has run so many cells again.
+        self._seed: bytes | None = None
+        self._again = 0
 
     def take(self, request: messages.Snapshot) -> messages.Resume | None:
         """Make a copy. Return None in the original, and in the copy what it is to go on with."""
@@ -282,7 +283,7 @@ class Snapshots:
         try:
             self._outlet.flush()
             self._files = capture_files(self._files)
-            threads = _cells_threads()
+            threads = _names_of_threads()
             if self._openmp is not None:
                 self._openmp.end_threads()
             pid = self._fork(fds)
@@ -370,7 +371,9 @@ class Snapshots:
         """Make what a fork can't copy anew; return what can't be had again."""
         self._catch_up()
         process.set_name("guest")
-        _reseed(resume.seed)
+        # What is run again first draws what it drew before.
+        self._seed, self._again = resume.seed, resume.again
+        self.ran_again(0)
         tasks = self._driver.resume()
         changed = restore_files(self._files)
         if self._network is not None:
@@ -380,6 +383,13 @@ class Snapshots:
         return messages.Resumed(
             threads=self._lost_threads, tasks=tasks, files=changed, connections=self._connections
         )
+
+    def ran_again(self, cells: int = 1) -> None:
+        """Note that a cell ended; behind the last that is run again, random numbers are new."""
+        self._again -= cells
+        if self._seed is not None and self._again <= 0:
+            _reseed(self._seed)
+            self._seed = None
 
     def _catch_up(self) -> None:
         """Do what could not be done before: reap dropped copies, die with the zygote."""
@@ -394,14 +404,8 @@ class Snapshots:
             self._orphaned = False
 
 
-def _cells_threads() -> list[str]:
-    """Return the names of the cells' threads: a copy has none of them."""
-    main = threading.main_thread()
-    # Not `enumerate`: a thread that ended for want of memory may have kept its lock.
-    active = list(vars(threading)["_active"].values())
-    names = [str(t.name) for t in active if t is not main]
-    names = [name for name in names if not name.startswith(_OWN_THREADS)]
-    return [encodable(name)[:_LONGEST_NAME] for name in names[:_MOST_NAMES]]
+def _names_of_threads() -> list[str]:
+    return [encodable(str(t.name))[:_LONGEST_NAME] for t in cells_threads()[:_MOST_NAMES]]
 
 
 def _reseed(seed: bytes) -> None:

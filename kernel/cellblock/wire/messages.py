@@ -424,9 +424,11 @@ class Resume(Struct, tag="resume", frozen=True, kw_only=True):
 
     ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
     seen, by count, for ``In``. With a ``plan`` it is first to ask for the locks of that.
+    It is sent ``again`` cells that ran before, and has its own numbers behind those.
     """
 
     seed: bytes
+    again: Size = 0
     inputs: list[tuple[int, str]] = []
     plan: Plan | None = None
 
@@ -572,6 +574,8 @@ class Done(Struct, tag="done", frozen=True, kw_only=True):
     refused: list[dict[str, Any]] = []
     #: What the cell read from disk.
     read_bytes: Size = 0
+    #: As far as was seen, it did nothing that would come out otherwise a second time.
+    repeatable: bool = False
 
 
 class Completed(Struct, tag="completed", frozen=True, kw_only=True):

@@ -61,7 +61,7 @@ def test_snapshots_of_what_is_no_more_do_not_count_against_the_cell(kernel):
 
 
 def test_memory_of_forks_is_added_up_after_a_large_guest_was_restored_too(kernel):
-    kernel.run("large = bytearray(b'x') * 100_000_000")
+    kernel.run("large = bytearray(b'x') * 60_000_000")
     kernel.run("import os\nos._exit(0)")
     card = stopped(*kernel.run(HOARD))
     assert (card["reason"], card["state"]) == ("memory", "restored")

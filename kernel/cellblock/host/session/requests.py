@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from cellblock.analysis.replay import can_run_again
+from cellblock.analysis.replay import RepeatableCells
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
@@ -44,7 +44,7 @@ from cellblock.host.services.tools.calls import CellCalls
 from cellblock.host.services.tools.session_tools import SessionTools
 from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import NarrowingStep, Refused, Stopped
-from cellblock.host.snapshots.chain import SHORT, PastRequest
+from cellblock.host.snapshots.chain import PastRequest
 from cellblock.policy.paths import open_unlinked, within
 from cellblock.render.cards import count
 from cellblock.wire import messages
@@ -107,6 +107,8 @@ class InFlight:
         self.acknowledged = False
         #: It called a tool, or may have used a connection: it must not run twice.
         self.called = False
+        #: It asked the user, or showed what a page has a link to: both can be had once.
+        self.linked = False
         #: How many cells it asked to undo, and what it is answered with once they are.
         self.undo_steps = 0
         self.reply: Any = None
@@ -261,6 +263,7 @@ class Requests:
         self._last_id = 0
         #: Queries that were answered with nothing, whose answers are yet to come.
         self._abandoned: set[int] = set()
+        self._repeatable = RepeatableCells()
         #: Why no guest can be had any more.
         self._failure: str | None = None
 
@@ -369,6 +372,8 @@ class Requests:
 
     def _show(self, message: messages.FromGuest) -> None:
         self._monitor.output_bytes += _size_of(message)
+        if self.request is not None and _links(message):
+            self.request.linked = True
         self._front.on_output(message)
 
     def on_excess(self, why: Excess, urgent: bool) -> None:
@@ -406,6 +411,7 @@ class Requests:
             self._violation(breach)
         elif request.over is None:
             request.questions += 1
+            request.linked = True
             if self._front.on_question(message):
                 self._deadlines.pause()
 
@@ -497,12 +503,14 @@ class Requests:
         now, message = self._clock(), request.message
         seconds = now - request.began_at
         exact = (
-            seconds <= SHORT
-            and not request.called
-            and isinstance(message, messages.Execute)
+            isinstance(message, messages.Execute)
             and not message.user_expressions
             and not message.template
-            and can_run_again(message.source)
+            and self._repeatable.judge(message.source)
+            and isinstance(reply, messages.Done)
+            and reply.error is None
+            and reply.repeatable
+            and not (request.called or request.linked or request.interrupted_at is not None)
         )
         request.state = RequestState.ending
 
@@ -644,6 +652,11 @@ def _undo_alone(message: Any) -> int:
     """Return how many cells a cell undoes that does nothing else; 0 for any other message."""
     found = _UNDO_ALONE.fullmatch(message.raw) if _is_cell(message) else None
     return int(found[1] or 1) if found else 0
+
+
+def _links(message: messages.FromGuest) -> bool:
+    """Return whether it names something of the front end's: a widget, or a display to update."""
+    return isinstance(message, messages.CommOut) or bool(getattr(message, "display_id", None))
 
 
 def _size_of(message: messages.FromGuest) -> int:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #: Seconds up to which a request counts as short: run again, nobody notices.
 SHORT: Final = 0.1
 #: Requests, and seconds that they took together, that are run again instead of being kept.
-_MOST_AGAIN: Final = 20
-_LONGEST_AGAIN: Final = 0.05
+_MOST_AGAIN: Final = 100
+_LONGEST_AGAIN: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PastRequest:
 
     message: Any
     seconds: float
-    #: It comes out the same a second time.
+    #: It comes out the same a second time (ADR 0148).
     repeatable: bool = False
     #: When it ended.
     ended: float = 0.0

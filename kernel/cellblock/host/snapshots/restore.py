@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import CellblockError, GuestError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 #: Seconds that the first snapshot has to take over, and to catch up; after each one that does not,
 #: the next has half as many, since whoever waits has waited for those before.
 PATIENCE: Final = 4.0
+#: A copy that runs cells again may need so many times as long as they took.
+_SLOWER: Final = 4
 #: Snapshots that may end without that before it counts as the same: their state may be what ends
 #: them.
 _MAX_KILLED: Final = 8
@@ -101,18 +104,21 @@ class Restoration:
     def restore(self, snapshot: Snapshot) -> None:
         """Have a snapshot take over; until it says that it did, nothing else is sent to it."""
         guest, self._snapshot = snapshot.guest, snapshot
+        self._due = self._may_run_again()
         self._start_timer(snapshot)
         guest.on_message = lambda message: self._on_message(snapshot, message)
         guest.on_text = self._supervisor.on_text
         guest.on_lost = lambda reason: self._fail(snapshot, killed=not reason)
         self._exits.clear()
         self._supervisor.on_trying(guest)
-        self._due = list(self._missed) if self._can_catch_up() else []
         inputs = snapshot.unseen | self._unseen()
         if snapshot.backup is not None:
             snapshot.backup.unseen = inputs
         resume = messages.Resume(
-            seed=os.urandom(32), inputs=sorted(inputs.items()), plan=self._plan
+            seed=os.urandom(32),
+            again=len(self._due),
+            inputs=sorted(inputs.items()),
+            plan=self._plan,
         )
         relay = list[int]()  # a way to it of its own
         with contextlib.suppress(OSError):  # the guest is told that there is none when it asks
@@ -136,7 +142,8 @@ class Restoration:
             self._patience /= 2
             self._fail(snapshot)
 
-        self._timer = self._reactor.call_later(self._patience, late)
+        again = sum(request.seconds for request in self._due)
+        self._timer = self._reactor.call_later(self._patience + _SLOWER * again, late)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -145,8 +152,8 @@ class Restoration:
 
     # --- what it lacks ------------------------------------------------------------------------
 
-    def _can_catch_up(self) -> bool:
-        """Return whether what is missing may be run again: what is repeatable, or was short.
+    def _may_run_again(self) -> list[PastRequest]:
+        """Return what of what is missing is run again: all, or what is repeatable before the rest.
 
         What was short had just ended, or a snapshot with a backup would hold it: the newest has
         ended with its guest where there is more than one. After an attack they are suspects.
@@ -155,7 +162,9 @@ class Restoration:
         trusted = self._stopped.why not in suspect
         once = [request for request in self._missed if not request.repeatable]
         lately = all(one.short and self._lost_at - one.ended < _LATELY for one in once)
-        return not once or (trusted and lately)
+        if trusted and lately:
+            return list(self._missed)
+        return list(takewhile(lambda one: one.repeatable, self._missed))
 
     def _unseen(self) -> dict[int, str]:
         """Return the cells that it has not seen, for ``In``: what was undone is marked."""

@@ -126,14 +126,21 @@ class Snapshots:
         A short one may be as soon as the one before it is kept: in the millisecond until its own
         snapshot stands, it is the only one to be run again. A long one can't be run again, so
         it is answered when what it did is safe, whichever one process is killed next; so is one
-        with side effects. What comes out the same when it is run again waits for idle time.
+        with side effects. What comes out the same when it is run again is safe already: none is
+        taken for it, until about a second's work would have to be done again.
         """
+        newest = self.chain.newest()
+        if request.repeatable and newest is not None and self.chain.covers_all():
+            answer()
+            self.record(request)
+            if not newest.repeatable:
+                self.take()
+            return
         if request.short and self.chain.covers_all():
             answer()
             self.record(request)
             self.take_in_time()
             return
-        newest = self.chain.newest()
         if request.short and newest is not None and not newest.kept and newest.repeatable:
             # Not if that one takes over: it has not what ran since.
             newest.on_kept = answer

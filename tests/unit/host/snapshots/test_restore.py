@@ -126,16 +126,16 @@ def test_a_copy_that_says_anything_but_that_it_took_over_does_not(sim, said):
 
 
 def test_a_guest_that_ends_as_soon_as_it_took_over_makes_way_for_the_copy_before(sim):
-    older, copy = sim.guest.copies[0], sim.kept(EXACT)
+    older, copy = sim.guest.copies[0], sim.kept()
     sim.reaped(9)
     backup = copy.backup()
     sim.takes_over(copy, backup=False)
     sim.end(backup)
     sim.reaped(11)
     sim.takes_over(older)
-    sim.again(EXACT)
+    sim.again(INEXACT)
     assert sim.losses()[1:] == [
-        Stopped("crash", CRASH.replace("KILL", "SEGV"), restored=Restored())
+        Stopped("crash", CRASH.replace("KILL", "SEGV"), restored=Restored(again=(1,)))
     ]
 
 
@@ -231,7 +231,7 @@ def test_one_that_does_not_end_when_it_is_run_again_costs_its_copy(sim):
 
 def test_what_was_run_again_is_not_lost_with_the_guest_that_did(sim):
     older = sim.guest.copy()
-    copy = sim.kept("start = 0")
+    copy = sim.kept()
     sim.cell("a = 1")
     sim.reaped(9)
     sim.takes_over(copy)
@@ -240,6 +240,20 @@ def test_what_was_run_again_is_not_lost_with_the_guest_that_did(sim):
     sim.reaped(9)
     sim.end(first, backup.backup(), backup)
     assert sim.takes_over(older).inputs == []
-    sim.again("start = 0")
+    sim.again(INEXACT)
     sim.again("a = 1")
-    assert sim.losses()[-1] == lost()
+    assert sim.losses()[-1] == lost(again=(1,))
+
+
+def test_of_what_a_copy_lacks_all_is_run_again_up_to_what_can_not_be(sim):
+    """The newest copy does not take over; the one before it lacks a long cell."""
+    older = sim.guest.copy()
+    sim.cell("a = 1")
+    assert sim.cell(INEXACT, seconds=0.2) is None
+    copy = sim.guest.copy()
+    sim.stands(copy)
+    sim.reaped(9)
+    sim.end(copy.backup(), copy)
+    assert sim.takes_over(older).again == 1
+    sim.again("a = 1")
+    assert sim.losses()[-1] == lost(missed=(2,))

@@ -24,11 +24,12 @@ def asked_for(sim):
 def test_a_copy_is_asked_for_in_idle_time_only(sim):
     due = messages.AllowFork(id=1, pid=sim.guest.pid)
     assert [m for m in sim.told if isinstance(m, messages.AllowFork)] == [due]
-    assert sim.cell(EXACT).status == "ok"
+    sim.kept()
+    sim.end(sim.guest.copy())
     sim.reactor.advance(store.IDLE / 2)
-    assert asked_for(sim) == 1
-    sim.reactor.advance(store.IDLE)
     assert asked_for(sim) == 2
+    sim.reactor.advance(store.IDLE)
+    assert asked_for(sim) == 3
 
 
 def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
@@ -112,11 +113,29 @@ def test_one_short_cell_is_answered_before_it_is_kept_and_the_next_when_that_one
     assert [outcome.status for outcome in sim.outcomes] == ["ok", "ok"]
 
 
-def test_short_cells_that_come_out_the_same_are_all_answered_at_once_and_twenty_left_unkept(sim):
-    for _ in range(20):
-        assert sim.cell(EXACT).status == "ok"
+@pytest.mark.parametrize(("seconds", "unkept"), [(0.0, 100), (0.3, 3), (0.9, 1), (5.0, 0)])
+def test_cells_that_come_out_the_same_are_answered_at_once_and_a_seconds_work_is_left_unkept(
+    sim, seconds, unkept
+):
+    for _ in range(unkept):
+        assert sim.cell(EXACT, seconds).status == "ok"
+    sim.reactor.advance(60)
     assert asked_for(sim) == 1
-    assert sim.cell(EXACT).status == "ok"
+    assert sim.cell(EXACT, seconds).status == "ok"
+    assert asked_for(sim) == 2
+
+
+@pytest.mark.parametrize("broken", ["asked", "interrupted", "linked", "failed"])
+def test_a_cell_that_asked_was_interrupted_has_a_widget_or_failed_is_kept(sim, broken):
+    request = sim.begin(EXACT, allow_stdin=True)
+    if broken == "asked":
+        sim.hears(messages.InputRequest(id=request.id, prompt=""))
+    elif broken == "interrupted":
+        sim.session.interrupt()
+    elif broken == "linked":
+        sim.hears(messages.Display(data={"text/plain": "1"}, display_id="one"))
+    error = messages.Error(ename="E", evalue="", traceback=[]) if broken == "failed" else None
+    sim.hears(messages.Done(id=request.id, error=error, repeatable=True))
     assert asked_for(sim) == 2
 
 
