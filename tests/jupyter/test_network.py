@@ -311,14 +311,14 @@ def test_a_connection_that_is_closed_has_ended_though_a_snapshot_stands(kernel, 
     run(kernel, "s = socket.create_connection(HELD); s.sendall(b'x')")
     with place.take() as peer:
         assert peer.recv(1) == b"x"
-        run(kernel, "1; import time; time.sleep(0.15)")  # its snapshot is waited for
+        run(kernel, "1; import time; time.monotonic(), time.sleep(0.15)")  # its snapshot is waited for
         run(kernel, "s.close()")
         assert peer.recv(1) == b""
 
 
 def test_a_guest_that_is_lost_takes_its_connections_along_and_the_card_says_so(kernel, place):
     run(kernel, "s = socket.create_connection(HELD); t = socket.create_connection(ECHO)")
-    run(kernel, "import time; time.sleep(0.15)")
+    run(kernel, "import time; time.monotonic(), time.sleep(0.15)")
     with place.take() as peer:
         reply, published = kernel.run("import os; s.sendall(b'last'); os._exit(0)")
         assert reply["ename"] == "CellStopped"
@@ -352,7 +352,7 @@ def test_what_a_cell_said_is_kept_and_said_once_however_soon_its_guest_is_lost(k
 def test_a_pool_of_connections_goes_on_after_a_restoration(kernel):
     pytest.importorskip("requests")
     run(kernel, "import requests; pool = requests.Session(); pool.get(SITE + '/before')")
-    run(kernel, "import time; time.sleep(0.15)")
+    run(kernel, "import time; time.monotonic(), time.sleep(0.15)")
     kernel.run("import os; os._exit(0)")
     assert value(kernel, "pool.get(SITE + '/after').text") == "you asked for after"
     run(kernel, "pool.close()")
@@ -392,7 +392,7 @@ NONSENSE = {
 def test_who_speaks_nonsense_to_the_relay_is_ended_and_the_next_cell_connects(kernel, place, kind):
     code = NONSENSE[kind]
     run(kernel, f"{ASK}kept = 1")
-    run(kernel, "import time; time.sleep(0.15)")
+    run(kernel, "import time; time.monotonic(), time.sleep(0.15)")
     reply, published = kernel.run(f"{code}\nimport time; time.sleep(30)")
     assert reply["ename"] == "CellStopped"
     found = reading.cards(published, "outcome")

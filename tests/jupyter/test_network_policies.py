@@ -115,7 +115,7 @@ def test_with_the_whole_network_a_copy_has_no_connections_either(start, world, p
     run(kernel, f"HELD, ECHO = {place.names['HELD']}, {place.names['ECHO']}")
     run(kernel, "import socket; s, server = socket.create_connection(HELD), socket.socket()")
     run(kernel, "datagrams = socket.socket(type=socket.SOCK_DGRAM); server.listen()")
-    run(kernel, "import time; time.sleep(0.15)")
+    run(kernel, "import time; time.monotonic(), time.sleep(0.15)")
     with place.take() as peer:
         reply, published = kernel.run("import os; os._exit(0)")
         assert reply["ename"] == "CellStopped"

@@ -31,7 +31,7 @@ figure, axes = plt.subplots()
 axes.plot([1, 3, 2])
 figure.canvas.draw()
 plt.close(figure)
-time.sleep(0.11)
+time.monotonic(), time.sleep(0.11)
 """
 
 
@@ -91,7 +91,7 @@ def test_a_figure_is_shown_by_the_guest_that_took_over(data):
 
 
 def test_numpy_draws_anew_globally_and_the_same_from_a_generator_of_ones_own(data):
-    run(data, "np.random.seed(1); import time; time.sleep(0.11)")
+    run(data, "np.random.seed(1); import time; time.monotonic(), time.sleep(0.11)")
     draw = "np.random.random(4).tolist(), np.random.permutation(50).tolist(), float(mine.random()), float(np.random.default_rng().random())"
     drawn = value(data, draw)
     run(data, "%undo")

@@ -10,7 +10,7 @@ from cellblock.host.session.limits import private_bytes
 from support import processes, reading
 from support.heirs import guests
 
-LONG = "; import time; time.sleep(0.11)"  # answered when its snapshot is decided
+LONG = "; import time; time.sleep(0.11)  # now"  # it has a snapshot, and is answered when that is decided
 
 TIMES = 100
 #: Bytes that the host may come to hold over all of them, and the guest: caches, and no leak.

@@ -79,7 +79,7 @@ def test_as_many_open_files_as_snapshots_take_are_enough(world):
         argv_for(policy), world=world, prefix=behind("ulimit -n 70")
     ).wait_ready() as kernel:
         for number in range(5):
-            published = kernel.run(f"{number}; import time; time.sleep(0.11)")[1]
+            published = kernel.run(f"{number}; import time; time.monotonic(), time.sleep(0.11)")[1]
             assert reading.stream(published, "stderr") == ""
         assert kernel.run("%undo")[0]["status"] == "ok"
 

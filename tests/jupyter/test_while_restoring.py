@@ -16,7 +16,7 @@ def slow(resume, real=snapshots.take_over):
     time.sleep(1)
     return real(resume)
 snapshots.take_over = slow
-time.sleep(0.11)
+time.monotonic(), time.sleep(0.11)
 """
 
 
@@ -25,8 +25,8 @@ def slow(start):
     """A kernel whose guests take a second to take over."""
     kernel = start("unsafe", "--allow-unsafe")
     run(kernel, SLOW)
-    run(kernel, "x = [1]; time.sleep(0.11)")
-    run(kernel, "x.append(2); time.sleep(0.11)")
+    run(kernel, "x = [1]; time.monotonic(), time.sleep(0.11)")
+    run(kernel, "x.append(2); time.monotonic(), time.sleep(0.11)")
     return kernel
 
 
