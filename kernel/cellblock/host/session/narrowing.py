@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Ruling
     from cellblock.host.cell.cell import Front
     from cellblock.host.guests.process import Guest
-    from cellblock.host.services.tools.calls import Approval, Source
+    from cellblock.host.services.tools.calls import Approval
+    from cellblock.host.services.tools.in_process import InProcessTools
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
     from cellblock.policy.narrow_requests import NarrowRequest
 
-    MakeTools = Callable[[Policy], Source]
+    MakeTools = Callable[[Policy], InProcessTools]
 
 
 _MAGIC: Final = f"%{SHOWS_POLICY}"

@@ -17,10 +17,10 @@ from cellblock.wire import values
 from cellblock.wire.messages import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from cellblock.errors import PolicyError
     from cellblock.host.services.operations.catalog import OperationGrants
+    from cellblock.host.services.tools.in_process import InProcessTools
     from cellblock.policy.model import Policy
     from cellblock.render.tables import Budget
     from cellblock.wire.messages import Tool
@@ -55,30 +55,6 @@ class Call(msgspec.Struct, frozen=True):
     answer: Callable[[Answer], None]
     piece: Callable[[str], None] = _ignore
     tell: Callable[[str], None] = _ignore
-
-
-class Source(Protocol):
-    """Runs calls of tools that it finds out, and never blocks the host's loop."""
-
-    def open(
-        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
-    ) -> None:
-        """Find out which tools there are; one of the two is called, later and once."""
-
-    def narrow_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
-        """Set the seconds that a call may take: of any tool, and of some by name."""
-
-    def begin(self, call: Call) -> None:
-        """Run ``call``, now or as soon as there is room."""
-
-    def cancel(self, number: int) -> None:
-        """Stop a call, which is not answered any more; harmless if it was."""
-
-    def hold(self, *, held: bool) -> None:
-        """Keep answers back while the guest does not read them, or let them go again."""
-
-    def close(self) -> None:
-        """End, with all calls that run."""
 
 
 class Quota:
@@ -142,7 +118,7 @@ class Tooling(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: Policy
     #: Makes the source of functions of the program that has the cells run.
-    functions: Callable[[], Source] | None = None
+    functions: Callable[[], InProcessTools] | None = None
     #: What operations may touch; None if the policy grants none.
     operations: OperationGrants | None = None
     #: Gets what tells how much of a session's quota is used, by the name of what uses it.

@@ -18,7 +18,6 @@ from cellblock.errors import PolicyError
 from cellblock.host.services.tools import registry, worker
 from cellblock.host.services.tools.calls import Answer
 from cellblock.host.services.tools.runner import GRACE, CallRunner
-from cellblock.host.services.tools.worker_provider import answer_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.registry import RegisteredTool
     from cellblock.wire.messages import Tool
 
-    CallMessage = worker.Piece | worker.Progress | worker.Returned | worker.Raised
+    CallMessage = worker.Piece | worker.Progress | worker.Answered
 
 
 #: Sync functions that run at once.
@@ -189,10 +188,10 @@ class InProcessTools:
                 self._calls[number][0].piece(text)
             case worker.Progress(number=number, text=text) if number in self._calls:
                 self._calls[number][0].tell(text)
-            case worker.Returned() | worker.Raised():
-                self._stuck.discard(message.number)
-                if (call := self._forget(message.number)) is not None:
-                    self._give(call, answer_of(message))
+            case worker.Answered(number=number, answer=answer):
+                self._stuck.discard(number)
+                if (call := self._forget(number)) is not None:
+                    self._give(call, answer)
                 self._pump()
 
     def _give(self, call: Call, answer: Answer) -> None:

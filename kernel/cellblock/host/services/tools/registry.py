@@ -23,7 +23,6 @@ import inspect
 import keyword
 import re
 import sys
-import types
 import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -241,21 +240,14 @@ def with_validation(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_fail_fast_hints(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of a function whose hints are so annotated; other callables as they are."""
-    if inspect.ismethod(function):
-        return types.MethodType(_with_fail_fast_hints(function.__func__), function.__self__)
-    if not inspect.isfunction(function):
+    """Return a function with hints that are so annotated; other callables as they are."""
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
         return function
-    own = types.FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    own.__kwdefaults__, own.__doc__ = function.__kwdefaults__, function.__doc__
-    own.__module__, own.__qualname__ = function.__module__, function.__qualname__
-    own.__dict__.update(function.__dict__)
+
+    @functools.wraps(function)
+    def own(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
     hints = typing.get_type_hints(function, include_extras=True)
     own.__annotations__ = {
         name: hint if name == "return" else Annotated[hint, _FailFast()]

@@ -18,8 +18,7 @@ import msgspec
 import pydantic
 
 from cellblock.host.services.operations.catalog import OperationError
-from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named, mask
-from cellblock.host.services.tools.worker import Raised, Returned
+from cellblock.host.services.tools.calls import MASK, Answer, is_secret_at, is_secret_named, mask
 from cellblock.render.text import encodable
 from cellblock.tools import Secret
 from cellblock.wire import values
@@ -164,13 +163,13 @@ _KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
 )
 
 
-def encode_result(number: int, value: Any, max_bytes: int) -> Returned | Raised:
+def encode_result(value: Any, max_bytes: int) -> Answer:
     """Return the answer with ``value``, or the error why it can't be sent to a cell."""
     try:
-        return Returned(number=number, value=values.encode(values.plain(value, _data), max_bytes))
+        return Answer(bytes(values.encode(values.plain(value, _data), max_bytes)))
     except (TypeError, ValueError) as exc:
-        message = f"what it returned does not cross: {exc}"
-        return Raised(number=number, kind=type(exc).__name__, message=without_paths(message))
+        message = without_paths(f"what it returned does not cross: {exc}")
+        return Answer(kind=type(exc).__name__, message=message)
 
 
 def _data(value: Any) -> Any:
@@ -187,8 +186,8 @@ def _data(value: Any) -> Any:
 
 
 def encode_error(
-    number: int, error: BaseException, tool: Tool | None = None, arguments: bytes | None = None
-) -> Raised:
+    error: BaseException, tool: Tool | None = None, arguments: bytes | None = None
+) -> Answer:
     """Return the answer for ``error``: its type and message, with nothing of this machine.
 
     ``tool`` has the names of the parameters, for a validation error, and says which of the encoded
@@ -196,17 +195,15 @@ def encode_error(
     """
     if isinstance(error, OperationError):
         # Its message is written by the host for cells: there is no path of this machine in it.
-        return Raised(
-            number=number, kind=error.kind, message=encodable(error.message)[:_MAX_MESSAGE]
-        )
-    kind = type(error).__name__[:_MAX_KIND]
+        return Answer(kind=error.kind, message=encodable(error.message)[:_MAX_MESSAGE])
+    kind = type(error).__name__[:_MAX_KIND] or "Exception"  # a type may have no name
     try:
         message = _message(error, tool)
         if tool is not None and arguments is not None:
             message = mask_secrets(message, tool, arguments)
     except Exception:  # an exception's own __str__ may raise anything
         message = ""
-    return Raised(number=number, kind=kind, message=without_paths(message))
+    return Answer(kind=kind, message=without_paths(message))
 
 
 def _message(error: BaseException, tool: Tool | None) -> str:

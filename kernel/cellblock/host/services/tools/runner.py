@@ -19,16 +19,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cellblock.host.services.tools import results
-from cellblock.host.services.tools.worker import Piece, Progress
+from cellblock.host.services.tools.worker import Answered, Piece, Progress
 from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from cellblock.host.services.tools.calls import Answer
     from cellblock.host.services.tools.registry import RegisteredTool
-    from cellblock.host.services.tools.worker import Begin, Raised, Returned
-
-    Reply = Returned | Raised
+    from cellblock.host.services.tools.worker import Begin
 
 
 # --- stopping threads -------------------------------------------------------------------------
@@ -187,7 +186,7 @@ class _Loop:
     loop: asyncio.AbstractEventLoop
     number: int = 0
     thread: threading.Thread | None = None
-    tasks: dict[int, asyncio.Task[Reply]] = field(default_factory=dict)
+    tasks: dict[int, asyncio.Task[Answer]] = field(default_factory=dict)
 
 
 class CallRunner:
@@ -199,7 +198,7 @@ class CallRunner:
     def __init__(
         self,
         tools: Mapping[str, RegisteredTool],
-        send: Callable[[Piece | Progress | Reply], None],
+        send: Callable[[Piece | Progress | Answered], None],
         *,
         threads: int,
         max_bytes: int,
@@ -240,7 +239,7 @@ class CallRunner:
             was_waiting = self._waiting.pop(number, None) is not None
             self._busy -= was_waiting
         if was_waiting:
-            self._send(results.encode_error(number, Cancelled()))
+            self._answer(number, results.encode_error(Cancelled()))
         else:
             self._stopper.stop(number)
 
@@ -274,6 +273,9 @@ class CallRunner:
             self._leaving.join(seconds)
         return self._leaving is None or not self._leaving.is_alive()
 
+    def _answer(self, number: int, answer: Answer) -> None:
+        self._send(Answered(number=number, answer=answer))
+
     # --- sync ---------------------------------------------------------------------------------
 
     def _serve(self) -> None:
@@ -282,11 +284,11 @@ class CallRunner:
             if answer is not None:
                 with self._lock:
                     self._busy -= 1
-                self._send(answer)
+                self._answer(number, answer)
 
-    def _run(self, number: int) -> Reply | None:
+    def _run(self, number: int) -> Answer | None:
         """Run a call and return its answer; None if it was cancelled before."""
-        answer: Reply | None = None
+        answer: Answer | None = None
         try:
             try:
                 with self._lock:
@@ -299,23 +301,23 @@ class CallRunner:
                 self._stopper.leave(number)
         except Cancelled as exc:
             self._stopper.leave(number)  # it was raised on the way there
-            answer = answer or results.encode_error(number, exc)
+            answer = answer or results.encode_error(exc)
         return answer
 
-    def _attempt(self, call: Begin) -> Reply:
+    def _attempt(self, call: Begin) -> Answer:
         try:
             self._bind_progress(call.number)
             args, kwargs = values.arguments(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
-            return results.encode_result(call.number, value, self._max_bytes)
+            return results.encode_result(value, self._max_bytes)
         except Cancelled:
             raise
         except BaseException as exc:  # a tool's exception is its cell's
             return self._failed(call, exc)
 
-    def _failed(self, call: Begin, error: BaseException) -> Reply:
+    def _failed(self, call: Begin, error: BaseException) -> Answer:
         tool = self._tools[call.tool].tool
-        return results.encode_error(call.number, error, tool, bytes(call.arguments))
+        return results.encode_error(error, tool, bytes(call.arguments))
 
     def _bind_progress(self, number: int) -> None:
         """Send what the code of this thread or task reports, as the call ``number``."""
@@ -342,30 +344,30 @@ class CallRunner:
         except Cancelled:
             self._stopper.leave(own.number)  # as in _run
         for left in tuple(own.tasks):
-            self._send(results.encode_error(left, Cancelled()))
+            self._answer(left, results.encode_error(Cancelled()))
 
     def _start_task(self, own: _Loop, call: Begin) -> None:
         own.tasks[call.number] = task = own.loop.create_task(self._run_async(own, call))
         task.add_done_callback(lambda task: self._end_task(own, call.number, task))
 
-    async def _run_async(self, own: _Loop, call: Begin) -> Reply:
+    async def _run_async(self, own: _Loop, call: Begin) -> Answer:
         self._bind_progress(call.number)
         try:
             args, kwargs = values.arguments(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
-            return results.encode_result(call.number, value, self._max_bytes)
+            return results.encode_result(value, self._max_bytes)
         except BaseException as exc:  # as above; so is its cancellation
             if own.thread is None and not isinstance(exc, Exception | asyncio.CancelledError):
                 raise  # it ends the program, whose loop this is
             return self._failed(call, exc)
 
-    def _end_task(self, own: _Loop, number: int, task: asyncio.Task[Reply]) -> None:
+    def _end_task(self, own: _Loop, number: int, task: asyncio.Task[Answer]) -> None:
         del own.tasks[number]
         if task.cancelled() or task.exception() is not None:
             # A task that is cancelled before it began has run none of our code.
-            self._send(results.encode_error(number, asyncio.CancelledError()))
+            self._answer(number, results.encode_error(asyncio.CancelledError()))
         else:
-            self._send(task.result())
+            self._answer(number, task.result())
 
     def _see_end(self, thread: threading.Thread, number: int) -> None:
         """Stop the call that blocks a loop's thread, if there is one."""

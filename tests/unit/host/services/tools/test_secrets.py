@@ -138,12 +138,12 @@ def test_nothing_of_it_is_in_reply_log_or_question(call):
     ],
 )
 def test_a_message_tells_no_value_of_a_secret_argument(call, said, told):
-    answer = encode_error(1, LookupError(said), call.tool, bytes(call.arguments))
+    answer = encode_error(LookupError(said), call.tool, bytes(call.arguments))
     assert answer.message == told
 
 
 def test_more_secrets_than_can_be_looked_for_have_no_message_told(call):
     given = [[{"user": f"u{n}", "password": "x"} for n in range(101)]], {}
-    answer = encode_error(1, LookupError("u7"), call.tool, msgspec.msgpack.encode(given))
+    answer = encode_error(LookupError("u7"), call.tool, msgspec.msgpack.encode(given))
     assert answer.message == MASK
-    assert encode_error(1, LookupError("u7"), call.tool, b"\xc1").message == MASK
+    assert encode_error(LookupError("u7"), call.tool, b"\xc1").message == MASK

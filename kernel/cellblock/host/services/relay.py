@@ -61,7 +61,7 @@ class Breach(Struct, tag="breach", frozen=True, kw_only=True):
 ToRelay = Begin | Admit
 FromRelay = Judged | Breach
 
-_MODULE: Final = "cellblock.host.services.network.relay_server"
+_MODULE: Final = "cellblock.host.services.relay_server"
 #: Relays in a row that may end before one has served.
 MAX_FAILED_STARTS: Final = 3
 #: Addresses of each verdict that are counted by themselves.

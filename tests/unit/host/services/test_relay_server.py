@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cellblock.host.services.network import relay, relay_server
+from cellblock.host.services import relay, relay_server
 from cellblock.wire import relay as protocol
 from support.relays import SECONDS, Relay, after, flood, read
 
