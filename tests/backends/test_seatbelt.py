@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.backends import places, plan, seatbelt
-from cellblock.backends.base import unprobed
-from cellblock.backends.choose import ORDER, choose
+from cellblock.backends.base import ORDER, choose, unprobed
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.report import doctor_report, gaps
 from cellblock.backends.seatbelt import TEMPLATE, Seatbelt, executables

@@ -76,15 +76,15 @@ def make_plan(
     hiding = Plan(layers=layers)
     denied = [path for path in _denied(policy, private, fill) if not hiding.hides(path)]
     libraries = tuple(places.interpreter())
-    write_roots = standing(filled(root, fill) for root in policy.filesystem_write_roots)
+    write_roots = roots(policy.filesystem_write_roots, fill)
     never = _never_writable(denied, libraries)
     for root in write_roots:
         # The scratch folder may lie in a run-time folder that is otherwise private.
         ours = within(root, fill["{scratch}"])
         _refuse_writable(root, never, ours=ours, file=policy.name, key="filesystem_write_roots")
     staged: tuple[str, ...] = ()
-    read = standing(filled(root, fill) for root in policy.filesystem_read_roots)
-    for root in standing(filled(root, fill) for root in policy.filesystem_staged_roots):
+    read = roots(policy.filesystem_read_roots, fill)
+    for root in roots(policy.filesystem_staged_roots, fill):
         laid = any(within(root, layer.root) for layer in layers)
         if laid and any(within(root, other) for other in read):
             # What is denied since the layer was laid is cut out of it.
@@ -120,7 +120,7 @@ def _can_be_listed(root: str, denied: Iterable[str], policy: Policy) -> bool:
 def _readable(
     policy: Policy, fill: dict[str, str], denied: Sequence[str], libraries: Sequence[str]
 ) -> tuple[str, ...]:
-    asked = standing(filled(root, fill) for root in policy.filesystem_read_roots)
+    asked = roots(policy.filesystem_read_roots, fill)
     granted = [path for root in asked for path in cut_out(root, denied, policy_name=policy.name)]
     # The policy's own denials count for default roots too; the host's private places are
     # not beneath any of them, except /proc and /sys, of which single files are granted.
@@ -184,7 +184,7 @@ def make_view(
     denied path.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    asked = standing(filled(root, fill) for root in policy.filesystem_read_roots)
+    asked = roots(policy.filesystem_read_roots, fill)
     named = _default_names(policy, places.interpreter())
     defaults = canonical(named)
     imported = (*policy.allowed_modules, *_preloaded_packages(policy))
@@ -292,6 +292,11 @@ def filled(path: str, fill: dict[str, str]) -> str:
         if path.startswith(placeholder):
             return folder + path.removeprefix(placeholder)
     return path
+
+
+def roots(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
+    """Return those of a policy's roots that exist, with the folders of their placeholders."""
+    return standing(filled(path, fill) for path in paths)
 
 
 def check_writable(paths: Iterable[str], denied: Sequence[str], policy: Policy, key: str) -> None:

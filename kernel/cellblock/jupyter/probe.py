@@ -26,7 +26,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cellblock.backends.choose import Chosen
+    from cellblock.backends.base import Chosen
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 
