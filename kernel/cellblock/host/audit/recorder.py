@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Admitted
     from cellblock.errors import AuditError
     from cellblock.host.audit.log import Log
-    from cellblock.host.consent.prompt import Decision
+    from cellblock.host.consent.approver import Decision
     from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.services.artifacts import Artifact
     from cellblock.host.services.keeping import Kept
