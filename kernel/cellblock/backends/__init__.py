@@ -9,8 +9,8 @@ The parts, in the order in which a start meets them:
   what a declaration, a view and a probe's result are; what the host itself enforces behind each.
 - ``landlock``, ``bubblewrap``, ``docker``, ``seatbelt``, ``noop``: one module a backend, named as
   in a policy. Behind ``docker`` stand ``container_engine`` and ``container_launcher``.
-- ``plan``: from a policy to what guests must lock, and to what a zygote sees; ``places`` knows
-  which paths of this machine are always readable and which never are.
+- ``plan``: from a policy to what guests must lock, and to what a zygote sees; which paths of this
+  machine are always readable, and which never are.
 - ``probes``: the attempts that a guest makes to break what was declared, and what they mean.
 - ``report``: declarations, the guest's report and the probes' results together: gaps, ``doctor``.
 - ``args_fd``: arguments that a process listing does not show.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.backends import places, plan
+from cellblock.backends import plan
 from cellblock.backends.base import run_trial, trial_argv
 from cellblock.errors import BackendError, PolicyError
 from cellblock.guest import remove_tree
@@ -48,7 +48,7 @@ def make_layers(
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     roots = plan.roots(policy.filesystem_staged_roots, fill)
     denied = plan.denied(policy, private=private)
-    imported = plan.canonical(places.started_unconfined(tuple(places.interpreter())))
+    imported = plan.canonical(plan.started_unconfined(tuple(plan.interpreter())))
     made = []
     read = plan.roots(policy.filesystem_read_roots, fill)
     later = tuple(_missing_secrets(policy, project))
