@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import Front
     from cellblock.host.guests.process import Guest
     from cellblock.host.services.tools.calls import Approval
-    from cellblock.host.services.tools.in_process import InProcessTools
+    from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest

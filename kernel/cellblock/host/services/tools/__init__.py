@@ -12,12 +12,11 @@ The parts, in the order in which a call meets them:
   bytes) is counted by its provider.
 - ``calls``: ``Call``, ``Answer``, ``Quota``, ``Approval``, ``CallRecord``: what all share.
 - ``worker``: both ends of a process that runs calls, which may hang, crash and be killed.
-  ``runner`` runs its calls.
+  ``runner`` runs its calls, and those of functions of a program that uses the Python API, in that.
 - ``registry``: makes tools of functions, and **validates a call's arguments** against their type
   hints, right before the call (``with_validation``; for operations ``load_operations``). Language
   models validate theirs in the host (``llm.read``).
 - ``results``: turns a result or exception into what a cell may see.
-- ``in_process``: runs functions of a program that uses the Python API in that program.
 
 Imports the wire and ``render.text``; ``providers`` and ``registry`` also ``operations`` and
 ``llm``, whose calls come by the same way.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cellblock.host.services.operations.catalog import OperationGrants
-    from cellblock.host.services.tools.in_process import InProcessTools
+    from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.policy.model import Policy
     from cellblock.render.tables import Budget
     from cellblock.wire.messages import Tool

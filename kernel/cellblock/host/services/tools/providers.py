@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from cellblock.host.services.tools.calls import Answer, Call, Tooling
-    from cellblock.host.services.tools.in_process import InProcessTools
+    from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.host.session.types import Reactor
     from cellblock.wire import messages
 

@@ -24,12 +24,14 @@ import keyword
 import re
 import sys
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import pydantic
 
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
+from cellblock.errors import PolicyError
 from cellblock.host.services.operations import catalog, files
 from cellblock.host.services.tools.results import is_secret
 from cellblock.policy import operations
@@ -123,6 +125,24 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
             )
             raise InvalidToolError(entry, message, remedy) from None
     return found
+
+
+def register_functions(
+    given: Iterable[Callable[..., Any]] | Mapping[str, Any],
+) -> dict[str, RegisteredTool]:
+    """Return functions as tools, under their own names or a mapping's.
+
+    Raises PolicyError for the first one that can't be a tool.
+    """
+    if isinstance(given, Mapping):
+        pairs = [(name, function) for name, function in given.items()]
+    else:
+        pairs = [(str(getattr(one, "__name__", type(one).__name__)), one) for one in given]
+    try:
+        return register((name, name, function) for name, function in pairs)
+    except InvalidToolError as exc:
+        what, value = exc.message, repr(exc.entry)
+        raise PolicyError(what, file="tools", key="", value=value, remedy=exc.remedy) from None
 
 
 def _import_entry(entry: str) -> tuple[str, Any]:

@@ -1,8 +1,12 @@
-"""Running calls in the worker: sync tools in threads, async ones on one event loop.
+"""Running calls, in a worker or a program: sync tools in threads, async ones on one event loop.
 
 Every call is answered exactly once. A call that is told to stop raises ``Cancelled`` as soon as it
 runs Python, or its task is cancelled. One that hangs in C code, or keeps the loop to itself, does
 not stop: then there is no answer, and the host kills the process.
+
+``InProcessTools`` are functions of a program that uses the Python API, and run in that program. A
+call of theirs that is over its time, or withdrawn, and does not stop can't be killed: it keeps its
+thread until it ends, its result is dropped, and beyond ``MAX_STUCK`` such calls no other begins.
 """
 
 from __future__ import annotations
@@ -14,20 +18,23 @@ import itertools
 import queue
 import threading
 import time
+from collections import OrderedDict
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cellblock.host.services.tools import results
-from cellblock.host.services.tools.worker import Answered, Piece, Progress
+from cellblock.host.services.tools.calls import Answer
+from cellblock.host.services.tools.worker import Answered, Begin, Piece, Progress
 from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.host.services.tools.calls import Answer
+    from cellblock.errors import PolicyError
+    from cellblock.host.services.tools.calls import Call
     from cellblock.host.services.tools.registry import RegisteredTool
-    from cellblock.host.services.tools.worker import Begin
+    from cellblock.wire.messages import Tool
 
 
 # --- stopping threads -------------------------------------------------------------------------
@@ -391,3 +398,165 @@ def _until_stopped(loop: asyncio.AbstractEventLoop) -> None:
     if tasks:
         loop.run_until_complete(asyncio.wait(tasks, timeout=GRACE / 2))
     loop.close()
+
+
+# --- functions of a program, run in it --------------------------------------------------------
+
+#: Sync functions that run at once.
+THREADS: Final = 32
+#: Calls that did not stop when told to; with so many of them no other begins.
+MAX_STUCK: Final = 96
+_LOOP_BLOCKED: Final = "a call beside it did not stop when it was told to"
+
+
+class InProcessTools:
+    """A source of functions. ``timeout`` is a call's, in seconds; ``max_bytes`` bounds a result.
+
+    Async ones run on the session's ``loop``, or with ``own_loop`` on one in a thread.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        tools: Mapping[str, RegisteredTool],
+        *,
+        timeout: float | None,
+        max_bytes: int,
+        own_loop: bool = False,
+    ) -> None:
+        self._loop, self._tools, self._timeout, self._has_own_loop = loop, tools, timeout, own_loop
+        self._runner = CallRunner(
+            tools,
+            self._take_from_thread,
+            threads=THREADS + MAX_STUCK,
+            max_bytes=max_bytes,
+            loop=None if own_loop else loop,
+        )
+        #: Sync calls that wait for a thread, and how many in a thread are still wanted.
+        self._queue: OrderedDict[int, Call] = OrderedDict()
+        self._blocking = 0
+        self._calls: dict[int, tuple[Call, asyncio.TimerHandle | None]] = {}
+        #: Calls that were told to stop and have not ended.
+        self._stuck: set[int] = set()
+        #: Answers that are kept back; None while none are.
+        self._held: list[tuple[Call, Answer]] | None = None
+
+    def open(
+        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
+    ) -> None:
+        """Report the tools."""
+        del on_failed  # they are known to be tools
+        self._loop.call_soon(on_tools, tuple(one.tool for one in self._tools.values()))
+
+    def narrow_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+        """Set the time limit of calls that begin now; ``timeouts`` are of the policy's tools."""
+        del timeouts
+        self._timeout = timeout
+
+    def begin(self, call: Call) -> None:
+        """Run a call: as a task, or in a thread as soon as one is free."""
+        if call.tool.is_async and len(self._stuck) < MAX_STUCK:
+            self._start(call)
+            return
+        self._queue[call.number] = call
+        self._pump()
+
+    def cancel(self, number: int) -> None:
+        """Stop a call, or forget it if it has not begun."""
+        self._queue.pop(number, None)
+        if (call := self._forget(number)) is not None:
+            self._stop(call)
+            # Not now: the other calls of a guest that ended are cancelled next.
+            self._loop.call_soon(self._pump)
+
+    def hold(self, *, held: bool) -> None:
+        """Keep answers back, or let them go again."""
+        waiting, self._held = self._held or [], [] if held else None
+        for call, answer in waiting:
+            call.answer(answer)
+
+    def close(self) -> None:
+        """Stop all calls."""
+        self._queue.clear()
+        for number in tuple(self._calls):
+            self.cancel(number)
+        self._runner.close()
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """Wait for a loop of its own, after ``close``; return whether it has ended."""
+        return self._runner.ended(seconds)
+
+    def _pump(self) -> None:
+        """Begin the calls that there is room for."""
+        while self._queue and len(self._stuck) >= MAX_STUCK:
+            _, call = self._queue.popitem(last=False)
+            stuck = f"{len(self._stuck)} calls before it did not stop when they were told to"
+            why = f"it was not begun: {stuck}"
+            self._give(call, Answer(kind="WorkerLost", message=why))
+        while self._queue and self._blocking < THREADS:
+            self._start(self._queue.popitem(last=False)[1])
+
+    def _start(self, call: Call) -> None:
+        number, timer = call.number, None
+        if self._timeout is not None:
+            timer = self._loop.call_later(self._timeout, self._overdue, number, self._timeout)
+        self._calls[number] = call, timer
+        self._blocking += not call.tool.is_async
+        self._runner.begin(Begin(number=number, tool=call.tool.name, arguments=call.arguments))
+
+    def _overdue(self, number: int, seconds: float) -> None:
+        call = self._forget(number)
+        if call is not None:
+            message = f"it took longer than {seconds:g} s (tool_timeout)"
+            self._give(call, Answer(kind="TimeoutError", message=message))
+            self._stop(call)
+            self._pump()
+
+    def _stop(self, call: Call) -> None:
+        """Tell a running call to stop."""
+        self._stuck.add(call.number)
+        self._runner.cancel(call.number)
+        if call.tool.is_async and self._has_own_loop:
+            self._loop.call_later(GRACE, self._see_stopped, call.number)
+
+    def _see_stopped(self, number: int) -> None:
+        """If a call still blocks the loop, leave that, with all calls that run on it."""
+        if number not in self._stuck:
+            return
+        self._runner.leave_loop()
+        for call, _ in tuple(self._calls.values()):
+            if call.tool.is_async:
+                self._forget(call.number)
+                self._stuck.add(call.number)
+                self._give(call, Answer(kind="WorkerLost", message=_LOOP_BLOCKED))
+
+    def _take_from_thread(self, message: Piece | Progress | Answered) -> None:
+        """Pass a call's message on from the thread that runs it."""
+        with contextlib.suppress(RuntimeError):  # the loop has closed
+            self._loop.call_soon_threadsafe(self._take, message)
+
+    def _take(self, message: Piece | Progress | Answered) -> None:
+        match message:
+            case Piece(number=number, text=text) if number in self._calls:
+                self._calls[number][0].piece(text)
+            case Progress(number=number, text=text) if number in self._calls:
+                self._calls[number][0].tell(text)
+            case Answered(number=number, answer=answer):
+                self._stuck.discard(number)
+                if (call := self._forget(number)) is not None:
+                    self._give(call, answer)
+                self._pump()
+
+    def _give(self, call: Call, answer: Answer) -> None:
+        if self._held is not None:
+            self._held.append((call, answer))
+        else:
+            call.answer(answer)
+
+    def _forget(self, number: int) -> Call | None:
+        """Stop waiting for a call; return it if it was still wanted."""
+        call, timer = self._calls.pop(number, (None, None))
+        if timer is not None:
+            timer.cancel()
+        self._blocking -= call is not None and not call.tool.is_async
+        return call
