@@ -141,7 +141,7 @@ def test_a_decision_is_on_the_log_before_its_cell_starts_and_outlives_the_host(s
     kernel.proc.send_signal(signal.SIGKILL)
     kernel.proc.wait()
     seen = verdict(home_of(world))
-    assert (seen.problems, seen.state) == ((), "open")
+    assert (seen.problems, seen.state) == ([], "open")
     assert decisions(home_of(world)) == [(1, "allowed")]
 
 
@@ -430,7 +430,7 @@ def test_a_full_disk_stops_cells_where_the_log_is_required_and_costs_nothing(sta
     assert reading.result(kernel.run("kept")[1]) == str(ran)
     kernel.end()
     seen = verdict(folder)
-    assert (seen.problems, seen.state) == ((), "ended")
+    assert (seen.problems, seen.state) == ([], "ended")
     assert [d for _, d in decisions(folder)] == ["allowed"] * (ran + 1) + ["refused"] * 2 + [
         "allowed"
     ]

@@ -17,7 +17,7 @@ import re
 import stat
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -454,7 +454,7 @@ class Problem:
         return f"{where}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
     """What was found of a session.
 
@@ -464,12 +464,12 @@ class Verdict:
     """
 
     session: str
-    records: int
-    seq: int
-    head: str
-    state: State
-    problems: tuple[Problem, ...]
-    anchored: bool
+    records: int = 0
+    seq: int = -1
+    head: str = FIRST
+    state: State = "open"
+    problems: list[Problem] = field(default_factory=list)
+    anchored: bool = False
     more: int = 0
 
     @property
@@ -503,51 +503,48 @@ def verify(
             if not session.id:
                 raise
             verifier.wrong(exc.message)
-    return verifier.verdict(session, running=running)
+    verifier.end(session, running=running)
+    return verifier.found
 
 
 class _Verifier:
     """How far the chain is followed."""
 
     def __init__(self, session: str, head: str, each: Callable[[Entry], None]) -> None:
-        self._session, self._wanted, self._each = session, head, each
+        self.found = Verdict(session)
+        self._wanted, self._each = head, each
         self.file: Path
         self.line = 0
-        self._problems: list[Problem] = []
-        self._more = 0
-        self._records = 0
         self._due, self._prev = 0, FIRST
         #: Places before ``_due`` that lines which can't be trusted may have had; the hash of the
         #: record before is not known then.
         self._blind = 0
         self._missing: list[tuple[int, int]] = []
-        self._head, self._seq = FIRST, -1
         #: The last record in its place, and its file.
         self._last: dict[str, Any] = {}
         self._ended_in: Path | None = None
-        self._anchored = False
 
     def wrong(self, what: str) -> None:
         """Note a problem at the place that is looked at."""
-        if len(self._problems) < MOST_PROBLEMS:
-            self._problems.append(Problem(self.file, self.line, what))
+        if len(self.found.problems) < MOST_PROBLEMS:
+            self.found.problems.append(Problem(self.file, self.line, what))
         else:
-            self._more += 1
+            self.found.more += 1
 
     def take(self, raw: bytes) -> None:
         """Follow the chain by one line."""
         entry = read(raw)
         if entry is not None:
-            self._records += 1
+            self.found.records += 1
             self._each(entry)
-            self._session = self._session or entry.session
+            self.found.session = self.found.session or entry.session
         if entry is None and raw.endswith(b"\n"):
             what = "no record"
         elif entry is None:
             what = "not whole: it was cut, or its writing was"
         elif not entry.intact:
             what = f"record {self._due} was changed: its hash is not that of its bytes"
-        elif entry.session != self._session:
+        elif entry.session != self.found.session:
             what = "a record of another session"
         else:
             self._place(entry)
@@ -579,27 +576,18 @@ class _Verifier:
             self.wrong(f"the file before was {done} by somebody else")
         self._due, self._prev, self._blind = seq + 1, entry.hash, 0
         self._last, self._ended_in = entry.record, self.file
-        if not self._problems:
-            self._head, self._seq = entry.hash, seq
-            self._anchored = self._anchored or entry.hash == self._wanted
+        if not self.found.problems:
+            self.found.head, self.found.seq = entry.hash, seq
+            self.found.anchored = self.found.anchored or entry.hash == self._wanted
 
-    def verdict(self, session: Session, *, running: bool) -> Verdict:
-        """Return what was found."""
+    def end(self, session: Session, *, running: bool) -> None:
+        """Judge how it ends."""
         kind = self._last.get("kind")
         if kind == "part-end" and not running and self._ended_in == session.files[-1]:
             self.wrong(f"{session.next.name}, which follows, is missing")
-        if self._wanted and not self._anchored:
+        if self._wanted and not self.found.anchored:
             self.wrong("the hash that was kept is not here: records were exchanged or cut off")
-        state: State = "running" if running else "open"
         if kind == "session-end" and not self._blind:
-            state = "ended"
-        return Verdict(
-            self._session,
-            self._records,
-            self._seq,
-            self._head,
-            state,
-            tuple(self._problems),
-            self._anchored,
-            self._more,
-        )
+            self.found.state = "ended"
+        elif running:
+            self.found.state = "running"

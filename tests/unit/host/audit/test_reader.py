@@ -57,7 +57,7 @@ def first(verdict):
 def test_a_session_of_several_files_is_whole():
     verdict = looked_at(FILES)
     assert len(NAMES) > 2
-    assert (verdict.problems, verdict.state) == ((), "ended")
+    assert (verdict.problems, verdict.state) == ([], "ended")
     assert (verdict.seq, verdict.records) == (len(PLACES) - 1, len(PLACES))
     assert verdict.head == json.loads(FILES[LAST][-1])["hash"]
     # A head that was kept earlier is found in what came after.
@@ -109,7 +109,7 @@ def test_records_that_were_removed_are_found_but_for_the_last(place, count):
     verdict = looked_at(files)
     left = PLACES[PLACES.index(place) + len(cut) :]
     if not left:
-        assert (verdict.problems, verdict.state) == ((), "open")
+        assert (verdict.problems, verdict.state) == ([], "open")
         return
     place_after = (name, line + 1) if files[name][line:] else (left[0][0], 1)
     assert first(verdict) == place_after
@@ -183,7 +183,7 @@ def test_a_record_that_was_exchanged_is_found_by_the_one_behind_it(place):
         assert first(verdict) == (left[0][0], left[0][1] + 1)
         assert verdict.problems[0].what.endswith("one was exchanged")
     else:
-        assert (verdict.problems, verdict.state) == ((), "open")
+        assert (verdict.problems, verdict.state) == ([], "open")
 
 
 def test_an_end_that_was_written_anew_is_found_by_a_head_that_was_kept():
