@@ -76,15 +76,12 @@ def settings_of(
     config: SessionConfig, front: Front, make_tools: MakeTools | None = None
 ) -> SessionSettings:
     """Return what a session enforces at its start; ``make_tools`` makes tools of a program's."""
-    policy, audit = config.policy, front.audit
+    policy = config.policy
     tools = Tooling(
         policy=policy,
         functions=None if make_tools is None else lambda: make_tools(policy),
         operations=config.operations,
         budgets=front.views.budgets,
-        observe=audit.called,
-        unlisted=audit.refused_more,
-        barred=audit.barred,
         approval=approval_of(policy, front),
     )
     return _settings(config, front, tools)

@@ -233,6 +233,7 @@ class Requests:
             reactor,
             self.supervisor,
             settings.tools or Tooling(policy=policy),
+            audit,
             clock=clock,
             request=lambda: self.request,
             violation=self._violation,

@@ -21,6 +21,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from cellblock.host.audit.recorder import Audit
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.services.tools.calls import Status, Tooling
     from cellblock.host.services.tools.providers import Providers
@@ -78,7 +79,8 @@ class Broker:
 
     ``request`` returns the request under way. ``violation`` gets what no honest guest does, such as
     a call of an unknown tool. ``show`` gets lines about the progress of calls, for the cell that
-    waits. Of a cell's refused calls only the first are recorded, since they cost a cell nothing.
+    waits. No call begins while the ``audit`` log bars that: its record could not be entered. Of a
+    cell's refused calls only the first are recorded, since they cost a cell nothing.
     """
 
     def __init__(
@@ -86,13 +88,15 @@ class Broker:
         reactor: Reactor,
         supervisor: Supervisor,
         tooling: Tooling,
+        audit: Audit,
         *,
         clock: Callable[[], float],
         request: Callable[[], InFlight | None],
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
     ) -> None:
-        self._reactor, self._supervisor, self._tooling = reactor, supervisor, tooling
+        self._reactor, self._supervisor = reactor, supervisor
+        self._tooling, self._audit = tooling, audit
         self._clock, self._request, self._violation, self._show = clock, request, violation, show
         self._providers: Providers | None = None
         self._numbers = itertools.count(1)
@@ -178,7 +182,7 @@ class Broker:
         """Report the refused calls that have no record."""
         if self._refused > MAX_RECORDS:
             more, self._refused = self._refused - MAX_RECORDS, MAX_RECORDS
-            self._tooling.unlisted(more)
+            self._audit.refused_more(more)
 
     # --- messages of a guest ------------------------------------------------------------------
 
@@ -274,7 +278,7 @@ class Broker:
         )
 
         def begin() -> None:
-            if self._tooling.barred():
+            if self._audit.barred():
                 self._refuse(one, _UNLOGGED)
             elif self._is_pending(one):
                 providers.begin(call)
@@ -284,7 +288,7 @@ class Broker:
             begin()
         elif (answer := providers.precheck(call)) is not None:
             self._refuse(one, answer)
-        elif self._tooling.barred():
+        elif self._audit.barred():
             self._refuse(one, _UNLOGGED)
         else:
             approval.decide(
@@ -305,7 +309,7 @@ class Broker:
             providers.cancel(one.number)
             record = self._record(one, "withdrawn")
         if self._count(one, record):
-            self._tooling.observe(record)
+            self._audit.called(record)
 
     def drop(self) -> None:
         """Stop all calls: the guest has ended.
@@ -352,7 +356,7 @@ class Broker:
             self._reactor.expect()  # the next call
         finally:  # after the answer is sent: the guest goes on meanwhile
             if is_listed:
-                self._tooling.observe(record)
+                self._audit.called(record)
         if not self._held and self._backlog() > MAX_BACKLOG:
             self._hold()
 

@@ -39,7 +39,6 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def _ignore(_value: object) -> None: ...
-def _not_barred() -> None: ...
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -111,9 +110,7 @@ class DenyAll:
 class Tooling(msgspec.Struct, frozen=True, kw_only=True):
     """What a session's cells may call, and within what limits: those of ``policy``.
 
-    ``observe`` gets the record of every call that ended, for the audit log; ``unlisted`` how many
-    refused calls have no record. While ``barred`` returns anything, no call begins: its record
-    could not be entered. ``approval`` decides about calls; None approves of all.
+    ``approval`` decides about calls; None approves of all.
     """
 
     policy: Policy
@@ -123,9 +120,6 @@ class Tooling(msgspec.Struct, frozen=True, kw_only=True):
     operations: OperationGrants | None = None
     #: Gets what tells how much of a session's quota is used, by the name of what uses it.
     budgets: dict[str, Callable[[], Budget]] = msgspec.field(default_factory=dict)
-    observe: Callable[[CallRecord], None] = _ignore
-    unlisted: Callable[[int], None] = _ignore
-    barred: Callable[[], object] = _not_barred
     approval: Approval | None = None
 
 

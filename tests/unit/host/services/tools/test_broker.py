@@ -63,12 +63,11 @@ class Harness:
         self.reactor, self.provider = Reactor(), Providers()
         self.sent, self.seen, self.told, self.breaches = [], [], [], []
         self.unlisted, self.barred = [], None
-        self.tooling = Tooling(
-            policy=limited(**limits),
-            observe=self.seen.append,
-            unlisted=self.unlisted.append,
+        self.tooling = Tooling(policy=limited(**limits), approval=approval)
+        audit = SimpleNamespace(
+            called=self.seen.append,
+            refused_more=self.unlisted.append,
             barred=lambda: self.barred,
-            approval=approval,
         )
         self.guest = SimpleNamespace(closed=False, backlog=0, send=self.sent.append)
         cell = messages.Execute(id=1, source="", raw="", execution_count=1)
@@ -77,6 +76,7 @@ class Harness:
             self.reactor,
             SimpleNamespace(guest=self.guest),
             self.tooling,
+            audit,
             clock=lambda: self.reactor.now,
             request=lambda: self.request,
             violation=self.breaches.append,

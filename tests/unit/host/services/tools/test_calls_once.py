@@ -29,7 +29,8 @@ def with_a_tool(sim, begin=at_once):
         close=lambda: None,
     )
     policy = Policy(tool_max_in_flight=3, tool_max_calls=5)
-    broker._tooling = Tooling(policy=policy, observe=seen.append)
+    broker._tooling = Tooling(policy=policy)
+    broker._audit = SimpleNamespace(called=seen.append, barred=lambda: None)
     return seen
 
 
