@@ -15,8 +15,8 @@ The parts, in the order in which a call meets them:
   ``runner`` runs its calls, and those of functions of a program that uses the Python API, in that.
 - ``registry``: makes tools of functions, and **validates a call's arguments** against their type
   hints, right before the call (``with_validation``; for operations ``load_operations``). Language
-  models validate theirs in the host (``llm.read``).
-- ``results``: turns a result or exception into what a cell may see.
+  models validate theirs in the host (``llm.read``). Turns a result or exception into what a cell
+  may see.
 
 Imports the wire and ``render.text``; ``providers`` and ``registry`` also ``operations`` and
 ``llm``, whose calls come by the same way.

@@ -23,8 +23,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cellblock.host.services.tools import results
 from cellblock.host.services.tools.calls import Answer
+from cellblock.host.services.tools.registry import encode_error, encode_result
 from cellblock.host.services.tools.worker import Answered, Begin, Piece, Progress
 from cellblock.wire import values
 
@@ -246,7 +246,7 @@ class CallRunner:
             was_waiting = self._waiting.pop(number, None) is not None
             self._busy -= was_waiting
         if was_waiting:
-            self._answer(number, results.encode_error(Cancelled()))
+            self._answer(number, encode_error(Cancelled()))
         else:
             self._stopper.stop(number)
 
@@ -308,7 +308,7 @@ class CallRunner:
                 self._stopper.leave(number)
         except Cancelled as exc:
             self._stopper.leave(number)  # it was raised on the way there
-            answer = answer or results.encode_error(exc)
+            answer = answer or encode_error(exc)
         return answer
 
     def _attempt(self, call: Begin) -> Answer:
@@ -316,7 +316,7 @@ class CallRunner:
             self._bind_progress(call.number)
             args, kwargs = values.arguments(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
-            return results.encode_result(value, self._max_bytes)
+            return encode_result(value, self._max_bytes)
         except Cancelled:
             raise
         except BaseException as exc:  # a tool's exception is its cell's
@@ -324,7 +324,7 @@ class CallRunner:
 
     def _failed(self, call: Begin, error: BaseException) -> Answer:
         tool = self._tools[call.tool].tool
-        return results.encode_error(error, tool, bytes(call.arguments))
+        return encode_error(error, tool, bytes(call.arguments))
 
     def _bind_progress(self, number: int) -> None:
         """Send what the code of this thread or task reports, as the call ``number``."""
@@ -351,7 +351,7 @@ class CallRunner:
         except Cancelled:
             self._stopper.leave(own.number)  # as in _run
         for left in tuple(own.tasks):
-            self._answer(left, results.encode_error(Cancelled()))
+            self._answer(left, encode_error(Cancelled()))
 
     def _start_task(self, own: _Loop, call: Begin) -> None:
         own.tasks[call.number] = task = own.loop.create_task(self._run_async(own, call))
@@ -362,7 +362,7 @@ class CallRunner:
         try:
             args, kwargs = values.arguments(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
-            return results.encode_result(value, self._max_bytes)
+            return encode_result(value, self._max_bytes)
         except BaseException as exc:  # as above; so is its cancellation
             if own.thread is None and not isinstance(exc, Exception | asyncio.CancelledError):
                 raise  # it ends the program, whose loop this is
@@ -372,7 +372,7 @@ class CallRunner:
         del own.tasks[number]
         if task.cancelled() or task.exception() is not None:
             # A task that is cancelled before it began has run none of our code.
-            self._answer(number, results.encode_error(asyncio.CancelledError()))
+            self._answer(number, encode_error(asyncio.CancelledError()))
         else:
             self._answer(number, task.result())
 

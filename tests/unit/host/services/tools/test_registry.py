@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.host.services.tools import registry
-from cellblock.host.services.tools.results import encode_error, encode_result
+from cellblock.host.services.tools.registry import encode_error, encode_result
 from cellblock.render.tables import signature
 from cellblock.wire import values
 

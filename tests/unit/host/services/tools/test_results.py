@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cellblock.host.services.tools.results import encode_error, without_paths
+from cellblock.host.services.tools.registry import encode_error, without_paths
 
 PATHS = [
     ("cannot read:/home/alice/secrets.toml", "cannot read:<path>"),

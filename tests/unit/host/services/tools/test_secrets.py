@@ -11,9 +11,9 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 from cellblock.host.consent import request
-from cellblock.host.services.tools import registry, results
+from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.calls import MASK, Answer, Call, CallRecord
-from cellblock.host.services.tools.results import encode_error
+from cellblock.host.services.tools.registry import encode_error
 from cellblock.tools import SECRET
 
 
@@ -90,12 +90,12 @@ SECRETS = [
 
 @pytest.mark.parametrize("hint", SECRETS)
 def test_a_secret_within_a_type_makes_the_whole_secret(hint):
-    assert results.is_secret(hint)
+    assert registry.is_secret(hint)
 
 
 @pytest.mark.parametrize("hint", [str, Node, Box[int], Any, list[Node], None, "Login", T], ids=str)
 def test_what_has_none_is_shown(hint):
-    assert not results.is_secret(hint)
+    assert not registry.is_secret(hint)
 
 
 def log_in(login: Login, key: Keys, *more: Typed, note: str = "") -> Within:

@@ -10,8 +10,7 @@ import pydantic
 import pytest
 from typing_extensions import TypedDict, Unpack
 
-from cellblock.host.services.tools.registry import with_validation
-from cellblock.host.services.tools.results import encode_error
+from cellblock.host.services.tools.registry import encode_error, with_validation
 
 MANY = 100_000
 
