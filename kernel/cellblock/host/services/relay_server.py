@@ -14,7 +14,7 @@ import select
 import socket
 import time
 from ipaddress import IPv4Address
-from threading import Lock, Thread
+from threading import Lock, Semaphore, Thread
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import WireError
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     LookUp = Callable[[str], Iterable[str]]
 
 
-#: Requests that may wait for an answer.
+#: Names that are looked up at once, and requests that may wait for an answer.
+MAX_LOOK_UPS: Final = 8
 MAX_WAITING: Final = 64
 #: Seconds for which an answer is used again.
 CACHE_SECONDS: Final = 5.0
@@ -57,7 +58,7 @@ class Names:
 
     def __init__(self, allowlist: Allowlist, look_up: LookUp) -> None:
         self._allowlist, self._look_up = allowlist, look_up
-        self._lock = Lock()
+        self._lock, self._room = Lock(), Semaphore(MAX_LOOK_UPS)
         #: Pipes that wait for a name that is being looked up.
         self._waiting: dict[str, list[int]] = {}
         self._known: dict[str, tuple[float, protocol.Found]] = {}
@@ -84,7 +85,9 @@ class Names:
 
     def _find(self, name: str) -> None:
         try:
-            found = self._judge(name, list(self._look_up(name)))
+            with self._room:
+                addresses = list(self._look_up(name))
+            found = self._judge(name, addresses)
         except socket.gaierror as error:
             why = f"{name}: {error.strerror}"[:500]
             found = protocol.Found(error=error.errno or socket.EAI_AGAIN, why=why)
