@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.backends.base import HOST, unprobed
-from cellblock.backends.choose import ORDER, named
+from cellblock.backends.base import HOST, ORDER, named, unprobed
 from cellblock.backends.probes import PROBES
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import Policy

@@ -53,9 +53,11 @@ def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     project = home / "project"
     digest = check_policy(asking_policy, project=project, allow_unsafe=False).digest()
-    under = {"policy": asking_policy.name, "scope": str(project.resolve()), "digest": digest}
+    under = grants.GrantContext(
+        policy=asking_policy.name, scope=str(project.resolve()), digest=digest
+    )
     wanted = (("call", "ops.read_file"), ("import", "bz2"))
-    made = tuple(grants.new(of, subject, **under) for of, subject in wanted)
+    made = tuple(under.grant(of, subject) for of, subject in wanted)
     grants.Store(grants.default_path()).add(made)
     with pool.sandbox() as s:
         # It is the same policy, whose kernels would ask no more.

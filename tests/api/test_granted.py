@@ -7,7 +7,7 @@ import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
-from cellblock.host.consent import approve as approving
+from cellblock.host.consent import manifest as approving
 from cellblock.host.consent.manifest import ManifestLocation
 from cellblock.policy import load
 from support.endpoint import KEY, Endpoint

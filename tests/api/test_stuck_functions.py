@@ -79,7 +79,7 @@ def test_forty_that_hang_do_not_keep_another_from_being_called(free):
 
 
 def test_more_than_may_hang_are_answered_at_once_and_say_so(free, monkeypatch):
-    monkeypatch.setattr("cellblock.host.services.tools.in_process.MAX_STUCK", 2)
+    monkeypatch.setattr("cellblock.host.services.tools.runner.MAX_STUCK", 2)
     policy = Policy.preset("safe", tool_timeout=0.5)
     with Sandbox(policy, tools={"hang": lambda: free.wait(60), "ok": ok}) as s:
         assert s.execute(hanging(2)).result == "{'TimeoutError'}"

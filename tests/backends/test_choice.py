@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends.base import unprobed
-from cellblock.backends.choose import choose
+from cellblock.backends.base import choose, unprobed
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.report import doctor_report
 from cellblock.errors import BackendError

@@ -23,9 +23,8 @@ from backends import apart
 from backends.apart import STAT, devices, emptied, patiently, refused
 from cellblock import SandboxPool
 from cellblock.backends import container_engine, container_launcher
-from cellblock.backends.choose import choose
-from cellblock.backends.container_engine import OWNER, owner
-from cellblock.backends.container_image import EMPTY, build
+from cellblock.backends.base import choose
+from cellblock.backends.container_engine import EMPTY_IMAGE, OWNER, build_image, owner
 from cellblock.backends.docker import Docker
 from cellblock.backends.report import doctor_report
 from cellblock.errors import BackendError
@@ -43,7 +42,7 @@ def docker():
         if why:
             pytest.skip(f"no container engine: {why}")
         found = container_engine.find_engine("docker", os.environ)
-        build(found)
+        build_image(found)
         yield found
 
 
@@ -84,7 +83,7 @@ class Contained(Kernel):
 
 def started(world, text="", **changed):
     """Start a kernel in mode unsafe, under another environment."""
-    text = f'extends = "unsafe"\nbackend = "docker"\ncontainer_image = "{EMPTY}"\n{text}'
+    text = f'extends = "unsafe"\nbackend = "docker"\ncontainer_image = "{EMPTY_IMAGE}"\n{text}'
     argv = argv_for(world.policy(text), "--allow-unsafe")
     return Contained(argv, world=world, extra_env=environment() | changed)
 
@@ -99,7 +98,7 @@ artifact_export_paths = ["*.csv"]
 def begun(user=None):
     """Return a kernel whose policy opens one folder, with secrets in it; a cell has run in it."""
     world = World(user)
-    text = f'backend = "docker"\ncontainer_image = "{EMPTY}"\n{LIMITS}'
+    text = f'backend = "docker"\ncontainer_image = "{EMPTY_IMAGE}"\n{LIMITS}'
     argv = argv_for(apart.policy_of(world, text), "--allow-unsafe")
     prefix = (nobody_prefix() or ()) if user else ()
     made = Contained(argv, world=world, prefix=prefix, extra_env=environment())
@@ -126,9 +125,9 @@ def kernel(docker):
 def test_what_the_backend_declares_holds(docker, user):
     assert docker
     if user == "same user":
-        found = suite.run("docker", container_image=EMPTY)
+        found = suite.run("docker", container_image=EMPTY_IMAGE)
     elif engine.lets_nobody_in():
-        found = suite.run_as(nobody_prefix(), "docker", container_image=EMPTY)
+        found = suite.run_as(nobody_prefix(), "docker", container_image=EMPTY_IMAGE)
     else:
         pytest.skip("the engine does not let nobody in, or the interpreter is out of reach")
     suite.check_held(found, "docker")
@@ -136,12 +135,12 @@ def test_what_the_backend_declares_holds(docker, user):
 
 def test_what_the_backend_declares_of_a_wide_policy_holds(docker):
     assert docker
-    suite.check_wide_held(suite.run("docker", container_image=EMPTY, **suite.WIDE))
+    suite.check_wide_held(suite.run("docker", container_image=EMPTY_IMAGE, **suite.WIDE))
 
 
 def test_a_kernel_says_verified_of_what_doctor_saw_of_its_image(docker, world):
     assert docker
-    policy = world.policy(f'backend = "docker"\ncontainer_image = "{EMPTY}"\n')
+    policy = world.policy(f'backend = "docker"\ncontainer_image = "{EMPTY_IMAGE}"\n')
     where = environment()
     command = [Path(sys.executable).parent / "cellblock", "doctor", "--policy", policy]
     options = {"cwd": world.work, "env": world.environment(**where), "timeout": 120}
@@ -305,7 +304,7 @@ def owners(docker):
 
 def test_two_kernels_have_a_container_each_and_the_end_of_one_is_not_the_others(docker):
     whose = ":".join([*owner(os.getpid()).split(":")[:4], "1"])
-    orphan = docker.ask("create", f"--label={OWNER}={whose}", EMPTY, "/nothing")
+    orphan = docker.ask("create", f"--label={OWNER}={whose}", EMPTY_IMAGE, "/nothing")
     first, second = begun(), begun()
     try:
         for kernel, number in ((first, 1), (second, 2)):
@@ -336,7 +335,7 @@ def test_containers_of_hosts_that_are_gone_are_removed_and_others_are_not(docker
     made = {}
     for what, change in changes.items():
         label = ":".join(change.get(nth, part) for nth, part in enumerate(mine))
-        ran = docker.ask("create", f"--label={OWNER}={label}", EMPTY, "/nothing")
+        ran = docker.ask("create", f"--label={OWNER}={label}", EMPTY_IMAGE, "/nothing")
         made[what] = ran.stdout.decode().strip()
     try:
         assert container_launcher.sweep(docker) == [made["gone"]]
@@ -351,11 +350,11 @@ def test_containers_of_hosts_that_are_gone_are_removed_and_others_are_not(docker
 
 def test_image_build_says_what_it_has_made_and_makes_it_once(docker):
     command = [Path(sys.executable).parent / "cellblock", "image", "build"]
-    docker.ask("rmi", "--force", EMPTY)
+    docker.ask("rmi", "--force", EMPTY_IMAGE)
     said = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(2)]
     assert said == [
-        f"Made {EMPTY}\n".encode(),
-        f"{EMPTY} is there already\n".encode(),
+        f"Made {EMPTY_IMAGE}\n".encode(),
+        f"{EMPTY_IMAGE} is there already\n".encode(),
     ]
 
 
@@ -373,7 +372,7 @@ def test_the_locks_hold_inside_a_plain_pod(docker, tmp_path):
     ran = docker.ask(
         "run", *options.split(), "--network=none", "--pull=never", "--tmpfs=/own:mode=1777",
         "--env=HOME=/own", "--env=TMPDIR=/own", f"--workdir={tmp_path}", *mounts, f"--entrypoint={sys.executable}",
-        EMPTY, "-c", doctor, "doctor", "--json", f"--policy={policy}", seconds=60.0,
+        EMPTY_IMAGE, "-c", doctor, "doctor", "--json", f"--policy={policy}", seconds=60.0,
     )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr
@@ -390,10 +389,10 @@ def test_the_locks_hold_inside_a_plain_pod(docker, tmp_path):
 
 def test_a_probe_sees_the_locks_hold_in_a_real_container(docker):
     assert docker
-    found = Docker("docker", "", EMPTY).probe()
+    found = Docker("docker", "", EMPTY_IMAGE).probe()
     assert found.usable, found
     assert {"names", "files", "sockets", "processes", "programs"} <= {*found.witnessed}
-    report = doctor_report(Policy().replace(backend="docker", container_image=EMPTY))
+    report = doctor_report(Policy().replace(backend="docker", container_image=EMPTY_IMAGE))
     settled = {each.capability: each.status for each in report.capabilities}
     # Verified is what the suite of probes saw, above.
     for name in ("filesystem_read_roots", "filesystem_write_roots", "network_access"):
@@ -415,7 +414,7 @@ def test_an_image_that_is_not_there_is_said_with_the_remedy(docker):
 
 def test_a_runtime_that_is_not_known_is_said(docker):
     assert docker
-    said = why(container_runtime="nosuch", container_image=EMPTY)
+    said = why(container_runtime="nosuch", container_image=EMPTY_IMAGE)
     assert "no OCI runtime of that name: see container_runtime" in said
 
 
@@ -465,7 +464,7 @@ def test_an_engine_that_leaves_something_out_is_found_out(lying, option):
         f'for a; do shift; if [ "$a" = {option} ]; then {instead}; else set -- "$@" "$a"; fi; done\n'
         'exec $real "$@"'
     )
-    found = Docker("docker", "", EMPTY).probe()
+    found = Docker("docker", "", EMPTY_IMAGE).probe()
     assert not found.usable, found
     assert LEAVES_OUT[option] in found.why
 
@@ -475,7 +474,7 @@ def test_an_engine_that_gives_scratch_no_bound_is_found_out(lying):
         'for a; do shift; a=$(printf %s "$a" | sed "s/,tmpfs-size=1048576//"); set -- "$@" "$a"; done\n'
         'exec $real "$@"'
     )
-    found = Docker("docker", "", EMPTY).probe()
+    found = Docker("docker", "", EMPTY_IMAGE).probe()
     assert not found.usable, found
     assert re.search(r"container: /.*/scratch holds more than 1048576 bytes", found.why), found
 
@@ -500,7 +499,7 @@ exec "$program" "$@"
 
 def test_nothing_runs_where_the_engine_starts_no_container(lying, world):
     folder = lying(TRANSPARENT)
-    found = Docker("docker", "", EMPTY).probe()
+    found = Docker("docker", "", EMPTY_IMAGE).probe()
     assert "the zygote is in the machine's pid namespace" in found.why
     # A kernel does not probe: it is found out when it fetches what it needs, or can't.
     assert "error" in card(world, PATH=f"{folder}:{os.environ['PATH']}")
@@ -546,10 +545,10 @@ def test_podman_starts_the_same():
     if isinstance(missing := container_engine.find_engine("podman", os.environ), str):
         pytest.skip(missing)
     found = container_engine.find_engine("podman", os.environ)
-    build(found)
+    build_image(found)
     # By name: the default one may not know this machine's cgroups.
     runtime = "runc" if shutil.which("runc") else ""
-    probed = Docker("podman", runtime, EMPTY).probe()
+    probed = Docker("podman", runtime, EMPTY_IMAGE).probe()
     assert probed.usable, probed
 
 
@@ -571,7 +570,7 @@ def test_sandboxes_of_a_pool_have_a_container_each(docker, tmp_path, monkeypatch
     policy = Policy.preset(
         "unsafe",
         backend="docker",
-        container_image=EMPTY,
+        container_image=EMPTY_IMAGE,
         memory_max_bytes=2**28,
         artifact_export_paths=("*.csv",),
         artifact_folder=str(tmp_path / "out"),

@@ -18,8 +18,8 @@ from functools import partial
 import pytest
 
 from cellblock.backends import bubblewrap
+from cellblock.backends.base import choose
 from cellblock.backends.bubblewrap import Bubblewrap
-from cellblock.backends.choose import choose
 from cellblock.errors import BackendError
 from cellblock.guest.confine import arch, landlock
 from cellblock.policy.model import Policy

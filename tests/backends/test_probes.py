@@ -17,7 +17,7 @@ from cellblock.backends.probes import PROBES, asked
 from cellblock.guest.confine import arch, landlock
 from cellblock.guest.probes import EARLIER_THREAD, INHERITED
 from cellblock.guest.probes import PROBES as ATTEMPTS
-from cellblock.host.services.network import relay as reach
+from cellblock.host.services import relay as reach
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import Policy
 from support import machines, suite

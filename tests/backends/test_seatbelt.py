@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.backends import places, plan, seatbelt
-from cellblock.backends.base import unprobed
-from cellblock.backends.choose import ORDER, choose
+from cellblock.backends import plan, seatbelt
+from cellblock.backends.base import ORDER, choose, unprobed
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.report import doctor_report, gaps
 from cellblock.backends.seatbelt import TEMPLATE, Seatbelt, executables
@@ -68,7 +67,7 @@ def place(tmp_path, monkeypatch):
     for name in ("XDG_DATA_HOME", "XDG_RUNTIME_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(made.home))
-    monkeypatch.setattr(places, "_MACOS", True)
+    monkeypatch.setattr(plan, "_MACOS", True)
     return made
 
 
@@ -489,7 +488,7 @@ def test_auto_takes_it_where_it_is_the_strongest_and_a_strict_policy_is_no_obsta
 
 
 def test_every_place_that_is_always_readable_can_be_said():
-    assert all(seatbelt.quoted(path) for path, _ in (*places.SYSTEM, *places.PROGRAMS))
+    assert all(seatbelt.quoted(path) for path, _ in (*plan.SYSTEM, *plan.PROGRAMS))
 
 
 def test_a_scratch_folder_in_a_private_place_is_refused(place, monkeypatch):

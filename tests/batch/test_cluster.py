@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.audit import reader
-from cellblock.host.audit.reader import verify
+from cellblock.host.audit import log as chain
+from cellblock.host.audit.log import verify
 from support import processes
 from support.clusters import Cluster
 from support.runs import MAIN, texts, write
@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, 
     assert (run.work / "junit.xml").exists()
     assert "gap:" not in cluster.logs()
 
-    audit = reader.sessions(run.work / "out/.cellblock/audit")
+    audit = chain.sessions(run.work / "out/.cellblock/audit")
     assert len(audit) == len(expected) - 1
     assert all(verify(one).sound for one in audit)
     own = sorted(path.name for path in (run.work / "out/.cellblock").iterdir())

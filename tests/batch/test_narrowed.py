@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cellblock.host.audit import reader
+from cellblock.host.audit import log as chain
 from support.runs import texts, write
 
 POLICY = """
@@ -91,7 +91,7 @@ def test_what_their_cells_show_and_why_others_are_not_run(ran):
 
 def test_the_audit_log_says_what_a_notebook_changed_and_which(ran):
     found = {}
-    for session in reader.sessions(ran.audit_folder):
+    for session in chain.sessions(ran.audit_folder):
         lines = [line for file in session.files for line in file.read_bytes().splitlines()]
         for record in map(json.loads, lines):
             if record["kind"] == "narrowing" and record.get("file"):

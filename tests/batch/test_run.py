@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 import nbformat
 import pytest
 
-from cellblock.host.audit import reader
-from cellblock.host.audit.reader import verify
+from cellblock.host.audit import log as chain
+from cellblock.host.audit.log import verify
 from support import commands
 from support.runs import MAIN, Ended, code, markdown, texts, write
 
@@ -126,7 +126,7 @@ def test_each_notebook_has_its_fate_which_is_told_reported_and_on_record(ran, ru
     assert len(suite) == len(NOTEBOOKS) + 1
     assert suite.get("failures") == "6"
 
-    sessions = reader.sessions(run_shared.audit_folder)
+    sessions = chain.sessions(run_shared.audit_folder)
     written = sum(shown is not None for _, _, shown in NOTEBOOKS.values())
     assert len(sessions) == written + 1  # one has run and had no place
     verdicts = list(map(verify, sessions))

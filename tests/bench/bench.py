@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cellblock.backends import container_engine
-from cellblock.backends.container_image import EMPTY, build
+from cellblock.backends.container_engine import EMPTY_IMAGE, build_image
 from support import engine, machines
 from support.kernels import Kernel, World, argv_for, argv_of
 
@@ -171,7 +171,7 @@ class Place(World):
 
     def __init__(self, backend: str, *, proved: bool) -> None:
         super().__init__(backend=backend)
-        image = f'container_image = "{EMPTY}"\n' if backend == "docker" else ""
+        image = f'container_image = "{EMPTY_IMAGE}"\n' if backend == "docker" else ""
         self.named = self.policy(f'extends = "safe"\nbackend = "{backend}"\n{image}')
         if proved:
             words = ["doctor", "--policy", str(self.named)]
@@ -198,7 +198,7 @@ def starts(rounds: int) -> dict[str, list[float]]:
         missing = {"bubblewrap": machines.no_bubblewrap()}
         missing["docker"] = made.enter_context(engine.running())
         if not missing["docker"]:
-            build(container_engine.find_engine("docker", os.environ))
+            build_image(container_engine.find_engine("docker", os.environ))
         places = {}
         for label, (backend, proved) in STARTS.items():
             if why := missing.get(backend):

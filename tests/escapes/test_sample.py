@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends.container_engine import find_engine
-from cellblock.backends.container_image import build
+from cellblock.backends.container_engine import build_image, find_engine
 from support import engine, machines
 from support.kernels import argv_for
 
@@ -41,7 +40,7 @@ def container_engine():
     with engine.running() as why:
         if why:
             pytest.skip(f"no container engine: {why}")
-        build(find_engine("docker", os.environ))
+        build_image(find_engine("docker", os.environ))
         yield
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cellblock.host.audit import reader
+from cellblock.host.audit import log as chain
 from support import reading
 from support.admission import (
     ATTACKS,
@@ -230,6 +230,6 @@ def manifest_of(world, policy):
 
 
 def records(world, folder):
-    (session,) = reader.sessions(world.home / ".cache" / "cellblock" / folder)
+    (session,) = chain.sessions(world.home / ".cache" / "cellblock" / folder)
     lines = [line for file in session.files for line in file.read_text().splitlines()]
     return [json.loads(line) for line in lines]

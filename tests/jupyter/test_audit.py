@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.cli import main as cli
-from cellblock.host.audit import reader
-from cellblock.host.audit.reader import verify
+from cellblock.host.audit import log as chain
+from cellblock.host.audit.log import verify
 from cellblock.policy.load import load
 from support import approvals, reading, toolbox
 from support.kernels import Kernel, argv_for
@@ -30,7 +30,7 @@ def records(folder, *kinds):
     """Return the records of the folder's sessions, or those of some kinds."""
     found = [
         json.loads(line)
-        for session in reader.sessions(folder)
+        for session in chain.sessions(folder)
         for file in session.files
         for line in file.read_text().splitlines()
     ]
@@ -38,7 +38,7 @@ def records(folder, *kinds):
 
 
 def verdict(folder):
-    (session,) = reader.sessions(folder)
+    (session,) = chain.sessions(folder)
     return verify(session)
 
 
@@ -141,7 +141,7 @@ def test_a_decision_is_on_the_log_before_its_cell_starts_and_outlives_the_host(s
     kernel.proc.send_signal(signal.SIGKILL)
     kernel.proc.wait()
     seen = verdict(home_of(world))
-    assert (seen.problems, seen.state) == ((), "open")
+    assert (seen.problems, seen.state) == ([], "open")
     assert decisions(home_of(world)) == [(1, "allowed")]
 
 
@@ -222,7 +222,7 @@ def test_a_long_session_goes_on_in_further_files(start, world):
     for number in range(10):
         kernel.run(f"x = {number}", user_expressions=expressions)
     assert ended(kernel).state == "ended"
-    (session,) = reader.sessions(home_of(world))
+    (session,) = chain.sessions(home_of(world))
     assert len(session.files) > 1
     assert len(decisions(home_of(world))) == 10
 
@@ -430,7 +430,7 @@ def test_a_full_disk_stops_cells_where_the_log_is_required_and_costs_nothing(sta
     assert reading.result(kernel.run("kept")[1]) == str(ran)
     kernel.end()
     seen = verdict(folder)
-    assert (seen.problems, seen.state) == ((), "ended")
+    assert (seen.problems, seen.state) == ([], "ended")
     assert [d for _, d in decisions(folder)] == ["allowed"] * (ran + 1) + ["refused"] * 2 + [
         "allowed"
     ]

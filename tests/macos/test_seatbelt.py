@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.backends import plan
-from cellblock.backends.choose import choose
+from cellblock.backends.base import choose
 from cellblock.backends.seatbelt import Seatbelt
 from cellblock.policy.model import Policy
 

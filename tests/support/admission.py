@@ -9,7 +9,7 @@ from unittest import mock
 
 import nbformat
 
-from cellblock.host.consent import approve as approving
+from cellblock.host.consent import manifest as approving
 from cellblock.host.consent.manifest import ManifestLocation
 from cellblock.policy.load import load
 from support import reading

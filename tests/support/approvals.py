@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.approver import Approver, Prompt
 from cellblock.host.consent.grants import GrantContext, Grants, Store
-from cellblock.host.consent.prompt import Prompt
 from cellblock.host.services.tools.calls import Call
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages, values

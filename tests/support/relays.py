@@ -5,7 +5,7 @@ import select
 import socket
 import threading
 
-from cellblock.host.services.network import relay, relay_server
+from cellblock.host.services import relay, relay_server
 from cellblock.wire import frames
 from cellblock.wire import relay as protocol
 

@@ -227,6 +227,9 @@ class Simulation:
         self.session.execute(cell, finish or self.outcomes.append)
         self.reactor.turn()
 
+    def on_tools(self, tools):
+        """Have none."""
+
     def on_output(self, message):
         self.notes.append(("shown", message))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from cellblock.backends.choose import choose
+from cellblock.backends.base import choose
 from cellblock.backends.probes import contradicted
 from cellblock.backends.report import gaps, known_report, settle
 from cellblock.host.guests import spawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from cellblock.backends.choose import choose
+from cellblock.backends.base import choose
 from cellblock.backends.plan import make_plan
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission import AdmissionGate

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-from msgspec.structs import asdict
 from typer.testing import CliRunner
 
 from cellblock.cli import approvals
@@ -27,9 +26,9 @@ def kept(tmp_path, monkeypatch):
     made = Store(grants.default_path())
     made.add(
         (
-            grants.new("import", "csv", **here),
-            grants.new("call", "ops.http", **{**here, "digest": "0" * 64}),
-            grants.new("start", "mode unsafe", **{**here, "scope": "/els\u202eewhere"}),
+            GrantContext(**here).grant("import", "csv"),
+            GrantContext(**{**here, "digest": "0" * 64}).grant("call", "ops.http"),
+            GrantContext(**{**here, "scope": "/els\u202eewhere"}).grant("start", "mode unsafe"),
         )
     )
     return made
@@ -62,7 +61,7 @@ def test_what_was_allowed_under_a_narrowed_policy_is_listed_under_that_one_and_t
     under = GrantContext(scope=here.scope, policy=here.policy, digest=here.digest)
     narrower = under.narrower("e" * 64, {"timeout": "3", "network_hosts": '["x"]'})
     narrower = narrower.narrower("f" * 64, {"timeout": "2"})
-    kept.add((grants.new("call", "ops.http", **asdict(narrower)),))
+    kept.add((narrower.grant("call", "ops.http"),))
     one = kept.grants()[-1]
     assert run("list", "--policy", "mine.toml").splitlines()[2:] == [
         f"{one.id}  calls of ops.http",

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
-    from cellblock.host.consent.approver import Approver
-    from cellblock.host.consent.prompt import Answer
+    from cellblock.host.consent.approver import Answer, Approver
     from cellblock.host.consent.request import ApprovalRequest as HostRequest
     from cellblock.host.session.types import ExecuteRequest
     from cellblock.policy.model import Policy

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cellblock.api.results import ApprovalRequest, Result
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.services.changes import Change, Staged
-    from cellblock.host.services.tools.in_process import InProcessTools
+    from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.host.session.narrowing import MakeTools
     from cellblock.host.session.session import Session
     from cellblock.policy.enforcement import Enforcement, Gap
@@ -208,13 +208,13 @@ class AsyncSandboxPool:
 
     def _register(self, given: Tools) -> None:
         """Make tools of functions. Raises PolicyError for the first that can't be one."""
-        from cellblock.host.services.tools import in_process  # noqa: PLC0415 - pydantic
+        from cellblock.host.services.tools import registry, runner  # noqa: PLC0415 - pydantic
 
-        tools = in_process.register_functions(given)
+        tools = registry.register_functions(given)
         self._tools = tuple(one.tool for one in tools.values())
 
         def make(policy: Policy) -> InProcessTools:
-            return in_process.InProcessTools(
+            return runner.InProcessTools(
                 asyncio.get_running_loop(),
                 tools,
                 timeout=policy.tool_timeout,

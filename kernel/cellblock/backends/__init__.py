@@ -5,14 +5,12 @@ locks or a probe does not bear out is lowered before it is shown.
 
 The parts, in the order in which a start meets them:
 
-- ``choose``: which backend carries a policy on this machine, and why not the others.
-- ``base``: what a backend is; what a declaration, a view and a probe's result are; what the host
-  itself enforces behind every backend.
+- ``base``: what a backend is; which one carries a policy on this machine, and why not the others;
+  what a declaration, a view and a probe's result are; what the host itself enforces behind each.
 - ``landlock``, ``bubblewrap``, ``docker``, ``seatbelt``, ``noop``: one module a backend, named as
-  in a policy. Behind ``docker`` stand ``container_engine``, ``container_image`` and
-  ``container_launcher``.
-- ``plan``: from a policy to what guests must lock, and to what a zygote sees; ``places`` knows
-  which paths of this machine are always readable and which never are.
+  in a policy. Behind ``docker`` stand ``container_engine`` and ``container_launcher``.
+- ``plan``: from a policy to what guests must lock, and to what a zygote sees; which paths of this
+  machine are always readable, and which never are.
 - ``probes``: the attempts that a guest makes to break what was declared, and what they mean.
 - ``report``: declarations, the guest's report and the probes' results together: gaps, ``doctor``.
 - ``args_fd``: arguments that a process listing does not show.
@@ -33,12 +31,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cellblock.backends.choose import named as named
+    from cellblock.backends.base import named as named
     from cellblock.backends.report import COMPATIBILITY_MATRIX as COMPATIBILITY_MATRIX
     from cellblock.backends.report import resolve as resolve
 
 #: What the documentation offers to users, and the module that has it.
-_PUBLIC = {"COMPATIBILITY_MATRIX": "report", "named": "choose", "resolve": "report"}
+_PUBLIC = {"COMPATIBILITY_MATRIX": "report", "named": "base", "resolve": "report"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,30 +1,35 @@
-"""What a backend is, and what it says of itself.
+"""What a backend is, what it says of itself, and which one carries a policy on this machine.
 
 A backend may put a command in front of the zygote (``command``), names the locks that guests must
 take (``locks``), and declares what it does about every capability (``declarations``). Nothing is
 declared by default: a backend that forgets a capability, or names one that does not exist, fails
 when its module is imported.
 
-Below the class are the declarations that no backend changes: what the host does, and what resource
-limits do wherever a guest can set them.
+Below the class is the choice (``choose``), and the declarations that no backend changes: what the
+host does, and what resource limits do wherever a guest can set them.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
+from cellblock.errors import BackendError
 from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Status
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterable, Sequence
 
     from cellblock.policy.model import Policy
@@ -127,6 +132,37 @@ def file_identity(path: str) -> str:
     """Return a file's path and what tells it from another that may be put there."""
     found = os.stat(path)
     return f"{path} {found.st_dev}:{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+
+# --- programs of ours that are tried behind a wrapper -------------------------------------------
+
+
+def trial_argv(module: str, function: str, argument: str) -> list[str]:
+    """Return the program that calls a function of a module with ``argument``."""
+    program = (
+        f"import sys; sys.path[:] = sys.argv[2:]; from {module} import {function} as call;"
+        "call(sys.argv[1])"
+    )
+    path = [folder for folder in sys.path if folder.startswith("/")]
+    return [sys.executable, "-I", "-S", "-X", "utf8", "-c", program, argument, *path]
+
+
+def run_trial(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a command that a backend wrapped, to its end. Raises BackendError."""
+    import subprocess  # noqa: PLC0415 - a zygote is started without it
+
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+            env={},
+            close_fds=False,  # what is inheritable is for it
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BackendError(str(error)) from None
 
 
 # --- what a backend declares ------------------------------------------------------------------
@@ -297,6 +333,86 @@ class Backend(ABC):
             name: replace(each, status=Status.unavailable, holes=(), evidence=support.why)
             for name, each in declared.items()
         }
+
+
+# --- which one carries a policy here, and why not the others ------------------------------------
+
+#: Backends by their module's name and their class, strongest first. After the one that the policy
+#: names, the first is taken that its probe shows to work. A module is imported when its turn comes:
+#: a kernel's start waits for that.
+_CLASSES: Final = {
+    "docker": "Docker",
+    "bubblewrap": "Bubblewrap",
+    "landlock": "Landlock",
+    "seatbelt": "Seatbelt",
+    "noop": "Noop",
+}
+ORDER: Final = tuple(_CLASSES)
+#: Taken only where the policy names it.
+ONLY_BY_NAME: Final = ("docker",)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The backend, what its probe found, and which stronger or wished-for ones fell away."""
+
+    backend: Backend
+    support: Support
+    passed_over: tuple[tuple[str, str], ...]
+
+    def declare(self, policy: Policy) -> dict[str, Enforcement]:
+        """Return what each capability is worth here."""
+        return self.backend.declare(policy, self.support)
+
+
+@cache
+def named(name: str) -> Backend:
+    """Return a backend by its name, the same each time. Raises BackendError for an unknown name."""
+    if name not in _CLASSES:
+        raise BackendError(f"no backend is called {name!r}")
+    made: Backend = getattr(import_module(f"cellblock.backends.{name}"), _CLASSES[name])()
+    return made
+
+
+def choose(policy: Policy, how: Literal["probe", "attempt", "glance"] = "probe") -> Chosen:
+    """Return the backend for ``policy``; ``how`` is the method of each that says whether it works.
+
+    An ``attempt`` spares a kernel's start a third of a second: one is taken behind which a guest
+    can start, and its own locks have the last word. A ``glance`` is a guess, for what is thrown
+    away unless a later choice comes to the same.
+
+    Raises BackendError where the one that the policy names can't be had and nothing may replace
+    it; and where none but noop is left and the policy asked for more, by ``on_unsupported =
+    "error"`` or by requiring a capability.
+    """
+    passed_over: list[tuple[str, str]] = []
+    asked = [policy.backend] if policy.backend in _CLASSES else []
+    for name in (*asked, *(each for each in ORDER if each not in (*asked, *ONLY_BY_NAME))):
+        backend = named(name).configured(policy)
+        support: Support = getattr(backend, how)()
+        if support.usable:
+            chosen = Chosen(backend, support, tuple(passed_over))
+            _refuse_downgrade(policy, chosen)
+            return chosen
+        passed_over.append((name, support.why))
+        if not backend.falls_back:
+            raise BackendError(f"backend {name!r} can't be had here ({support.why})")
+    raise BackendError("no backend works here")
+
+
+def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
+    if not chosen.passed_over or not (policy.on_unsupported == "error" or policy.required):
+        return
+    if policy.backend == chosen.backend.name:
+        return
+    strict = policy.on_unsupported == "error" and policy.backend != "auto"
+    if chosen.backend.name != "noop" and not strict:
+        return  # what it lacks is a gap, and each gap is looked at
+    why = "; ".join(f"{name}: {reason}" for name, reason in chosen.passed_over)
+    raise BackendError(
+        f"backend {policy.backend!r} can't be had here ({why}). This policy runs nothing without; "
+        'one with require = [] and on_unsupported = "warn" runs cells all the same'
+    )
 
 
 # --- words that several backends use ----------------------------------------------------------

@@ -31,6 +31,7 @@ from cellblock.backends.base import (
     holds,
     names_apart_from,
     relayed_network,
+    run_trial,
     unprobed,
 )
 from cellblock.backends.landlock import (
@@ -125,45 +126,28 @@ class Bubblewrap(Backend):
 
     def _run(self, argv: Sequence[str], view: View) -> bytes:
         """Return what a wrapped program prints. Raises BackendError, which says why it failed."""
-        import subprocess  # noqa: PLC0415 - a zygote is started without it
-
         try:
             with self.command(argv, view) as (program, *options):
                 # Ended with us, should we be killed meanwhile: unlike a zygote it leaves nothing.
-                ran = subprocess.run(
-                    [program, "--die-with-parent", *options],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=_PATIENCE,
-                    check=False,
-                    env={},
-                    close_fds=False,  # what is inheritable is for it
-                )
-        except (OSError, subprocess.SubprocessError) as error:
+                ran = run_trial([program, "--die-with-parent", *options], _PATIENCE)
+        except (OSError, BackendError) as error:
             raise BackendError(f"{PROGRAM} could not be tried: {error}") from None
         if ran.returncode != 0:
             raise BackendError(refusal(ran.stderr.decode(errors="replace").strip()))
         return ran.stdout
 
-    def wrap(self, argv: Sequence[str], view: View) -> list[str]:
-        """Return the command that starts ``argv`` seeing ``view`` alone."""
-        network = () if view.network else ("--unshare-net",)
-        return [
+    def repeatable(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
+        """Return the program and all that stands between it and ``argv``."""
+        return (
             shutil.which(PROGRAM) or PROGRAM,
             *NAMESPACES,
-            *network,
+            *(() if view.network else ("--unshare-net",)),
             *("--hostname", "cellblock", "--as-pid-1", "--cap-drop", "ALL"),
             # A user namespace within this one maps root only for who had it (user_namespaces(7)).
             *(("--cap-add", "CAP_SETFCAP") if view.staged and os.getuid() == 0 else ()),
             *_mounts(argv, view),
-            *("--remount-ro", "/", "--chdir", "/", args_fd.END),
-            *argv,
-        ]
-
-    def repeatable(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
-        """Return the program and all that stands between it and ``argv``."""
-        wrapped = self.wrap(argv, view)
-        return tuple(wrapped[: wrapped.index(args_fd.END)])
+            *("--remount-ro", "/", "--chdir", "/"),
+        )
 
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Return the same with its options in a file: they name the folders of the policy."""

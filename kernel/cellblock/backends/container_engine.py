@@ -1,4 +1,4 @@
-"""Container engines: which is here, how each is spoken to, and what its refusals mean.
+"""Container engines: which is here, how each is spoken to, what its refusals mean; and the image.
 
 ``ContainerSpec`` is everything that starting a container takes, as one value that can be sent to
 another process. A container has a label that names its owner, so that one whose owner is gone can
@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
+import io
 import json
 import os
 import re
 import resource
 import shutil
 import subprocess
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends.base import file_identity
+from cellblock.errors import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -235,6 +239,78 @@ class MissingImageError(EngineError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no image {name}: cellblock image build")
+
+
+# --- the image --------------------------------------------------------------------------------
+#
+# An empty one, made here without pulling anything. Everything that a guest sees is mounted from
+# this machine, the interpreter too. An image is needed only because engines start nothing without
+# one (ADR 0121). It is loaded as an archive that every engine reads (``docker save``:
+# manifest.json, a configuration, layers by digest).
+
+#: What ``cellblock image build`` makes, and what is started where a policy names no image.
+EMPTY_IMAGE: Final = "cellblock:mounted"
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+#: Seconds that the engine has to load the image.
+_LOAD_SECONDS: Final = 60.0
+
+
+def build_image(engine: Engine, name: str = EMPTY_IMAGE) -> str:
+    """Make an empty image and return its name; replace one that has this name.
+
+    Raises BackendError.
+    """
+    try:
+        loaded = engine.ask("load", seconds=_LOAD_SECONDS, stdin=_archive(name))
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BackendError(f"no image was made: {error}") from None
+    if loaded.returncode:
+        raise BackendError(explain(loaded.stderr.decode(errors="replace")))
+    return name
+
+
+def has_image(engine: Engine, name: str) -> bool:
+    """Whether the engine has this image. Raises BackendError where the engine does not answer."""
+    try:
+        engine.image_id(name)
+    except MissingImageError:
+        return False
+    except (EngineError, OSError, subprocess.SubprocessError) as error:
+        raise BackendError(f"{engine.name}: {error}") from None
+    return True
+
+
+def _archive(name: str) -> bytes:
+    """Return the archive of an image with one layer, which holds an empty folder.
+
+    A layer without an entry is none for some engines.
+    """
+    folder = tarfile.TarInfo("etc")
+    folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+    layer = _tar((folder, b""))
+    machine = os.uname().machine
+    config = {
+        "architecture": _ARCHITECTURES.get(machine, machine),
+        "os": "linux",
+        "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+        "history": [{"created_by": "cellblock image build"}],
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    return _tar(
+        (tarfile.TarInfo("layer.tar"), layer),
+        (tarfile.TarInfo("config.json"), json.dumps(config).encode()),
+        (tarfile.TarInfo("manifest.json"), json.dumps(manifest).encode()),
+    )
+
+
+def _tar(*entries: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for info, content in entries:
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return made.getvalue()
 
 
 # --- a container ------------------------------------------------------------------------------

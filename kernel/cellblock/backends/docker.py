@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cellblock.backends import args_fd, container_image
+from cellblock.backends import args_fd
 from cellblock.backends.base import (
     UNSTAGED,
     Backend,
@@ -41,6 +41,7 @@ from cellblock.backends.base import (
 )
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.container_engine import (
+    EMPTY_IMAGE,
     ContainerSpec,
     Engine,
     EngineError,
@@ -169,7 +170,7 @@ class Docker(Backend):
         return ContainerSpec(
             engine=self._engine(),
             runtime=self.runtime,
-            image=self.image or container_image.EMPTY,
+            image=self.image or EMPTY_IMAGE,
             mounts=tuple(mounts(argv, view)),
             network=view.network,
             folder=os.path.dirname(bounds.scratch) if bounds else tempfile.gettempdir(),
@@ -188,7 +189,7 @@ class Docker(Backend):
         """Return which image is run, by what, and where that is; asks the engine."""
         try:
             engine = self._engine()
-            name = self.image or container_image.EMPTY
+            name = self.image or EMPTY_IMAGE
             image = engine.image_id(name, seconds=_START_PATIENCE)
             if not image:
                 raise MissingImageError(name)

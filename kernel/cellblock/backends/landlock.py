@@ -16,7 +16,6 @@ import os
 import re
 import select
 import signal
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +39,7 @@ from cellblock.backends.base import (
     package_installation,
     partly,
     relayed_network,
+    trial_argv,
     unprobed,
     witnessed,
 )
@@ -196,13 +196,8 @@ def probe_argv(
     Beside them it looks that ``unseen`` is not there and that ``bounded`` holds no more than it may
     (``Plan`` says of each what it is). ``printed_answer`` reads what it prints.
     """
-    program = (
-        "import sys; sys.path[:] = sys.argv[2:];"
-        "from cellblock.backends.landlock import run_probe; run_probe(sys.argv[1])"
-    )
     plan = msgspec.json.encode(_probe_plan(locks, unseen, bounded)).decode()
-    path = [folder for folder in sys.path if folder.startswith("/")]
-    return [sys.executable, "-I", "-S", "-X", "utf8", "-c", program, plan, *path]
+    return trial_argv(__name__, "run_probe", plan)
 
 
 def run_probe(plan: str) -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.backends import places, plan
+from cellblock.backends import plan
+from cellblock.backends.base import run_trial, trial_argv
 from cellblock.errors import BackendError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import cache_folder, changes_folder
@@ -37,10 +36,6 @@ _PATIENCE: Final = 10.0
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _WORKS: Final = "works"
 _MOST_SAID: Final = 1_000
-_PROGRAM: Final = (
-    "import sys; sys.path[:] = sys.argv[2:];"
-    "from cellblock.guest.confine.layer import run_trial; run_trial(sys.argv[1])"
-)
 
 
 def make_layers(
@@ -51,11 +46,11 @@ def make_layers(
     They are named like the ``scratch`` folder, which no other session has.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    roots = plan.standing(plan.filled(root, fill) for root in policy.filesystem_staged_roots)
+    roots = plan.roots(policy.filesystem_staged_roots, fill)
     denied = plan.denied(policy, private=private)
-    imported = plan.canonical(places.started_unconfined(tuple(places.interpreter())))
+    imported = plan.canonical(plan.started_unconfined(tuple(plan.interpreter())))
     made = []
-    read = plan.standing(plan.filled(root, fill) for root in policy.filesystem_read_roots)
+    read = plan.roots(policy.filesystem_read_roots, fill)
     later = tuple(_missing_secrets(policy, project))
     readable = [root for root in roots if any(within(root, other) for other in read)]
     for number, root in enumerate(filter(os.path.isdir, readable)):
@@ -137,22 +132,13 @@ def _try(layer: Layer, backend: Backend) -> str:
         for name in (UPPER, WORK):
             os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
         trial = msgspec.json.encode(Layer(root=layer.root, folder=folder)).decode()
-        path = [entry for entry in sys.path if entry.startswith("/")]
-        argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM, trial, *path]
+        argv = trial_argv("cellblock.guest.confine.layer", "run_trial", trial)
         view = plan.interpreter_view(writable=(layer.root, os.path.dirname(layer.folder)))
         with backend.command(argv, view) as command:
-            ran = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PATIENCE,
-                check=False,
-                env={},
-                close_fds=False,
-            )
+            ran = run_trial(command, _PATIENCE)
         said = (ran.stdout or ran.stderr).decode(errors="replace").strip()
         return said[-_MOST_SAID:] or f"the trial ended with status {ran.returncode}"
-    except (OSError, ValueError, subprocess.SubprocessError, BackendError) as error:
+    except (OSError, ValueError, BackendError) as error:
         return str(error)
     finally:
         remove_tree.remove(folder)

@@ -17,19 +17,19 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cellblock.backends import places
 from cellblock.backends.base import Bounds, View
 from cellblock.errors import PolicyError
+from cellblock.guest import installed
 from cellblock.policy.folders import package_folder
 from cellblock.policy.paths import identity, links, within
 from cellblock.policy.secret_files import is_pattern, pattern_beneath
 from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cellblock.backends.base import Backend
     from cellblock.policy.model import Policy
@@ -75,16 +75,16 @@ def make_plan(
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     hiding = Plan(layers=layers)
     denied = [path for path in _denied(policy, private, fill) if not hiding.hides(path)]
-    libraries = tuple(places.interpreter())
-    write_roots = standing(filled(root, fill) for root in policy.filesystem_write_roots)
+    libraries = tuple(interpreter())
+    write_roots = roots(policy.filesystem_write_roots, fill)
     never = _never_writable(denied, libraries)
     for root in write_roots:
         # The scratch folder may lie in a run-time folder that is otherwise private.
         ours = within(root, fill["{scratch}"])
         _refuse_writable(root, never, ours=ours, file=policy.name, key="filesystem_write_roots")
     staged: tuple[str, ...] = ()
-    read = standing(filled(root, fill) for root in policy.filesystem_read_roots)
-    for root in standing(filled(root, fill) for root in policy.filesystem_staged_roots):
+    read = roots(policy.filesystem_read_roots, fill)
+    for root in roots(policy.filesystem_staged_roots, fill):
         laid = any(within(root, layer.root) for layer in layers)
         if laid and any(within(root, other) for other in read):
             # What is denied since the layer was laid is cut out of it.
@@ -96,7 +96,7 @@ def make_plan(
         read_roots=(*readable, *((PROC,) if own else ())),
         listed=tuple(root for root in read if _can_be_listed(root, denied, policy)),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
-        device_files=canonical(places.DEVICES),
+        device_files=canonical(DEVICES),
         staged_roots=staged,
         layers=layers,
         shared_memory=0 if own or not shared else _shared_memory(policy),
@@ -120,13 +120,13 @@ def _can_be_listed(root: str, denied: Iterable[str], policy: Policy) -> bool:
 def _readable(
     policy: Policy, fill: dict[str, str], denied: Sequence[str], libraries: Sequence[str]
 ) -> tuple[str, ...]:
-    asked = standing(filled(root, fill) for root in policy.filesystem_read_roots)
+    asked = roots(policy.filesystem_read_roots, fill)
     granted = [path for root in asked for path in cut_out(root, denied, policy_name=policy.name)]
     # The policy's own denials count for default roots too; the host's private places are
     # not beneath any of them, except /proc and /sys, of which single files are granted.
     by_policy = [path for path in _spelled(policy.read_deny_paths, fill) if path in denied]
     defaults = canonical(_default_names(policy, libraries))
-    packages = canonical(places.packages(policy.allowed_modules, defaults))
+    packages = canonical(package_paths(policy.allowed_modules, defaults))
     for root in (*defaults, *packages):
         granted += cut_out(root, by_policy, policy_name=policy.name)
     return tuple(dict.fromkeys(granted))
@@ -134,20 +134,20 @@ def _readable(
 
 def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     """Return what is readable by default, as it is spelled."""
-    tables = [places.SYSTEM]
-    tables += [places.NETWORK] if policy.network_access is True else []
-    tables += [places.CERTIFICATES] if policy.network_access else []
-    tables += [places.PROGRAMS] if policy.subprocess_execution else []
+    tables = [SYSTEM]
+    tables += [NETWORK] if policy.network_access is True else []
+    tables += [CERTIFICATES] if policy.network_access else []
+    tables += [PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
-    paths += places.interpreter_programs() if policy.subprocess_execution else ()
+    paths += interpreter_programs() if policy.subprocess_execution else ()
     packages = policy.package_library()
     return paths if packages is None else [*paths, packages]
 
 
 def splits_roots(policy: Policy) -> bool:
     """Whether a denied path lies beneath something readable, so that a root has to be cut."""
-    defaults = canonical(_default_names(policy, places.interpreter()))
+    defaults = canonical(_default_names(policy, interpreter()))
     readable = (*standing(policy.filesystem_read_roots), *defaults)
     denied = _spelled(policy.read_deny_paths, {})
     return any(within(path, root) for path in denied for root in readable)
@@ -160,7 +160,7 @@ def has_list(policy: Policy) -> bool:
 
 def preloaded(policy: Policy, plan: Plan) -> tuple[str, ...]:
     """Return where what a zygote preloads lies, when guests under ``plan`` may not read that."""
-    return canonical(places.packages(_preloaded_packages(policy), plan.read_roots))
+    return canonical(package_paths(_preloaded_packages(policy), plan.read_roots))
 
 
 def _preloaded_packages(policy: Policy) -> tuple[str, ...]:
@@ -184,11 +184,11 @@ def make_view(
     denied path.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    asked = standing(filled(root, fill) for root in policy.filesystem_read_roots)
-    named = _default_names(policy, places.interpreter())
+    asked = roots(policy.filesystem_read_roots, fill)
+    named = _default_names(policy, interpreter())
     defaults = canonical(named)
     imported = (*policy.allowed_modules, *_preloaded_packages(policy))
-    packages = tuple(places.packages(imported, (*asked, *defaults)))
+    packages = tuple(package_paths(imported, (*asked, *defaults)))
     shared = SHARED_MEMORY in plan.write_roots
 
     def laid(path: str) -> bool:
@@ -221,8 +221,8 @@ def _shared_memory(policy: Policy) -> int:
 
 def interpreter_view(writable: tuple[str, ...] = ()) -> View:
     """Return a view of what the interpreter needs, and what is ``writable``: for a probe."""
-    names = [*(path for path, _ in places.SYSTEM), *places.interpreter()]
-    devices = canonical(places.DEVICES)
+    names = [*(path for path, _ in SYSTEM), *interpreter()]
+    devices = canonical(DEVICES)
     return View(canonical(names), writable, (), devices, tuple(names), staged=bool(writable))
 
 
@@ -275,7 +275,7 @@ def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
 def _denied(policy: Policy, private: Iterable[Path], fill: dict[str, str]) -> tuple[str, ...]:
     """Return what the policy denies, and what is private on this machine and of the host's."""
     return _spelled(
-        (*policy.read_deny_paths, *places.private(os.environ), *map(str, private)), fill
+        (*policy.read_deny_paths, *private_places(os.environ), *map(str, private)), fill
     )
 
 
@@ -294,18 +294,23 @@ def filled(path: str, fill: dict[str, str]) -> str:
     return path
 
 
+def roots(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
+    """Return those of a policy's roots that exist, with the folders of their placeholders."""
+    return standing(filled(path, fill) for path in paths)
+
+
 def check_writable(paths: Iterable[str], denied: Sequence[str], policy: Policy, key: str) -> None:
     """Raise PolicyError if the host may not write to one of these roots for cells either."""
-    never = _never_writable(denied, tuple(places.interpreter()))
+    never = _never_writable(denied, tuple(interpreter()))
     for path in paths:
         _refuse_writable(path, never, ours=False, file=policy.name, key=key)
 
 
 def _never_writable(denied: Sequence[str], libraries: Sequence[str]) -> list[tuple[str, str, str]]:
     """Return the places that no cell may write to, each with the reason and a remedy."""
-    programs = tuple(places.started_unconfined(libraries))
+    programs = tuple(started_unconfined(libraries))
     never = []
-    for path in (*denied, *(link for link, _ in links(places.private(os.environ)))):
+    for path in (*denied, *(link for link, _ in links(private_places(os.environ)))):
         why = "can't be kept: what is writable is readable, and this holds a denied path"
         never.append((path, why, f"Choose a folder without {path} in it."))
     for path in (*canonical(programs), *(link for link, _ in links(programs))):
@@ -426,3 +431,183 @@ def _stored(path: str) -> str:
     finally:
         os.close(fd)
     return os.fsdecode(answer.rstrip(b"\0"))
+
+
+# --- paths that every guest may read, and paths that no guest may -------------------------------
+#
+# Readable by default are the interpreter, what it can import, shared libraries, time zones,
+# locales, fonts, and the few facts about the machine that numeric libraries look up.
+
+SystemPath = tuple[str, str]
+
+#: Path and why; absent ones are skipped.
+SYSTEM: Final[tuple[SystemPath, ...]] = (
+    ("/etc/fonts", "font configuration"),
+    ("/etc/ld.so.cache", "shared libraries"),
+    ("/etc/localtime", "the time zone"),
+    ("/etc/mime.types", "mimetypes"),
+    ("/etc/timezone", "the time zone's name"),
+    ("/lib", "shared libraries"),
+    ("/lib32", "shared libraries"),
+    ("/lib64", "shared libraries"),
+    ("/proc/cpuinfo", "how many processors numeric libraries may use"),
+    ("/proc/meminfo", "how much memory they may use"),
+    ("/sys/devices/system/cpu", "as /proc/cpuinfo"),
+    ("/sys/fs/cgroup/cpu.max", "as /proc/cpuinfo"),
+    ("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "as /proc/cpuinfo"),
+    ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "as /proc/cpuinfo"),
+    ("/sys/devices/system/node", "as /proc/cpuinfo"),
+    ("/usr/lib", "shared libraries"),
+    ("/usr/lib32", "shared libraries"),
+    ("/usr/lib64", "shared libraries"),
+    ("/usr/local/lib", "shared libraries"),
+    ("/usr/local/share/fonts", "fonts"),
+    ("/usr/share/fontconfig", "font configuration"),
+    ("/usr/share/fonts", "fonts"),
+    ("/usr/share/locale", "locales"),
+    ("/usr/share/mime", "mimetypes"),
+    ("/usr/share/zoneinfo", "time zones"),
+    ("/var/cache/fontconfig", "fonts"),
+)
+
+#: With network_access, all of it or a list: names of ports, and certificates.
+CERTIFICATES: Final[tuple[SystemPath, ...]] = (
+    ("/etc/ca-certificates", "certificates"),
+    ("/etc/pki/ca-trust", "certificates"),
+    ("/etc/pki/tls", "certificates"),
+    ("/etc/protocols", "protocol names"),
+    ("/etc/services", "port names"),
+    ("/etc/ssl", "certificates"),
+    ("/usr/share/ca-certificates", "certificates"),
+)
+
+#: With all of it: where names are looked up, which the relay does for a list.
+NETWORK: Final[tuple[SystemPath, ...]] = (
+    ("/etc/gai.conf", "address selection"),
+    ("/etc/host.conf", "name resolution"),
+    ("/etc/hosts", "name resolution"),
+    ("/etc/nsswitch.conf", "name resolution"),
+    ("/etc/resolv.conf", "name resolution"),
+)
+
+#: With subprocess_execution: what may be started, besides the interpreter.
+PROGRAMS: Final[tuple[SystemPath, ...]] = (
+    ("/bin", "programs"),
+    ("/usr/bin", "programs"),
+    ("/usr/local/bin", "programs"),
+)
+
+#: Readable and writable character devices that keep nothing.
+DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
+
+#: Package stores, readable as a whole for an interpreter that is installed in one.
+STORES: Final = ("/gnu/store", "/nix/store")
+
+
+def interpreter() -> Iterator[str]:
+    """Yield what this interpreter imports from: its libraries, site-packages and cellblock.
+
+    Not ``sys.path``: that may hold the working folder, a script's folder, or through a .pth
+    file the whole of a project. Of that, what installers put there is readable, and
+    ``package_paths`` grants what the policy names.
+    """
+    for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix)):
+        yield f"{prefix}/lib"
+        yield f"{prefix}/lib64"
+        yield from _shared(f"{prefix}/share")
+        yield f"{prefix}/pyvenv.cfg"
+    yield from installed.package_paths()
+    yield str(Path(__file__).resolve().parent.parent)
+    for store in STORES:
+        if sys.base_prefix.startswith(f"{store}/"):
+            yield store
+
+
+def _shared(folder: str) -> Iterator[str]:
+    """Yield ``folder``, or what is in it where kernelspecs are: their env may hold credentials."""
+    if not Path(folder, "jupyter").is_dir():
+        yield folder
+        return
+    yield from (str(path) for path in sorted(Path(folder).iterdir()) if path.name != "jupyter")
+
+
+def package_paths(names: Iterable[str], granted: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of the packages ``names`` that do not lie in the folders ``granted``.
+
+    Editable installs and .pth files lead to such places: the package alone is granted, not its
+    project.
+    """
+    known = tuple(granted)
+    for folder in sys.path:
+        real = os.path.realpath(folder)
+        if not folder.startswith("/") or any(within(real, root) for root in known):
+            continue
+        for name in names:
+            for path in (
+                Path(folder, name),
+                Path(folder, f"{name}.py"),
+                Path(folder, f"{name}.libs"),
+            ):
+                if path.exists():
+                    yield str(path)
+
+
+def interpreter_programs() -> Iterator[str]:
+    """Yield where this interpreter's executables are."""
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield f"{prefix}/bin"
+
+
+def started_unconfined(libraries: Iterable[str]) -> Iterator[str]:
+    """Yield what other processes of the user run or load, this kernel's next start among them.
+
+    ``libraries`` are what ``interpreter`` yields.
+    """
+    yield sys.executable
+    yield from libraries
+    yield from interpreter_programs()
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield f"{prefix}/share/jupyter"
+        yield f"{prefix}/etc/jupyter"
+
+
+#: Where Jupyter's data, configuration aside, and the user's keychains are in another place.
+_MACOS: Final = sys.platform == "darwin"
+
+#: Variables that move folders, or lists of them, that are private.
+_JUPYTER_FOLDERS: Final = (
+    "IPYTHONDIR",
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_CONFIG_PATH",
+    "JUPYTER_RUNTIME_DIR",
+    "XDG_RUNTIME_DIR",
+)
+#: And those that name folders, maybe a project's, of which some is private.
+_JUPYTER_DATA: Final = ("JUPYTER_DATA_DIR", "JUPYTER_PATH")
+_PRIVATE_DATA: Final = ("kernels", "nbsignatures.db", "notebook_secret", "runtime")
+
+
+def private_places(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the paths that no guest may read, whatever the policy says.
+
+    These are other processes (/proc), devices, run-time sockets, and Jupyter's own folders:
+    connection files hold the keys of all running kernels, configuration the server's tokens.
+    """
+    home = os.path.expanduser("~")
+    data = environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
+    config = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    yield from ("/proc", "/dev", "/run", "/sys")
+    # Where jupyter_core.paths looks, its run-time folder in the data folder; kernelspecs, in the
+    # latter as well, may carry credentials in their env.
+    yield from (f"{data}/jupyter", f"{home}/.jupyter", f"{config}/jupyter", f"{home}/.ipython")
+    if _MACOS:
+        yield from (f"{home}/Library/Jupyter", f"{home}/Library/Keychains")
+    for name in _JUPYTER_FOLDERS:
+        yield from _listed(environ, name)
+    for name in _JUPYTER_DATA:
+        for folder in _listed(environ, name):
+            yield from (f"{folder}/{entry}" for entry in _PRIVATE_DATA)
+
+
+def _listed(environ: Mapping[str, str], name: str) -> Iterator[str]:
+    return filter(None, environ.get(name, "").split(os.pathsep))

@@ -60,10 +60,6 @@ def _no_processes(policy: Policy) -> bool:
     return not policy.subprocess_execution
 
 
-def _limited(field: str) -> Callable[[Policy], bool]:
-    return lambda policy: getattr(policy, field) is not None
-
-
 _READ, _WRITE = "filesystem_read_roots", "filesystem_write_roots"
 _NET, _RUN = "network_access", "subprocess_execution"
 
@@ -112,25 +108,9 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe("priority_of_another", _RUN, "a cell can change other processes' priority", around=True),
     Probe("write_on_import_path", "package_installation", "a cell can change packages"),
     Probe("environment", "env_var_access", "a cell can read the host's environment"),
-    Probe(
-        "take_too_much",
-        "memory_max_bytes",
-        "a cell can take more memory",
-        asked=_limited("memory_max_bytes"),
-        lock="rlimits",
-    ),
-    Probe(
-        "open_too_many",
-        "max_open_files",
-        "a cell can open more files",
-        asked=_limited("max_open_files"),
-    ),
-    Probe(
-        "write_too_long",
-        "max_file_size",
-        "a cell can write larger files",
-        asked=_limited("max_file_size"),
-    ),
+    Probe("take_too_much", "memory_max_bytes", "a cell can take more memory", lock="rlimits"),
+    Probe("open_too_many", "max_open_files", "a cell can open more files"),
+    Probe("write_too_long", "max_file_size", "a cell can write larger files"),
 )
 BY_NAME: Final = {probe.name: probe for probe in PROBES}
 
@@ -160,7 +140,11 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def asked(policy: Policy) -> tuple[Probe, ...]:
     """Return the probes that are about something that ``policy`` forbids or limits."""
-    return tuple(probe for probe in PROBES if probe.asked(policy))
+    return tuple(
+        probe
+        for probe in PROBES
+        if getattr(policy, probe.capability) is not None and probe.asked(policy)
+    )
 
 
 def disclosed(probe: Probe, declared: Mapping[str, Enforcement]) -> bool:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.backends.base import unprobed
-from cellblock.backends.choose import ONLY_BY_NAME, ORDER, choose, named
+from cellblock.backends.base import ONLY_BY_NAME, ORDER, choose, named, unprobed
 from cellblock.backends.probes import BY_NAME, judge
 from cellblock.errors import BackendError
 from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Gap, Status
@@ -22,7 +21,7 @@ from cellblock.wire.messages import LockReport
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.backends.choose import Chosen
+    from cellblock.backends.base import Chosen
     from cellblock.backends.probes import Proof
 
     Prove = Callable[[Policy, Chosen], tuple[Proof | None, LockReport | None]]

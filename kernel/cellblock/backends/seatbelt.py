@@ -34,7 +34,6 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from cellblock.backends import places
 from cellblock.backends.base import (
     HOST,
     UNENFORCED,
@@ -52,7 +51,9 @@ from cellblock.backends.base import (
     witnessed,
 )
 from cellblock.backends.plan import (
+    PROGRAMS,
     canonical,
+    interpreter_programs,
     make_plan,
     make_view,
     outermost,
@@ -225,7 +226,7 @@ def profile(view: View) -> str:
 
 def _rules(view: View) -> dict[str, str]:
     """Return the rules for each place in the template. Raises ValueError as ``quoted`` does."""
-    # What the interpreter is made of beyond ``places.interpreter``.
+    # What the interpreter is made of beyond ``plan.interpreter``.
     inside = (f"{sys.base_prefix}/{name}" for name in ("Python", "Resources"))
     readable = outermost((*view.readable, *canonical((*executables(), *inside, *_LIBRARIES))))
     links = {os.path.normpath(name) for name in _interpreter_links()}
@@ -234,7 +235,7 @@ def _rules(view: View) -> dict[str, str]:
     above = {*links, *(str(folder) for name in names for folder in Path(name).parents)}
     programs = ""
     if view.subprocess:
-        found = canonical((*(path for path, _ in places.PROGRAMS), *places.interpreter_programs()))
+        found = canonical((*(path for path, _ in PROGRAMS), *interpreter_programs()))
         programs = rule("allow", "process-exec*", trees(found))
     # Of /dev the template leaves a few devices.
     denied = [path for path in view.masked if path != "/dev"]

@@ -20,14 +20,13 @@ from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.cli.common import clean, complain, load_policy
 from cellblock.errors import AdmissionError
 from cellblock.host.consent import admission
-from cellblock.host.consent import approve as approving
-from cellblock.host.consent.approve import manifests
-from cellblock.host.consent.manifest import ManifestLocation, approved, read_file
+from cellblock.host.consent import manifest as approving
+from cellblock.host.consent.manifest import ManifestLocation, approved, manifests, read_file
 from cellblock.host.files import upgraded
 from cellblock.render.denial import summary
 
 if TYPE_CHECKING:
-    from cellblock.host.consent.approve import NewCell, Review
+    from cellblock.host.consent.manifest import NewCell, Review
     from cellblock.policy.model import Policy
 
 app: Final = typer.Typer(add_completion=False)

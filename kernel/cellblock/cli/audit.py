@@ -17,17 +17,16 @@ from rich.table import Table
 
 from cellblock.cli.common import complain
 from cellblock.errors import AuditError
-from cellblock.host.audit import reader
+from cellblock.host.audit import log
 from cellblock.host.audit.log import read
-from cellblock.host.audit.reader import verify as look
+from cellblock.host.audit.log import verify as look
 from cellblock.policy.folders import cache_folder
 from cellblock.render.cards import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cellblock.host.audit.log import Entry
-    from cellblock.host.audit.reader import Session, Verdict
+    from cellblock.host.audit.log import Entry, Session, Verdict
 
 
 app: Final = typer.Typer(
@@ -86,7 +85,7 @@ def verify(
     Without SESSION all in the folder are looked at. A log without a closing record has an open
     end: its host was killed, or it was cut there.
     """
-    chosen = [_found(folder, one) for one in sessions or ()] or reader.sessions(_folder(folder))
+    chosen = [_found(folder, one) for one in sessions or ()] or log.sessions(_folder(folder))
     if head and len(chosen) != 1:
         raise typer.BadParameter("Name the session that the hash is of.", param_hint="--head")
     wrong = 0
@@ -138,8 +137,8 @@ def _folder(given: Path | None) -> Path:
 
 def _found(folder: Path | None, name: str) -> Session:
     if "/" in name or name.endswith(".jsonl"):
-        return reader.of_file(Path(name))
-    return reader.find(_folder(folder), name)
+        return log.of_file(Path(name))
+    return log.find(_folder(folder), name)
 
 
 def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
@@ -149,7 +148,7 @@ def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
     """
     for file in session.files:
         try:
-            yield from reader.lines(file)
+            yield from log.lines(file)
         except AuditError as exc:
             if not session.id:
                 raise
@@ -206,7 +205,7 @@ def _sessions(folder: Path, failed: list[AuditError]) -> Table:
     for name in ("cells", "denied", "stopped"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("end", no_wrap=True)
-    for session in reader.sessions(folder):
+    for session in log.sessions(folder):
         table.add_row(*_summary(session, failed))
     return table
 

@@ -20,7 +20,7 @@ from cellblock.errors import BackendError
 from cellblock.jupyter import probe as probes
 
 if TYPE_CHECKING:
-    from cellblock.backends.choose import Chosen
+    from cellblock.backends.base import Chosen
     from cellblock.backends.probes import Proof
     from cellblock.backends.report import DoctorReport
     from cellblock.policy.enforcement import Enforcement

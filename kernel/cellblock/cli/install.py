@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cellblock.backends import container_engine, container_image
-from cellblock.backends.choose import choose
+from cellblock.backends import container_engine
+from cellblock.backends.base import choose
 from cellblock.backends.report import gaps, known_report, settle
 from cellblock.cli.common import PolicyOption, load_policy
 from cellblock.cli.doctor import run_probes
@@ -126,8 +126,8 @@ def build(
     found = container_engine.find_engine(engine, os.environ)
     if isinstance(found, str):
         raise BackendError(found)
-    name = tag or container_image.EMPTY
-    if not again and container_image.exists(found, name):
+    name = tag or container_engine.EMPTY_IMAGE
+    if not again and container_engine.has_image(found, name):
         typer.echo(f"{name} is there already")
         return
-    typer.echo(f"Made {container_image.build(found, name)}")
+    typer.echo(f"Made {container_engine.build_image(found, name)}")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends.base import Backend
     from cellblock.host.guests.zygote import Spawn
-    from cellblock.host.services.network.relay import Relay
+    from cellblock.host.services.relay import Relay
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 

@@ -9,16 +9,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.approver import Approver, Prompt
 from cellblock.host.consent.grants import GrantContext, Grants, Store, default_path
-from cellblock.host.consent.prompt import Prompt
 from cellblock.host.session.narrowing import recorded_changes
 from cellblock.policy import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.consent.prompt import Decision
+    from cellblock.host.consent.approver import Decision
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import ExecuteRequest
     from cellblock.jupyter.kernel import Kernel

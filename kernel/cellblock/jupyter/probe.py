@@ -17,7 +17,7 @@ from cellblock.guest import remove_tree
 from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings
-from cellblock.host.services.network.relay import Relay
+from cellblock.host.services.relay import Relay
 from cellblock.host.session.config import make_scratch, planned, prepare_message
 from cellblock.host.session.history import default_path
 from cellblock.jupyter.reactor import ZmqReactor
@@ -26,7 +26,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cellblock.backends.choose import Chosen
+    from cellblock.backends.base import Chosen
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cellblock.backends import places, plan
+from cellblock.backends import plan
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.plan import make_plan, make_view, splits_roots
@@ -68,7 +68,7 @@ def test_placeholders_stand_for_the_kernels_folders_and_every_lock_is_required(
 def test_the_interpreter_is_readable_and_the_folders_around_it_are_not(planned):
     roots = planned().read_roots
 
-    for place in (os.__file__, sys.prefix + "/lib", places.__file__):
+    for place in (os.__file__, sys.prefix + "/lib", plan.__file__):
         path = os.path.realpath(place)
         assert any(path == root or path.startswith(root + "/") for root in roots), path
     # Neither the home folder nor a prefix as a whole, nor a place that holds others' data.
@@ -182,7 +182,7 @@ def test_a_root_inside_a_denied_path_and_a_writable_folder_around_one_are_refuse
     [
         sys.prefix,
         f"{sys.prefix}/lib",
-        places.__file__.rpartition("/backends/")[0],
+        plan.__file__.rpartition("/backends/")[0],
         f"{sys.prefix}/bin",
     ],
 )
@@ -267,7 +267,7 @@ def test_kernelspecs_beside_the_interpreter_stay_unreadable(tmp_path, monkeypatc
     for prefix in ("prefix", "exec_prefix", "base_prefix"):
         monkeypatch.setattr(sys, prefix, str(tmp_path))
 
-    granted = list(places.interpreter())
+    granted = list(plan.interpreter())
 
     assert f"{tmp_path}/share/man" in granted
     assert not [path for path in granted if f"{tmp_path}/share/jupyter".startswith(path)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.backends.base import unprobed
-from cellblock.backends.choose import named
+from cellblock.backends.base import named, unprobed
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.probes import Proof, Seen, asked
 from cellblock.backends.report import blocking, gaps, resolve, settle

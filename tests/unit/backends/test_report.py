@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from cellblock.backends.base import NAMES, unprobed
-from cellblock.backends.choose import ORDER, named
+from cellblock.backends.base import NAMES, ORDER, named, unprobed
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.report import COMPATIBILITY_MATRIX, blocking, gaps, settle

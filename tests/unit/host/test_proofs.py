@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cellblock
-from cellblock.backends.choose import named
+from cellblock.backends.base import named
 from cellblock.backends.probes import Proof, Seen, asked
 from cellblock.host import probes
 from cellblock.host.probes import MOST, MOST_BYTES, NAME, Proofs, is_whole

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from cellblock.backends.base import ORDER, named
 from cellblock.backends.bubblewrap import PROGRAM
-from cellblock.backends.choose import ORDER, named
 from cellblock.jupyter import start
 from cellblock.jupyter.early_zygote import is_alike, session_notebook
 from support import machines

@@ -1,6 +1,6 @@
 """What ``%tools`` lists, and what it and ``%usage`` say of a session's budgets."""
 
-from cellblock.host.services.llm.provider import tools as offered
+from cellblock.host.services.llm import tools as offered
 from cellblock.policy.model import Llm
 from cellblock.render.tables import ModelBudget, UsageRow, UsageTotals, WriteBudget, tools, usage
 from cellblock.wire.messages import Tool

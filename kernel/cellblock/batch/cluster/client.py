@@ -21,7 +21,7 @@ from cellblock.batch.run.document import Document
 from cellblock.batch.run.result import NotebookResult, NotebookStatus, UnwritableError
 from cellblock.batch.run.runner import Run, check_out_of_reach
 from cellblock.errors import BackendError, CellblockError
-from cellblock.host.audit import reader
+from cellblock.host.audit.log import is_log_name
 from cellblock.policy import load
 from cellblock.policy.model import Policy
 
@@ -313,7 +313,7 @@ class ClusterExecutor:
         """Save what a worker has sent. Raise OSError where its log can't be saved."""
         result, log = answer.result, answer.audit
         for name, content in log.files.items():
-            if reader.is_log_name(name):
+            if is_log_name(name):
                 self._folder.keep(_AUDIT, name, content)
         if log.left:
             self._message(f"{result.notebook}: its audit log stays on its worker: {log.left}")

@@ -31,7 +31,7 @@ from cellblock.batch.run.execution import Execution, Job, PolicyPools
 from cellblock.batch.run.plan import RunOptions
 from cellblock.batch.run.result import NotebookResult
 from cellblock.errors import AuditError, BackendError, CellblockError
-from cellblock.host.audit import reader
+from cellblock.host.audit.log import find
 from cellblock.policy import load
 from cellblock.policy.enforcement import Gap, Status
 from cellblock.policy.model import Audit
@@ -231,7 +231,7 @@ def audit_files(session: str, audit: Audit) -> AuditFiles:
     if not session or not audit.log:
         return AuditFiles()
     try:
-        found = reader.find(Path(audit.folder), session)
+        found = find(Path(audit.folder), session)
         if sum(path.stat().st_size for path in found.files) > MAX_AUDIT_BYTES:
             return AuditFiles(left=f"it is over {MAX_AUDIT_BYTES >> 20} MiB")
         return AuditFiles(files={path.name: path.read_bytes() for path in found.files})

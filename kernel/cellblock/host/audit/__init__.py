@@ -7,8 +7,8 @@ tools are on it, but for secret ones: they left the sandbox.
 - `recorder`: what a session and its front call.
 - `records`: what can be entered. A new kind of record is a class there and one call of
   `Audit.enter`.
-- `log`: the files, whose lines are chained by digests, and the records that wait for them.
-- `reader`: reads and verifies a log.
+- `log`: the files, whose lines are chained by digests, and the records that wait for them; reading
+  and verifying them.
 - `otel`: exports one; takes an extra.
 
 May import what the host may, but no session; values of sessions are types only.

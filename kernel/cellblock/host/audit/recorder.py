@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Admitted
     from cellblock.errors import AuditError
     from cellblock.host.audit.log import Log
-    from cellblock.host.consent.prompt import Decision
+    from cellblock.host.consent.approver import Decision
     from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.services.artifacts import Artifact
     from cellblock.host.services.keeping import Kept
-    from cellblock.host.services.network.relay import RelayCounts
+    from cellblock.host.services.relay import RelayCounts
     from cellblock.host.services.tools.calls import CallRecord as Call
     from cellblock.host.session.types import ExecuteRequest, Outcome, SessionSettings, Stopped
     from cellblock.policy.enforcement import Enforcement, Gap

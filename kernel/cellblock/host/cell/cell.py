@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.outputs import Outputs
     from cellblock.host.cell.status import Views
-    from cellblock.host.consent.approver import Approver
-    from cellblock.host.consent.prompt import Consult
+    from cellblock.host.consent.approver import Approver, Consult
     from cellblock.host.services.artifacts import ArtifactCollector, CellArtifacts
     from cellblock.host.services.tools.calls import Approval
     from cellblock.host.session.history import History

@@ -7,17 +7,15 @@ missing, damaged or somebody else's allows nothing.
 
 Admission, where only cells that were approved run, in the order in which it is met:
 
-- `approve`: what approving a notebook would change, and approving it.
-- `manifest`: the signed list of approved cells, with the user's key.
+- `manifest`: the signed list of approved cells, with the user's key; approving a notebook.
 - `admission`: decides about a cell as it comes; also templates, which a cell may name.
 - `template_schema`: validates the values that a template takes.
 
 Approvals, which a user is asked for while a session runs:
 
 - `approver`: decides whether anyone is asked, knows what was allowed before, and finds out what a
-  cell would have to be allowed.
+  cell would have to be allowed; puts one question at a time and reads the answer.
 - `request`: what is asked for, exactly.
-- `prompt`: puts one question at a time and reads the answer.
 - `grants`: what was allowed for always.
 
 May import what the host may, but no session.

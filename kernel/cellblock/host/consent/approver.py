@@ -3,25 +3,31 @@
 Calls of one cell wait in line; a cell's imports are asked about before it is sent. One question at
 a time is put, answered, or withdrawn. An answer is for what was asked and nothing else. A cell that
 goes on asking is refused without a question.
+
+A question is put at the front end's input prompt. An answer is the code that stands in it, and a
+word. A line that was typed before the question was there, or for a question of the cell's, does not
+have the code. So nothing is allowed by it; who forgot the code is asked once more.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import sysconfig
 from collections import deque
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from cellblock.analysis.admission import sha256
 from cellblock.analysis.imports import approvable, wanted
 from cellblock.host.consent import request
-from cellblock.host.consent.prompt import Decision
 from cellblock.host.guests.spawn import import_path
+from cellblock.render import question as render
+from cellblock.render.text import clip, exact
 from cellblock.wire.messages import Granted
 
 if TYPE_CHECKING:
@@ -29,18 +35,18 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.imports import Import
-    from cellblock.host.consent.grants import Grants
-    from cellblock.host.consent.prompt import Answer
+    from cellblock.host.consent.grants import GrantContext, Grants, Of, Scope
     from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.services.tools.calls import Call
     from cellblock.host.session.types import ExecuteRequest
 
-    Observe = Callable[[ApprovalRequest, Decision], str]
+    Observe = Callable[[ApprovalRequest, "Decision"], str]
     #: Puts a question; returns what withdraws it, or None where nobody can be asked.
     Ask = Callable[
-        [ApprovalRequest, ExecuteRequest | None, str, Callable[[Answer], None]],
+        [ApprovalRequest, ExecuteRequest | None, str, Callable[["Answer"], None]],
         Callable[[], None] | None,
     ]
+    Consult = Callable[[str, Callable[[str], None]], Callable[[], None] | None]
 
 
 # --- where packages are that may be approved: installed for the interpreter, by nobody's cell -----
@@ -70,6 +76,115 @@ def _folders() -> tuple[str, ...]:
     named = [path for path in import_path() if PurePath(path).name in _INSTALLED]
     paths = sysconfig.get_paths()
     return (*named, paths["purelib"], paths["platlib"])
+
+
+# --- a question, and what counts as an answer -----------------------------------------------------
+
+#: ``again`` is a request to allow that does not hold.
+Answer = Literal["once", "session", "always", "no", "again"]
+#: Characters of an answer that are looked at, and digits of a code.
+_MAX_ANSWER: Final = 100
+_DIGITS: Final = 3
+_SCOPES: Final[dict[str, Scope]] = {
+    "a": "always",
+    "always": "always",
+    "o": "once",
+    "once": "once",
+    "s": "session",
+    "session": "session",
+}
+_FILLING: Final = frozenset({"allow", "this", "y", "yes"})
+#: Characters of a policy's name, and of a scope.
+_NAME: Final = 64
+_SCOPE: Final = 200
+_ONCE: Final[dict[Of, str]] = {
+    "call": "this one call, with exactly these arguments",
+    "import": "in this cell; what it binds stays bound",
+    "keep": "these files, as they are now",
+    "start": "",
+}
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision about a request: a ``scope`` if it is allowed, and otherwise why not.
+
+    ``asked``: the user was, and said so.
+    """
+
+    scope: Scope | None = None
+    why: str = ""
+    asked: bool = False
+
+
+class Prompt:
+    """Puts requests as prompts (``Ask``); ``grants`` know for what scope and policy."""
+
+    def __init__(self, consult: Consult, grants: Grants) -> None:
+        self._consult, self._grants = consult, grants
+
+    def __call__(
+        self,
+        wanted: ApprovalRequest,
+        cell: ExecuteRequest | None,
+        note: str,
+        answered: Callable[[Answer], None],
+    ) -> Callable[[], None] | None:
+        """Ask; return what withdraws that, or None."""
+        code, scopes = new_code(), offered(wanted)
+        text = question(wanted, self._grants.under, code, note, cell)
+        return self._consult(text, lambda typed: answered(read_answer(typed, code, scopes)))
+
+
+def new_code() -> str:
+    """Return a code for one question: three digits, the first of them no zero."""
+    return str(secrets.randbelow(900) + 100)
+
+
+def read_answer(text: str, code: str, scopes: tuple[Scope, ...]) -> Answer:
+    """Return what ``text`` says to a question with this code; the code by itself is for once.
+
+    ``again`` is returned without the code, or for a word that is not among ``scopes``.
+    """
+    words = text[: _MAX_ANSWER + 1].lower().replace(",", " ").split()
+    codes = [w for w in words if len(w) == _DIGITS and w.isascii() and w.isdigit()]
+    known = all(word in _SCOPES or word in _FILLING or word in codes for word in words)
+    meant = {_SCOPES[word] for word in words if word in _SCOPES} or {"once"}
+    if not words or not known or len(meant) > 1 or len(text) > _MAX_ANSWER:
+        return "no"
+    scope = meant.pop()
+    return scope if codes == [code] and scope in scopes else "again"
+
+
+def offered(wanted: ApprovalRequest) -> tuple[Scope, ...]:
+    """Return for how long a request can be allowed, the shortest first."""
+    if wanted.of == "keep":
+        return ("once",)
+    lasting: tuple[Scope, ...] = ("session", "always")
+    return ("once", *lasting) if wanted.whole and wanted.of != "start" else lasting
+
+
+def question(
+    wanted: ApprovalRequest, under: GrantContext, code: str, note: str, cell: ExecuteRequest | None
+) -> str:
+    """Return the prompt for a request of this cell: who asks, for what, what each answer means."""
+    start, source = wanted.of == "start", "" if cell is None else cell.code
+    count = 0 if cell is None else cell.execution_count
+    policy, place = exact(clip(under.policy, _NAME)), exact(clip(under.scope, _SCOPE))
+    meanings: dict[Scope, str] = {
+        "once": _ONCE[wanted.of],
+        "session": f"{wanted.all_of}, until this kernel ends",
+        "always": f"that, and in later kernels too: policy {policy} as it is now, {place}",
+    }
+    return render.question(
+        render.Question(
+            asks=f"may {'this kernel' if start else f'cell [{count}]'} {wanted.asks}",
+            shown=wanted.shown,
+            offers={scope: meanings[scope] for scope in offered(wanted)},
+            code=code,
+            source="" if start else source,
+            note=note,
+        )
+    )
 
 
 # --- deciding, and asking -------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import os
 import secrets
 import time
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -76,31 +75,6 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def default_path() -> Path:
     """Return where grants are kept: ``$XDG_STATE_HOME/cellblock/grants.json``."""
     return Path(state_folder(), "grants.json")
-
-
-def new(
-    of: Of,
-    subject: str,
-    *,
-    scope: str,
-    policy: str,
-    digest: str,
-    base: str = "",
-    narrowed: Mapping[str, str] = MappingProxyType({}),
-) -> Grant:
-    """Return a grant as of now."""
-    kept = [(name, clip(value, LONGEST)) for name, value in narrowed.items()][:MOST_FIELDS]
-    return Grant(
-        id=secrets.token_hex(4),
-        of=of,
-        subject=subject,
-        scope=scope,
-        policy=policy,
-        digest=digest,
-        at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        base=base,
-        narrowed=dict(kept),
-    )
 
 
 class Store:
@@ -193,6 +167,13 @@ class GrantContext(msgspec.Struct, frozen=True, kw_only=True):
     base: str = ""
     narrowed: dict[str, str] = {}
 
+    def grant(self, of: Of, subject: str) -> Grant:
+        """Return a grant as of now."""
+        kept = [(name, clip(value, LONGEST)) for name, value in self.narrowed.items()]
+        under = asdict(self) | {"narrowed": dict(kept[:MOST_FIELDS])}
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        return Grant(id=secrets.token_hex(4), of=of, subject=subject, at=now, **under)
+
     def narrower(self, digest: str, changed: Mapping[str, str]) -> GrantContext:
         """Return the same for a policy with this digest, made of this one by what ``changed``."""
         base = self.base or self.digest
@@ -237,12 +218,12 @@ class Grants:
             return ""
         problem = ""
         if scope == "always":
-            under = asdict(self.under)
             try:
                 if self._store is None:
                     problem = "nothing is kept here"
                 else:
-                    self._store.add(tuple(new(wanted.of, one, **under) for one in wanted.subjects))
+                    grant = self.under.grant
+                    self._store.add(tuple(grant(wanted.of, one) for one in wanted.subjects))
             except OSError as exc:
                 problem = exc.strerror or str(exc)
         if scope == "session" or problem:

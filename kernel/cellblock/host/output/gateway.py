@@ -13,8 +13,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.output.text import (
-    DEFAULT,
-    Bounds,
     Cleaner,
     RefusedError,
     TooLargeError,
@@ -75,13 +73,13 @@ def _sanitisers() -> Mapping[str, Callable[[str], str]]:
     it should be shown.
     """
     # nh3, expat and tables of patterns: 9 ms, and a kernel's start shows no markup.
-    from cellblock.host.output import html, markdown, names, svg  # noqa: PLC0415
+    from cellblock.host.output import html, names, svg  # noqa: PLC0415
 
     return {
         "image/svg+xml": svg.clean,
         "text/html": html.clean,
         "text/latex": names.clean,
-        "text/markdown": markdown.clean,
+        "text/markdown": html.clean_markdown,
     }
 
 
@@ -106,14 +104,40 @@ _PROGRAMS: Final = (
 )
 
 
+# --- bounds: characters, unless a name says otherwise -------------------------------------------
+
+#: Bytes of a bundle, and its types.
+MAX_DISPLAY: Final = 16 << 20
+MAX_TYPES: Final = 32
+MAX_STREAM: Final = 4 << 20
+MAX_METADATA: Final = 64 << 10
+MAX_COMM: Final = 4 << 20
+#: Values in JSON, and how deep they are nested.
+MAX_NODES: Final = 1_000_000
+MAX_DEPTH: Final = 60
+#: A display id, a comm id, a target's name.
+MAX_NAME: Final = 1_000
+MAX_ENAME: Final = 200
+MAX_EVALUE: Final = 20_000
+MAX_TRACEBACK: Final = 400_000
+MAX_TRACEBACK_LINES: Final = 2_000
+MAX_PROMPT: Final = 500
+#: Completions, and the characters of one.
+MAX_MATCHES: Final = 10_000
+MAX_MATCH: Final = 10_000
+#: Expressions and pages of one reply.
+MAX_EXPRESSIONS: Final = 100
+MAX_PAGES: Final = 16
+
+
 # --- a mime bundle ----------------------------------------------------------------------------
 
 
-def clean_bundle(data: Any, bounds: Bounds = DEFAULT, hint: str = "") -> dict[str, Any]:
+def clean_bundle(data: Any, hint: str = "", used: int = 0) -> dict[str, Any]:
     """Return a mime bundle with what the front end may have of ``data``, sanitised.
 
     A bundle that loses its rich part says so in its plain text; with ``hint``, where that part
-    is a program.
+    is a program. ``used`` bytes of what may be shown are taken already.
     """
     if type(data) is not dict:
         return {}
@@ -121,11 +145,11 @@ def clean_bundle(data: Any, bounds: Bounds = DEFAULT, hint: str = "") -> dict[st
         plain = data.get(_PLAIN)
         if type(plain) is str and len(plain) <= _SHORT and is_plain(plain):
             return data
-    left, clean = bounds.display_bytes, dict[str, Any]()
+    left, clean = MAX_DISPLAY - used, dict[str, Any]()
     dropped = refused_types(data)
-    for mime in [mime for mime in ALLOWED if mime in data][: bounds.mime_types]:
+    for mime in [mime for mime in ALLOWED if mime in data][:MAX_TYPES]:
         try:
-            clean[mime], size = _clean_value(mime, data[mime], left, bounds)
+            clean[mime], size = _clean_value(mime, data[mime], left)
         except TooLargeError:
             dropped.append(f"{mime} (too large)")
         except RefusedError as refused:
@@ -152,16 +176,14 @@ def refused_types(data: Any) -> list[str]:
     return [clean_line(key, 100) or type(key).__name__ for key in refused[:8]]
 
 
-def _clean_value(
-    mime: str, value: Any, left: int, bounds: Bounds, *, as_it_is: bool = False
-) -> tuple[Any, int]:
+def _clean_value(mime: str, value: Any, left: int, *, as_it_is: bool = False) -> tuple[Any, int]:
     """Return one type's value and its size in bytes; ``as_it_is`` sanitises nothing.
 
     A type that is not allowed is JSON. Raises ``TooLargeError``, ``RefusedError``.
     """
     form = ALLOWED.get(mime, Form.json)
     if form is Form.json:
-        cleaner = Cleaner(nodes=bounds.nodes, chars=left, depth=bounds.depth)
+        cleaner = Cleaner(nodes=MAX_NODES, chars=left, depth=MAX_DEPTH)
         return cleaner.clean(value), left - cleaner.chars
     if form is Form.base64:
         return _clean_base64(value, left)
@@ -208,51 +230,50 @@ _OURS: Final = "application/vnd.cellblock."
 _HINT: Final = 'display = "isolated" in the policy would show it'
 
 
-def text(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+def text(data: Any) -> dict[str, Any]:
     """Return the plain text of a bundle; a note where there is none."""
     if type(data) is not dict or not data:
         return {}
     plain = data.get(_PLAIN)
     if plain is not None:
-        return clean_bundle({_PLAIN: plain}, bounds)
+        return clean_bundle({_PLAIN: plain})
     names = ", ".join(clean_line(str(key)[:100], 100) for key in list(data)[:8])
     return {_PLAIN: f"[cellblock shows text only, and left out {names}]"}
 
 
-def sanitized(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+def sanitized(data: Any) -> dict[str, Any]:
     """Return what the sanitisers leave of a bundle."""
-    return clean_bundle(data, bounds, _HINT)
+    return clean_bundle(data, _HINT)
 
 
-def isolated(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+def isolated(data: Any) -> dict[str, Any]:
     """Return the bundle sanitised, but for a part that needs scripts: that goes into frames."""
     if type(data) is not dict or (_HTML not in data and _SCRIPT not in data):
-        return clean_bundle(data, bounds)
+        return clean_bundle(data)
     from cellblock.host.output import frames  # noqa: PLC0415 - most kernels show no such page
 
     page = frames.page_of(data)
     if page is None:
-        return clean_bundle(data, bounds)
+        return clean_bundle(data)
     html = frames.framed(page)
-    left = bounds.display_bytes - len(html)
-    if left < 0:
+    if len(html) > MAX_DISPLAY:
         return _with_note({}, [f"{_HTML} (too large)"])
     rest = {key: data[key] for key in ALLOWED if key in data and key != _HTML}
-    return clean_bundle(rest, bounds.within(left)) | {_HTML: html}
+    return clean_bundle(rest, used=len(html)) | {_HTML: html}
 
 
-def trusted(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+def trusted(data: Any) -> dict[str, Any]:
     """Return the bundle as it is, within the bounds."""
     if type(data) is not dict:
         return {}
-    left, shown, dropped = bounds.display_bytes, dict[str, Any](), list[str]()
-    for key in list(data)[: bounds.mime_types]:
+    left, shown, dropped = MAX_DISPLAY, dict[str, Any](), list[str]()
+    for key in list(data)[:MAX_TYPES]:
         mime = clean_line(key, 200)
         if not mime or mime.lower().startswith(_OURS):
             dropped.append(mime or type(key).__name__)
             continue
         try:
-            shown[mime], size = _clean_value(mime, data[key], left, bounds, as_it_is=True)
+            shown[mime], size = _clean_value(mime, data[key], left, as_it_is=True)
         except TooLargeError:
             dropped.append(f"{mime} (too large)")
         else:
@@ -291,11 +312,11 @@ _SIZES: Final = frozenset(("height", "width"))
 _SIZE: Final = re.compile(r"\d{1,5}(?:\.\d{1,3})?(?:px|em|%)?", re.ASCII)
 
 
-def clean_metadata(metadata: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+def clean_metadata(metadata: Any) -> dict[str, Any]:
     """Return metadata as a JSON object; one that is over its bounds is dropped whole."""
     if not metadata:
         return {}
-    cleaned: dict[str, Any] = _checked_keys(_object(metadata, bounds.metadata, bounds))
+    cleaned: dict[str, Any] = _checked_keys(_object(metadata, MAX_METADATA))
     return cleaned
 
 
@@ -316,16 +337,16 @@ def _is_size(value: Any) -> bool:
     return type(value) in (int, float) or (type(value) is str and bool(_SIZE.fullmatch(value)))
 
 
-def clean_name(name: Any, bounds: Bounds = DEFAULT) -> str | None:
+def clean_name(name: Any) -> str | None:
     """Return a display id, comm id or target name as one bounded line, None if it is none."""
-    return clean_line(name, bounds.name) or None
+    return clean_line(name, MAX_NAME) or None
 
 
-def _object(value: Any, chars: int, bounds: Bounds) -> dict[str, Any]:
+def _object(value: Any, chars: int) -> dict[str, Any]:
     if type(value) is not dict:
         return {}
     try:
-        cleaned = Cleaner(nodes=bounds.nodes, chars=chars, depth=bounds.depth).clean(value)
+        cleaned = Cleaner(nodes=MAX_NODES, chars=chars, depth=MAX_DEPTH).clean(value)
     except TooLargeError:
         return {}
     return dict(cleaned)
@@ -334,44 +355,40 @@ def _object(value: Any, chars: int, bounds: Bounds) -> dict[str, Any]:
 # --- text -------------------------------------------------------------------------------------
 
 
-def clean_stream(text: Any, bounds: Bounds = DEFAULT) -> str:
+def clean_stream(text: Any) -> str:
     """Return text for stdout or stderr: colours and line redraws stay, other sequences go."""
-    if type(text) is str and len(text) <= bounds.stream_text and is_plain(text):
+    if type(text) is str and len(text) <= MAX_STREAM and is_plain(text):
         return text
-    return cut(clean_text(text), bounds.stream_text)
+    return cut(clean_text(text), MAX_STREAM)
 
 
-def clean_error(
-    ename: Any, evalue: Any, traceback: Any, bounds: Bounds = DEFAULT
-) -> dict[str, Any]:
+def clean_error(ename: Any, evalue: Any, traceback: Any) -> dict[str, Any]:
     """Return the content of an ``error`` message."""
     lines = traceback if isinstance(traceback, list | tuple) else []
-    half = bounds.traceback_lines // 2
+    half = MAX_TRACEBACK_LINES // 2
     if len(lines) > 2 * half:  # its end names the error, so the middle goes
         note = f"[cellblock: {len(lines) - 2 * half:,} more lines left out]"
         lines = [*lines[:half], note, *lines[-half:]]
-    each = max(200, bounds.traceback // max(1, len(lines)))
+    each = max(200, MAX_TRACEBACK // max(1, len(lines)))
     return {
-        "ename": clean_line(ename, bounds.ename) or "Error",
-        "evalue": cut(clean_text(evalue), bounds.evalue),
+        "ename": clean_line(ename, MAX_ENAME) or "Error",
+        "evalue": cut(clean_text(evalue), MAX_EVALUE),
         "traceback": [cut(clean_text(line), each) for line in lines],
     }
 
 
-def clean_prompt(prompt: Any, bounds: Bounds = DEFAULT) -> str:
+def clean_prompt(prompt: Any) -> str:
     """Return an input prompt as one line without controls: it must not imitate the host's.
 
     Those have several lines, and a mark that is taken out here.
     """
-    return clean_line(prompt, bounds.prompt).replace(HOSTS_MARK, " ")
+    return clean_line(prompt, MAX_PROMPT).replace(HOSTS_MARK, " ")
 
 
 # --- replies ----------------------------------------------------------------------------------
 
 
-def clean_payload(
-    payload: Any, bounds: Bounds = DEFAULT, show: Show = clean_bundle
-) -> list[dict[str, Any]]:
+def clean_payload(payload: Any, show: Show = clean_bundle) -> list[dict[str, Any]]:
     """Return the payloads that only show something: ``page``. The others act on the front end.
 
     ``show`` cleans what a page shows.
@@ -379,7 +396,7 @@ def clean_payload(
     if not isinstance(payload, list | tuple):
         return []
     pages = [p for p in payload if type(p) is dict and p.get("source") == "page"]
-    return [_page(page, show) for page in pages[: bounds.payloads]]
+    return [_page(page, show) for page in pages[:MAX_PAGES]]
 
 
 def _page(page: dict[Any, Any], show: Show) -> dict[str, Any]:
@@ -391,44 +408,42 @@ def _page(page: dict[Any, Any], show: Show) -> dict[str, Any]:
     return {"source": "page", "data": bundle, "start": _number(page.get("start"))}
 
 
-def clean_expressions(
-    expressions: Any, bounds: Bounds = DEFAULT, show: Show = clean_bundle
-) -> dict[str, Any]:
+def clean_expressions(expressions: Any, show: Show = clean_bundle) -> dict[str, Any]:
     """Return the values of user_expressions, each a bundle that ``show`` cleans, or an error."""
     if type(expressions) is not dict:
         return {}
-    items = list(expressions.items())[: bounds.expressions]
-    return {clean_line(key, bounds.name): _expression(value, bounds, show) for key, value in items}
+    items = list(expressions.items())[:MAX_EXPRESSIONS]
+    return {clean_line(key, MAX_NAME): _expression(value, show) for key, value in items}
 
 
-def _expression(value: Any, bounds: Bounds, show: Show) -> dict[str, Any]:
+def _expression(value: Any, show: Show) -> dict[str, Any]:
     value = value if isinstance(value, dict) else {}
     if value.get("status") == "ok":
         data = show(value.get("data"))
-        metadata = clean_metadata(value.get("metadata"), bounds)
+        metadata = clean_metadata(value.get("metadata"))
         return {"status": "ok", "data": data, "metadata": metadata}
     parts = (value.get("ename"), value.get("evalue"), value.get("traceback"))
-    return {"status": "error", **clean_error(*parts, bounds)}
+    return {"status": "error", **clean_error(*parts)}
 
 
-def clean_matches(matches: Any, bounds: Bounds = DEFAULT) -> list[str]:
+def clean_matches(matches: Any) -> list[str]:
     """Return completions: bounded one-liners, in their order."""
     if not isinstance(matches, list | tuple):
         return []
-    return [clean_line(match, bounds.match_text) for match in matches[: bounds.matches]]
+    return [clean_line(match, MAX_MATCH) for match in matches[:MAX_MATCHES]]
 
 
 _MATCH_TEXTS: Final = ("text", "type", "signature")
 
 
-def clean_match_types(types: Any, bounds: Bounds = DEFAULT) -> list[dict[str, Any]]:
+def clean_match_types(types: Any) -> list[dict[str, Any]]:
     """Return ``_jupyter_types_experimental``: start, end, text, type and signature."""
     if not isinstance(types, list | tuple):
         return []
     return [
         {key: _number(row.get(key)) for key in ("start", "end")}
-        | {key: clean_line(row.get(key), bounds.match_text) for key in _MATCH_TEXTS}
-        for row in types[: bounds.matches]
+        | {key: clean_line(row.get(key), MAX_MATCH) for key in _MATCH_TEXTS}
+        for row in types[:MAX_MATCHES]
         if type(row) is dict
     ]
 
@@ -437,6 +452,6 @@ def _number(value: Any) -> int:
     return value if type(value) is int and 0 <= value < 1 << 31 else 0
 
 
-def clean_comm(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+def clean_comm(data: Any) -> dict[str, Any]:
     """Return a comm message's ``data``; one that is over its bounds is dropped whole."""
-    return _object(data, bounds.comm, bounds)
+    return _object(data, MAX_COMM)

@@ -88,16 +88,21 @@ def text(value: Any, _: Scope) -> str | None:
     raise RefusedError("not text")
 
 
-def texts(value: Any, scope: Scope) -> list[str]:
-    """Return a list of texts."""
-    return [text(item, scope) or "" for item in _items(value)]
-
-
 def _items(value: Any) -> Any:
     """Return a list that is not too long. Raises ``RefusedError``."""
     if type(value) is not list or len(value) > _MOST:
         raise RefusedError("not a list")
     return value
+
+
+def _list_of(kind: Kind) -> Kind:
+    def items(value: Any, scope: Scope) -> list[Any]:
+        return [kind(item, scope) or "" for item in _items(value)]
+
+    return items
+
+
+texts = _list_of(text)
 
 
 def _matching(pattern: re.Pattern[str], what: str) -> Kind:
@@ -113,14 +118,10 @@ word = _matching(_WORD, "a known word")
 number_format = _matching(_NUMBER_FORMAT, "a number format")
 pixels = _matching(_PIXELS, "a length")
 icon = _matching(_ICON, "an icon's name")
-_class_icon = _matching(_CLASS_ICON, "an icon's name")
+#: Icons of several buttons.
+icons = _list_of(_matching(_CLASS_ICON, "an icon's name"))
 #: What a widget calls its bytes; ``widgets`` sees both.
 media_format = _matching(_MEDIA_FORMAT, "a format")
-
-
-def icons(value: Any, scope: Scope) -> list[str]:
-    """Return names of icons for several buttons."""
-    return [_class_icon(item, scope) or "" for item in _items(value)]
 
 
 def moment(value: Any, scope: Scope) -> Any:
@@ -213,9 +214,7 @@ def color(value: Any, scope: Scope) -> str | None:
     return shown
 
 
-def colors(value: Any, scope: Scope) -> list[str]:
-    """Return a list of colours."""
-    return [color(item, scope) or "" for item in _items(value)]
+colors = _list_of(color)
 
 
 def classes(value: Any, _: Scope) -> list[str]:
@@ -317,35 +316,30 @@ def _refers(value: Any, scope: Scope, suffix: str = "") -> bool:
     return model is not None and model.endswith(suffix)
 
 
-def layout(value: Any, scope: Scope) -> str | None:
-    """Return the reference to a widget's layout."""
-    return _reference(value, scope, "LayoutModel")
+def _one(suffix: str) -> Kind:
+    def reference(value: Any, scope: Scope) -> str | None:
+        if value is not None and not _refers(value, scope, suffix):
+            raise RefusedError("refers to no such widget")
+        return None if value is None else str(value)
+
+    return reference
 
 
-def style(value: Any, scope: Scope) -> str | None:
-    """Return the reference to a widget's style."""
-    return _reference(value, scope, "StyleModel")
+def _several(suffix: str = "") -> Kind:
+    """Return a kind of those that are there; the others have been refused already."""
+
+    def references(value: Any, scope: Scope) -> list[str]:
+        return [item for item in _items(value) if _refers(item, scope, suffix)]
+
+    return references
 
 
-def _reference(value: Any, scope: Scope, suffix: str) -> str | None:
-    if value is not None and not _refers(value, scope, suffix):
-        raise RefusedError("refers to no such widget")
-    return None if value is None else str(value)
-
-
-def children(value: Any, scope: Scope) -> list[str]:
-    """Return those of a box's children that are there; the others have been refused already."""
-    return [item for item in _items(value) if _refers(item, scope)]
-
-
-def buttons(value: Any, scope: Scope) -> list[str]:
-    """Return a game controller's buttons: it writes to them by itself."""
-    return [item for item in _items(value) if _refers(item, scope, "ControllerButtonModel")]
-
-
-def axes(value: Any, scope: Scope) -> list[str]:
-    """Return a game controller's axes."""
-    return [item for item in _items(value) if _refers(item, scope, "ControllerAxisModel")]
+layout = _one("LayoutModel")
+style = _one("StyleModel")
+children = _several()
+#: Of a game controller, which writes to them by itself.
+buttons = _several("ControllerButtonModel")
+axes = _several("ControllerAxisModel")
 
 
 def link_end(value: Any, scope: Scope) -> tuple[str, str]:

@@ -5,8 +5,11 @@ judged here before anything is done. Code that may hang or crash runs in worker 
 
 - ``tools``: the operator's functions. All calls of cells come by its broker.
 - ``operations``: the host's own functions: files, HTTP, packages.
-- ``llm``: calls of language models.
-- ``network``: connections to allowed addresses.
+- ``llm``: calls of language models, which ``llm_client`` makes in a worker.
+- ``relay``: connections to listed addresses. A guest connects nothing itself. It asks the relay, a
+  process on the host's side (``relay_server``), over a socket of its own. The relay looks the name
+  up, judges the address that it finds, begins to connect to that very address, and hands the socket
+  over. ``addresses`` says which may be connected to, for ``operations`` too.
 - ``artifacts``: files that cells leave for their user.
 - ``changes``: what cells staged of the project: listing it, dropping it.
 - ``keeping``: making it in the project.

@@ -384,7 +384,7 @@ def _walk(
 
 
 def _make_folder(folder: int, name: str) -> tuple[int, str]:
-    for free in _names(name):
+    for free in free_names(name):
         with contextlib.suppress(FileExistsError):
             os.mkdir(free, dir_fd=folder)
         try:
@@ -406,16 +406,19 @@ def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, boo
         with contextlib.suppress(OSError):
             if _state(os.lstat(before, dir_fd=folder)) == earlier[1]:
                 return before, False
-    for free in _names(name):
+    for free in free_names(name):
         with contextlib.suppress(FileExistsError):
             os.close(os.open(free, _NEW, 0o666, dir_fd=folder))
             return free, True
     raise NotCopied("a thousand others have its name")
 
 
-def _names(name: str) -> Iterator[str]:
+def free_names(name: str) -> Iterator[str]:
+    """Yield a name, and then with a number before its extension: ``plot-2.png``."""
     yield name
-    yield from (numbered(name, number) for number in range(2, _MAX_NUMBER))
+    stem, dot, extension = name.rpartition(".")
+    for number in range(2, _MAX_NUMBER):
+        yield f"{stem}-{number}{dot}{extension}" if stem else f"{name}-{number}"
 
 
 # --- patterns ---------------------------------------------------------------------------------
@@ -536,14 +539,6 @@ def _shorten(name: str) -> str:
     tail = f"{dot}{extension}" if dot and len(extension) <= _MAX_EXTENSION else ""
     room = MAX_NAME - len(tail.encode())
     return (stem if tail else name).encode()[:room].decode("utf-8", "ignore") + tail
-
-
-def numbered(name: str, number: int) -> str:
-    """Return a name with a number before its extension: ``plot-2.png``."""
-    head, slash, last = name.rpartition("/")
-    stem, dot, extension = last.rpartition(".")
-    inner = f"{stem}-{number}{dot}{extension}" if stem else f"{last}-{number}"
-    return f"{head}{slash}{inner}"
 
 
 # --- content types, by the first bytes; of text by the name, too ------------------------------

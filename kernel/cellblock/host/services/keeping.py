@@ -22,7 +22,7 @@ from cellblock.errors import ChangesError
 from cellblock.guest import remove_tree
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.prompt import Decision
+from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
 from cellblock.host.services.changes import FILE, Change, Staged, enter, state
 from cellblock.render.text import visible

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec.structs import replace
 
-from cellblock.backends.choose import choose
+from cellblock.backends.base import choose
 from cellblock.backends.layers import make_layers, why_not
 from cellblock.backends.plan import (
     PROC,
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from cellblock.backends.base import Backend, View
-    from cellblock.backends.choose import Chosen
+    from cellblock.backends.base import Backend, Chosen, View
     from cellblock.host.session.granted_services import GrantedServices
     from cellblock.policy.model import Policy
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cellblock.errors import PolicyError
 from cellblock.host.services import artifacts
-from cellblock.host.services.llm import provider as llm_provider
+from cellblock.host.services import llm as llm_provider
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.config import written_roots
 from cellblock.policy import paths

@@ -13,9 +13,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import ChangesError
-from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.approver import Approver, Prompt
 from cellblock.host.consent.grants import GrantContext, Grants
-from cellblock.host.consent.prompt import Prompt
 from cellblock.host.consent.request import of_keeping
 from cellblock.host.services import keeping
 from cellblock.host.session.types import Outcome
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Rules
     from cellblock.analysis.admission import Ruling
     from cellblock.host.cell.cell import Front
-    from cellblock.host.consent.prompt import Decision
+    from cellblock.host.consent.approver import Decision
     from cellblock.host.services.changes import Change, Staged
     from cellblock.host.session.types import ExecuteRequest, Reactor
 

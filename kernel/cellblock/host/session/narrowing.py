@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Ruling
     from cellblock.host.cell.cell import Front
     from cellblock.host.guests.process import Guest
-    from cellblock.host.services.tools.calls import Approval, Source
+    from cellblock.host.services.tools.calls import Approval
+    from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
     from cellblock.policy.narrow_requests import NarrowRequest
 
-    MakeTools = Callable[[Policy], Source]
+    MakeTools = Callable[[Policy], InProcessTools]
 
 
 _MAGIC: Final = f"%{SHOWS_POLICY}"
@@ -75,15 +76,12 @@ def settings_of(
     config: SessionConfig, front: Front, make_tools: MakeTools | None = None
 ) -> SessionSettings:
     """Return what a session enforces at its start; ``make_tools`` makes tools of a program's."""
-    policy, audit = config.policy, front.audit
+    policy = config.policy
     tools = Tooling(
         policy=policy,
         functions=None if make_tools is None else lambda: make_tools(policy),
         operations=config.operations,
         budgets=front.views.budgets,
-        observe=audit.called,
-        unlisted=audit.refused_more,
-        barred=audit.barred,
         approval=approval_of(policy, front),
     )
     return _settings(config, front, tools)

@@ -39,9 +39,9 @@ from cellblock.analysis.replay import RepeatableCells
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
-from cellblock.host.services.network.relay import Relay
-from cellblock.host.services.tools.calls import CellCalls
-from cellblock.host.services.tools.session_tools import SessionTools
+from cellblock.host.services.relay import Relay
+from cellblock.host.services.tools.broker import Broker
+from cellblock.host.services.tools.calls import CellCalls, Tooling
 from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import PastRequest
@@ -231,11 +231,16 @@ class Requests:
         self.supervisor = Supervisor(
             reactor, self, policy, prepare, zygotes, clock, self._relay.admit
         )
-        self.tools = SessionTools(
-            reactor, self.supervisor, lambda: self.request, self._violation, front.on_output
+        self.tools = Broker(
+            reactor,
+            self.supervisor,
+            settings.tools or Tooling(policy=policy),
+            audit,
+            clock=clock,
+            request=lambda: self.request,
+            violation=self._violation,
+            show=front.on_output,
         )
-        if settings.tools is not None:
-            self.tools.set_up(settings.tools, clock)
         self._deadlines = Deadlines(
             reactor, clock, self.supervisor, front.stop_holding, self._abandon
         )
@@ -618,7 +623,8 @@ class Requests:
         """Enforce what the host does of narrower settings, from the next request on."""
         self._deadlines.timeout = settings.policy.timeout
         self._monitor.narrow_to(settings.policy)
-        self.tools.narrow_to(settings.tools, settings.tools_gone)
+        if settings.tools is not None:
+            self.tools.narrow_to(settings.tools, settings.tools_gone)
         self._relay.narrow_to(settings.addresses)
         self.used = self.used and settings.step is not NarrowingStep.fresh
 

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Ruling
     from cellblock.errors import AuditError, PolicyError
     from cellblock.host.cell.cell import Front
-    from cellblock.host.consent.approver import Approver
-    from cellblock.host.consent.prompt import Decision
+    from cellblock.host.consent.approver import Approver, Decision
     from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.narrowing import MakeTools

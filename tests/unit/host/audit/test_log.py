@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cellblock.errors import AuditError
-from cellblock.host.audit import reader, records
-from cellblock.host.audit.log import MOST_WAITING, Log, body
-from cellblock.host.audit.reader import verify
+from cellblock.host.audit import log as chain
+from cellblock.host.audit import records
+from cellblock.host.audit.log import MOST_WAITING, Log, body, verify
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.session.types import ExecuteRequest
 
@@ -45,7 +45,7 @@ def read(folder):
 
 
 def only(folder):
-    (session,) = reader.sessions(folder)
+    (session,) = chain.sessions(folder)
     return verify(session)
 
 
@@ -71,8 +71,8 @@ def test_sessions_that_begin_within_a_second_are_listed_in_their_order(folder):
     for log in reversed(logs):
         write(log, "x")
         log.close()
-    assert [one.id for one in reader.sessions(folder)] == [log.session for log in logs]
-    assert reader.find(folder, "last").id == logs[-1].session
+    assert [one.id for one in chain.sessions(folder)] == [log.session for log in logs]
+    assert chain.find(folder, "last").id == logs[-1].session
 
 
 def test_a_log_is_the_users_alone_as_is_its_folder_and_a_record_on_disk_when_it_was_written(
@@ -115,7 +115,7 @@ def test_two_sessions_share_a_folder_and_no_file(folder):
     for text in "abc":
         for log in logs:
             write(log, text)
-    found = reader.sessions(folder)
+    found = chain.sessions(folder)
     assert len(found) == 2
     assert all(verify(one).sound and one.running() for one in found)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellblock.host.audit import log, reader, records
-from cellblock.host.audit.log import Log, body
-from cellblock.host.audit.reader import verify
+from cellblock.host.audit import log as chain
+from cellblock.host.audit import records
+from cellblock.host.audit.log import Log, body, verify
 
 
 def _session():
@@ -41,7 +41,7 @@ def looked_at(files, **options):
     with tempfile.TemporaryDirectory() as name:
         for each, lines in files.items():
             Path(name, each).write_bytes(b"".join(lines))
-        (session,) = reader.sessions(Path(name))
+        (session,) = chain.sessions(Path(name))
         return verify(session, **options)
 
 
@@ -57,7 +57,7 @@ def first(verdict):
 def test_a_session_of_several_files_is_whole():
     verdict = looked_at(FILES)
     assert len(NAMES) > 2
-    assert (verdict.problems, verdict.state) == ((), "ended")
+    assert (verdict.problems, verdict.state) == ([], "ended")
     assert (verdict.seq, verdict.records) == (len(PLACES) - 1, len(PLACES))
     assert verdict.head == json.loads(FILES[LAST][-1])["hash"]
     # A head that was kept earlier is found in what came after.
@@ -82,7 +82,7 @@ def hashed(told):
 
 def test_a_record_that_is_nested_beyond_reading_is_found():
     files = copied()
-    start = b'{"v":1,"seq":0,"session":"s","prev":"' + log.FIRST.encode() + b'","x":'
+    start = b'{"v":1,"seq":0,"session":"s","prev":"' + chain.FIRST.encode() + b'","x":'
     files[NAMES[0]][0] = hashed(start + b"[" * 10_000 + b"]" * 10_000)
     assert first(looked_at(files)) == (NAMES[0], 1)
 
@@ -109,7 +109,7 @@ def test_records_that_were_removed_are_found_but_for_the_last(place, count):
     verdict = looked_at(files)
     left = PLACES[PLACES.index(place) + len(cut) :]
     if not left:
-        assert (verdict.problems, verdict.state) == ((), "open")
+        assert (verdict.problems, verdict.state) == ([], "open")
         return
     place_after = (name, line + 1) if files[name][line:] else (left[0][0], 1)
     assert first(verdict) == place_after
@@ -165,9 +165,9 @@ def test_a_file_that_was_removed_is_found(gone):
 def rewritten(place):
     """Return the files with one record exchanged for another with a right hash."""
     (name, line), files = place, copied()
-    entry = log.read(files[name][line])
+    entry = chain.read(files[name][line])
     told = body(records.Notice(text="it was another"))
-    files[name][line], digest = log.entry_line(
+    files[name][line], digest = chain.entry_line(
         told, seq=entry.seq, session=entry.session, prev=entry.prev
     )
     return files, digest
@@ -183,7 +183,7 @@ def test_a_record_that_was_exchanged_is_found_by_the_one_behind_it(place):
         assert first(verdict) == (left[0][0], left[0][1] + 1)
         assert verdict.problems[0].what.endswith("one was exchanged")
     else:
-        assert (verdict.problems, verdict.state) == ((), "open")
+        assert (verdict.problems, verdict.state) == ([], "open")
 
 
 def test_an_end_that_was_written_anew_is_found_by_a_head_that_was_kept():
@@ -198,11 +198,11 @@ def test_an_end_that_was_written_anew_is_found_by_a_head_that_was_kept():
 
 def test_a_record_of_another_session_or_one_behind_the_end_is_found():
     files, notice = copied(), body(records.Notice(text="x"))
-    files[NAMES[0]][0], _ = log.entry_line(notice, seq=0, session="0" * 16, prev=log.FIRST)
+    files[NAMES[0]][0], _ = chain.entry_line(notice, seq=0, session="0" * 16, prev=chain.FIRST)
     assert looked_at(files).problems[0].what == "a record of another session"
-    files, entry = copied(), log.read(FILES[LAST][-1])
+    files, entry = copied(), chain.read(FILES[LAST][-1])
     seq = entry.seq + 1
-    line, _ = log.entry_line(notice, seq=seq, session=entry.session, prev=entry.hash)
+    line, _ = chain.entry_line(notice, seq=seq, session=entry.session, prev=entry.hash)
     files[LAST].append(line)
     (problem,) = looked_at(files).problems
     assert problem.what == f"record {seq} stands after the session's end"
@@ -220,5 +220,5 @@ def test_no_bytes_make_reading_fail(junk):
 @given(st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5))
 def test_no_field_makes_reading_fail(value):
     for key in ("v", "seq", "session", "prev", "kind", "time"):
-        fields = {"v": 1, "seq": 0, "session": "a", "prev": log.FIRST, key: value}
+        fields = {"v": 1, "seq": 0, "session": "a", "prev": chain.FIRST, key: value}
         looked_at({NAMES[0]: [hashed(json.dumps(fields).encode()[:-1])]})

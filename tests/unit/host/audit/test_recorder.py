@@ -7,9 +7,8 @@ import pytest
 from cellblock.host.audit import log as log_module
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.approver import Approver, Decision, Prompt
 from cellblock.host.consent.grants import Grants
-from cellblock.host.consent.prompt import Decision, Prompt
 from cellblock.host.consent.request import ApprovalRequest
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages

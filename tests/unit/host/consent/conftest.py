@@ -5,7 +5,7 @@ import dataclasses
 import nbformat
 import pytest
 
-from cellblock.host.consent import approve
+from cellblock.host.consent import manifest as approving
 from cellblock.host.consent.manifest import ManifestLocation
 from cellblock.policy.model import Policy
 
@@ -32,9 +32,9 @@ class Desk:
     def approve(self, *sources, name="a.ipynb"):
         """Approve a notebook of these cells; return its path."""
         path = self.notebook(*sources, name=name)
-        manifest, _ = approve.known(self.place)
-        reviewed = approve.review(name, dict(enumerate(sources, 1)), self.policy, manifest)
-        approve.approve(self.place, self.policy, reviewed, manifest)
+        manifest, _ = approving.known(self.place)
+        reviewed = approving.review(name, dict(enumerate(sources, 1)), self.policy, manifest)
+        approving.approve(self.place, self.policy, reviewed, manifest)
         return path
 
 

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from cellblock.host.consent import grants
-from cellblock.host.consent.grants import MOST_GRANTS, Store
+from cellblock.host.consent.grants import MOST_GRANTS, GrantContext, Store
 
 UNDER = {"scope": "/lab", "policy": "mine", "digest": "d"}
 
@@ -21,7 +21,12 @@ def path(tmp_path):
 @pytest.fixture
 def kept(path):
     made = Store(path)
-    made.add((grants.new("call", "ops.http", **UNDER), grants.new("import", "csv", **UNDER)))
+    made.add(
+        (
+            GrantContext(**UNDER).grant("call", "ops.http"),
+            GrantContext(**UNDER).grant("import", "csv"),
+        )
+    )
     return made
 
 
@@ -49,8 +54,8 @@ def test_the_file_is_the_users_alone(path):
 
 
 def test_the_same_is_kept_once(kept, path):
-    kept.add((grants.new("import", "csv", **UNDER),))
-    kept.add((grants.new("import", "csv", **{**UNDER, "digest": "e"}),))
+    kept.add((GrantContext(**UNDER).grant("import", "csv"),))
+    kept.add((GrantContext(**{**UNDER, "digest": "e"}).grant("import", "csv"),))
     assert subjects(path) == ["ops.http", "csv", "csv"]
 
 
@@ -142,8 +147,8 @@ def test_nothing_is_written_while_another_does_or_beyond_the_end(kept, path):
     with (path.parent / "grants.json.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="another process keeps it locked"):
-            kept.add((grants.new("import", "gzip", **UNDER),))
-    many = tuple(grants.new("call", f"tool{n}", **UNDER) for n in range(MOST_GRANTS - 1))
+            kept.add((GrantContext(**UNDER).grant("import", "gzip"),))
+    many = tuple(GrantContext(**UNDER).grant("call", f"tool{n}") for n in range(MOST_GRANTS - 1))
     with pytest.raises(OSError, match="there are 1,000 already"):
         kept.add(many)
     assert subjects(path) == ["ops.http", "csv"]

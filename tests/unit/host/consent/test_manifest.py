@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.analysis.admission import sha256
 from cellblock.errors import AdmissionError
-from cellblock.host.consent import approve, manifest
+from cellblock.host.consent import manifest
 from cellblock.host.consent.admission import AdmissionGate, of_notebook
 from cellblock.host.consent.manifest import MOST_BYTES, ManifestLocation
 
@@ -53,11 +53,11 @@ def test_what_is_revoked_runs_no_more(desk):
     path = desk.approve(CELL)
     desk.approve("y = 2", name="b.ipynb")
     path.unlink()
-    assert approve.revoke(desk.place, path) == 1
+    assert manifest.revoke(desk.place, path) == 1
     assert not admits(desk)
     assert admits(desk, "y = 2")
     with pytest.raises(AdmissionError, match=r"nothing of a\.ipynb was approved"):
-        approve.revoke(desk.place, path)
+        manifest.revoke(desk.place, path)
 
 
 def test_a_cell_with_crlf_is_approved_as_it_stands_and_as_front_ends_send_it(desk):
@@ -148,7 +148,7 @@ def test_an_older_manifest_is_refused_though_its_signature_holds(desk):
     assert admits(desk)
     assert not admits(desk, EVIL)
     # So it is after everything was taken back.
-    approve.revoke(desk.place, path)
+    manifest.revoke(desk.place, path)
     assert not admits(desk)
     desk.place.file.write_bytes(older)
     assert refused(desk).startswith("it is number 1, and number ")
@@ -298,7 +298,7 @@ def test_what_is_approved_or_taken_back_meanwhile_counts_from_the_next_cell_on(d
     assert gate.judge(EVIL).findings
     desk.approve(CELL, EVIL)
     assert not gate.judge(EVIL).findings
-    approve.revoke(desk.place, path)
+    manifest.revoke(desk.place, path)
     assert gate.judge(EVIL).findings
     assert told == [1, 2, 0]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.host.consent import prompt
+from cellblock.host.consent import approver
 
 ALL = ("once", "session", "always")
 LASTING = ("session", "always")
@@ -25,7 +25,7 @@ LASTING = ("session", "always")
     ],
 )
 def test_the_code_and_a_word_allow(text, means):
-    assert prompt.read(text, "417", ALL) == means
+    assert approver.read_answer(text, "417", ALL) == means
 
 
 @pytest.mark.parametrize(
@@ -46,23 +46,23 @@ def test_the_code_and_a_word_allow(text, means):
     ],
 )
 def test_everything_else_is_no(text):
-    assert prompt.read(text, "417", ALL) == "no"
+    assert approver.read_answer(text, "417", ALL) == "no"
 
 
 @pytest.mark.parametrize(
     "text", ["once", "yes", "always", "416", "418 always", "417 418", "416 417"]
 )
 def test_without_the_code_nothing_is_allowed_and_it_is_asked_again(text):
-    assert prompt.read(text, "417", ALL) == "again"
+    assert approver.read_answer(text, "417", ALL) == "again"
 
 
 @pytest.mark.parametrize("text", ["417", "417 once"])
 def test_a_word_that_is_not_offered_allows_nothing(text):
-    assert prompt.read(text, "417", LASTING) == "again"
-    assert prompt.read("417 session", "417", LASTING) == "session"
+    assert approver.read_answer(text, "417", LASTING) == "again"
+    assert approver.read_answer("417 session", "417", LASTING) == "session"
 
 
 def test_a_code_is_three_digits_and_another_each_time():
-    codes = {prompt.new_code() for _ in range(200)}
+    codes = {approver.new_code() for _ in range(200)}
     assert len(codes) > 50
     assert all(len(one) == 3 and one.isdigit() and one[0] != "0" for one in codes)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cellblock.analysis.imports import Import
-from cellblock.host.consent import prompt, request
+from cellblock.host.consent import approver, request
 from cellblock.host.services.tools.calls import Call
 from cellblock.wire import messages
 from support.approvals import UNDER, call, cell
@@ -50,7 +50,7 @@ START = """\
 
 
 def asked(wanted, raw="ops.write_file('a', 'b')", note=""):
-    return prompt.question(wanted, UNDER, "417", note, cell(raw))
+    return approver.question(wanted, UNDER, "417", note, cell(raw))
 
 
 def of_call(made):

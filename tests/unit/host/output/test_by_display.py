@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.host.output import gateway, text
+from cellblock.host.output import gateway
 
 SCRIPT = "<p>text</p><script>act()</script>"
 BUNDLE = {
@@ -89,11 +89,13 @@ def test_trusted_passes_on_everything_but_what_is_ours_to_say():
     }
 
 
-def test_pages_are_within_the_bounds():
+def test_pages_are_within_the_bounds(monkeypatch):
     left_out = {"text/plain": "[cellblock left out text/html (too large)]"}
     both = {"text/html": SCRIPT, "text/plain": "x" * 3_000}
-    assert gateway.isolated(both, text.DEFAULT.within(2_000)) == left_out
-    assert gateway.trusted({"text/html": "x" * 100}, text.DEFAULT.within(50)) == left_out
+    monkeypatch.setattr(gateway, "MAX_DISPLAY", 2_000)
+    assert gateway.isolated(both) == left_out
+    monkeypatch.setattr(gateway, "MAX_DISPLAY", 50)
+    assert gateway.trusted({"text/html": "x" * 100}) == left_out
 
 
 ANYTHING = [None, [], "x", {}, {1: 2}, {"text/html": 3}, {"text/html": [1]}]

@@ -2,6 +2,7 @@ import base64
 import datetime as dt
 import json
 import math
+from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -23,23 +24,31 @@ from cellblock.host.output.gateway import (
     clean_stream,
     refused_types,
 )
-from cellblock.host.output.text import Bounds
 
-SMALL = Bounds(
-    display_bytes=2_000,
-    stream_text=200,
-    metadata=200,
-    comm=200,
-    nodes=100,
-    depth=5,
-    evalue=100,
-    traceback=1_000,
-    traceback_lines=10,
-    matches=10,
-    match_text=50,
-    expressions=3,
-    payloads=2,
-)
+SMALL = {
+    "MAX_DISPLAY": 2_000,
+    "MAX_STREAM": 200,
+    "MAX_METADATA": 200,
+    "MAX_COMM": 200,
+    "MAX_NODES": 100,
+    "MAX_DEPTH": 5,
+    "MAX_EVALUE": 100,
+    "MAX_TRACEBACK": 1_000,
+    "MAX_TRACEBACK_LINES": 10,
+    "MAX_MATCHES": 10,
+    "MAX_MATCH": 50,
+    "MAX_EXPRESSIONS": 3,
+    "MAX_PAGES": 2,
+}
+
+
+@contextmanager
+def small():
+    """Have lower bounds meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, bound in SMALL.items():
+            patch.setattr(gateway, name, bound)
+        yield
 
 
 def depth(value):
@@ -150,15 +159,17 @@ def test_json_deeper_than_its_bound_is_left_out(depth):
 
 def test_one_large_part_does_not_cost_the_others_and_all_share_one_bound():
     data = {"text/html": "x" * 3_000, "text/plain": "a table", "image/png": b"x"}
-    assert clean_bundle(data, SMALL) == {"text/plain": "a table", "image/png": "eA=="}
     mimes = ["text/html", "text/markdown", "text/latex", "image/svg+xml"]
-    assert len(sent(clean_bundle(dict.fromkeys(mimes, "é" * 400), SMALL))) < 2_500
+    with small():
+        assert clean_bundle(data) == {"text/plain": "a table", "image/png": "eA=="}
+        assert len(sent(clean_bundle(dict.fromkeys(mimes, "é" * 400)))) < 2_500
 
 
 def test_a_long_plain_text_is_cut_and_says_so():
-    text = clean_bundle({"text/plain": "x" * 70_000, "image/png": b""}, SMALL)["text/plain"]
+    with small():
+        text = clean_bundle({"text/plain": "x" * 70_000, "image/png": b""})["text/plain"]
     assert text.endswith("[cellblock: 68,100 more characters left out]\n")
-    assert len(text) <= SMALL.display_bytes
+    assert len(text) <= SMALL["MAX_DISPLAY"]
 
 
 def test_what_is_no_bundle_is_an_empty_one():
@@ -167,7 +178,8 @@ def test_what_is_no_bundle_is_an_empty_one():
 
 def test_metadata_is_a_bounded_object_or_nothing():
     assert clean_metadata({"image/png": {"width": 640}}) == {"image/png": {"width": 640}}
-    assert clean_metadata({"x": "y" * 300}, SMALL) == {}
+    with small():
+        assert clean_metadata({"x": "y" * 300}) == {}
     assert clean_metadata([1]) == {}
     # nbconvert would show the files that are named there.
     named = {"filenames": {"image/png": "http://collector.invalid/p"}, "tags": ["a"]}
@@ -187,7 +199,8 @@ def test_an_error_keeps_its_colours_and_loses_its_escapes():
 
 def test_a_long_traceback_keeps_its_end():
     lines = [str(n) for n in range(10_000)]
-    traceback = clean_error("E", "", lines, SMALL)["traceback"]
+    with small():
+        traceback = clean_error("E", "", lines)["traceback"]
     assert traceback[:5] == lines[:5]
     assert traceback[5] == "[cellblock: 9,990 more lines left out]"
     assert traceback[6:] == lines[-5:]
@@ -282,35 +295,40 @@ JUNK = st.recursive(
 
 @given(JUNK)
 def test_any_bundle_can_be_sent_within_its_bounds(junk):
-    clean = clean_bundle(junk, SMALL)
-    assert len(sent(clean)) < 4 * SMALL.display_bytes + 2_000
-    assert depth(clean) <= SMALL.depth + 1
+    with small():
+        clean = clean_bundle(junk)
+        again = clean_bundle(clean)
+    assert len(sent(clean)) < 4 * SMALL["MAX_DISPLAY"] + 2_000
+    assert depth(clean) <= SMALL["MAX_DEPTH"] + 1
     assert clean.keys() <= gateway.ALLOWED.keys()
     assert msgspec.json.encode(clean)
-    assert clean_bundle(clean, SMALL) == clean
+    assert again == clean
 
 
 @given(JUNK)
 def test_any_junk_in_any_place_can_be_sent(junk):
-    cleaned = [
-        clean_metadata(junk, SMALL),
-        clean_comm(junk, SMALL),
-        clean_payload(junk, SMALL),
-        clean_expressions(junk, SMALL),
-        clean_matches(junk, SMALL),
-        clean_match_types(junk, SMALL),
-        clean_error(junk, junk, junk, SMALL),
-        clean_stream(junk, SMALL),
-        clean_prompt(junk, SMALL),
-        clean_name(junk, SMALL),
-        refused_types(junk),
-    ]
+    with small():
+        cleaned = [
+            clean_metadata(junk),
+            clean_comm(junk),
+            clean_payload(junk),
+            clean_expressions(junk),
+            clean_matches(junk),
+            clean_match_types(junk),
+            clean_error(junk, junk, junk),
+            clean_stream(junk),
+            clean_prompt(junk),
+            clean_name(junk),
+            refused_types(junk),
+        ]
     assert len(sent(cleaned)) < 100_000
 
 
 @given(st.lists(st.fixed_dictionaries({"source": WORDS, "data": JUNK, "start": JUNK})))
 def test_any_payload_is_a_page(payload):
-    for page in clean_payload(payload, SMALL):
+    with small():
+        pages = clean_payload(payload)
+    for page in pages:
         assert page["source"] == "page"
         assert isinstance(page["data"]["text/plain"], str)
         sent(page)

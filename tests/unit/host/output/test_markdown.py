@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from cellblock.host.output import markdown
+from cellblock.host.output import html
 from cellblock.host.output.text import RefusedError
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -10,7 +10,7 @@ PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 def shown(text):
     """Return sanitised Markdown with its word joiners made visible."""
-    return markdown.clean(text).replace("\u2060", "·")
+    return html.clean_markdown(text).replace("\u2060", "·")
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def shown(text):
     ],
 )
 def test_ordinary_markdown_is_left_alone(text):
-    assert markdown.clean(text) == text
+    assert html.clean_markdown(text) == text
 
 
 def test_what_would_hold_up_the_page_is_refused():
     with pytest.raises(RefusedError, match="too much markup"):
-        markdown.clean("*a _b " * 200_000)
-    assert markdown.clean("plain words, " * 200_000)
+        html.clean_markdown("*a _b " * 200_000)
+    assert html.clean_markdown("plain words, " * 200_000)
 
 
 BROKEN = [
@@ -108,11 +108,11 @@ def test_no_markdown_takes_more_than_linear_time():
         marks = sum(map(piece.count, "*_~`[]"))
         text = piece * (25_000 // marks if marks else 200_000 // len(piece))
         start = time.process_time()
-        markdown.clean(text)
+        html.clean_markdown(text)
         assert time.process_time() - start < 1.5, piece
     text = "](https://" * 50_000 + "$" + "&#36;" * 50_000 + "www." * 100_000
     start = time.process_time()
-    markdown.clean(text)
+    html.clean_markdown(text)
     assert time.process_time() - start < 2
 
 

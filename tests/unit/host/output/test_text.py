@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cellblock.host.output import gateway
 from cellblock.host.output.gateway import clean_stream
-from cellblock.host.output.text import Bounds, clean_text, split_tail
+from cellblock.host.output.text import clean_text, split_tail
 
 KEPT = re.compile("\x1b\\[[0-9;:]*m|\x1b\\[[0-2]?K")
 
@@ -84,8 +85,9 @@ def test_what_is_dropped_takes_nothing_along_and_leaves_nothing(text, shown):
     assert clean_stream(text) == shown
 
 
-def test_a_stream_over_its_bound_says_what_is_missing():
-    text = clean_stream("x" * 100, Bounds(stream_text=10))
+def test_a_stream_over_its_bound_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(gateway, "MAX_STREAM", 10)
+    text = clean_stream("x" * 100)
     assert text == "x" * 10 + "\n[cellblock: 90 more characters left out]\n"
 
 

@@ -15,5 +15,5 @@ used. Errors tell a cell nothing of this machine.
 function in a module here, and a line in ``tools.registry.load_operations``. What can be refused by
 its spelling alone goes into ``provider.refusal``.
 
-Imports ``tools``, ``backends`` for the denied paths, and ``network.addresses``.
+Imports ``tools``, ``backends`` for the denied paths, and ``addresses``.
 """

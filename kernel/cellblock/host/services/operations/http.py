@@ -22,7 +22,7 @@ from urllib.parse import urlencode, urljoin
 import certifi
 import httpcore
 
-from cellblock.host.services.network import addresses
+from cellblock.host.services import addresses
 from cellblock.host.services.operations import urls
 from cellblock.host.services.operations.catalog import OperationError, not_granted
 from cellblock.policy.network import is_address

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cellblock.errors import PolicyError
-from cellblock.host.services.network import addresses
+from cellblock.host.services import addresses
 from cellblock.host.services.operations import catalog, files, urls
 from cellblock.host.services.operations.catalog import (
     TRANSIENT,
@@ -22,7 +22,7 @@ from cellblock.host.services.operations.catalog import (
     not_granted,
 )
 from cellblock.host.services.tools.calls import Answer, Call, Quota
-from cellblock.host.services.tools.worker_provider import WorkerProvider, WorkerSettings
+from cellblock.host.services.tools.worker import WorkerProvider, WorkerSettings
 from cellblock.policy.network import is_address
 from cellblock.render.tables import WriteBudget
 from cellblock.wire import values

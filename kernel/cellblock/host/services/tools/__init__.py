@@ -6,20 +6,18 @@ exactly once.
 
 The parts, in the order in which a call meets them:
 
-- ``session_tools``: a session's end. Passes the guest's calls on, and answers back.
-- ``broker``: admits or refuses a call, **counts it against the policy's limits** (calls of a cell,
-  at once, per second, bytes), has it approved, and records it. ``Providers`` are all that run calls
-  for a session. What a call costs beyond that (tokens, written bytes) is counted by its provider.
-- ``calls``: ``Call``, ``Answer``, ``Source``, ``Quota``, ``Approval``, ``CallRecord``: what all
-  share.
-- ``worker_provider``: the host's end of a worker process, which may hang, crash and be killed.
-- ``worker``: that process, and the messages to it. ``runner`` runs its calls.
+- ``broker``: a session's end. Admits or refuses a call, **counts it against the policy's limits**
+  (calls of a cell, at once, per second, bytes), has it approved, records it, and answers the guest.
+- ``providers``: all that run calls for a session. What a call costs beyond that (tokens, written
+  bytes) is counted by its provider.
+- ``calls``: ``Call``, ``Answer``, ``Quota``, ``Approval``, ``CallRecord``: what all share.
+- ``worker``: both ends of a process that runs calls, which may hang, crash and be killed.
+  ``runner`` runs its calls, and those of functions of a program that uses the Python API, in that.
 - ``registry``: makes tools of functions, and **validates a call's arguments** against their type
   hints, right before the call (``with_validation``; for operations ``load_operations``). Language
-  models validate theirs in the host (``llm.provider.read``).
-- ``results``: turns a result or exception into what a cell may see.
-- ``in_process``: runs functions of a program that uses the Python API in that program.
+  models validate theirs in the host (``llm.read``). Turns a result or exception into what a cell
+  may see.
 
-Imports the wire and ``render.text``; ``broker`` and ``registry`` also ``operations`` and ``llm``,
-whose calls come by the same way.
+Imports the wire and ``render.text``; ``providers`` and ``registry`` also ``operations`` and
+``llm``, whose calls come by the same way.
 """

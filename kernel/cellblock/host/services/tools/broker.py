@@ -3,29 +3,29 @@
 What a guest says is a name, an id of its own choosing and some bytes. The broker checks the name,
 the size and the policy's limits (``tool_max_…``), waits for the rate limit, has the call approved,
 and only then gives it to its provider, under a number of the host's own. Its arguments are
-validated where the tool runs (``registry``).
+validated where the tool runs (``registry``). ``Providers`` and all that they import are loaded when
+a session has tools, or a guest calls one.
 """
 
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.errors import PolicyError
-from cellblock.host.services.llm import provider as llm
-from cellblock.host.services.operations import catalog
-from cellblock.host.services.operations.provider import OperationsProvider
+from cellblock.errors import CellblockError, PolicyError
 from cellblock.host.services.tools.calls import Answer, Call, CallRecord, CellCalls, bounded
-from cellblock.host.services.tools.worker_provider import WorkerProvider, WorkerSettings
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from cellblock.host.services.tools.calls import Source, Status, Tooling
+    from cellblock.host.audit.recorder import Audit
+    from cellblock.host.guests.supervisor import Supervisor
+    from cellblock.host.services.tools.calls import Status, Tooling
+    from cellblock.host.services.tools.providers import Providers
+    from cellblock.host.session.requests import InFlight
     from cellblock.host.session.types import Reactor
 
 
@@ -36,6 +36,10 @@ MAX_ARGUMENTS: Final = 48 * 2**20
 #: Bytes that may wait for the guest before answers are kept back, and seconds between looks.
 MAX_BACKLOG: Final = 8 * 2**20
 POLL_SECONDS: Final = 0.01
+#: Seconds between looks at whether a guest has read a request.
+READ_POLL_SECONDS: Final = 0.002
+#: Progress lines that are kept while no cell runs to show them.
+MAX_LINES: Final = 20
 
 
 class RateLimit:
@@ -71,26 +75,30 @@ class _PendingCall(msgspec.Struct, frozen=True, eq=False):
 
 
 class Broker:
-    """Handles the calls of one guest at a time.
+    """A session's tools: known before its first guest starts, called by its guests, one at a time.
 
-    ``send`` gets messages to the guest; ``backlog`` returns the bytes that it has not read yet.
-    ``tell`` gets lines about a call's progress. Of a cell's refused calls only the first are
-    recorded, since they cost a cell nothing.
+    ``request`` returns the request under way. ``violation`` gets what no honest guest does, such as
+    a call of an unknown tool. ``show`` gets lines about the progress of calls, for the cell that
+    waits. No call begins while the ``audit`` log bars that: its record could not be entered. Of a
+    cell's refused calls only the first are recorded, since they cost a cell nothing.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        providers: Providers,
+        supervisor: Supervisor,
         tooling: Tooling,
+        audit: Audit,
         *,
         clock: Callable[[], float],
-        send: Callable[[messages.ToolResult | messages.ToolPiece], None],
-        backlog: Callable[[], int],
-        tell: Callable[[str], None],
+        request: Callable[[], InFlight | None],
+        violation: Callable[[str], None],
+        show: Callable[[messages.Stream], None],
     ) -> None:
-        self._reactor, self.providers, self._tooling = reactor, providers, tooling
-        self._clock, self._send, self._backlog, self._tell = clock, send, backlog, tell
+        self._reactor, self._supervisor = reactor, supervisor
+        self._tooling, self._audit = tooling, audit
+        self._clock, self._request, self._violation, self._show = clock, request, violation, show
+        self._providers: Providers | None = None
         self._numbers = itertools.count(1)
         #: Calls without an answer, by the guest's id, and the bytes of their arguments.
         self._pending: dict[int, _PendingCall] = {}
@@ -100,42 +108,105 @@ class Broker:
         self._delayed: dict[int, _PendingCall] = {}
         self._cell, self._calls, self._refused = 0, 0, 0
         self._records: list[CallRecord] = []
+        #: Answers that wait until the guest has read the request before them.
+        self._unsent: list[messages.ToolResult | messages.ToolPiece] = []
+        #: Progress lines that no cell was there to show.
+        self._lines: list[str] = []
+        policy = tooling.policy
+        if policy.tools or tooling.functions or tooling.operations or policy.llm.granted:
+            self._loaded()
+
+    def _loaded(self) -> Providers:
+        """Return the providers, made at their first use."""
+        if self._providers is None:
+            from cellblock.host.services.tools import providers  # noqa: PLC0415 - most sessions call nothing
+
+            self._providers = providers.Providers(self._reactor, self._tooling)
+        return self._providers
+
+    @property
+    def awaited(self) -> bool:
+        """Whether no guest may start yet, because it is not known which tools there are."""
+        return self._providers is not None and self._providers.awaited
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders that installed packages are imported from."""
+        return () if self._providers is None else self._providers.paths
+
+    def open(
+        self,
+        on_tools: Callable[[tuple[messages.Tool, ...]], None],
+        on_failed: Callable[[PolicyError], None],
+    ) -> None:
+        """Find out which tools there are, install packages, and call one of the two."""
+        providers = self._providers
+        if providers is None:
+            on_tools(())
+            return
+
+        def ready() -> None:
+            if providers.tools or providers.paths:
+                self._supervisor.equip(providers.tools, providers.paths)
+            on_tools(providers.tools)
+
+        providers.open(ready, on_failed, self._tell)
 
     def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
-        """Apply a narrower policy; ``gone`` are tools that it takes away."""
+        """Apply a narrower policy; ``gone`` are the tools that it takes away."""
         self._tooling = tooling
-        self.providers.narrow_to(tooling, gone)
+        if self._providers is not None:
+            self._providers.narrow_to(tooling, gone)
 
     def begin(self) -> None:
-        """Begin a cell, or a comm message: its calls are counted from here."""
-        self.close()
+        """Begin a request: its calls are counted from here."""
+        self._report_unlisted()
         self._cell += 1
         self._calls, self._refused, self._records = 0, 0, []
 
     def end(self) -> CellCalls:
-        """Return the calls of the cell, those that have no answer yet as ``unfinished``."""
-        self.close()
+        """Return the calls of the request, those that have no answer yet as ``unfinished``."""
+        self._report_unlisted()
         own = [one for one in self._pending.values() if one.cell == self._cell]
         unfinished = [self._record(one, "unfinished") for one in own[:MAX_RECORDS]]
         records = [*self._records, *unfinished][:MAX_RECORDS]
         return CellCalls(tuple(records), self._calls - len(records))
 
     def close(self) -> None:
+        """End all that runs calls."""
+        self._report_unlisted()
+        if self._providers is not None:
+            self._providers.close()
+
+    def _report_unlisted(self) -> None:
         """Report the refused calls that have no record."""
         if self._refused > MAX_RECORDS:
             more, self._refused = self._refused - MAX_RECORDS, MAX_RECORDS
-            self._tooling.unlisted(more)
+            self._audit.refused_more(more)
 
     # --- messages of a guest ------------------------------------------------------------------
 
-    def call(self, message: messages.ToolCall, *, querying: bool) -> str:
-        """Admit or refuse a call; return how it breaks the protocol, or an empty string.
+    def handle(
+        self, message: messages.ToolCall | messages.ToolWithdrawn, request: InFlight | None
+    ) -> None:
+        """Handle a guest's message about a call, while ``request`` is under way."""
+        if isinstance(message, messages.ToolCall):
+            if request is not None:
+                request.called = True
+            if breach := self._call(message, self._loaded(), request):
+                self._violation(breach)
+        elif self._providers is None:
+            self._violation("a call of what is no tool")
+        elif one := self._pending.get(message.id):  # else the answer has crossed this message
+            self._withdraw(one, self._providers)
 
-        ``querying``: the guest completes or inspects a name, which must not have any effect.
-        """
+    def _call(
+        self, message: messages.ToolCall, providers: Providers, request: InFlight | None
+    ) -> str:
+        """Admit or refuse a call; return how it breaks the protocol, or an empty string."""
         policy, name = self._tooling.policy, message.name
-        tool = self.providers.tool(name)
-        if tool is None and name in self.providers.withheld:
+        tool = providers.tool(name)
+        if tool is None and name in providers.withheld:
             tool = messages.Tool(name=name)
         if tool is None:
             return "a call of what is no tool"
@@ -147,7 +218,10 @@ class Broker:
         if size > (tool.max_bytes or policy.tool_max_bytes):
             return "a call with larger arguments than there may be"
         self._calls += 1
-        refusal = self._refusal(name, size, querying=querying)
+        querying = request is not None and isinstance(
+            request.message, messages.Complete | messages.Inspect
+        )
+        refusal = self._refusal(size, providers.withheld.get(name), querying=querying)
         began = self._clock()
         one = _PendingCall(next(self._numbers), message, tool, began, self._cell, refusal)
         self._pending[message.id] = one
@@ -159,10 +233,10 @@ class Broker:
         if (self._delayed or wait) and (refusal is None or self._bytes <= MAX_ARGUMENTS):
             self._delayed[one.number] = one
         else:
-            self._proceed(one)
+            self._proceed(one, providers)
         return ""
 
-    def _refusal(self, name: str, size: int, *, querying: bool) -> Answer | None:
+    def _refusal(self, size: int, withheld: str | None, *, querying: bool) -> Answer | None:
         """Return the refusal of the call that was counted last, if it is to be refused."""
         most = self._tooling.policy.tool_max_calls
         if querying:
@@ -172,9 +246,7 @@ class Broker:
         if self._bytes + size > MAX_ARGUMENTS:
             held = f"the calls under way hold {MAX_ARGUMENTS >> 20} MiB of arguments already"
             return _refused(f"{held}: have fewer at once")
-        if why := self.providers.withheld.get(name):
-            return Answer(kind="NotGranted", message=why)
-        return None
+        return Answer(kind="NotGranted", message=withheld) if withheld else None
 
     def _run_delayed_in(self, seconds: float) -> None:
         if not self._is_timed:
@@ -189,9 +261,9 @@ class Broker:
             if wait := self._rate.take(most, self._clock()):
                 self._run_delayed_in(wait)
                 return
-            self._proceed(self._delayed.pop(next(iter(self._delayed))))
+            self._proceed(self._delayed.pop(next(iter(self._delayed))), self._loaded())
 
-    def _proceed(self, one: _PendingCall) -> None:
+    def _proceed(self, one: _PendingCall, providers: Providers) -> None:
         """Have a call approved, then run: nothing of it runs before that."""
         if one.refusal is not None:
             self._refuse(one, one.refusal)
@@ -206,17 +278,17 @@ class Broker:
         )
 
         def begin() -> None:
-            if self._tooling.barred():
+            if self._audit.barred():
                 self._refuse(one, _UNLOGGED)
             elif self._is_pending(one):
-                self.providers.begin(call)
+                providers.begin(call)
 
         approval = self._tooling.approval
         if approval is None:
             begin()
-        elif (answer := self.providers.precheck(call)) is not None:
+        elif (answer := providers.precheck(call)) is not None:
             self._refuse(one, answer)
-        elif self._tooling.barred():
+        elif self._audit.barred():
             self._refuse(one, _UNLOGGED)
         else:
             approval.decide(
@@ -226,21 +298,18 @@ class Broker:
     def _refuse(self, one: _PendingCall, answer: Answer) -> None:
         self._settle(one, answer, "refused")
 
-    def withdraw(self, message: messages.ToolWithdrawn) -> None:
-        """Stop a call that its guest gave up; the answer may have crossed this message."""
-        one = self._pending.get(message.id)
-        if one is None:
-            return
+    def _withdraw(self, one: _PendingCall, providers: Providers) -> None:
+        """Stop a call that its guest gave up."""
         self._forget(one)
         self._delayed.pop(one.number, None)
         if one.refusal is not None:
             record = self._record(one, "refused", one.refusal)
         else:
             self._stop_asking(one)
-            self.providers.cancel(one.number)
+            providers.cancel(one.number)
             record = self._record(one, "withdrawn")
         if self._count(one, record):
-            self._tooling.observe(record)
+            self._audit.called(record)
 
     def drop(self) -> None:
         """Stop all calls: the guest has ended.
@@ -248,11 +317,12 @@ class Broker:
         The user is asked about one call at a time, so the last one is dropped first: else dropping
         one would ask about the next.
         """
+        self._unsent.clear()
         for one in list(reversed(self._pending.values())):
             self._stop_asking(one)
         for one in list(self._pending.values()):
-            self.withdraw(messages.ToolWithdrawn(id=one.message.id))
-        self.close()
+            self._withdraw(one, self._loaded())
+        self._report_unlisted()
 
     def _stop_asking(self, one: _PendingCall) -> None:
         if self._tooling.approval is not None:
@@ -286,7 +356,7 @@ class Broker:
             self._reactor.expect()  # the next call
         finally:  # after the answer is sent: the guest goes on meanwhile
             if is_listed:
-                self._tooling.observe(record)
+                self._audit.called(record)
         if not self._held and self._backlog() > MAX_BACKLOG:
             self._hold()
 
@@ -295,9 +365,61 @@ class Broker:
         much = self._backlog() > MAX_BACKLOG
         if much != self._held:
             self._held = much
-            self.providers.hold(held=much)
+            self._loaded().hold(held=much)
         if much:
             self._reactor.call_later(POLL_SECONDS, self._hold)
+
+    def _send(self, message: messages.ToolResult | messages.ToolPiece) -> None:
+        """Send an answer once the request before it is read.
+
+        Until the guest has begun a request, unread bytes in its socket show that it has not read
+        that; an answer among them would hide it.
+        """
+        if self._unsent or not self._request_is_read():
+            if not self._unsent:
+                self._reactor.call_later(READ_POLL_SECONDS, self._send_unsent)
+            self._unsent.append(message)
+            return
+        guest = self._supervisor.guest
+        if guest is not None and not guest.closed:
+            try:
+                guest.send(message)
+            except CellblockError as exc:
+                self._violation(str(exc))
+
+    def _request_is_read(self) -> bool:
+        request, guest = self._request(), self._supervisor.guest
+        if request is None or request.began or request.read or guest is None:
+            return True
+        request.read = guest.unread() == 0
+        return request.read
+
+    def _send_unsent(self) -> None:
+        if self._unsent and not self._request_is_read():
+            self._reactor.call_later(READ_POLL_SECONDS, self._send_unsent)
+            return
+        due, self._unsent = self._unsent, []
+        for message in due:
+            self._send(message)
+
+    def _backlog(self) -> int:
+        guest = self._supervisor.guest
+        return 0 if guest is None else guest.backlog
+
+    # --- progress lines, and records ----------------------------------------------------------
+
+    def _tell(self, text: str) -> None:
+        """Show a line in the cell that runs; keep it for the next one if none does."""
+        self._lines = [*self._lines[1 - MAX_LINES :], text]
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Show the lines that were kept, if a cell runs now."""
+        request = self._request()
+        if self._lines and request is not None and isinstance(request.message, messages.Execute):
+            lines, self._lines = self._lines, []
+            text = "".join(f"{line}\n" for line in lines)
+            self._show(messages.Stream(name="stderr", text=text))
 
     def _count(self, one: _PendingCall, record: CallRecord) -> bool:
         """Count a call for its cell; return whether the log lists it."""
@@ -328,156 +450,3 @@ def _refused(why: str) -> Answer:
 
 
 _UNLOGGED: Final = _refused("it would not be on the audit log")
-
-
-class Providers:
-    """All that run calls for one session: each call goes to the provider that has its tool.
-
-    The operator's tools are known when their worker has imported them. Operations and language
-    models are known at once, and their workers start with the first call.
-    """
-
-    def __init__(self, reactor: Reactor, tooling: Tooling) -> None:
-        #: Those that have to be asked which tools they have, with their answers.
-        self._sources: dict[Source, tuple[messages.Tool, ...] | None] = {}
-        self._operations: OperationsProvider | None = None
-        self._llm: llm.LlmProvider | None = None
-        #: Folders that packages are imported from; None until they are installed.
-        self._paths: tuple[str, ...] | None = ()
-        #: Names of tools that a narrower policy took away.
-        self._gone = frozenset[str]()
-        self._policy = policy = tooling.policy
-        if policy.tools:
-            settings = WorkerSettings(
-                entries=policy.tools,
-                timeout=policy.tool_timeout,
-                timeouts=policy.tool_timeouts,
-                max_bytes=policy.tool_max_bytes,
-                policy=policy.name,
-            )
-            self._sources[WorkerProvider(reactor, settings)] = None
-        if tooling.functions is not None:
-            self._sources[tooling.functions()] = None
-        if tooling.operations is not None:
-            self._operations = OperationsProvider(reactor, policy, tooling.operations)
-            self._paths = None
-            if policy.operations is not None and policy.operations.write_file is not None:
-                tooling.budgets[catalog.WRITE_FILE.name] = self._operations.spent
-        if policy.llm.granted:
-            self._llm = llm.LlmProvider(reactor, policy.llm, max_bytes=policy.tool_max_bytes)
-            tooling.budgets[llm.CALL] = self._llm.spent
-        self._own = [one for one in (self._operations, self._llm) if one is not None]
-        #: By name, also those that are gone: their calls may be under way.
-        self._named: dict[str, tuple[messages.Tool, Source | _Own]] = {}
-        self._index()
-        #: Tools of the host's own that the policy does not grant, and why not.
-        self.withheld = {tool.name: catalog.refusal(tool.name) for tool in catalog.ALL.values()}
-        self.withheld |= {name: llm.refusal(name) for name in (llm.CALL, llm.CHAT)}
-        for name in self._named:
-            self.withheld.pop(name, None)
-
-    @property
-    def awaited(self) -> bool:
-        """Whether it is not known yet what cells may call: no guest starts before that."""
-        return self._paths is None or None in self._sources.values()
-
-    @property
-    def tools(self) -> tuple[messages.Tool, ...]:
-        """What cells may call."""
-        return tuple(tool for tool, _ in self._named.values() if tool.name not in self._gone)
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Folders that packages are imported from."""
-        return self._paths or ()
-
-    def tool(self, name: str) -> messages.Tool | None:
-        """Return the tool of that name, if there is one."""
-        return None if name in self._gone or name not in self._named else self._named[name][0]
-
-    def _index(self) -> None:
-        found = [(tool, source) for source, tools in self._sources.items() for tool in tools or ()]
-        own = [(tool, one) for one in self._own for tool in one.tools]
-        self._named = {tool.name: (tool, one) for tool, one in (*found, *own)}
-
-    def open(
-        self,
-        on_ready: Callable[[], None],
-        on_failed: Callable[[PolicyError], None],
-        tell: Callable[[str], None],
-    ) -> None:
-        """Find out which tools there are, and install the policy's packages.
-
-        Calls one of the two once, at once if there is nothing to wait for. ``tell`` gets lines
-        about the progress of the installation.
-        """
-        failed = False
-
-        def known(source: Source, tools: tuple[messages.Tool, ...]) -> None:
-            if twice := next((tool.name for tool in tools if self.tool(tool.name)), ""):
-                what = "the policy has a tool of this name already"
-                file, key = (self._policy.name, "tools") if self._policy.tools else ("tools", "")
-                remedy = "Rename one of them."
-                fail(PolicyError(what, file=file, key=key, value=repr(twice), remedy=remedy))
-                return
-            self._sources[source] = tools
-            self._index()
-            settle()
-
-        def installed(paths: tuple[str, ...]) -> None:
-            self._paths = paths
-            settle()
-
-        def settle() -> None:
-            if not self.awaited and not failed:
-                on_ready()
-
-        def fail(error: PolicyError) -> None:
-            nonlocal failed
-            if not failed:
-                failed = True
-                on_failed(error)
-
-        settle()
-        for source in tuple(self._sources):
-            source.open(partial(known, source), fail)
-        if self._operations is not None:
-            self._operations.open(installed, fail, tell)
-
-    def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
-        """Apply a narrower policy to calls that begin now; ``gone`` are tools it takes away."""
-        self._gone |= frozenset(gone)
-        for source in self._sources:
-            source.narrow_to(tooling.policy.tool_timeout, tooling.policy.tool_timeouts)
-        if self._operations is not None and tooling.operations is not None:
-            self._operations.narrow_to(tooling.policy, tooling.operations)
-
-    def precheck(self, call: Call) -> Answer | None:
-        """Return the refusal of a call that the policy does not grant, before a user is asked."""
-        _, provider = self._named.get(call.tool.name, (None, None))
-        return provider.precheck(call) if isinstance(provider, _Own) else None
-
-    def begin(self, call: Call) -> None:
-        """Run a call."""
-        self._named[call.tool.name][1].begin(call)
-
-    def cancel(self, number: int) -> None:
-        """Stop a call."""
-        for source in self._all():
-            source.cancel(number)
-
-    def hold(self, *, held: bool) -> None:
-        """Keep answers back, or let them go again."""
-        for source in self._all():
-            source.hold(held=held)
-
-    def close(self) -> None:
-        """End all workers that were started."""
-        for source in self._all():
-            source.close()
-
-    def _all(self) -> list[Source]:
-        return [*self._sources, *(one.worker for one in self._own)]
-
-
-_Own = OperationsProvider | llm.LlmProvider

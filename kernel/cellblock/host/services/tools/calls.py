@@ -17,10 +17,10 @@ from cellblock.wire import values
 from cellblock.wire.messages import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from cellblock.errors import PolicyError
     from cellblock.host.services.operations.catalog import OperationGrants
+    from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.policy.model import Policy
     from cellblock.render.tables import Budget
     from cellblock.wire.messages import Tool
@@ -39,7 +39,6 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def _ignore(_value: object) -> None: ...
-def _not_barred() -> None: ...
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -55,30 +54,6 @@ class Call(msgspec.Struct, frozen=True):
     answer: Callable[[Answer], None]
     piece: Callable[[str], None] = _ignore
     tell: Callable[[str], None] = _ignore
-
-
-class Source(Protocol):
-    """Runs calls of tools that it finds out, and never blocks the host's loop."""
-
-    def open(
-        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
-    ) -> None:
-        """Find out which tools there are; one of the two is called, later and once."""
-
-    def narrow_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
-        """Set the seconds that a call may take: of any tool, and of some by name."""
-
-    def begin(self, call: Call) -> None:
-        """Run ``call``, now or as soon as there is room."""
-
-    def cancel(self, number: int) -> None:
-        """Stop a call, which is not answered any more; harmless if it was."""
-
-    def hold(self, *, held: bool) -> None:
-        """Keep answers back while the guest does not read them, or let them go again."""
-
-    def close(self) -> None:
-        """End, with all calls that run."""
 
 
 class Quota:
@@ -135,21 +110,16 @@ class DenyAll:
 class Tooling(msgspec.Struct, frozen=True, kw_only=True):
     """What a session's cells may call, and within what limits: those of ``policy``.
 
-    ``observe`` gets the record of every call that ended, for the audit log; ``unlisted`` how many
-    refused calls have no record. While ``barred`` returns anything, no call begins: its record
-    could not be entered. ``approval`` decides about calls; None approves of all.
+    ``approval`` decides about calls; None approves of all.
     """
 
     policy: Policy
     #: Makes the source of functions of the program that has the cells run.
-    functions: Callable[[], Source] | None = None
+    functions: Callable[[], InProcessTools] | None = None
     #: What operations may touch; None if the policy grants none.
     operations: OperationGrants | None = None
     #: Gets what tells how much of a session's quota is used, by the name of what uses it.
     budgets: dict[str, Callable[[], Budget]] = msgspec.field(default_factory=dict)
-    observe: Callable[[CallRecord], None] = _ignore
-    unlisted: Callable[[int], None] = _ignore
-    barred: Callable[[], object] = _not_barred
     approval: Approval | None = None
 
 

@@ -1,4 +1,4 @@
-"""The tools of a worker: what cells are told of each, and the validation of its arguments.
+"""Functions as tools: what cells are told of each, what they may give it, and what they get of it.
 
 An entry of the policy's ``tools`` is ``module:function``, or the name of an entry point of the
 group ``cellblock.tools`` (``load``). Operations are the host's own (``load_operations``).
@@ -10,34 +10,45 @@ nowhere makes a million errors, seconds in C and a gigabyte. So of a tool a list
 read only up to the first item that does not fit (``fail_fast``); of an operation only so many
 arguments and entries are read. Covered are fields of TypedDicts and of standard dataclasses. Not
 covered are dicts, ``*args``, pydantic's own models and dataclasses, and recursive types.
+
+Results become plain data. Of an exception a cell gets the type and the message, without secret
+arguments (``mask_secrets``) and without paths of this machine (``without_paths``).
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
+import enum
 import functools
 import importlib
 import importlib.metadata
 import inspect
+import itertools
 import keyword
 import re
 import sys
-import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import pydantic
 
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
+from cellblock.errors import PolicyError
 from cellblock.host.services.operations import catalog, files
-from cellblock.host.services.tools.results import is_secret
+from cellblock.host.services.tools.calls import MASK, Answer, is_secret_at, is_secret_named, mask
 from cellblock.policy import operations
+from cellblock.render.text import encodable
+from cellblock.tools import Secret
+from cellblock.wire import values
 from cellblock.wire.messages import Parameter, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
@@ -52,7 +63,6 @@ _RESERVED_NAMES: Final = {
 _NAME_IT: Final = 'Give it one: def, or in a program tools={"name": …}.'
 _MAX_DOC, _MAX_TEXT = 10_000, 300
 _MODULES: Final = re.compile(r"\b(?:[^\W\d]\w*\.)+(?=[^\W\d])")
-_MASK: Final = "'•••'"
 #: Arguments of an operation, and entries of one.
 _MAX_ARGUMENTS: Final = 1_000
 
@@ -124,6 +134,24 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
             )
             raise InvalidToolError(entry, message, remedy) from None
     return found
+
+
+def register_functions(
+    given: Iterable[Callable[..., Any]] | Mapping[str, Any],
+) -> dict[str, RegisteredTool]:
+    """Return functions as tools, under their own names or a mapping's.
+
+    Raises PolicyError for the first one that can't be a tool.
+    """
+    if isinstance(given, Mapping):
+        pairs = [(name, function) for name, function in given.items()]
+    else:
+        pairs = [(str(getattr(one, "__name__", type(one).__name__)), one) for one in given]
+    try:
+        return register((name, name, function) for name, function in pairs)
+    except InvalidToolError as exc:
+        what, value = exc.message, repr(exc.entry)
+        raise PolicyError(what, file="tools", key="", value=value, remedy=exc.remedy) from None
 
 
 def _import_entry(entry: str) -> tuple[str, Any]:
@@ -198,7 +226,7 @@ def _parameter(one: inspect.Parameter, hints: dict[str, Any]) -> Parameter:
 def _default(value: object, *, secret: bool) -> str:
     """Return the text of a default if it is a literal: any other may name what is here."""
     if secret:
-        return _MASK
+        return f"'{MASK}'"
     text = repr(value)
     try:
         return text if len(text) <= _MAX_TEXT and ast.literal_eval(text) == value else "..."
@@ -241,21 +269,14 @@ def with_validation(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_fail_fast_hints(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of a function whose hints are so annotated; other callables as they are."""
-    if inspect.ismethod(function):
-        return types.MethodType(_with_fail_fast_hints(function.__func__), function.__self__)
-    if not inspect.isfunction(function):
+    """Return a function with hints that are so annotated; other callables as they are."""
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
         return function
-    own = types.FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    own.__kwdefaults__, own.__doc__ = function.__kwdefaults__, function.__doc__
-    own.__module__, own.__qualname__ = function.__module__, function.__qualname__
-    own.__dict__.update(function.__dict__)
+
+    @functools.wraps(function)
+    def own(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
     hints = typing.get_type_hints(function, include_extras=True)
     own.__annotations__ = {
         name: hint if name == "return" else Annotated[hint, _FailFast()]
@@ -325,3 +346,221 @@ def _with_bounded_validation(tool: Tool, function: Callable[..., Any]) -> Callab
         return validated(*args, **kwargs)
 
     return bounded
+
+
+# --- secrets: marked in type hints, and masked in error messages ------------------------------
+
+#: Texts and numbers in a call's secrets that are masked; with more, the whole message is.
+MAX_SECRETS: Final = 100
+_TYPES: Final = (pydantic.SecretStr, pydantic.SecretBytes)
+
+
+def is_secret(hint: Any) -> bool:
+    """Whether a type hint is marked secret, or anything within it, as a model's field.
+
+    A value with a secret in it is secret as a whole.
+    """
+    seen: list[Any] = []
+    left = [hint]
+    while left:
+        one = left.pop()
+        if any(one is known for known in seen):
+            continue
+        seen.append(one)
+        if one in _TYPES or one is Secret or isinstance(one, Secret):
+            return True
+        left += _within(one)
+    return False
+
+
+def _within(hint: Any) -> Iterator[Any]:
+    """Yield the parts of a hint: marks, arguments, aliased types, types of its fields."""
+    if isinstance(hint, list | tuple):
+        yield from hint
+        return
+    yield from getattr(hint, "__metadata__", ())
+    yield from typing.get_args(hint)
+    for name in ("__value__", "__supertype__", "__bound__", "__constraints__", "__origin__"):
+        yield getattr(hint, name, None)
+    if isinstance(hint, dataclasses.InitVar):
+        yield hint.type
+    if isinstance(hint, type):
+        yield from _fields(hint)
+
+
+def _fields(kind: type) -> Iterator[Any]:
+    if issubclass(kind, pydantic.BaseModel):
+        for field in kind.model_fields.values():
+            yield field.annotation
+            yield from field.metadata
+        for computed in getattr(kind, "__pydantic_computed_fields__", {}).values():
+            yield computed.return_type
+        return
+    # By attributes, since typing_extensions has a TypedDict of its own.
+    typed = dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)
+    if typed or hasattr(kind, "__required_keys__") or hasattr(kind, "_fields"):
+        try:
+            yield from typing.get_type_hints(kind, include_extras=True).values()
+        except Exception:  # names that only a type checker knows
+            yield Secret  # unknown, so it counts as secret
+
+
+def mask_secrets(text: str, tool: Tool, arguments: bytes) -> str:
+    """Return ``text`` with the texts and numbers of a call's secret arguments masked."""
+    if not any(one.secret for one in tool.parameters):
+        return text
+    try:
+        args, kwargs = values.decode(msgspec.Raw(arguments))
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError):
+        return MASK
+    secret = [value for index, value in enumerate(args) if is_secret_at(tool, index)]
+    secret += [value for key, value in kwargs.items() if is_secret_named(tool, key)]
+    found = set(itertools.islice(_secret_texts(secret), 2 * MAX_SECRETS))
+    if len(found) > MAX_SECRETS:
+        return MASK
+    return mask(text, found)
+
+
+def _secret_texts(value: Any) -> Iterator[str]:
+    """Yield the texts and numbers in a value, as they are and as ``repr`` writes them."""
+    match value:
+        case str() if value:
+            yield from {value, repr(value)[1:-1]}
+        case bytes() if value:
+            yield from {value.decode(errors="replace"), repr(value)[2:-1]}
+        case int() | float() if not isinstance(value, bool):
+            yield str(value)
+        case list():
+            for one in value:
+                yield from _secret_texts(one)
+        case dict():
+            for one in value.values():
+                yield from _secret_texts(one)
+
+
+# --- what a cell gets of a result or an exception -----------------------------------------------
+
+_MAX_KIND, _MAX_MESSAGE = 200, 2_000
+#: Details of a validation error that a message has, and errors up to which it has any: pydantic
+#: makes all details, a kilobyte each, to return one.
+_SHOWN_DETAILS, _MAX_DETAILS = 20, 1_000
+#: What may be an absolute path of this machine, or looks like one and stays. Possessive quantifiers
+#: keep the time linear in the length of the message.
+_PATH: Final = re.compile(
+    r"""
+    (?P<stays>
+        # Addresses of the web, up to what may carry a path: a query, an empty name.
+        (?<!\w)(?:https?|wss?|ftp|s3|gs)://(?:\[[0-9a-f:.]+\]|[\w.@%-]+)(?::\d+)?
+            (?:/[\w.@%~+!$*()&-]+)*+/?
+        # Requests, but not verbs, nor for what some machine has.
+        | \b(?-i:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)[ ]
+            (?!/(?:s?bin|boot|dev|etc|home|lib\d*|media|mnt\w*|opt|proc|root|run|srv|sys|tmp|usr
+                |var|app|data|library|nix|private|snap|users|volumes|work\w*)\b)
+            (?:/[\w.@%~+!$*()&-]+)++/?
+        | </\w+>
+    )
+    # In quotes, spaces and all; an apostrophe before a letter ends nothing.
+    | (?<=["'`])/(?:[^"'`\n]|'(?=\w))++(?=["'`]|\Z)
+    # Not behind a word, nor behind one dot or two, where it is relative; but behind what a line
+    # break is written as, or a colour.
+    | (?:(?<!\w)(?<!(?<![\w.])\.)(?<!(?<![\w.])\.\.)|(?<=\\[nrt])|\x1b\[[0-9;]*+m(?=/))
+        (?:file://[\w.-]*+)?
+        /(?:[^\s"'`<>|:]|'(?=\w)|:(?!\d{1,7}+(?::\d{1,7}+)?+(?![\w/-])))*+
+        # A name with a space in it goes on with another slash.
+        (?:(?<![.,:;!?)\]}])[ ][^\s"'`<>|:/]++/(?:[^\s"'`<>|:]|'(?=\w))*+)*+
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+#: Punctuation that ends a sentence rather than a path.
+_ENDS: Final = ".,:;!?)]}"
+#: How plain data is made of values, by type.
+_KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
+    (pydantic.BaseModel, lambda model: model.model_dump()),
+    (pydantic.SecretStr | pydantic.SecretBytes, lambda secret: secret.get_secret_value()),
+    (enum.Enum, lambda member: member.value),
+    (msgspec.Struct, msgspec.structs.asdict),
+    (dict, dict),
+    (list | tuple | set | frozenset, list),
+)
+
+
+def encode_result(value: Any, max_bytes: int) -> Answer:
+    """Return the answer with ``value``, or the error why it can't be sent to a cell."""
+    try:
+        return Answer(bytes(values.encode(values.plain(value, _data), max_bytes)))
+    except (TypeError, ValueError) as exc:
+        message = without_paths(f"what it returned does not cross: {exc}")
+        return Answer(kind=type(exc).__name__, message=message)
+
+
+def _data(value: Any) -> Any:
+    """Return plain data for a value. Raises TypeError."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
+        return value.tolist()
+    for kind, data in _KINDS:
+        if isinstance(value, kind):
+            return data(value)
+    raise TypeError(f"{type(value).__name__} is no data that crosses")
+
+
+def encode_error(
+    error: BaseException, tool: Tool | None = None, arguments: bytes | None = None
+) -> Answer:
+    """Return the answer for ``error``: its type and message, with nothing of this machine.
+
+    ``tool`` has the names of the parameters, for a validation error, and says which of the encoded
+    ``arguments`` are secret.
+    """
+    if isinstance(error, catalog.OperationError):
+        # Its message is written by the host for cells: there is no path of this machine in it.
+        return Answer(kind=error.kind, message=encodable(error.message)[:_MAX_MESSAGE])
+    kind = type(error).__name__[:_MAX_KIND] or "Exception"  # a type may have no name
+    try:
+        message = _message(error, tool)
+        if tool is not None and arguments is not None:
+            message = mask_secrets(message, tool, arguments)
+    except Exception:  # an exception's own __str__ may raise anything
+        message = ""
+    return Answer(kind=kind, message=without_paths(message))
+
+
+def _message(error: BaseException, tool: Tool | None) -> str:
+    if isinstance(error, pydantic.ValidationError):
+        if (many := error.error_count()) > _MAX_DETAILS:
+            return f"{many:,} values do not fit the type hints"
+        # Without the values: one of them may be secret.
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        names = [one.name for one in tool.parameters] if tool is not None else []
+        return "; ".join(_detail(detail, names) for detail in details[:_SHOWN_DETAILS])
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
+
+
+def _detail(detail: Any, names: list[str]) -> str:
+    first, *rest = detail["loc"] or ("",)
+    if isinstance(first, int) and first < len(names):
+        first = names[first]
+    where = ".".join(map(str, (first, *rest)))
+    return f"{where}: {detail['msg']}" if where else str(detail["msg"])
+
+
+def without_paths(text: str) -> str:
+    """Return a text of bounded length without absolute paths of this machine.
+
+    Web addresses stay. If a path is not in quotes and its last name has spaces, what follows the
+    first space may stay.
+    """
+    return _PATH.sub(_hidden, encodable(text[: 2 * _MAX_MESSAGE]))[:_MAX_MESSAGE]
+
+
+def _hidden(found: re.Match[str]) -> str:
+    """Return the replacement of a match: ``<path>``, or the match itself if it is no path."""
+    text = found[0]
+    path = text.rstrip(_ENDS)
+    if found["stays"] or not re.search(r"\w", path):
+        return text
+    return f"<path>{text[len(path) :]}"

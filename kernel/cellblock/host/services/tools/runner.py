@@ -1,8 +1,12 @@
-"""Running calls in the worker: sync tools in threads, async ones on one event loop.
+"""Running calls, in a worker or a program: sync tools in threads, async ones on one event loop.
 
 Every call is answered exactly once. A call that is told to stop raises ``Cancelled`` as soon as it
 runs Python, or its task is cancelled. One that hangs in C code, or keeps the loop to itself, does
 not stop: then there is no answer, and the host kills the process.
+
+``InProcessTools`` are functions of a program that uses the Python API, and run in that program. A
+call of theirs that is over its time, or withdrawn, and does not stop can't be killed: it keeps its
+thread until it ends, its result is dropped, and beyond ``MAX_STUCK`` such calls no other begins.
 """
 
 from __future__ import annotations
@@ -14,21 +18,23 @@ import itertools
 import queue
 import threading
 import time
+from collections import OrderedDict
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cellblock.host.services.tools import results
-from cellblock.host.services.tools.worker import Piece, Progress
+from cellblock.host.services.tools.calls import Answer
+from cellblock.host.services.tools.registry import encode_error, encode_result
+from cellblock.host.services.tools.worker import Answered, Begin, Piece, Progress
 from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from cellblock.errors import PolicyError
+    from cellblock.host.services.tools.calls import Call
     from cellblock.host.services.tools.registry import RegisteredTool
-    from cellblock.host.services.tools.worker import Begin, Raised, Returned
-
-    Reply = Returned | Raised
+    from cellblock.wire.messages import Tool
 
 
 # --- stopping threads -------------------------------------------------------------------------
@@ -187,7 +193,7 @@ class _Loop:
     loop: asyncio.AbstractEventLoop
     number: int = 0
     thread: threading.Thread | None = None
-    tasks: dict[int, asyncio.Task[Reply]] = field(default_factory=dict)
+    tasks: dict[int, asyncio.Task[Answer]] = field(default_factory=dict)
 
 
 class CallRunner:
@@ -199,7 +205,7 @@ class CallRunner:
     def __init__(
         self,
         tools: Mapping[str, RegisteredTool],
-        send: Callable[[Piece | Progress | Reply], None],
+        send: Callable[[Piece | Progress | Answered], None],
         *,
         threads: int,
         max_bytes: int,
@@ -240,7 +246,7 @@ class CallRunner:
             was_waiting = self._waiting.pop(number, None) is not None
             self._busy -= was_waiting
         if was_waiting:
-            self._send(results.encode_error(number, Cancelled()))
+            self._answer(number, encode_error(Cancelled()))
         else:
             self._stopper.stop(number)
 
@@ -274,6 +280,9 @@ class CallRunner:
             self._leaving.join(seconds)
         return self._leaving is None or not self._leaving.is_alive()
 
+    def _answer(self, number: int, answer: Answer) -> None:
+        self._send(Answered(number=number, answer=answer))
+
     # --- sync ---------------------------------------------------------------------------------
 
     def _serve(self) -> None:
@@ -282,11 +291,11 @@ class CallRunner:
             if answer is not None:
                 with self._lock:
                     self._busy -= 1
-                self._send(answer)
+                self._answer(number, answer)
 
-    def _run(self, number: int) -> Reply | None:
+    def _run(self, number: int) -> Answer | None:
         """Run a call and return its answer; None if it was cancelled before."""
-        answer: Reply | None = None
+        answer: Answer | None = None
         try:
             try:
                 with self._lock:
@@ -299,23 +308,23 @@ class CallRunner:
                 self._stopper.leave(number)
         except Cancelled as exc:
             self._stopper.leave(number)  # it was raised on the way there
-            answer = answer or results.encode_error(number, exc)
+            answer = answer or encode_error(exc)
         return answer
 
-    def _attempt(self, call: Begin) -> Reply:
+    def _attempt(self, call: Begin) -> Answer:
         try:
             self._bind_progress(call.number)
             args, kwargs = values.arguments(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
-            return results.encode_result(call.number, value, self._max_bytes)
+            return encode_result(value, self._max_bytes)
         except Cancelled:
             raise
         except BaseException as exc:  # a tool's exception is its cell's
             return self._failed(call, exc)
 
-    def _failed(self, call: Begin, error: BaseException) -> Reply:
+    def _failed(self, call: Begin, error: BaseException) -> Answer:
         tool = self._tools[call.tool].tool
-        return results.encode_error(call.number, error, tool, bytes(call.arguments))
+        return encode_error(error, tool, bytes(call.arguments))
 
     def _bind_progress(self, number: int) -> None:
         """Send what the code of this thread or task reports, as the call ``number``."""
@@ -342,30 +351,30 @@ class CallRunner:
         except Cancelled:
             self._stopper.leave(own.number)  # as in _run
         for left in tuple(own.tasks):
-            self._send(results.encode_error(left, Cancelled()))
+            self._answer(left, encode_error(Cancelled()))
 
     def _start_task(self, own: _Loop, call: Begin) -> None:
         own.tasks[call.number] = task = own.loop.create_task(self._run_async(own, call))
         task.add_done_callback(lambda task: self._end_task(own, call.number, task))
 
-    async def _run_async(self, own: _Loop, call: Begin) -> Reply:
+    async def _run_async(self, own: _Loop, call: Begin) -> Answer:
         self._bind_progress(call.number)
         try:
             args, kwargs = values.arguments(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
-            return results.encode_result(call.number, value, self._max_bytes)
+            return encode_result(value, self._max_bytes)
         except BaseException as exc:  # as above; so is its cancellation
             if own.thread is None and not isinstance(exc, Exception | asyncio.CancelledError):
                 raise  # it ends the program, whose loop this is
             return self._failed(call, exc)
 
-    def _end_task(self, own: _Loop, number: int, task: asyncio.Task[Reply]) -> None:
+    def _end_task(self, own: _Loop, number: int, task: asyncio.Task[Answer]) -> None:
         del own.tasks[number]
         if task.cancelled() or task.exception() is not None:
             # A task that is cancelled before it began has run none of our code.
-            self._send(results.encode_error(number, asyncio.CancelledError()))
+            self._answer(number, encode_error(asyncio.CancelledError()))
         else:
-            self._send(task.result())
+            self._answer(number, task.result())
 
     def _see_end(self, thread: threading.Thread, number: int) -> None:
         """Stop the call that blocks a loop's thread, if there is one."""
@@ -389,3 +398,165 @@ def _until_stopped(loop: asyncio.AbstractEventLoop) -> None:
     if tasks:
         loop.run_until_complete(asyncio.wait(tasks, timeout=GRACE / 2))
     loop.close()
+
+
+# --- functions of a program, run in it --------------------------------------------------------
+
+#: Sync functions that run at once.
+THREADS: Final = 32
+#: Calls that did not stop when told to; with so many of them no other begins.
+MAX_STUCK: Final = 96
+_LOOP_BLOCKED: Final = "a call beside it did not stop when it was told to"
+
+
+class InProcessTools:
+    """A source of functions. ``timeout`` is a call's, in seconds; ``max_bytes`` bounds a result.
+
+    Async ones run on the session's ``loop``, or with ``own_loop`` on one in a thread.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        tools: Mapping[str, RegisteredTool],
+        *,
+        timeout: float | None,
+        max_bytes: int,
+        own_loop: bool = False,
+    ) -> None:
+        self._loop, self._tools, self._timeout, self._has_own_loop = loop, tools, timeout, own_loop
+        self._runner = CallRunner(
+            tools,
+            self._take_from_thread,
+            threads=THREADS + MAX_STUCK,
+            max_bytes=max_bytes,
+            loop=None if own_loop else loop,
+        )
+        #: Sync calls that wait for a thread, and how many in a thread are still wanted.
+        self._queue: OrderedDict[int, Call] = OrderedDict()
+        self._blocking = 0
+        self._calls: dict[int, tuple[Call, asyncio.TimerHandle | None]] = {}
+        #: Calls that were told to stop and have not ended.
+        self._stuck: set[int] = set()
+        #: Answers that are kept back; None while none are.
+        self._held: list[tuple[Call, Answer]] | None = None
+
+    def open(
+        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
+    ) -> None:
+        """Report the tools."""
+        del on_failed  # they are known to be tools
+        self._loop.call_soon(on_tools, tuple(one.tool for one in self._tools.values()))
+
+    def narrow_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+        """Set the time limit of calls that begin now; ``timeouts`` are of the policy's tools."""
+        del timeouts
+        self._timeout = timeout
+
+    def begin(self, call: Call) -> None:
+        """Run a call: as a task, or in a thread as soon as one is free."""
+        if call.tool.is_async and len(self._stuck) < MAX_STUCK:
+            self._start(call)
+            return
+        self._queue[call.number] = call
+        self._pump()
+
+    def cancel(self, number: int) -> None:
+        """Stop a call, or forget it if it has not begun."""
+        self._queue.pop(number, None)
+        if (call := self._forget(number)) is not None:
+            self._stop(call)
+            # Not now: the other calls of a guest that ended are cancelled next.
+            self._loop.call_soon(self._pump)
+
+    def hold(self, *, held: bool) -> None:
+        """Keep answers back, or let them go again."""
+        waiting, self._held = self._held or [], [] if held else None
+        for call, answer in waiting:
+            call.answer(answer)
+
+    def close(self) -> None:
+        """Stop all calls."""
+        self._queue.clear()
+        for number in tuple(self._calls):
+            self.cancel(number)
+        self._runner.close()
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """Wait for a loop of its own, after ``close``; return whether it has ended."""
+        return self._runner.ended(seconds)
+
+    def _pump(self) -> None:
+        """Begin the calls that there is room for."""
+        while self._queue and len(self._stuck) >= MAX_STUCK:
+            _, call = self._queue.popitem(last=False)
+            stuck = f"{len(self._stuck)} calls before it did not stop when they were told to"
+            why = f"it was not begun: {stuck}"
+            self._give(call, Answer(kind="WorkerLost", message=why))
+        while self._queue and self._blocking < THREADS:
+            self._start(self._queue.popitem(last=False)[1])
+
+    def _start(self, call: Call) -> None:
+        number, timer = call.number, None
+        if self._timeout is not None:
+            timer = self._loop.call_later(self._timeout, self._overdue, number, self._timeout)
+        self._calls[number] = call, timer
+        self._blocking += not call.tool.is_async
+        self._runner.begin(Begin(number=number, tool=call.tool.name, arguments=call.arguments))
+
+    def _overdue(self, number: int, seconds: float) -> None:
+        call = self._forget(number)
+        if call is not None:
+            message = f"it took longer than {seconds:g} s (tool_timeout)"
+            self._give(call, Answer(kind="TimeoutError", message=message))
+            self._stop(call)
+            self._pump()
+
+    def _stop(self, call: Call) -> None:
+        """Tell a running call to stop."""
+        self._stuck.add(call.number)
+        self._runner.cancel(call.number)
+        if call.tool.is_async and self._has_own_loop:
+            self._loop.call_later(GRACE, self._see_stopped, call.number)
+
+    def _see_stopped(self, number: int) -> None:
+        """If a call still blocks the loop, leave that, with all calls that run on it."""
+        if number not in self._stuck:
+            return
+        self._runner.leave_loop()
+        for call, _ in tuple(self._calls.values()):
+            if call.tool.is_async:
+                self._forget(call.number)
+                self._stuck.add(call.number)
+                self._give(call, Answer(kind="WorkerLost", message=_LOOP_BLOCKED))
+
+    def _take_from_thread(self, message: Piece | Progress | Answered) -> None:
+        """Pass a call's message on from the thread that runs it."""
+        with contextlib.suppress(RuntimeError):  # the loop has closed
+            self._loop.call_soon_threadsafe(self._take, message)
+
+    def _take(self, message: Piece | Progress | Answered) -> None:
+        match message:
+            case Piece(number=number, text=text) if number in self._calls:
+                self._calls[number][0].piece(text)
+            case Progress(number=number, text=text) if number in self._calls:
+                self._calls[number][0].tell(text)
+            case Answered(number=number, answer=answer):
+                self._stuck.discard(number)
+                if (call := self._forget(number)) is not None:
+                    self._give(call, answer)
+                self._pump()
+
+    def _give(self, call: Call, answer: Answer) -> None:
+        if self._held is not None:
+            self._held.append((call, answer))
+        else:
+            call.answer(answer)
+
+    def _forget(self, number: int) -> Call | None:
+        """Stop waiting for a call; return it if it was still wanted."""
+        call, timer = self._calls.pop(number, (None, None))
+        if timer is not None:
+            timer.cancel()
+        self._blocking -= call is not None and not call.tool.is_async
+        return call

@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cellblock.host.services.network import addresses
+from cellblock.host.services import addresses
 from cellblock.host.services.operations import http, urls
 from cellblock.host.services.operations.catalog import OperationError
 from cellblock.host.services.operations.http import Fetcher, resolve

@@ -1,5 +1,7 @@
 """The broker: every call judged, answered once, and accounted for."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from msgspec import structs
@@ -50,39 +52,53 @@ class Providers:
     def hold(self, *, held):
         self.held.append(held)
 
+    def close(self):
+        pass
+
 
 class Harness:
     """A broker between a provider and a guest that says what the test says."""
 
     def __init__(self, approval=None, **limits):
         self.reactor, self.provider = Reactor(), Providers()
-        self.sent, self.seen, self.told, self.backlog = [], [], [], 0
+        self.sent, self.seen, self.told, self.breaches = [], [], [], []
         self.unlisted, self.barred = [], None
-        self.tooling = Tooling(
-            policy=limited(**limits),
-            observe=self.seen.append,
-            unlisted=self.unlisted.append,
+        self.tooling = Tooling(policy=limited(**limits), approval=approval)
+        audit = SimpleNamespace(
+            called=self.seen.append,
+            refused_more=self.unlisted.append,
             barred=lambda: self.barred,
-            approval=approval,
         )
+        self.guest = SimpleNamespace(closed=False, backlog=0, send=self.sent.append)
+        cell = messages.Execute(id=1, source="", raw="", execution_count=1)
+        self.request = SimpleNamespace(message=cell, began=True)
         self.broker = Broker(
             self.reactor,
-            self.provider,
+            SimpleNamespace(guest=self.guest),
             self.tooling,
+            audit,
             clock=lambda: self.reactor.now,
-            send=self.sent.append,
-            backlog=lambda: self.backlog,
-            tell=self.told.append,
+            request=lambda: self.request,
+            violation=self.breaches.append,
+            show=lambda line: self.told.append(line.text),
         )
+        self.broker._providers = self.provider
         self.broker.begin()
 
     def narrow_to(self, *gone, **limits):
         self.broker.narrow_to(structs.replace(self.tooling, policy=limited(**limits)), gone)
 
     def call(self, number=1, name="tool", arguments=([1], {}), *, querying=False):
+        """Return how the call breaks the protocol, if it does."""
         raw = msgspec.Raw(msgspec.msgpack.encode(arguments))
         message = messages.ToolCall(id=number, name=name, arguments=raw)
-        return self.broker.call(message, querying=querying)
+        query = messages.Complete(id=2, code="", cursor=0)
+        request = SimpleNamespace(message=query if querying else self.request.message)
+        self.broker.handle(message, request)
+        return self.breaches.pop() if self.breaches else ""
+
+    def withdraw(self, number):
+        self.broker.handle(messages.ToolWithdrawn(id=number), self.request)
 
 
 @pytest.fixture
@@ -114,7 +130,7 @@ def test_a_call_is_answered_once_whatever_its_provider_says(harness):
     assert not harness.call(7)
     (call,) = harness.provider.calls
     call.tell("half of it")
-    assert harness.told == ["half of it"]
+    assert harness.told == ["half of it\n"]
     call.answer(Answer(b"\x05"))
     call.answer(Answer(b"\x06"))
     (result,) = harness.sent
@@ -178,7 +194,7 @@ def test_what_calls_hold_together_is_bounded():
 
 def test_an_answer_to_a_call_that_was_withdrawn_reaches_nobody(harness):
     harness.call(1)
-    harness.broker.withdraw(messages.ToolWithdrawn(id=1))
+    harness.withdraw(1)
     harness.call(1)  # the next guest counts from one, too
     first, second = harness.provider.calls
     assert harness.provider.cancelled == [first.number]
@@ -196,12 +212,12 @@ def test_an_answer_to_a_call_that_was_withdrawn_reaches_nobody(harness):
 
 def test_answers_are_kept_back_while_a_guest_does_not_take_them(harness):
     harness.call(1)
-    harness.backlog = MAX_BACKLOG + 1
+    harness.guest.backlog = MAX_BACKLOG + 1
     harness.provider.calls[0].answer(Answer())
     assert harness.provider.held == [True]
     harness.reactor.advance(1)
     assert harness.provider.held == [True]
-    harness.backlog = 0
+    harness.guest.backlog = 0
     harness.reactor.advance(1)
     assert harness.provider.held == [True, False]
 
@@ -288,7 +304,7 @@ def test_nothing_is_run_before_it_is_approved_or_where_it_is_not(asked):
 def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run(asked):
     harness = Harness(asked)
     harness.call(1)
-    harness.broker.withdraw(messages.ToolWithdrawn(id=1))
+    harness.withdraw(1)
     assert asked.gone == [asked.calls[0].number]
     asked.proceed[0]()
     asked.refuse[0]("no")
@@ -386,8 +402,8 @@ def test_what_is_refused_waits_too_and_is_refused_on_record_when_it_is_withdrawn
     harness.call(3, name="ops.none")
     harness.call(4)
     assert harness.call(5) == "more calls at once than there may be"
-    harness.broker.withdraw(messages.ToolWithdrawn(id=3))
-    harness.broker.withdraw(messages.ToolWithdrawn(id=4))
+    harness.withdraw(3)
+    harness.withdraw(4)
     harness.reactor.advance(9)
     assert [message.id for message in harness.sent] == [1, 2]
     assert [record.status for record in harness.seen] == [

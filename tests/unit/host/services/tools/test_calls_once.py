@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import msgspec
 
-from cellblock.host.services.tools.broker import Broker
 from cellblock.host.services.tools.calls import Answer, Tooling
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
@@ -18,28 +17,20 @@ def at_once(call):
 def with_a_tool(sim, begin=at_once):
     """Give a session, whose guest is told of none, one tool; return what is seen of calls."""
     seen = []
-    session_tools = sim.session.requests.tools
+    broker = sim.session.requests.tools
     tools = {"tool": messages.Tool(name="tool")}
-    session_tools._broker = Broker(
-        sim.reactor,
-        SimpleNamespace(
-            tool=tools.get,
-            withheld={},
-            begin=begin,
-            cancel=lambda _number: None,
-            awaited=False,
-            paths=(),
-            close=lambda: None,
-        ),
-        Tooling(
-            policy=Policy(tool_max_in_flight=3, tool_max_calls=5),
-            observe=seen.append,
-        ),
-        clock=lambda: sim.reactor.now,
-        send=session_tools._send,
-        backlog=lambda: 0,
-        tell=print,
+    broker._providers = SimpleNamespace(
+        tool=tools.get,
+        withheld={},
+        begin=begin,
+        cancel=lambda _number: None,
+        awaited=False,
+        paths=(),
+        close=lambda: None,
     )
+    policy = Policy(tool_max_in_flight=3, tool_max_calls=5)
+    broker._tooling = Tooling(policy=policy)
+    broker._audit = SimpleNamespace(called=seen.append, barred=lambda: None)
     return seen
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.host.services.tools import registry
-from cellblock.host.services.tools.results import encode_error, encode_result
+from cellblock.host.services.tools.registry import encode_error, encode_result
 from cellblock.render.tables import signature
 from cellblock.wire import values
 
@@ -75,12 +75,12 @@ def test_a_default_that_is_no_literal_is_not_told():
 
 def test_a_value_is_made_data_or_refused():
     forecast = load("operators_tools:forecast")["forecast"].function("Rome", days=1)
-    answer = encode_result(1, {"of": forecast, "more": (1, {2})}, 1_000)
+    answer = encode_result({"of": forecast, "more": (1, {2})}, 1_000)
     told = {"of": {"city": "Rome", "degrees": [20.5]}, "more": [1, [2]]}
     assert values.decode(answer.value) == told
-    assert encode_result(1, object(), 1_000).kind == "TypeError"
-    assert encode_result(1, 2**64, 1_000).message.startswith("what it returned does not cross")
-    assert "1,003 bytes" in encode_result(1, "x" * 1_000, 1_000).message
+    assert encode_result(object(), 1_000).kind == "TypeError"
+    assert encode_result(2**64, 1_000).message.startswith("what it returned does not cross")
+    assert "1,003 bytes" in encode_result("x" * 1_000, 1_000).message
 
 
 class OddError(Exception):
@@ -100,5 +100,5 @@ class OddError(Exception):
     ],
 )
 def test_an_error_tells_its_type_and_message_and_no_path(error, said):
-    answer = encode_error(1, error)
+    answer = encode_error(error)
     assert (answer.kind, answer.message) == said

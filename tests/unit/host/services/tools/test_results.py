@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cellblock.host.services.tools.results import encode_error, without_paths
+from cellblock.host.services.tools.registry import encode_error, without_paths
 
 PATHS = [
     ("cannot read:/home/alice/secrets.toml", "cannot read:<path>"),
@@ -62,7 +62,7 @@ OTHERS = [
 
 def test_no_path_of_the_host_crosses():
     for said, crosses in PATHS:
-        assert encode_error(1, ValueError(said)).message == crosses, (said, crosses)
+        assert encode_error(ValueError(said)).message == crosses, (said, crosses)
 
 
 @pytest.mark.parametrize("said", OTHERS)

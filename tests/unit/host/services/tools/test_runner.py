@@ -55,7 +55,7 @@ def begin(runs, number, tool, args=()):
 def answers(said, count):
     heard = [said.get(timeout=SOON) for _ in range(count)]
     assert said.empty()
-    return sorted((one.number, getattr(one, "kind", "")) for one in heard)
+    return sorted((one.number, one.answer.kind) for one in heard)
 
 
 def test_a_call_that_is_cancelled_before_a_thread_is_free_is_answered_at_once(runs, said, door):

@@ -11,9 +11,9 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 from cellblock.host.consent import request
-from cellblock.host.services.tools import registry, results
+from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.calls import MASK, Answer, Call, CallRecord
-from cellblock.host.services.tools.results import encode_error
+from cellblock.host.services.tools.registry import encode_error
 from cellblock.tools import SECRET
 
 
@@ -90,12 +90,12 @@ SECRETS = [
 
 @pytest.mark.parametrize("hint", SECRETS)
 def test_a_secret_within_a_type_makes_the_whole_secret(hint):
-    assert results.is_secret(hint)
+    assert registry.is_secret(hint)
 
 
 @pytest.mark.parametrize("hint", [str, Node, Box[int], Any, list[Node], None, "Login", T], ids=str)
 def test_what_has_none_is_shown(hint):
-    assert not results.is_secret(hint)
+    assert not registry.is_secret(hint)
 
 
 def log_in(login: Login, key: Keys, *more: Typed, note: str = "") -> Within:
@@ -138,12 +138,12 @@ def test_nothing_of_it_is_in_reply_log_or_question(call):
     ],
 )
 def test_a_message_tells_no_value_of_a_secret_argument(call, said, told):
-    answer = encode_error(1, LookupError(said), call.tool, bytes(call.arguments))
+    answer = encode_error(LookupError(said), call.tool, bytes(call.arguments))
     assert answer.message == told
 
 
 def test_more_secrets_than_can_be_looked_for_have_no_message_told(call):
     given = [[{"user": f"u{n}", "password": "x"} for n in range(101)]], {}
-    answer = encode_error(1, LookupError("u7"), call.tool, msgspec.msgpack.encode(given))
+    answer = encode_error(LookupError("u7"), call.tool, msgspec.msgpack.encode(given))
     assert answer.message == MASK
-    assert encode_error(1, LookupError("u7"), call.tool, b"\xc1").message == MASK
+    assert encode_error(LookupError("u7"), call.tool, b"\xc1").message == MASK

@@ -10,8 +10,7 @@ import pydantic
 import pytest
 from typing_extensions import TypedDict, Unpack
 
-from cellblock.host.services.tools.registry import with_validation
-from cellblock.host.services.tools.results import encode_error
+from cellblock.host.services.tools.registry import encode_error, with_validation
 
 MANY = 100_000
 
@@ -101,7 +100,7 @@ def test_what_fits_nowhere_is_one_item_s_errors(hint, value, count):
 def test_an_error_of_very_many_is_told_by_their_number():
     with pytest.raises(pydantic.ValidationError) as refused:
         with_validation(_counts)({str(n): None for n in range(5_000)})
-    assert encode_error(1, refused.value).message == "5,000 values do not fit the type hints"
+    assert encode_error(refused.value).message == "5,000 values do not fit the type hints"
 
 
 def _counts(of: dict[str, int]) -> int:

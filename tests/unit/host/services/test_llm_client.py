@@ -13,7 +13,7 @@ pytest.importorskip("openai")
 
 import openai
 
-from cellblock.host.services.llm import client
+from cellblock.host.services import llm_client as client
 from cellblock.host.services.tools import runner as call_runner
 from cellblock.policy.model import Llm
 from support.endpoint import KEY, Endpoint

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cellblock.host.services.llm import provider
+from cellblock.host.services import llm as provider
 from cellblock.host.services.tools.calls import Call
 from cellblock.policy.model import Llm
 

@@ -13,22 +13,20 @@ import os
 import select
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address
-from threading import Lock
+from threading import Lock, Semaphore, Thread
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import WireError
 from cellblock.host.guests.spawn import end_with_host, protect_host, set_process_name
-from cellblock.host.services.network import relay
-from cellblock.host.services.network.addresses import LOOPBACK, Allowlist, read
+from cellblock.host.services import relay
+from cellblock.host.services.addresses import LOOPBACK, Allowlist, read
 from cellblock.policy.network import LOCALHOST
 from cellblock.wire import frames
 from cellblock.wire import relay as protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from concurrent.futures import Future
 
     import msgspec
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
 
 #: Names that are looked up at once, and requests that may wait for an answer.
-THREADS: Final = 8
+MAX_LOOK_UPS: Final = 8
 MAX_WAITING: Final = 64
 #: Seconds for which an answer is used again.
 CACHE_SECONDS: Final = 5.0
@@ -60,8 +58,7 @@ class Names:
 
     def __init__(self, allowlist: Allowlist, look_up: LookUp) -> None:
         self._allowlist, self._look_up = allowlist, look_up
-        self._threads = ThreadPoolExecutor(THREADS, "look-up")
-        self._lock = Lock()
+        self._lock, self._room = Lock(), Semaphore(MAX_LOOK_UPS)
         #: Pipes that wait for a name that is being looked up.
         self._waiting: dict[str, list[int]] = {}
         self._known: dict[str, tuple[float, protocol.Found]] = {}
@@ -83,19 +80,19 @@ class Names:
         if is_fresh:
             _write(pipe, found)
         elif is_new:
-            looked_up = self._threads.submit(lambda: list(self._look_up(name)))
-            looked_up.add_done_callback(lambda future: self._on_looked_up(name, future))
+            Thread(target=self._find, args=[name], name="look-up", daemon=True).start()
         return True
 
-    def _on_looked_up(self, name: str, looked_up: Future[list[str]]) -> None:
-        error = looked_up.exception()
-        if isinstance(error, socket.gaierror):
+    def _find(self, name: str) -> None:
+        try:
+            with self._room:
+                addresses = list(self._look_up(name))
+            found = self._judge(name, addresses)
+        except socket.gaierror as error:
             why = f"{name}: {error.strerror}"[:500]
             found = protocol.Found(error=error.errno or socket.EAI_AGAIN, why=why)
-        elif error is not None:  # whatever it is, the request has an answer
+        except Exception as error:  # whatever it is, the request has an answer
             found = protocol.Found(error=socket.EAI_AGAIN, why=f"{name}: {type(error).__name__}")
-        else:
-            found = self._judge(name, looked_up.result())
         with self._lock:
             self._known[name] = time.monotonic(), found
             pipes = self._waiting.pop(name, [])

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from cellblock.host.services.tools.broker import Providers
 from cellblock.host.services.tools.calls import Call, Tooling
+from cellblock.host.services.tools.providers import Providers
 from cellblock.policy.model import Llm, Policy
 from cellblock.wire.messages import Tool
 

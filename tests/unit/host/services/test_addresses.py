@@ -5,7 +5,7 @@ Which addresses are public is tested here for whoever asks: the relay and operat
 
 import pytest
 
-from cellblock.host.services.network.addresses import (
+from cellblock.host.services.addresses import (
     MAX_ADDRESSES,
     Allowlist,
     is_public,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 
 from cellblock.host.services.tools.calls import Answer, Call, Quota
-from cellblock.host.services.tools.worker_provider import WorkerProvider, WorkerSettings
+from cellblock.host.services.tools.worker import WorkerProvider, WorkerSettings
 from cellblock.render.tables import ModelBudget
 from cellblock.wire.messages import NOTHING, Parameter, Tool
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 #: What the worker runs.
-_ENTRY: Final = "cellblock.host.services.llm.client:complete"
+_ENTRY: Final = "cellblock.host.services.llm_client:complete"
 _COMPLETE: Final = Tool(name="complete", is_async=True)
 #: Bytes of an answer beside its text.
 _ROOM: Final = 4_096

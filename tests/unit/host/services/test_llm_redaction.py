@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from cellblock.host.services.llm.client import Redactor
+from cellblock.host.services.llm_client import Redactor
 
 KEY = "sk-abc/def+0123456789"
 

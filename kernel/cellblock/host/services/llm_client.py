@@ -52,7 +52,7 @@ Failure = tuple[str, str, int | None]
 
 
 async def complete(llm: dict[str, Any], max_bytes: int, request: dict[str, Any]) -> dict[str, Any]:
-    """Ask an endpoint; return a ``provider.Outcome``, as data.
+    """Ask an endpoint; return a ``llm.Outcome``, as data.
 
     ``llm`` is the policy's section, ``max_bytes`` bounds the text of the answer.
     """

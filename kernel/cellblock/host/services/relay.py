@@ -61,19 +61,19 @@ class Breach(Struct, tag="breach", frozen=True, kw_only=True):
 ToRelay = Begin | Admit
 FromRelay = Judged | Breach
 
-_MODULE: Final = "cellblock.host.services.network.relay_server"
+_MODULE: Final = "cellblock.host.services.relay_server"
 #: Relays in a row that may end before one has served.
 MAX_FAILED_STARTS: Final = 3
 #: Addresses of each verdict that are counted by themselves.
 MAX_COUNTED: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RelayCounts:
     """How often guests asked for an address since the last report; ``others`` in all."""
 
-    reached: dict[str, int] = field(default_factory=dict)
-    refused: dict[str, int] = field(default_factory=dict)
+    reached: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
     others: int = 0
 
     def __bool__(self) -> bool:
@@ -101,8 +101,7 @@ class Relay:
         self._serving: tuple[int, int] | None = None
         #: Whether it got a connection.
         self._used = False
-        self._reached, self._refused = Counter[str](), Counter[str]()
-        self._others = 0
+        self._counts = RelayCounts()
         self.narrow_to(addresses)
 
     def narrow_to(self, addresses: tuple[str, ...]) -> None:
@@ -144,10 +143,8 @@ class Relay:
         """Report what was asked for since the last report: all that an ended cell did."""
         if self._addresses:
             self._read()
-            self._report(RelayCounts(dict(self._reached), dict(self._refused), self._others))
-            self._reached.clear()
-            self._refused.clear()
-            self._others = 0
+            self._report(self._counts)
+            self._counts = RelayCounts()
 
     def close(self) -> None:
         """End the relay; connections that were handed over end with their guests."""
@@ -183,12 +180,12 @@ class Relay:
                 self._breach(message.detail)
             return
         self._used = self._used or message.verdict == "reached"
-        counts = self._reached if message.verdict == "reached" else self._refused
+        counts = self._counts.reached if message.verdict == "reached" else self._counts.refused
         address = str(message)
         if address in counts or len(counts) < MAX_COUNTED:
             counts[address] += 1
         else:
-            self._others += 1
+            self._counts.others += 1
 
     def _on_lost(self, _why: str) -> None:
         """Serve the same guest by another relay, where names have to be looked up again."""

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cellblock.host.services.network import relay, relay_server
+from cellblock.host.services import relay, relay_server
 from cellblock.wire import relay as protocol
 from support.relays import SECONDS, Relay, after, flood, read
 
@@ -165,6 +165,22 @@ def test_a_name_is_asked_for_once_however_many_ask(start):
     go.set()
     assert {read(pipe).addresses for pipe in pipes} == {("93.184.216.34",)}
     assert relayed.asked == ["slow.example"]
+
+
+def test_eight_names_are_looked_up_at_once(start):
+    names = [f"slow{number}.example" for number in range(12)]
+    relayed, go = start(*(f"{name}:443" for name in names)), threading.Event()
+    relayed.book = {name: after(go, ["93.184.216.34"]) for name in names}
+    guest, pipes = relayed.guest(), []
+    for name in names:
+        guest.tell(protocol.Resolve(nonce=os.urandom(8), name=name))
+        pipes += guest.hear()[1]
+    deadline = time.monotonic() + 0.2
+    while len(relayed.asked) < 12 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(relayed.asked) == relay_server.MAX_LOOK_UPS == 8
+    go.set()
+    assert {read(pipe).addresses for pipe in pipes} == {("93.184.216.34",)}
 
 
 def test_a_name_server_that_hangs_holds_up_nobody_else(start, port):

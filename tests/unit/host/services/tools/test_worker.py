@@ -4,9 +4,7 @@ import msgspec
 import pytest
 
 from cellblock.host.services.tools import worker as protocol
-from cellblock.host.services.tools import worker_provider
-from cellblock.host.services.tools.calls import Call
-from cellblock.host.services.tools.worker_provider import WorkerSettings
+from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.wire import messages
 from support.simulator import Reactor
 
@@ -48,9 +46,9 @@ def reactor():
 @pytest.fixture
 def provider(monkeypatch, reactor):
     """Return a provider with a call under way, whose answers nobody hears for now."""
-    monkeypatch.setattr(worker_provider, "Worker", Worker)
-    made = worker_provider.WorkerProvider(
-        reactor, WorkerSettings(entries=("x",), timeout=LIMIT, max_bytes=1_000)
+    monkeypatch.setattr(protocol, "Worker", Worker)
+    made = protocol.WorkerProvider(
+        reactor, protocol.WorkerSettings(entries=("x",), timeout=LIMIT, max_bytes=1_000)
     )
     made.open(lambda _tools: None, pytest.fail)
     made._worker.says(protocol.Loaded(tools=(TOOL,)))
@@ -71,8 +69,8 @@ def begin(provider):
     return answers
 
 
-RETURNED = protocol.Returned(number=1, value=msgspec.Raw(b"\x05"))
-STOPPED = protocol.Raised(number=1, kind="Cancelled", message="")
+RETURNED = protocol.Answered(number=1, answer=Answer(b"\x05"))
+STOPPED = protocol.Answered(number=1, answer=Answer(kind="Cancelled"))
 
 
 def test_an_answer_that_came_in_time_and_was_not_heard_is_one(provider, worker, reactor):
@@ -90,9 +88,9 @@ def test_a_call_that_does_not_end_is_over_its_time_once_answers_are_heard(
 ):
     reactor.advance(10 * LIMIT)
     provider.hold(held=False)
-    reactor.advance(2 * worker_provider.GRACE)
+    reactor.advance(2 * protocol.GRACE)
     assert [one.kind for one in provider.answers] == ["TimeoutError"]
-    reactor.advance(2 * worker_provider.GRACE)
+    reactor.advance(2 * protocol.GRACE)
     assert worker.killed
 
 
@@ -121,7 +119,7 @@ def told_to_stop(worker):
 
 
 def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(provider, worker, reactor):
-    reactor.advance(LIMIT + worker_provider.GRACE)
+    reactor.advance(LIMIT + protocol.GRACE)
     assert told_to_stop(worker) == [1]
     worker.says(STOPPED)
     reactor.advance(10 * LIMIT)
@@ -133,9 +131,9 @@ def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(provider, wor
 def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(
     provider, worker, reactor
 ):
-    reactor.advance(LIMIT + worker_provider.MAX_EXTENSION - worker_provider.GRACE)
+    reactor.advance(LIMIT + protocol.MAX_EXTENSION - protocol.GRACE)
     assert not worker.killed
-    reactor.advance(4 * worker_provider.GRACE)
+    reactor.advance(4 * protocol.GRACE)
     assert worker.killed
     assert [one.kind for one in provider.answers] == ["TimeoutError"]
 
@@ -143,7 +141,7 @@ def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(
 def test_an_answer_that_is_heard_a_moment_after_others_is_in_time(provider, worker, reactor):
     reactor.advance(LIMIT - 0.001)
     provider.hold(held=False)  # it lies in the pipe behind others
-    reactor.advance(worker_provider.GRACE / 2)
+    reactor.advance(protocol.GRACE / 2)
     worker.says(RETURNED)
     assert [one.value for one in provider.answers] == [b"\x05"]
 
@@ -156,7 +154,7 @@ def test_a_worker_that_begins_while_nobody_hears_answers_is_heard_until_it_has_i
     worker.says(protocol.Loaded(tools=(TOOL,)))
     assert [type(one) for one in worker.sent] == [protocol.Load, protocol.Begin]
     worker.says(RETURNED)
-    reactor.advance(2 * worker_provider.LOADING)
+    reactor.advance(2 * protocol.LOADING)
     assert answers == []
     provider.hold(held=False)
     assert [one.value for one in answers] == [b"\x05"]

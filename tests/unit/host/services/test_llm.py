@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import msgspec
 import pytest
 
-from cellblock.host.services.llm.provider import LlmProvider
+from cellblock.host.services.llm import LlmProvider
 from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.policy.model import Llm as Section
 from support.simulator import Reactor
