@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 from cellblock import AsyncSandboxPool
 from cellblock.batch.run import execution
-from cellblock.batch.run.execution import Execution, Job, PolicyPools
-from cellblock.batch.run.plan import RunOptions
+from cellblock.batch.run.execution import Execution, Job, PolicyPools, RunOptions
 from support import processes
 from support.runs import notebook
 
@@ -25,7 +24,8 @@ def test_a_zygotes_start_takes_no_notebooks_time_and_a_guests_does(here, monkeyp
     monkeypatch.setattr(execution, "time", slow)
 
     async def run_all():
-        async with AsyncSandboxPool("safe") as pool, PolicyPools(pool) as pools:
+        async with AsyncSandboxPool("safe") as pool:
+            pools = PolicyPools(pool)
 
             def begin(timeout):
                 job = Job("a.ipynb", notebook("'ran'"), str(here))
