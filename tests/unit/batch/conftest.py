@@ -1,6 +1,8 @@
+import os
+
 import pytest
 
-from cellblock.batch import check, check_worker
+from cellblock.batch import check, check_worker, files
 from cellblock.batch.verdict import CheckTask
 
 
@@ -12,7 +14,8 @@ class InProcess:
 
     def judge(self, items):
         for item in items:
-            task = CheckTask(item.file.kind, len(item.content), item.path)
+            path = os.fsencode(files.absolute(item.file.path))
+            task = CheckTask(item.file.kind, len(item.content), path)
             yield item, check_worker._judge(item.content, task, self._context)
 
     def close(self):

@@ -1,28 +1,114 @@
-"""Which cells can be run a second time and do exactly what they did the first.
+"""What a cell does with names, told from its source alone.
 
+`Bindings` says which it would bind, and which it reads: for cells that come after a refused one.
+Only roughly: what ``exec`` or ``import *`` binds is not seen, and a name that a function reads
+counts where the function is defined.
+
+`can_run_again` says whether it can be run a second time and does exactly what it did the first.
 Asked of cells that follow each other so closely that there is no idle time for a snapshot between
 them: from the snapshot before, those are run again, unheard (ADR 0088). So only a cell counts in
 which nothing can run but the interpreter itself: assignments, imports from a short list, and
 functions that are defined. All else has a snapshot of its own.
-
-What a name of an earlier cell's stands for is not known here: it may be bound, passed on and
-compared by identity, and nothing else, since every operator, subscript, attribute and format of it
-may be a method of the cell's own, with a clock or a file in it. For the same reason nothing is
-called: ``len`` and ``print`` are what an earlier cell has made of them, and so are decorators and
-annotations that subscribe. A value is *plain* if this very cell makes it, of constants and
-containers of them: it may be operated on.
-
-Not asked: what a name was bound to before. It may be let go of by binding it anew, and its
-``__del__`` then runs; it may in any cell, whenever the collector comes.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cellblock.analysis.findings import word_set
+from cellblock.analysis.magics import code_of
 from cellblock.analysis.transform import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Nodes with names of their own; what is in a class is its attribute.
+_SCOPES: Final = (
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.DictComp,
+    ast.FunctionDef,
+    ast.GeneratorExp,
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+)
+#: Statements in which values are read before names are bound.
+_READ_FIRST: Final = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
+
+
+class Bindings:
+    """The names that a cell binds at its top level, and those that it reads before it does."""
+
+    def __init__(self, source: str) -> None:
+        self.bound, self.read = set[str](), set[str]()
+        self._follow(source)
+
+    def _follow(self, source: str) -> None:
+        try:
+            statements = parse(source).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        for statement in statements:
+            if (code := code_of(statement)) is not None:
+                self._follow(code)
+                continue
+            bound, read = set(_bound(statement)), _read(statement)
+            own = set[str]() if isinstance(statement, _READ_FIRST) else bound
+            self.read |= read - self.bound - own
+            self.bound |= bound
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    nodes: list[ast.AST] = [statement]
+    while nodes:
+        node = nodes.pop()
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.alias(name=name, asname=alias) if name != "*":
+                yield alias or name.partition(".")[0]
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name
+            case ast.MatchMapping(rest=str(name)):
+                yield name
+        if not isinstance(node, _SCOPES):
+            nodes += ast.iter_child_nodes(node)
+
+
+def _read(statement: ast.stmt) -> set[str]:
+    read, local = set[str](), set[str]()
+    nodes: list[tuple[ast.AST, bool]] = [(statement, False)]
+    while nodes:
+        node, inside = nodes.pop()
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                read.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name) if inside:
+                local.add(name)
+            case ast.AugAssign(target=ast.Name(id=name)):
+                read.add(name)
+        inside = inside or isinstance(node, _SCOPES)
+        nodes += ((part, inside) for part in ast.iter_child_nodes(node))
+    return read - local
+
+
+# --- whether a cell can be run again --------------------------------------------------------------
+#
+# What a name of an earlier cell's stands for is not known here: it may be bound, passed on and
+# compared by identity, and nothing else, since every operator, subscript, attribute and format of
+# it may be a method of the cell's own, with a clock or a file in it. For the same reason nothing is
+# called: ``len`` and ``print`` are what an earlier cell has made of them, and so are decorators and
+# annotations that subscribe. A value is *plain* if this very cell makes it, of constants and
+# containers of them: it may be operated on.
+#
+# Not asked: what a name was bound to before. It may be let go of by binding it anew, and its
+# ``__del__`` then runs; it may in any cell, whenever the collector comes.
 
 _UNSURE: Final = "something may run that is not known"
 #: Characters beyond which nobody looks.
@@ -55,13 +141,13 @@ def can_run_again(source: str) -> bool:
     plain = set[str]()
     try:
         for statement in parse(source).body:
-            _follow(statement, plain)
+            _check(statement, plain)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
 
 
-def _follow(node: ast.stmt, plain: set[str]) -> None:
+def _check(node: ast.stmt, plain: set[str]) -> None:
     """Note in ``plain`` which names stand for plain values behind a statement.
 
     Raises ValueError for one in which something may run that is not known.
