@@ -240,11 +240,7 @@ def analyse_expression(source: str, rules: Rules) -> tuple[Finding, ...]:
 
 
 def _analyse(
-    source: str,
-    rules: Rules,
-    shift: int,
-    depth: int,
-    read: Callable[[str], ast.AST] = parse,
+    source: str, rules: Rules, shift: int, depth: int, read: Callable[[str], ast.AST] = parse
 ) -> Sequence[Finding]:
     def nested(text: str, rules: Rules, shift: int) -> Sequence[Finding]:
         try:

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, AnyStr, Final
 
 import msgspec
 
-from cellblock.analysis import (
-    Finding,
-    Rules,
-    admission,
-    analyse,
-    analyse_template,
-    transform,
-)
+from cellblock.analysis import Finding, Rules, admission, analyse, analyse_template, transform
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.findings import LINE_END, NO_RULES, Report
 from cellblock.analysis.magics import SHOWS_POLICY
@@ -40,13 +33,7 @@ from cellblock.batch.notebook import (
     read_notebook,
     read_script,
 )
-from cellblock.batch.verdict import (
-    MAX_FINDINGS,
-    FileKind,
-    PlacedFinding,
-    Verdict,
-    check_finding,
-)
+from cellblock.batch.verdict import MAX_FINDINGS, FileKind, PlacedFinding, Verdict, check_finding
 from cellblock.errors import AdmissionError, PolicyError, WideningError
 from cellblock.policy import load, narrow_requests
 from cellblock.policy.narrowing import names_paths, try_narrow
@@ -169,10 +156,7 @@ def _encodable(found: PlacedFinding) -> PlacedFinding:
     """Return a finding that can be sent: source may hold lone surrogates."""
     one = found.finding
     finding = dataclasses.replace(
-        one,
-        excerpt=encodable(one.excerpt),
-        subject=encodable(one.subject),
-        why=encodable(one.why),
+        one, excerpt=encodable(one.excerpt), subject=encodable(one.subject), why=encodable(one.why)
     )
     return msgspec.structs.replace(found, finding=finding)
 

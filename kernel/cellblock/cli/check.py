@@ -28,8 +28,7 @@ _STDIN: Final = "-"
 @app.command()
 def check(
     paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATHS", help="Notebooks, scripts, folders; - for stdin."),
+        list[str], typer.Argument(metavar="PATHS", help="Notebooks, scripts, folders; - for stdin.")
     ],
     *,
     policy: NotebooksPolicyOption = None,

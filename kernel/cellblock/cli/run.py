@@ -113,8 +113,7 @@ def run(
         ),
     ] = "",
     cluster: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of that scheduler."),
+        str, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of that scheduler.")
     ] = "",
     timing: Annotated[
         bool, typer.Option("--timing/--no-timing", help="Write when each cell ran.")

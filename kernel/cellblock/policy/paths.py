@@ -448,8 +448,7 @@ def _with_own_places(policy: Policy, own: Callable[[str, str], str]) -> dict[str
             key=own("approval.key", approval.key),
         ),
         "templates": dataclasses.replace(
-            templates,
-            folders=tuple(own("templates.folders", entry) for entry in templates.folders),
+            templates, folders=tuple(own("templates.folders", entry) for entry in templates.folders)
         ),
     }
 
