@@ -472,11 +472,12 @@ class ClusterExecutor:
         """End notebooks on all workers; when called twice, at once."""
         self._stopped = True
         self._asked.set()
-        self._tasks.add(asyncio.ensure_future(self._stop_workers()))
 
-    async def _stop_workers(self) -> None:
-        with contextlib.suppress(Exception):  # a worker may be gone
-            await self._client.run(stop_notebooks, self._name, on_error="ignore")
+        async def stop_workers() -> None:
+            with contextlib.suppress(Exception):  # a worker may be gone
+                await self._client.run(stop_notebooks, self._name, on_error="ignore")
+
+        self._tasks.add(asyncio.ensure_future(stop_workers()))
 
     # --- which workers there are, and which of them keep the policy -----------------------------
 
