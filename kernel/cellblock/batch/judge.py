@@ -154,8 +154,11 @@ def _line(text: AnyStr, number: int, newline: AnyStr) -> AnyStr:
 
 def _encodable(found: PlacedFinding) -> PlacedFinding:
     """Return a finding that can be sent: source may hold lone surrogates."""
-    texts = {key: encodable(getattr(found.finding, key)) for key in ("excerpt", "subject", "why")}
-    return msgspec.structs.replace(found, finding=dataclasses.replace(found.finding, **texts))
+    one = found.finding
+    finding = dataclasses.replace(
+        one, excerpt=encodable(one.excerpt), subject=encodable(one.subject), why=encodable(one.why)
+    )
+    return msgspec.structs.replace(found, finding=finding)
 
 
 # --- cells, and the policy that is in force for each ----------------------------------------------
