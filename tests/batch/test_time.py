@@ -24,8 +24,7 @@ def test_a_zygotes_start_takes_no_notebooks_time_and_a_guests_does(here, monkeyp
     monkeypatch.setattr(execution, "time", slow)
 
     async def run_all():
-        async with AsyncSandboxPool("safe") as pool:
-            pools = PolicyPools(pool)
+        async with AsyncSandboxPool("safe") as pool, PolicyPools(pool) as pools:
 
             def begin(timeout):
                 job = Job("a.ipynb", notebook("'ran'"), str(here))

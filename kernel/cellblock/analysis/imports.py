@@ -264,16 +264,15 @@ def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> No
     if len(report.findings) >= FINDINGS_LIMIT:
         return
     top, rules = module.partition(".")[0], report.rules
-    never = top in NEVER or top.startswith("_")
     why = NEVER.get(top) or _WHY.get(module) or _WHY.get(top, "")
-    line = "" if never else allowing(module, rules)
+    line = "" if top in NEVER or top.startswith("_") else allowing(module, rules)
     own = _INSTEAD.get(top, "")
     asked = REMEDY if rules.approvals and approvable(module, rules) else ""
     if instead := MODULES.get(module) or MODULES.get(top):
         remedy: Remedy = instead.remedy(rules, first=own, more=line, asked=asked)
     elif own or asked or line:
         remedy = sentence(own, asked, put(rules, line))
-    elif never:
+    elif top in NEVER or top.startswith("_"):
         remedy = "Use an allowed module."
     else:
         remedy = (

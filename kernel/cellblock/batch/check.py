@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -44,87 +45,83 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from cellblock.batch.verdict import CheckOptions
+    from cellblock.policy.model import Policy
+
+_STDIN: Final = Path("-")
 
 
-class WorkItem(NamedTuple):
-    """A file to judge, with its content."""
+@dataclass(frozen=True, slots=True)
+class StdinFile:
+    """The content of standard input, and its name."""
 
-    file: files.File
+    name: str
     content: bytes
 
-    @classmethod
-    def of_stdin(cls, name: str, content: bytes) -> WorkItem:
-        """Return the content of standard input as a file that lies where its name says.
-
-        A name without a known ending is a notebook's if the content begins like one.
-        """
-        is_object = content[:4096].lstrip()[:1] == b"{"
-        guess = FileKind.notebook if is_object else FileKind.script
-        kind = files.KINDS.get(PurePath(name).suffix.lower(), guess)
-        return cls(files.File(Path(name), name, kind, Path("-")), content)
+    @property
+    def kind(self) -> FileKind:
+        """By the name's ending; a text without one is a notebook if it begins like one."""
+        suffix = PurePath(self.name).suffix.lower()
+        is_object = self.content[:4096].lstrip()[:1] == b"{"
+        return files.KINDS.get(suffix, FileKind.notebook if is_object else FileKind.script)
 
 
-def check(
-    options: CheckOptions,
-    paths: Sequence[str],
-    *,
-    exclude: Sequence[str] = (),
-    stdin: WorkItem | None = None,
-    jobs: int = 0,
-    cache: VerdictCache | None = None,
-) -> CheckReport:
-    """Check what ``paths`` name, and ``stdin``, in at most ``jobs`` processes.
+class Check:
+    """One check by a policy, in at most ``jobs`` processes. ``cache`` is asked first."""
 
-    ``cache`` is asked first. Raise CheckError where nothing can be checked here.
-    """
-    found, problems = files.find(paths, exclude)
-    verdicts = dict[files.File, Verdict]()
+    def __init__(
+        self, policy: Policy, options: CheckOptions, *, jobs: int = 0, cache: VerdictCache | None
+    ) -> None:
+        self._policy, self._options, self._cache = policy, options, cache
+        self._jobs = jobs or available_processors()
+        self._verdicts = dict[files.File, Verdict]()
+        self._problems = list[Problem]()
 
-    workers = CheckWorkers(options, jobs or available_processors())
-    try:
-        for item, verdict in workers.judge(_unknown(found, stdin, cache, verdicts, problems)):
-            if verdict.problem:
-                problems.append(Problem(item.file.shown, verdict.problem))
-                continue
-            verdicts[item.file] = verdict
-            if cache:
-                cache.put(item.content, item.file.kind, verdict)
-    finally:
-        workers.close()
-    if cache:
-        cache.save()
-    checked = tuple(
-        CheckedFile(file.shown, file.kind, verdicts[file])
-        for file in dict.fromkeys([*found, *verdicts])
-        if file in verdicts
-    )
-    problems.sort(key=lambda one: (one.path, one.message))
-    return CheckReport(options.policy["name"], options.template, checked, tuple(problems))
-
-
-def _unknown(
-    found: list[files.File],
-    stdin: WorkItem | None,
-    cache: VerdictCache | None,
-    verdicts: dict[files.File, Verdict],
-    problems: list[Problem],
-) -> Iterator[WorkItem]:
-    """Yield what has no verdict yet; add the verdicts that are known, and what can't be read."""
-    for file in [*([stdin.file] if stdin is not None else []), *found]:
+    def run(
+        self, paths: Sequence[str], *, exclude: Sequence[str] = (), stdin: StdinFile | None = None
+    ) -> CheckReport:
+        """Check what ``paths`` name. Raise CheckError where nothing can be checked here."""
+        found, self._problems = files.find(paths, exclude)
+        workers = CheckWorkers(self._options, self._jobs)
         try:
-            content = stdin.content if stdin and file is stdin.file else files.read(file)
-        except files.NoFileError as error:
-            verdicts[file] = not_checked(str(error), "file-not-readable")
-            continue
-        except OSError as error:
-            problems.append(Problem(file.shown, f"can't be read: {error.strerror}"))
-            continue
-        if len(content) > MAX_FILE_BYTES:
-            verdicts[file] = not_checked(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
-        elif cache and (known := cache.get(content, file.kind)):
-            verdicts[file] = known
-        else:
-            yield WorkItem(file, content)
+            for item, verdict in workers.judge(self._unknown(found, stdin)):
+                if verdict.problem:
+                    self._problems.append(Problem(item.file.shown, verdict.problem))
+                    continue
+                self._verdicts[item.file] = verdict
+                if self._cache:
+                    self._cache.put(item.content, item.file.kind, verdict)
+        finally:
+            workers.close()
+        if self._cache:
+            self._cache.save()
+        checked = tuple(
+            CheckedFile(file.shown, file.kind, self._verdicts[file])
+            for file in dict.fromkeys([*found, *self._verdicts])
+            if file in self._verdicts
+        )
+        problems = tuple(sorted(self._problems, key=lambda one: (one.path, one.message)))
+        return CheckReport(self._policy.name, self._options.template, checked, problems)
+
+    def _unknown(self, found: list[files.File], stdin: StdinFile | None) -> Iterator[WorkItem]:
+        """Yield the files that have no verdict yet, with their content."""
+        named = [] if stdin is None else [files.File(_STDIN, stdin.name, stdin.kind, _STDIN)]
+        for file in [*named, *found]:
+            is_stdin = stdin is not None and file.path == _STDIN
+            try:
+                content = stdin.content if stdin is not None and is_stdin else files.read(file)
+            except files.NoFileError as error:
+                self._verdicts[file] = not_checked(str(error), "file-not-readable")
+                continue
+            except OSError as error:
+                self._problems.append(Problem(file.shown, f"can't be read: {error.strerror}"))
+                continue
+            if len(content) > MAX_FILE_BYTES:
+                self._verdicts[file] = not_checked(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
+            elif self._cache and (known := self._cache.get(content, file.kind)):
+                self._verdicts[file] = known
+            else:
+                path = file.shown if is_stdin else file.path  # it lies where its name says
+                yield WorkItem(file, content, os.fsencode(files.absolute(path)))
 
 
 # --- the worker processes -------------------------------------------------------------------------
@@ -140,6 +137,14 @@ _ENVIRONMENT: Final = ("HOME", "LANG", "LC_", "LD_", "PATH", "TZ", "XDG_DATA_HOM
 _READ_SIZE: Final = 1 << 16
 #: Seconds that a worker has to import what it needs.
 _START_TIMEOUT: Final = 60.0
+
+
+class WorkItem(NamedTuple):
+    """A file to judge, with its content and its absolute path."""
+
+    file: files.File
+    content: bytes
+    path: bytes = b""
 
 
 class CheckWorkers:
@@ -228,8 +233,7 @@ class _Worker:
     def give(self, item: WorkItem) -> None:
         """Send a file to the worker."""
         self._deadline = time.monotonic() + self._limits.seconds
-        path = os.fsencode(files.absolute(item.file.path))
-        task = CheckTask(item.file.kind, len(item.content), path)
+        task = CheckTask(item.file.kind, len(item.content), item.path)
         self._send(bytes(frames.encode(task)), item.content)
 
     def _send(self, *parts: bytes) -> None:

@@ -231,7 +231,7 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
         self._thread = self._pools = self._pool = None
         if thread is not None:
             if pools is not None:
-                thread.run(pools.aclose())
+                thread.run(pools.close())
             if pool is not None:
                 thread.run(pool.close())
             thread.end()
@@ -372,10 +372,14 @@ class ClusterError(CellblockError):
     """There is no cluster, or none whose workers keep the policy."""
 
 
-async def run(
+def run(request: RunRequest, folder: OutputFolder, progress: Progress, address: str) -> RunResult:
+    """Run the notebooks on the cluster of the scheduler at ``address``. Raise CellblockError."""
+    return asyncio.run(_run(request, folder, progress, address))
+
+
+async def _run(
     request: RunRequest, folder: OutputFolder, progress: Progress, address: str
 ) -> RunResult:
-    """Run the notebooks on the cluster of the scheduler at ``address``. Raise CellblockError."""
     run = Run(request, folder, progress)
     with run.handling_signals():
         policy, unsafe = request.policy, request.allow_unsafe

@@ -13,8 +13,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from cellblock.batch import check as checking
-from cellblock.batch.check import VerdictCache, WorkItem, cache_folder
+from cellblock.batch.check import Check, StdinFile, VerdictCache, cache_folder
 from cellblock.batch.report_formats import Format, format_report
 from cellblock.batch.verdict import MAX_FILE_BYTES, CheckOptions
 from cellblock.cli.common import complain_of_files, write_report
@@ -28,7 +27,8 @@ _STDIN: Final = "-"
 @app.command()
 def check(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATHS", help="Notebooks, scripts, folders; - for stdin.")
+        list[str],
+        typer.Argument(metavar="PATHS", help="Notebooks, scripts, folders; - for stdin."),
     ],
     *,
     policy: NotebooksPolicyOption = None,
@@ -58,19 +58,18 @@ def check(
     named = [path for path in paths if path != _STDIN]
     stdin = None
     if _STDIN in paths:
-        stdin = WorkItem.of_stdin(stdin_name, sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
+        stdin = StdinFile(stdin_name, sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
     if policy is None:
         policy = policy_of_notebooks(named, exclude or (), b"" if stdin is None else stdin.content)
-    here = Path.cwd()
+    judged_by, here = load_for_check(policy), Path.cwd()
     options = msgspec.structs.replace(
-        CheckOptions.of(load_for_check(policy), template=template),
+        CheckOptions.of(judged_by, template=template),
         project=os.fsencode(here),
         folder=os.fsencode(base_folder(policy, here)),
     )
     cached = VerdictCache(cache_folder(), options) if cache else None
-    report = checking.check(
-        options, named, exclude=exclude or (), stdin=stdin, jobs=jobs, cache=cached
-    )
+    run = Check(judged_by, options, jobs=jobs, cache=cached)
+    report = run.run(named, exclude=exclude or (), stdin=stdin)
     text = format_report(report, form)
     if output is not None:
         write_report(output, text)

@@ -6,7 +6,6 @@ was named is not there, or the report could not be written; 130 and the like: en
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import logging
@@ -184,7 +183,7 @@ def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult
             if cluster:
                 ran = _run_on_cluster(request, folder, progress, cluster)
             else:
-                ran = asyncio.run(runner.run(request, folder, progress))
+                ran = runner.run(request, folder, progress)
     finally:
         folder.close()
     seconds = time.monotonic() - began
@@ -201,7 +200,7 @@ def _run_on_cluster(
         if (error.name or "").partition(".")[0] not in {"dask", "distributed"}:
             raise
         raise CellblockError("--cluster: Dask is not here. Install cellblock[dask].") from None
-    return asyncio.run(cluster.run(request, folder, progress, address))
+    return cluster.run(request, folder, progress, address)
 
 
 def _progress(console: Any, total: int) -> Progress:

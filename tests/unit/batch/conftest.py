@@ -1,8 +1,6 @@
-import os
-
 import pytest
 
-from cellblock.batch import check, check_worker, files
+from cellblock.batch import check, check_worker
 from cellblock.batch.verdict import CheckTask
 
 
@@ -14,8 +12,7 @@ class InProcess:
 
     def judge(self, items):
         for item in items:
-            path = os.fsencode(files.absolute(item.file.path))
-            task = CheckTask(item.file.kind, len(item.content), path)
+            task = CheckTask(item.file.kind, len(item.content), item.path)
             yield item, check_worker._judge(item.content, task, self._context)
 
     def close(self):

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, null
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
     from cellblock.batch.run.output_folder import FileSaver
+    from cellblock.batch.run.runner import PlannedNotebook
     from cellblock.host.services.changes import Staged
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
@@ -107,6 +108,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     cell_timeout: float | None = None
     timing: bool = True
     changes: str = ""
+
+    def changes_folder(self, planned: PlannedNotebook) -> str:
+        """Return the folder for what a notebook staged; empty if that is not written to one."""
+        own = self.changes in {"", KEEP, DROP}
+        return "" if own else f"{self.changes}/{planned.output.rpartition('.')[0]}.changes"
 
     def key(self, content: bytes, policy_digest: str) -> str:
         """Return a hash of a notebook and how it is run.
@@ -230,6 +236,12 @@ class PolicyPools:
         #: By the policy's digest; the one that was used last is last.
         self._entries: dict[str, _Entry] = {}
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
     async def policy_of(self, notebook: Notebook, job: Job) -> Policy:
         """Return the policy for a notebook. Raise PolicyError, also where it asks for more."""
         whole, config = {"metadata": notebook.metadata}, self.operators.config
@@ -276,7 +288,7 @@ class PolicyPools:
             await pool.close()
             raise
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Close the pools of narrower policies."""
         while self._entries:
             _, entry = self._entries.popitem()

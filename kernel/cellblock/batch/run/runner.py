@@ -14,7 +14,7 @@ import errno
 import os
 import signal
 import stat
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Protocol
@@ -23,8 +23,6 @@ from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.batch import files
 from cellblock.batch.run import notebook
 from cellblock.batch.run.execution import (
-    DROP,
-    KEEP,
     Execution,
     Job,
     NotebookResult,
@@ -40,7 +38,8 @@ from cellblock.batch.run.output_folder import (
     recover,
 )
 from cellblock.batch.verdict import MAX_FILE_BYTES, FileKind, Problem
-from cellblock.policy.paths import within, without_scratch
+from cellblock.policy import paths
+from cellblock.policy.paths import within
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
@@ -77,9 +76,10 @@ class PlannedNotebook:
     name: str
     named: bool
 
-    def beside(self, suffix: str) -> str:
-        """Return the name of a folder for what goes with the file."""
-        return self.output.rpartition(".")[0] + suffix
+    @property
+    def artifacts(self) -> str:
+        """The folder in DIR that files of its cells are copied to."""
+        return self.output.rpartition(".")[0] + ".artifacts"
 
 
 def plan(
@@ -184,7 +184,7 @@ class LocalExecutor:
     def __init__(self, pools: PolicyPools, slots: int) -> None:
         self._pools, self.slots = pools, slots
         config = pools.operators.config
-        self.digest = without_scratch(config.policy, Path(config.prepare.scratch)).digest()
+        self.digest = paths.without_scratch(config.policy, Path(config.prepare.scratch)).digest()
         self.gaps: tuple[Gap, ...] = ()
         self._running: set[Execution] = set()
 
@@ -206,8 +206,12 @@ class LocalExecutor:
             execution.stop()
 
 
-async def run(request: RunRequest, folder: OutputFolder, progress: Progress) -> RunResult:
+def run(request: RunRequest, folder: OutputFolder, progress: Progress) -> RunResult:
     """Run the notebooks in guests of this process. Raise CellblockError where none can be run."""
+    return asyncio.run(_run(request, folder, progress))
+
+
+async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) -> RunResult:
     run = Run(request, folder, progress)
     with run.handling_signals():
         async with AsyncSandboxPool(request.policy, allow_unsafe=request.allow_unsafe) as pool:
@@ -216,7 +220,7 @@ async def run(request: RunRequest, folder: OutputFolder, progress: Progress) -> 
             if exports:
                 check_artifact_folders(request.notebooks, folder)
             notebook.warm_up()  # while the zygote prepares
-            async with aclosing(PolicyPools(pool)) as pools:
+            async with PolicyPools(pool) as pools:
                 run.executor = LocalExecutor(pools, request.jobs)
                 return await run.run(run.executor, exports=exports)
 
@@ -286,13 +290,9 @@ class Run:
         saver = FileSaver(self._folder, planned.output, key, asyncio.get_running_loop())
         done = False
         try:
-            options, artifacts, changes = self._request.options, None, ""
-            if exports:
-                artifacts = self._folder.remove_folder(planned.beside(".artifacts"))
-            if options.changes not in {"", KEEP, DROP}:
-                changes = f"{options.changes}/{planned.beside('.changes')}"
-            folder = files.absolute(planned.path.parent)
-            job = Job(planned.name, content, folder, artifacts, changes)
+            artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
+            options, folder = self._request.options, files.absolute(planned.path.parent)
+            job = Job(planned.name, content, folder, artifacts, options.changes_folder(planned))
             result = await executor.run(job, options, saver)
             log.append(planned.output, key, result)
             done = True
@@ -353,12 +353,9 @@ def check_artifact_folders(notebooks: Sequence[PlannedNotebook], folder: OutputF
     """Raise OutputFolderError where a notebook's artifacts would be among another's files."""
     owners = dict[str, PlannedNotebook]()
     for planned in notebooks:
-        owners.setdefault(planned.beside(".artifacts"), planned)
+        owners.setdefault(planned.artifacts, planned)
     for planned in notebooks:
-        for name in (
-            planned.beside(".artifacts"),
-            *map(str, PurePosixPath(planned.output).parents),
-        ):
+        for name in (planned.artifacts, *map(str, PurePosixPath(planned.output).parents)):
             if (owner := owners.get(name, planned)) is not planned:
                 what = f"files of {owner.name}'s cells would be among those of {planned.name}"
                 where = f"{folder.path}/{name}"

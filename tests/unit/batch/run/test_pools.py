@@ -1,7 +1,7 @@
 """A pool for each policy that notebooks have: shared, opened once, few kept, and none of more."""
 
 import asyncio
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -75,7 +75,7 @@ def test_few_pools_that_nobody_uses_are_kept_and_none_that_is_used_is_closed(ope
             assert not first.closed
         async with pools.use(operators.policy.replace(timeout=19.0)) as again:
             assert again is operators.made[-1]
-        await pools.aclose()
+        await pools.close()
 
     asyncio.run(run())
     assert len(operators.made) == 20
@@ -114,11 +114,11 @@ def test_a_folder_that_was_moved_meanwhile_opens_no_pool(tmp_path, monkeypatch):
     async def run():
         async with AsyncSandboxPool(policy, project=tmp_path) as operators:
             less = operators.config.policy.replace(filesystem_read_roots=(data,))
-            async with aclosing(PolicyPools(operators)) as pools:
+            async with PolicyPools(operators) as pools:
                 async with pools.use(less) as pool:
                     assert pool.config.policy.filesystem_read_roots == (data,)
                     assert pool.config.operators.filesystem_read_roots == (str(tmp_path),)
-                await pools.aclose()
+                await pools.close()
                 moved()
                 with pytest.raises(PolicyError, match="was moved meanwhile"):
                     async with pools.use(less):
@@ -132,7 +132,7 @@ def test_a_narrower_policy_that_is_not_enforced_opens_no_pool(operators):
         raise BackendError("can't be enforced here")
 
     async def run():
-        async with aclosing(PolicyPools(operators, check=refuse)) as pools:
+        async with PolicyPools(operators, check=refuse) as pools:
             async with pools.use(operators.policy) as pool:
                 assert pool is operators
             for _ in range(2):
