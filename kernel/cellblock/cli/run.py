@@ -122,7 +122,7 @@ def run(
 
     Exit status 0 if every notebook passed, 1 if some did not, 2 if the run could not be had.
     """
-    notebooks, problems = plan(paths, output_dir, exclude or ())
+    planned, problems = plan(paths, output_dir, exclude or ())
     complain_of_files(problems)
     if problems:  # before anything runs, as that may take long
         raise typer.Exit(code=2)
@@ -145,7 +145,7 @@ def run(
         changes=DROP if cluster else changes,
     )
     request = RunRequest(
-        notebooks=notebooks,
+        notebooks=planned,
         policy=asked,
         allow_unsafe=allow_unsafe,
         options=options,
