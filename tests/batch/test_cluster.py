@@ -175,7 +175,7 @@ def test_a_run_that_is_told_to_end_ends_its_notebooks_there(run, worker_and_clus
 
 def test_a_scheduler_that_is_not_there_is_told_in_one_line(run):
     write(run.work / "a.ipynb", "1")
-    short = f"from cellblock.batch.cluster import client; client.CONNECT_TIMEOUT = 1.0; {MAIN}"
+    short = f"from cellblock.batch import cluster; cluster.CONNECT_TIMEOUT = 1.0; {MAIN}"
     process = run.start("a.ipynb", "-o", "out", "--cluster", "tcp://127.0.0.1:9", main=short)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
@@ -192,7 +192,7 @@ def test_a_run_waits_for_workers_so_long_and_those_that_join_later_take_part(run
     for number in range(8):
         write(run.work / f"nb/{number}.ipynb", ENDLESS)
     options = ("nb", "-o", "out", "--cluster", cluster.address)
-    short = f"from cellblock.batch.cluster import client; client.MAX_WAIT = 2.0; {MAIN}"
+    short = f"from cellblock.batch import cluster; cluster.MAX_WAIT = 2.0; {MAIN}"
     process = run.start(*options, main=short)
     _, err = process.communicate(timeout=60)
     said = f"cellblock: {cluster.address}: the cluster has no workers\n"
@@ -229,7 +229,7 @@ def test_a_run_that_is_not_heard_of_holds_nothing_and_goes_on_where_it_was_held_
     worker = cluster.worker()
     for name in "ab":
         write(run.work / f"nb/{name}.ipynb", "import time\ntime.sleep(3)\n'slept'")
-    short = f"from cellblock.batch.cluster import client; client.SILENCE = 2.0; {MAIN}"
+    short = f"from cellblock.batch import cluster; cluster.SILENCE = 2.0; {MAIN}"
     process = run.start("nb", "-o", "out", "--cluster", cluster.address, main=short)
     processes.until(lambda: begun(cluster), 60)
     process.send_signal(signal.SIGSTOP)
@@ -241,7 +241,7 @@ def test_a_run_that_is_not_heard_of_holds_nothing_and_goes_on_where_it_was_held_
 
     before = begun(cluster)
     write(run.work / "a.ipynb", ENDLESS)
-    short = f"from cellblock.batch.cluster import client; client.SILENCE = 4.0; {MAIN}"
+    short = f"from cellblock.batch import cluster; cluster.SILENCE = 4.0; {MAIN}"
     process = run.start("a.ipynb", "-o", "out", "--cluster", cluster.address, main=short)
     processes.until(lambda: begun(cluster) > before, 60)
     time.sleep(6)

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 from cellblock import AsyncSandboxPool
 from cellblock.batch.run import execution
-from cellblock.batch.run.execution import Execution, Job, PolicyPools
-from cellblock.batch.run.plan import RunOptions
+from cellblock.batch.run.execution import Execution, Job, PolicyPools, RunOptions
 from support import processes
 from support.runs import notebook
 

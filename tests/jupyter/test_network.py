@@ -311,7 +311,9 @@ def test_a_connection_that_is_closed_has_ended_though_a_snapshot_stands(kernel, 
     run(kernel, "s = socket.create_connection(HELD); s.sendall(b'x')")
     with place.take() as peer:
         assert peer.recv(1) == b"x"
-        run(kernel, "1; import time; time.monotonic(), time.sleep(0.15)")  # its snapshot is waited for
+        run(
+            kernel, "1; import time; time.monotonic(), time.sleep(0.15)"
+        )  # its snapshot is waited for
         run(kernel, "s.close()")
         assert peer.recv(1) == b""
 

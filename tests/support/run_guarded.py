@@ -42,8 +42,7 @@ from asyncio import events
 import IPython.display
 
 from cellblock.analysis import Rules, analyse, transform
-from cellblock.analysis import default_modules as modules
-from cellblock.analysis import default_raw_modules as raw
+from cellblock.analysis.allowlist import MODULES, SCIENCE
 from cellblock.guest import audit_hook, guards, shell, tracebacks
 from cellblock.guest import shell as shells
 from cellblock.guest.rewriting import rewrite
@@ -51,8 +50,8 @@ from cellblock.guest.runner import RulesInForce
 from cellblock.guest.setup import _IPYTHON_NAMES as IPYTHON_NAMES
 from cellblock.policy.vocabulary import ALLOWED_MAGICS
 
-PRESET = WORK["preset"]
-RULES = Rules(WORK["layer"], modules(PRESET), raw(PRESET), frozenset(ALLOWED_MAGICS))
+RAW = frozenset(SCIENCE if WORK["preset"] == "data" else ())
+RULES = Rules(WORK["layer"], MODULES, RAW, frozenset(ALLOWED_MAGICS))
 LIMIT = 60.0
 
 

@@ -8,7 +8,7 @@ import sys
 import nbformat
 import pytest
 
-from cellblock.analysis.admission import findings
+from cellblock.analysis.admission import judge
 from cellblock.host.consent.admission import of_notebook
 from cellblock.host.consent.manifest import ManifestLocation
 from cellblock.policy.load import load
@@ -46,7 +46,7 @@ def policy(tmp_path):
 @pytest.fixture
 def admits(policy, tmp_path):
     return lambda source, name="a.ipynb": (
-        not findings(source, of_notebook(policy(), tmp_path / name))
+        not judge(source, of_notebook(policy(), tmp_path / name)).findings
     )
 
 

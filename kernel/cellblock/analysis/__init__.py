@@ -4,15 +4,15 @@ The language layer is a lint with teeth: it explains, it refuses early, it keeps
 ambient. The OS layer is the boundary. Host and guest call the same ``analyse``, which never raises.
 
 - ``transform``: IPython's input transformer and Python's parser, with the limits of both
-- ``analyser``: one walk of the tree; its table says which check judges which type of node
+- ``analyser``: one walk of the tree; its tables say which syntax is known, all else being
+  refused, and which check judges which type of node
 - ``findings``: the table of rules, what a finding is, the part of a policy that rules come from
 - ``names``, ``attributes``, ``imports``, ``magics``: the checks, each with its tables
-- ``nodes``, ``allowlist``: the syntax, modules and magics that are known; all else is refused
+- ``allowlist``: the modules that are known; all else is refused
 - ``remedies``: what would do the job of what is refused
-- ``templates``, ``template_rules``: cells that name a template, and what a template's file may do
+- ``templates``: cells that name a template, and what a template's file may do
 - ``admission``: whether a cell may run at all: approved, template or any
-- ``bindings``: which names a cell binds and reads
-- ``replay``: which cells can be run a second time and do the same
+- ``dataflow``: which names a cell binds and reads, and whether it can be run again
 
 A new rule is a row in ``findings``, and a check that is in the table of ``analyser``. May import
 nothing else of cellblock.
@@ -20,7 +20,6 @@ nothing else of cellblock.
 
 from __future__ import annotations
 
-from cellblock.analysis.allowlist import default_modules, default_raw_modules
 from cellblock.analysis.analyser import analyse, analyse_expression
 from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import RULES, Finding, Rule, Rules
@@ -38,8 +37,6 @@ __all__ = [
     "analyse_template",
     "attribute_allowed",
     "check_complete",
-    "default_modules",
-    "default_raw_modules",
     "forget",
     "transform",
 ]

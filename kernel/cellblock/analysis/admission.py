@@ -122,11 +122,15 @@ def judge(raw: str, admitted: Admitted) -> Ruling:
         return _OPEN if call is None else _judge_template(raw, call, admitted, "")
     if runs_nothing(raw):
         return Ruling(by="no code")
+    by = ""
     if admitted.kind == "approved":
-        return _judge_approved(raw, call, admitted)
-    if call is None:
+        found = admitted.cells.get(sha256(raw))
+        if found is None or found.source != raw:
+            return Ruling((_unapproved(raw, admitted),))
+        by = f"approved in {found.notebook}, cell {found.number}"
+    elif call is None:
         return Ruling((_finding(raw, "not-a-template", (1, 0, _end(raw, 1))),))
-    return _judge_template(raw, call, admitted, "")
+    return Ruling(by=by) if call is None else _judge_template(raw, call, admitted, by)
 
 
 def judge_expression(text: str, admitted: Admitted) -> Ruling:
@@ -139,11 +143,6 @@ def judge_expression(text: str, admitted: Admitted) -> Ruling:
     return Ruling((_finding(text, rule, (1, 0, _end(text, 1)), why=why),))
 
 
-def findings(raw: str, admitted: Admitted) -> tuple[Finding, ...]:
-    """Return why a cell may not run, for those who do not run it; raises as ``judge``."""
-    return judge(raw, admitted).findings
-
-
 def runs_nothing(raw: str) -> bool:
     """Whether a cell is blank, or asks the host for one of its views and does nothing else."""
     if not raw.strip(_BLANKS):
@@ -154,15 +153,6 @@ def runs_nothing(raw: str) -> bool:
 # --- approved ---------------------------------------------------------------------------------
 
 
-def _judge_approved(raw: str, call: TemplateCall | None, admitted: Admitted) -> Ruling:
-    digest = sha256(raw)
-    found = admitted.cells.get(digest)
-    if found is None or found.source != raw:
-        return Ruling((_unapproved(raw, admitted),))
-    by = f"approved in {found.notebook}, cell {found.number}"
-    return Ruling(by=by) if call is None else _judge_template(raw, call, admitted, by)
-
-
 def _unapproved(raw: str, admitted: Admitted) -> Finding:
     by_source = {each.source: each for each in admitted.cells.values()}
     near = nearest(raw, by_source)
@@ -171,12 +161,11 @@ def _unapproved(raw: str, admitted: Admitted) -> Finding:
         why = "" if by_source else "No cell has been approved here"
         span = (1, 0, _end(raw, 1))
         return _finding(raw, rule, span, why=why, remedy=admitted.remedy)
-    at = difference(raw, near)
+    line, column, said = difference(raw, near)
     cell = one_line(f"cell {by_source[near].number} of {by_source[near].notebook}")
-    said = at.said()
     why = f"The nearest approved one, {cell}, differs from here on{': ' if said else ''}{said}"
     detail = unified(raw, near, f"approved: {cell}")
-    span = (at.line, at.column, _end(raw, at.line))
+    span = (line, column, _end(raw, line))
     return _finding(raw, rule, span, why=why, remedy=admitted.remedy, detail=detail)
 
 
@@ -187,7 +176,10 @@ def _judge_template(raw: str, call: TemplateCall, admitted: Admitted, by: str) -
     """Decide about a cell that names a template."""
     template = admitted.templates.get(call.name) if call.name else None
     if template is None:
-        return Ruling((_not_found(raw, call, admitted),))
+        why = "" if call.said else "The name of the template is missing"
+        known = sorted(admitted.templates)[:12]
+        remedy = f"Shipped are: {', '.join(known)}." if known else "No template is shipped at all."
+        return Ruling((_at_name(raw, call, "template-not-found", why=why, remedy=remedy),))
     try:
         state = read_state(call.body)
     except StateError as exc:
@@ -195,24 +187,13 @@ def _judge_template(raw: str, call: TemplateCall, admitted: Admitted, by: str) -
         column = exc.column - 1
         span = (line, column, column + 1)
         return Ruling((_finding(raw, "template-state", span, why=f"The state: {exc.message}"),))
-    problems = template.check(state)[:MAX_PROBLEMS]
-    if problems:
-        return Ruling(tuple(_refused(raw, call, problem) for problem in problems))
+    if problems := template.check(state)[:MAX_PROBLEMS]:
+        reasons = (f"The state, {one.path}: {one.message} ({one.keyword})" for one in problems)
+        remedy = f"%template {call.name} shows the schema that a state has to fit."
+        found = (_at_name(raw, call, "template-state", why=w, remedy=remedy) for w in reasons)
+        return Ruling(tuple(found))
     mine = f"template {template.name} {sha256(template.source)[:16]}"
     return Ruling(by=f"{by}: {mine}" if by else mine, run=Run(template, state))
-
-
-def _not_found(raw: str, call: TemplateCall, admitted: Admitted) -> Finding:
-    why = "" if call.said else "The name of the template is missing"
-    known = sorted(admitted.templates)[:12]
-    remedy = f"Shipped are: {', '.join(known)}." if known else "No template is shipped at all."
-    return _at_name(raw, call, "template-not-found", why=why, remedy=remedy)
-
-
-def _refused(raw: str, call: TemplateCall, problem: Problem) -> Finding:
-    why = f"The state, {problem.path}: {problem.message} ({problem.keyword})"
-    remedy = f"%template {call.name} shows the schema that a state has to fit."
-    return _at_name(raw, call, "template-state", why=why, remedy=remedy)
 
 
 def _at_name(raw: str, call: TemplateCall, rule: str, *, why: str, remedy: str) -> Finding:
@@ -259,25 +240,6 @@ _MAX_WIDTH: Final = 160
 _AROUND: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Where a text first differs from another: line from 1, column from 0, and what stands there.
-
-    ``here`` and ``there`` are single characters, or empty at the end of a text.
-    """
-
-    line: int
-    column: int
-    here: str
-    there: str
-
-    def said(self) -> str:
-        """Return what is different, where it can't be seen or be told by sight."""
-        if not (_needs_a_name(self.here) or _needs_a_name(self.there)):
-            return ""
-        return f"here is {_named(self.here)}, approved is {_named(self.there)}"
-
-
 def nearest(text: str, others: Iterable[str]) -> str | None:
     """Return the one of ``others`` that is most like ``text``; None where there are none."""
     lines, signs = _bags(text)
@@ -290,8 +252,11 @@ def nearest(text: str, others: Iterable[str]) -> str | None:
     return best
 
 
-def difference(text: str, other: str) -> Difference:
-    """Return where ``text`` first differs from ``other``, which it does."""
+def difference(text: str, other: str) -> tuple[int, int, str]:
+    """Return where ``text`` first differs from ``other``: line from 1, column from 0.
+
+    And what is different there, where that can't be seen or be told by sight.
+    """
     same, end = 0, min(len(text), len(other))
     while same < end:  # what is the same is same..end at most
         middle = (same + end + 1) // 2
@@ -300,7 +265,10 @@ def difference(text: str, other: str) -> Difference:
         else:
             end = middle - 1
     lines = LINE_END.split(text[:same])
-    return Difference(len(lines), len(lines[-1]), text[same : same + 1], other[same : same + 1])
+    here, there = text[same : same + 1], other[same : same + 1]
+    hidden = _needs_a_name(here) or _needs_a_name(there)
+    said = f"here is {_named(here)}, approved is {_named(there)}" if hidden else ""
+    return len(lines), len(lines[-1]), said
 
 
 def unified(text: str, other: str, label: str) -> str:

@@ -67,6 +67,7 @@ _FUTURE = _names("""
     unicode_literals with_statement
 """)
 _GZIP = _names("BadGzipFile GzipFile compress decompress open")
+_IO = _names("BytesIO SEEK_CUR SEEK_END SEEK_SET StringIO TextIOWrapper UnsupportedOperation")
 _LOGGING = _names("""
     BASIC_FORMAT CRITICAL DEBUG ERROR FATAL Filter Formatter Handler INFO LogRecord Logger
     LoggerAdapter NOTSET NullHandler StreamHandler WARN WARNING addLevelName basicConfig
@@ -80,6 +81,7 @@ _OS_PATH = _names("""
     altsep basename commonpath commonprefix curdir dirname extsep isabs join normcase normpath
     pardir pathsep sep split splitdrive splitext splitroot
 """)
+_PATHLIB = _names("PurePath PurePosixPath PureWindowsPath")
 _SYS = _names("""
     byteorder float_info getrecursionlimit getsizeof hash_info int_info maxsize maxunicode modules
     platform stderr stdout version version_info
@@ -106,6 +108,9 @@ _UUID = _names("""
 """)
 _ZIPFILE = _names("""
     BadZipFile LargeZipFile ZIP_BZIP2 ZIP_DEFLATED ZIP_LZMA ZIP_STORED ZipFile ZipInfo is_zipfile
+""")
+_ZONEINFO = _names("""
+    InvalidTZPathWarning TZPATH ZoneInfo ZoneInfoNotFoundError available_timezones
 """)
 _WARNINGS = _names("catch_warnings deprecated filterwarnings resetwarnings simplefilter warn")
 
@@ -139,19 +144,12 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("fractions", "pure", None, "rational numbers"),
     Entry("functools", "pure", None, "higher-order functions"),
     Entry("graphlib", "pure", None, "topological order"),
-    Entry(
-        "gzip", "restricted", _names("BadGzipFile GzipFile compress decompress open"), "in memory"
-    ),
+    Entry("gzip", "restricted", _GZIP, "in memory"),
     Entry("hashlib", "pure", None, "digests"),
     Entry("heapq", "pure", None, "priority queues"),
     Entry("hmac", "pure", None, "keyed digests"),
     Entry("html", "pure", ("escape", "unescape"), "escapes text"),
-    Entry(
-        "io",
-        "restricted",
-        _names("BytesIO SEEK_CUR SEEK_END SEEK_SET StringIO TextIOWrapper UnsupportedOperation"),
-        "streams in memory; no files",
-    ),
+    Entry("io", "restricted", _IO, "streams in memory; no files"),
     Entry("ipaddress", "pure", None, "address arithmetic; no network"),
     Entry("itertools", "pure", None, "iterators"),
     Entry("json", "pure", None, "JSON"),
@@ -164,12 +162,7 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("operator", "pure", None, "operators as functions"),
     Entry("os", "restricted", _OS, "constants; no files, processes or environment"),
     Entry("os.path", "restricted", _OS_PATH, "path arithmetic; looks at no file"),
-    Entry(
-        "pathlib",
-        "restricted",
-        ("PurePath", "PurePosixPath", "PureWindowsPath"),
-        "path arithmetic; no files",
-    ),
+    Entry("pathlib", "restricted", _PATHLIB, "path arithmetic; no files"),
     Entry("pprint", "pure", None, "pretty printing"),
     Entry("queue", "pure", None, "queues between threads of a pool"),
     Entry("random", "ambient: entropy", None, "pseudo-random numbers"),
@@ -187,12 +180,7 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("types", "restricted", _TYPES, "type objects that make no code"),
     Entry("typing", "pure", None, "type hints"),
     Entry("unicodedata", "ambient: bundled data", None, "character database"),
-    Entry(
-        "urllib.parse",
-        "pure",
-        None,
-        "takes URLs apart; no network",
-    ),
+    Entry("urllib.parse", "pure", None, "takes URLs apart; no network"),
     Entry("uuid", "restricted", _UUID, "identifiers; not uuid1, which tells the network card"),
     Entry("warnings", "restricted", _WARNINGS, "warnings; not those that quote files"),
     Entry("weakref", "pure", None, "weak references"),
@@ -200,12 +188,11 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("xml.etree.ElementTree", "pure", None, "trees in memory; no files, no entities"),
     Entry("zipfile", "restricted", _ZIPFILE, "archives in memory; no files"),
     Entry("zlib", "pure", None, "compression in memory"),
-    Entry(
-        "zoneinfo",
-        "ambient: bundled data",
-        _names("InvalidTZPathWarning TZPATH ZoneInfo ZoneInfoNotFoundError available_timezones"),
-        "time zones; the search path stays as it is",
-    ),
+    Entry("zoneinfo", "ambient: bundled data", _ZONEINFO, "time zones; not their search path"),
+)
+#: The modules of record, with the names that are allowed from each.
+MODULES: Mapping[str, tuple[str, ...] | None] = MappingProxyType(
+    {entry.module: entry.names for entry in ALLOWLIST}
 )
 
 #: Packages that read, compute and draw: ``@science`` in ``allowed_modules``. They are large, and
@@ -265,23 +252,3 @@ def expand_groups(names: Iterable[str]) -> list[str]:
     """Return ``names`` with the packages of a known group in its place, each once."""
     found = chain.from_iterable(GROUPS.get(name, (name,)) for name in names)
     return list(dict.fromkeys(found))
-
-
-def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
-    """Return the modules that ``preset`` (safe, data) allows, with the names allowed from each.
-
-    Raises ValueError where there is no language layer under this name.
-    """
-    _check(preset)
-    return {entry.module: entry.names for entry in ALLOWLIST}
-
-
-def default_raw_modules(preset: str) -> frozenset[str]:
-    """Return the packages that cells get as they are. Raises ValueError, as above."""
-    _check(preset)
-    return frozenset(SCIENCE) if preset == "data" else frozenset()
-
-
-def _check(preset: str) -> None:
-    if preset not in ("safe", "data", "pure"):
-        raise ValueError(f"no allowlist for preset {preset!r}: safe and data have one")

@@ -210,14 +210,10 @@ def check_import_from(node: ast.ImportFrom, report: Report) -> None:
         _refuse(module, node, report)
     for alias in node.names:
         check_binding(alias.asname or alias.name, alias, report)
-        if known and not report.rules.is_raw(module):
-            _check_member(module, alias, report)
-
-
-def _check_member(module: str, alias: ast.alias, report: Report) -> None:
-    name = alias.name
-    if name != "*" and not member_allowed(report.rules, module, name):
-        _refuse_member(module, name, report, alias)
+        if not known or report.rules.is_raw(module) or alias.name == "*":
+            continue
+        if not member_allowed(report.rules, module, alias.name):
+            _refuse_member(module, alias.name, report, alias)
 
 
 def member_allowed(rules: Rules, module: str, name: str) -> bool:
@@ -251,14 +247,10 @@ def settle_uses(report: Report) -> None:
 
 
 def _refuse_member(module: str, name: str, report: Report, node: ast.alias | ast.Attribute) -> None:
-    names = report.rules.modules.get(module)
-    subject = f"{module}.{name}"
+    names, subject, whole = report.rules.modules.get(module), f"{module}.{name}", ""
     why = f"is not among the names that this policy allows from {module}"
-    whole = (
-        ""
-        if module.partition(".")[0] in NEVER
-        else put(report.rules, allowing(module, report.rules))
-    )
+    if module.partition(".")[0] not in NEVER:
+        whole = put(report.rules, allowing(module, report.rules))
     if instead := MODULES.get(subject):
         remedy: Remedy = instead.remedy(report.rules, first=f"use what dir({module}) lists")
     elif names and len(names) <= _FEW:

@@ -14,7 +14,7 @@ import importlib.util
 import re
 import sys
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -65,16 +65,14 @@ def check_shape(source: str) -> None:
     """Raise ValueError for source that would cost Python's parser the square of its length."""
     if len(source) <= _SHORT:
         return
-    if source.count(".") > _DOTS and _joined(source) > DOTTED_CHARACTERS:
-        raise ValueError("a name of too many parts")
+    if source.count(".") > _DOTS:
+        # What the parser would join for dotted names, if all of them were imports.
+        names = (found[0] for found in _DOTTED.finditer(source))
+        joined = (name.count(".") * len(name) // 2 for name in names if name.count(".") > _DOTS)
+        if sum(joined) > DOTTED_CHARACTERS:
+            raise ValueError("a name of too many parts")
     if source.count("{") > _DOTS and _searched(source) > FORMATTED_CHARACTERS:
         raise ValueError("an f-string of too many fields")
-
-
-def _joined(source: str) -> int:
-    """Return how many characters the parser joins for dotted names, if all of them were imports."""
-    names = (found[0] for found in _DOTTED.finditer(source))
-    return sum(name.count(".") * len(name) // 2 for name in names if name.count(".") > _DOTS)
 
 
 def _searched(source: str) -> int:
@@ -220,24 +218,17 @@ def _ask_ipython(ask: Callable[[Any], Any]) -> Any:
     Raises ValueError for more steps than there is time for.
     """
     try:
-        with _manager() as manager:
-            return ask(manager)
+        module = _module()
+        real = module.tokenutil
+        module.tokenutil = _Meter(real.generate_tokens_catch_errors)  # bounded for one cell
+        try:
+            return ask(module.TransformerManager())
+        finally:
+            module.tokenutil = real
     except RuntimeError as error:
         raise ValueError("more magics than there is time for") from error
     except Exception:  # noqa: BLE001 - tokenisers fail in many ways; Python then says it better
         return None
-
-
-@contextmanager
-def _manager() -> Iterator[Any]:
-    """Lend IPython's transformers, bounded for one cell: it has no time limit in the host."""
-    module = _module()
-    real = module.tokenutil
-    module.tokenutil = _Meter(real.generate_tokens_catch_errors)
-    try:
-        yield module.TransformerManager()
-    finally:
-        module.tokenutil = real
 
 
 def _transform_ahead(manager: Any, lines: list[str]) -> list[str]:
@@ -262,8 +253,9 @@ def _transform_ahead(manager: Any, lines: list[str]) -> list[str]:
 
 def _transform_first(manager: Any, lines: list[str]) -> list[str] | None:
     """Transform the first line that needs it; None where none does."""
-    module = _module()
-    for ahead in _windows(len(lines)):
+    module, ahead = _module(), _AHEAD
+    while True:  # more and more lines
+        ahead = min(ahead, len(lines))
         tokens = module.make_tokens_by_line(lines[:ahead])
         if ahead < len(lines):
             tokens.pop()  # may go on
@@ -273,16 +265,9 @@ def _transform_first(manager: Any, lines: list[str]) -> list[str] | None:
                 return list(transformer.transform(lines))
             except SyntaxError:
                 continue
-    return None
-
-
-def _windows(length: int) -> Iterator[int]:
-    """Yield how many lines to look at, more and more, at last ``length``."""
-    ahead = _AHEAD
-    while ahead < length:
-        yield ahead
+        if ahead == len(lines):
+            return None
         ahead *= 4
-    yield length
 
 
 class _Meter:

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, AnyStr, Final
 
 import msgspec
 
-from cellblock.analysis import (
-    Finding,
-    Rules,
-    admission,
-    analyse,
-    analyse_template,
-    transform,
-)
+from cellblock.analysis import Finding, Rules, admission, analyse, analyse_template, transform
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.findings import LINE_END, NO_RULES, Report
 from cellblock.analysis.magics import SHOWS_POLICY
@@ -40,13 +33,7 @@ from cellblock.batch.notebook import (
     read_notebook,
     read_script,
 )
-from cellblock.batch.verdict import (
-    MAX_FINDINGS,
-    FileKind,
-    PlacedFinding,
-    Verdict,
-    check_finding,
-)
+from cellblock.batch.verdict import MAX_FINDINGS, FileKind, PlacedFinding, Verdict, check_finding
 from cellblock.errors import AdmissionError, PolicyError, WideningError
 from cellblock.policy import load, narrow_requests
 from cellblock.policy.narrowing import names_paths, try_narrow
@@ -169,10 +156,7 @@ def _encodable(found: PlacedFinding) -> PlacedFinding:
     """Return a finding that can be sent: source may hold lone surrogates."""
     one = found.finding
     finding = dataclasses.replace(
-        one,
-        excerpt=encodable(one.excerpt),
-        subject=encodable(one.subject),
-        why=encodable(one.why),
+        one, excerpt=encodable(one.excerpt), subject=encodable(one.subject), why=encodable(one.why)
     )
     return msgspec.structs.replace(found, finding=finding)
 
@@ -205,15 +189,14 @@ class CellJudge:
         if request is None:
             return
         self.location_matters |= isinstance(request, dict) and names_paths(request.get("policy"))
-        self._enforce(
-            narrow_requests.narrow_for_notebook(
-                {"metadata": notebook.metadata},
-                self._context.policy,
-                file=self._file,
-                project=self._context.project,
-                here=False,
-            )
+        self._narrowed = narrow_requests.narrow_for_notebook(
+            {"metadata": notebook.metadata},
+            self._context.policy,
+            file=self._file,
+            project=self._context.project,
+            here=False,
         )
+        self._rules = self._narrowed.rules()
 
     def judge(self, raw: str) -> list[Finding]:
         """Return what the kernel would find in the next cell.
@@ -275,9 +258,6 @@ class CellJudge:
         report.add_at(rule, (1, 0, 1), "", why=why, remedy=remedy)
         return report.findings[0]
 
-    def _enforce(self, policy: Policy) -> None:
-        self._narrowed, self._rules = policy, policy.rules()
-
     def _narrow_by_cell(self, raw: str) -> tuple[Finding, ...]:
         """Narrow the policy as a cell asks, or return why that can't be."""
         rules, project = self._rules, self._context.project
@@ -295,7 +275,7 @@ class CellJudge:
                 narrow_requests.check_keeps_guest(before, policy)
         except PolicyError as error:
             return narrow_requests.not_kept(error, request, raw, rules)
-        self._enforce(policy)
+        self._narrowed, self._rules = policy, policy.rules()
         self._has_variables = self._has_variables and not request.fresh
         return ()
 

@@ -35,11 +35,7 @@ _DIGEST: Final = 12
 
 
 @app.command("list")
-def list_(
-    *,
-    policy: UnderOption = None,
-    as_json: AsJson = False,
-) -> None:
+def list_(*, policy: UnderOption = None, as_json: AsJson = False) -> None:
     """List what was allowed for always: what, where, and under which policy as it was then.
 
     A notebook's metadata and %policy make a policy narrower. What was allowed then counts where it

@@ -69,9 +69,14 @@ def approve(
         if listing:
             declined |= not _list_one(notebook, place)
         elif revoke:
-            _revoke_one(notebook, place)
+            with place.held(_waiting):  # less may run then: nobody has to be asked
+                cells = approving.revoke(place, notebook)
+            _say(f"Took back {cells} cells of {notebook}")
+        elif asked.admission != "approved":
+            message = f"it has admission {asked.admission}, so approvals do not count"
+            remedy = 'Set admission = "approved" there, or name the policy that kernels run under.'
+            raise AdmissionError(message, file=policy, key="admission", remedy=remedy)
         else:
-            _check_counts(asked, policy)
             declined |= not _approve_one(notebook, asked, place, yes=yes)
     raise typer.Exit(code=int(declined))
 
@@ -86,14 +91,6 @@ def templates(*, policy: KernelPolicyOption = "safe") -> None:
         said = f"refused, {summary(findings)}" if findings else template.doc
         _say(f"{name}: {said}")
     raise typer.Exit(code=int(refused))
-
-
-def _check_counts(policy: Policy, spec: str) -> None:
-    """Raise AdmissionError where what is approved under a policy counts for nothing."""
-    if policy.admission != "approved":
-        message = f"it has admission {policy.admission}, so approvals do not count"
-        remedy = 'Set admission = "approved" there, or name the policy that kernels run under.'
-        raise AdmissionError(message, file=spec, key="admission", remedy=remedy)
 
 
 # --- approving --------------------------------------------------------------------------------
@@ -147,13 +144,7 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
         _say(f"  ! policy {policy.name} refuses it even if approved: {said}")
 
 
-# --- taking back, listing ---------------------------------------------------------------------
-
-
-def _revoke_one(notebook: Path, place: ManifestLocation) -> None:
-    with place.held(_waiting):  # less may run then: nobody has to be asked
-        cells = approving.revoke(place, notebook)
-    _say(f"Took back {cells} cells of {notebook}")
+# --- listing ----------------------------------------------------------------------------------
 
 
 def _list_one(notebook: Path, place: ManifestLocation) -> bool:

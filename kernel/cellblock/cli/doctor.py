@@ -98,7 +98,8 @@ def _print_all(console: Console, report: DoctorReport) -> None:
     fields = Table("field", "status", "how", title="Enforcement", title_justify="left")
     for capability in report.capabilities:
         status = _status(capability, asked={gap.capability for gap in report.gaps})
-        fields.add_row(capability.capability, status, escape(_how(capability)))
+        holes = "".join(f"\nnot covered: {hole}" for hole in capability.holes)
+        fields.add_row(capability.capability, status, escape(capability.mechanism + holes))
     gaps = Table("field", "what that means, and what closes it", title_justify="left")
     gaps.title = "Asked for and not enforced here" if report.gaps else "No gaps: all is enforced"
     for gap in report.gaps:
@@ -127,8 +128,3 @@ def _status(capability: Enforcement, asked: set[str]) -> str:
     if capability.capability not in asked:
         return f"[dim]{capability.status}[/]"
     return f"[{'yellow' if capability.holes else 'red'}]{capability.status}[/]"
-
-
-def _how(capability: Enforcement) -> str:
-    holes = "".join(f"\nnot covered: {hole}" for hole in capability.holes)
-    return capability.mechanism + holes

@@ -7,12 +7,13 @@ was named is not there, or the report could not be written; 130 and the like: en
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Console
@@ -20,19 +21,21 @@ from typer.core import TyperCommand
 
 from cellblock.batch.report_formats import one_line
 from cellblock.batch.run import report, runner
+from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
 from cellblock.batch.run.output_folder import OutputFolder
-from cellblock.batch.run.plan import DROP, KEEP, RunOptions, join_parameters, parameters, plan
 from cellblock.batch.run.report import Progress, ProgressBar
-from cellblock.batch.run.result import NotebookStatus
-from cellblock.batch.run.runner import RunRequest
+from cellblock.batch.run.runner import RunRequest, plan
 from cellblock.cli.common import complain_of_files, unwritable, write_report
 from cellblock.cli.notebook_policy import NotebooksPolicyOption, policy_of_notebooks
-from cellblock.errors import CellblockError
+from cellblock.errors import CellblockError, InputError
 from cellblock.host.guests.spawn import available_processors
+from cellblock.host.session.history import encode_inputs, inputs_from_file
 from cellblock.policy.load import load, unsafe_error
 
 if TYPE_CHECKING:
-    from cellblock.batch.run.result import RunResult
+    from collections.abc import Iterable, Sequence
+
+    from cellblock.batch.run.runner import RunResult
     from cellblock.policy.model import Policy
 
 app: Final = typer.Typer(add_completion=False)
@@ -109,8 +112,7 @@ def run(
         ),
     ] = "",
     cluster: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of that scheduler."),
+        str, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of that scheduler.")
     ] = "",
     timing: Annotated[
         bool, typer.Option("--timing/--no-timing", help="Write when each cell ran.")
@@ -120,9 +122,9 @@ def run(
 
     Exit status 0 if every notebook passed, 1 if some did not, 2 if the run could not be had.
     """
-    planned = plan(paths, output_dir, exclude or ())
-    complain_of_files(planned.problems)
-    if planned.problems:  # before anything runs, as that may take long
+    planned, problems = plan(paths, output_dir, exclude or ())
+    complain_of_files(problems)
+    if problems:  # before anything runs, as that may take long
         raise typer.Exit(code=2)
     if junit is not None:
         _check_writable(junit)
@@ -143,7 +145,7 @@ def run(
         changes=DROP if cluster else changes,
     )
     request = RunRequest(
-        notebooks=planned.notebooks,
+        notebooks=planned,
         policy=asked,
         allow_unsafe=allow_unsafe,
         options=options,
@@ -190,15 +192,15 @@ def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult
 
 
 def _run_on_cluster(
-    request: RunRequest, folder: OutputFolder, progress: Progress, cluster: str
+    request: RunRequest, folder: OutputFolder, progress: Progress, address: str
 ) -> RunResult:
     try:
-        from cellblock.batch.cluster import client  # noqa: PLC0415 - an extra
+        from cellblock.batch import cluster  # noqa: PLC0415 - an extra
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"dask", "distributed"}:
             raise
         raise CellblockError("--cluster: Dask is not here. Install cellblock[dask].") from None
-    return client.run(request, folder, progress, cluster)
+    return cluster.run(request, folder, progress, address)
 
 
 def _progress(console: Any, total: int) -> Progress:
@@ -236,3 +238,50 @@ def _status(ran: RunResult, *, reported: bool) -> int:
     if not reported:
         return 2
     return int(any(one.status is not NotebookStatus.passed for one in ran.results))
+
+
+# --- parameters: what cells find in ``inputs`` ----------------------------------------------------
+
+
+def join_parameters(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with ``-p NAME VALUE`` as ``-p NAME=VALUE``."""
+    made, rest = list[str](), list(arguments)
+    while rest:
+        made.append(rest.pop(0))
+        if made[-1] == "--":
+            return made + rest
+        if made[-1] in ("-p", "--parameter") and len(rest) > 1 and "=" not in rest[0]:
+            made.append(f"{rest.pop(0)}={rest.pop(0)}")
+    return made
+
+
+def parameters(
+    given: Iterable[str], files: Iterable[str], writable: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the values in the JSON ``files``, in order, then those ``given`` as NAME=VALUE.
+
+    A value that is JSON is parsed; any other is a string. ``writable`` are folders that cells may
+    write: see `inputs_from_file`. Raise InputError.
+    """
+    values = dict[str, Any]()
+    for file in files:
+        values |= {name: json.loads(one) for name, one in inputs_from_file(file, writable).items()}
+    for one in given:
+        name, has_value, text = one.partition("=")
+        if not has_value or not name:
+            remedy = "Write -p NAME=VALUE, or -p NAME VALUE."
+            raise InputError("no name and value", file="-p", key="", value=repr(one), remedy=remedy)
+        values[name] = _parameter(text)
+    encode_inputs(values, source="-p")
+    return values
+
+
+def _parameter(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(text)

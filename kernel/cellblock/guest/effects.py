@@ -1,7 +1,8 @@
 """What a cell did that running it again would do a second time, or otherwise.
 
 A killed session is brought back by a copy and the cells since, if none of those did anything of the
-kind (``analysis.replay``, ADR 0148). A cell can hide what it does: then it spoils its own session.
+kind (``analysis.dataflow``, ADR 0148). A cell can hide what it does, and then spoils its own
+session.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import msgspec
 from IPython.core.error import StdinNotImplementedError, UsageError
 
 from cellblock.analysis import analyse, analyse_expression, forget
-from cellblock.analysis.templates import ENTRY, entry
+from cellblock.analysis.templates import ENTRY, definitions, entry
 from cellblock.guest import tracebacks
 from cellblock.guest.effects import effects
 from cellblock.guest.failed_calls import failed_call
@@ -124,8 +124,6 @@ class Runner:
             found = analyse(request.source, self._current.rules)
             if request.template is None:
                 return found
-            from cellblock.analysis.template_rules import definitions  # noqa: PLC0415 - few have any
-
             # What keeps a template from being one is judged here again, as cells are.
             return (*definitions(request.source), *entry(request.source), *found)
         finally:

@@ -20,6 +20,8 @@ from cellblock.policy.vocabulary import (
     GIB,
     KIB,
     MIB,
+    PRESETS,
+    TIERS,
     Bytes,
     Count,
     Depth,
@@ -498,9 +500,43 @@ class Policy(Table):
 
     def rules(self) -> Rules:
         """Return what the language layer needs of this policy."""
-        from cellblock.policy.language import rules_of  # noqa: PLC0415  # analysis is heavier
+        from cellblock.analysis import Rules, allowlist  # noqa: PLC0415 - it is heavier
 
-        return rules_of(self)
+        modules = allowlist.MODULES  # those of mode safe; the other modes ignore it
+        if self.llm.granted and "dspy" in self.allowed_modules:
+            modules = {**modules, "cellblock.dspy": ("LM",)}
+        operations = self.operations.granted() if self.operations is not None else ()
+        granted = {f"ops.{name}" for name in operations} | ({"llm"} if self.llm.granted else set())
+        return Rules(
+            language=self.mode == "safe",
+            modules=modules,
+            raw_modules=frozenset(self.allowed_modules),
+            magics=frozenset(self.magics),
+            operations=frozenset(granted),
+            approvals=self.approvals == "prompt",
+            reads=bool(self.filesystem_read_roots),
+            writes=self._written_beneath_read(),
+            file=self._file_to_write(),
+        )
+
+    def _file_to_write(self) -> str:
+        """Return where to write down what a policy of this name does not allow."""
+        if self.name in PRESETS:
+            return f'a policy file with extends = "{self.name}"'
+        return "your policy file" if self.name in TIERS else f"the file of policy {self.name}"
+
+    def _written_beneath_read(self) -> str:
+        """Return the first folder that cells may write beneath one they read, from there; or empty.
+
+        Folders may be as they are written: ``{project}/work?``.
+        """
+        for root in self.filesystem_write_roots:
+            for read in self.filesystem_read_roots:
+                # A checkout is the project, or above it.
+                base = read.replace("{checkout}", "{project}").rstrip("/")
+                if root.startswith(f"{base}/"):
+                    return root[len(base) + 1 :].removesuffix("?")
+        return ""
 
 
 FIELDS: Final = tuple(one.name for one in dataclasses.fields(Policy))

@@ -328,7 +328,7 @@ def narrow_for_notebook(
         raise _wrong("can't be read", file) from None
     if size > MAX_TABLE_BYTES:  # no kernel would read it, either
         raise _too_large(file)
-    return _narrowed(table, base, Places(str(file), file.parent, project, scratch, here), file)
+    return _narrowed(table, base, Places(str(file), file.parent, project, scratch, here))
 
 
 def requested_table(notebook: Mapping[str, Any]) -> Any:
@@ -353,7 +353,7 @@ def narrow_for_file(
         return base, f"does not know whether {file.name} narrows the policy: {why}"
     if table is None:
         return base, ""
-    return _narrowed(table, base, Places(str(file), file.parent, project, scratch), file), ""
+    return _narrowed(table, base, Places(str(file), file.parent, project, scratch)), ""
 
 
 def _read(file: Path) -> bytes:
@@ -388,7 +388,8 @@ def _table(content: bytes, file: Path) -> Any:
         raise _wrong("can't be read", file) from None
 
 
-def _narrowed(table: Any, base: Policy, places: Places, file: Path) -> Policy:
+def _narrowed(table: Any, base: Policy, places: Places) -> Policy:
+    file = places.file
     if not isinstance(table, Mapping):
         raise _wrong("not a table", file, value=table)
     for key in table:
@@ -418,7 +419,7 @@ def _too_large(file: Path) -> PolicyError:
 
 def _wrong(
     message: str,
-    file: Path,
+    file: Path | str,
     key: str = _WHERE,
     value: object = "",
     remedy: str = "Write fields and values.",

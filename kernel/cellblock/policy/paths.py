@@ -107,11 +107,7 @@ def present(entry: str, path: str, *, key: str, places: Places, must_exist: bool
     if path.startswith(_SCRATCH) or is_pattern(path):
         return path
     with contextlib.suppress(OSError):
-        place = open_unlinked(path)
-        try:
-            mode = os.fstat(place).st_mode
-        finally:
-            os.close(place)
+        mode = _stat_unlinked(path).st_mode
         if must_exist:
             _check_grantable(entry, path, mode, key=key, places=places)
         return path
@@ -209,14 +205,18 @@ def open_unlinked(path: str, flags: int = _PLACE) -> int:
 def identity(path: str) -> tuple[int, int]:
     """Return device and inode of what a canonical path names; zeros where nothing is there."""
     try:
-        place = open_unlinked(path)
+        found = _stat_unlinked(path)
     except OSError:
         return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def _stat_unlinked(path: str) -> os.stat_result:
+    place = open_unlinked(path)
     try:
-        found = os.fstat(place)
+        return os.fstat(place)
     finally:
         os.close(place)
-    return found.st_dev, found.st_ino
 
 
 def within(path: str, folder: str) -> bool:
@@ -448,8 +448,7 @@ def _with_own_places(policy: Policy, own: Callable[[str, str], str]) -> dict[str
             key=own("approval.key", approval.key),
         ),
         "templates": dataclasses.replace(
-            templates,
-            folders=tuple(own("templates.folders", entry) for entry in templates.folders),
+            templates, folders=tuple(own("templates.folders", entry) for entry in templates.folders)
         ),
     }
 

@@ -25,12 +25,7 @@ from cellblock.policy import network
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, Policy
 from cellblock.policy.operations import OPERATIONS, operation_problems
-from cellblock.policy.vocabulary import (
-    FIXED_ENVIRONMENT,
-    WIDGET_TARGETS,
-    closest,
-    tool_name,
-)
+from cellblock.policy.vocabulary import FIXED_ENVIRONMENT, WIDGET_TARGETS, closest, tool_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

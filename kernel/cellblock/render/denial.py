@@ -131,10 +131,7 @@ def _window(shown: Excerpt, columns: int) -> Excerpt:
 
 
 def denial(
-    findings: Sequence[Finding],
-    *,
-    policy_name: str,
-    source_label: str | None = None,
+    findings: Sequence[Finding], *, policy_name: str, source_label: str | None = None
 ) -> Bundle:
     """Return the card for a refused cell, as plain text, HTML and JSON.
 

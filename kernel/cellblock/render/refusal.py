@@ -61,21 +61,19 @@ def lines_to_write(refusal: Refusal, file: str) -> list[str]:
 
 def in_a_line(refusal: Refusal, policy_name: str, file: str) -> str:
     """Return reason and remedy for those who see nothing but an exception's message."""
-    return f"cellblock: {why(refusal, policy_name)}. {_remedy(refusal, file)}".rstrip()
+    lines, remedy = lines_to_write(refusal, file), _part(refusal.remedy.instead)
+    if lines:
+        instead = f" ({remedy})" if remedy else ""
+        remedy = f"To allow it, {_where(file)}: {'; '.join(lines)}{instead}"
+    elif remedy:
+        remedy = f"{remedy[:1].upper()}{remedy[1:]}."
+    return f"cellblock: {why(refusal, policy_name)}. {remedy}".rstrip()
 
 
 def _where(file: str) -> str:
     if file in _PRESETS or not file:
         return "in a policy file of your own (cellblock install --policy FILE)"
     return f"in {_part(file)}"
-
-
-def _remedy(refusal: Refusal, file: str) -> str:
-    lines, instead = lines_to_write(refusal, file), _part(refusal.remedy.instead)
-    allow = f"To allow it, {_where(file)}: {'; '.join(lines)}" if lines else ""
-    if not instead:
-        return allow
-    return f"{allow} ({instead})" if allow else f"{instead[:1].upper()}{instead[1:]}."
 
 
 def card(refusal: Refusal, policy_name: str, file: str) -> Bundle:

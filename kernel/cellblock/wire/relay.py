@@ -8,11 +8,11 @@ pipe, from which ``Found`` is read when it is known.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from cellblock.errors import WireError
+from cellblock.wire.frames import Decoder
 from cellblock.wire.messages import Struct
 
 if TYPE_CHECKING:
@@ -61,28 +61,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 encode: Callable[[msgspec.Struct], bytes] = msgspec.msgpack.Encoder().encode
-_requests = msgspec.msgpack.Decoder(Resolve | Connect)
-_answers = msgspec.msgpack.Decoder(Answer)
-_found = msgspec.msgpack.Decoder(Found)
-
-
-def request(packet: bytes) -> Resolve | Connect:
-    """Return what a guest asks for. Raises WireError for anything that is no request."""
-    return _decoded(_requests, packet)  # type: ignore[no-any-return]
-
-
-def answer(packet: bytes) -> Answer:
-    """Return what the relay answers. Raises WireError."""
-    return _decoded(_answers, packet)  # type: ignore[no-any-return]
-
-
-def found(packet: bytes) -> Found:
-    """Return where a name is. Raises WireError."""
-    return _decoded(_found, packet)  # type: ignore[no-any-return]
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[Any], packet: bytes) -> Any:
-    try:
-        return decoder.decode(packet)
-    except (msgspec.DecodeError, RecursionError, ValueError) as exc:
-        raise WireError(f"undecodable packet: {type(exc).__name__}") from None
+#: What a guest asks for, what the relay answers, where a name is. Raise WireError.
+request = Decoder[Resolve | Connect](Resolve | Connect)
+answer = Decoder[Answer](Answer)
+found = Decoder[Found](Found)

@@ -76,14 +76,11 @@ def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0)
         return _list(value, other, depth)
     if kind is dict:
         return _dict(value, other, depth)
-    simpler = _SIMPLER.get(kind) or _base_of(kind) or other
+    base = next((of for base, of in _BASES if issubclass(kind, base)), None)
+    simpler = _SIMPLER.get(kind) or base or other
     if simpler is not None:
         return plain(simpler(value), other, depth + 1)
     raise TypeError(f"{kind.__name__} is no data that crosses")
-
-
-def _base_of(kind: type) -> Callable[[Any], Any] | None:
-    return next((of for base, of in _BASES if issubclass(kind, base)), None)
 
 
 def _list(value: Any, other: Callable[[Any], Any] | None, depth: int) -> Any:

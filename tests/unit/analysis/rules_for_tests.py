@@ -1,18 +1,13 @@
 """The rules of preset safe, and short forms to ask with."""
 
-from cellblock.analysis import (
-    Rules,
-    analyse,
-    default_modules,
-    default_raw_modules,
-    transform,
-)
+from cellblock.analysis import Rules, analyse, transform
+from cellblock.analysis.allowlist import MODULES, SCIENCE
 from cellblock.policy.load import preset_policy
 
 SAFE = Rules(
     language=True,
-    modules=default_modules("safe"),
-    raw_modules=default_raw_modules("safe"),
+    modules=MODULES,
+    raw_modules=frozenset(),
     magics=frozenset(preset_policy("data").magics),
     operations=frozenset(
         {"ops.read_file", "ops.write_file", "ops.list_dir", "ops.http", "ops.install", "llm"}
@@ -20,8 +15,8 @@ SAFE = Rules(
 )
 DATA = Rules(
     language=True,
-    modules=default_modules("data"),
-    raw_modules=default_raw_modules("data"),
+    modules=MODULES,
+    raw_modules=frozenset(SCIENCE),
     magics=frozenset(preset_policy("data").magics),
 )
 

@@ -12,7 +12,6 @@ from cellblock.analysis.admission import (
     Problem,
     Template,
     difference,
-    findings,
     judge,
     judge_expression,
     nearest,
@@ -32,6 +31,10 @@ def templates(kind="template", problems=()):
     source = "def run(state): pass"
     one = Template("draw", source, {}, lambda _state: tuple(problems))
     return Admitted(kind, templates={"draw": one})
+
+
+def findings(raw, admitted):
+    return judge(raw, admitted).findings
 
 
 def rules(raw, admitted):
@@ -255,17 +258,20 @@ def test_the_nearest_is_the_one_with_most_in_common():
 @pytest.mark.parametrize(
     ("text", "other", "expected"),
     [
-        ("ab", "ac", (1, 1, "b", "c")),
-        ("a\nb", "a\nc", (2, 0, "b", "c")),
-        ("a", "ab", (1, 1, "", "b")),
-        ("ab", "a", (1, 1, "b", "")),
-        ("", "a", (1, 0, "", "a")),
-        ("a\r\nb", "a\nb", (1, 1, "\r", "\n")),
+        ("ab", "ac", (1, 1, "")),
+        ("a\nb", "a\nc", (2, 0, "")),
+        ("a", "ab", (1, 1, "here is the end of the cell, approved is 'b'")),
+        ("ab", "a", (1, 1, "here is 'b', approved is the end of the cell")),
+        ("", "a", (1, 0, "here is the end of the cell, approved is 'a'")),
+        (
+            "a\r\nb",
+            "a\nb",
+            (1, 1, "here is U+000D (a control character), approved is the end of the line"),
+        ),
     ],
 )
 def test_a_difference_is_found_to_the_character(text, other, expected):
-    found = difference(text, other)
-    assert (found.line, found.column, found.here, found.there) == expected
+    assert difference(text, other) == expected
 
 
 def test_texts_made_to_be_slow_to_compare_are_compared_in_time():

@@ -5,12 +5,13 @@ import sys
 
 import pytest
 
-from cellblock.analysis import Rules, analyse, default_modules, transform
+from cellblock.analysis import Rules, analyse, transform
+from cellblock.analysis.allowlist import MODULES
 from cellblock.analysis.imports import APPROVABLE, NEVER, approvable, granting, wanted
 
 STRICT = Rules(
     language=True,
-    modules=default_modules("safe"),
+    modules=MODULES,
     raw_modules=frozenset(),
     magics=frozenset({"time"}),
     approvals=True,
@@ -27,7 +28,7 @@ def test_the_table_is_sorted_and_of_the_standard_library():
     modules = list(APPROVABLE)
     assert modules == sorted(modules)
     assert {name.partition(".")[0] for name in modules} <= sys.stdlib_module_names
-    assert not set(modules) & set(default_modules("safe"))
+    assert not set(modules) & set(MODULES)
     assert list(NEVER) == sorted(NEVER)
 
 

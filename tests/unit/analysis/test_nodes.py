@@ -3,10 +3,9 @@
 import ast
 from pathlib import Path
 
-from cellblock.analysis import nodes
-from cellblock.analysis.analyser import walk
+from cellblock.analysis import analyser
+from cellblock.analysis.analyser import CHILDREN, walk
 from cellblock.analysis.findings import Report
-from cellblock.analysis.nodes import CHILDREN
 from unit.analysis.rules_for_tests import SAFE
 
 #: Neither statements nor expressions of a cell: other entry points, contexts, deprecated names.
@@ -66,8 +65,8 @@ def test_an_unknown_node_and_an_unknown_operator_are_refused():
 
 def test_a_node_that_grew_a_field_is_refused(monkeypatch):
     monkeypatch.setattr(ast.Call, "_fields", (*ast.Call._fields, "surprise"))
-    assert ast.Call not in nodes._rows()
-    assert ast.Name in nodes._rows()
+    assert ast.Call not in analyser._rows()
+    assert ast.Name in analyser._rows()
 
 
 def test_the_fields_walked_are_all_that_hold_nodes():

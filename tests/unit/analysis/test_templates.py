@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from cellblock.analysis.template_rules import definitions
-from cellblock.analysis.templates import StateError, entry, read_state
+from cellblock.analysis.templates import StateError, definitions, entry, read_state
 
 ALLOWED = [
     '"""A docstring."""',

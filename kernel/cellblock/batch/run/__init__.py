@@ -7,15 +7,14 @@ only its result is held in memory.
 
 The parts, in the order a notebook meets them:
 
-- `plan`: from PATHS to notebooks and the names of their output files; the options of a run.
-- `runner`: the run as a whole: so many notebooks at once, signals, what may be written where.
+- `runner`: the run as a whole: from PATHS to notebooks and the names of their output files, so many
+  notebooks at once, signals, what may be written where.
 - `notebook`: bytes to cells that can be run, through the one reader of `batch.notebook`.
-- `execution`: one notebook from its bytes to its result, under its time limits, with the policy
-  that it gets and a pool of warm guests for each policy.
+- `execution`: one notebook from its bytes to its result, with the options of the run, under its
+  time limits, with the policy that it gets and a pool of warm guests for each policy.
 - `document`: the notebook that is written, held as bytes; outputs and widgets from what cells show.
 - `output_folder`: the folder that a run writes to, out of which no name leads, with the journals
   and the run log that a resumed run reads.
-- `result`: how a notebook ended.
 - `report`: progress, the summary, and JUnit XML.
 
 `execution` knows no run, and saves files only if it is given what does that, so that

@@ -237,7 +237,10 @@ def _group(ends: bytes, parts: Iterable[Iterable[bytes]], depth: int) -> Iterato
 
 
 def _cell(value: _JSON, depth: int) -> Iterator[bytes]:
-    forms = {"source": _lines, "outputs": _outputs, "attachments": _attachments}
+    def attachments(value: _JSON, depth: int) -> Iterator[bytes]:
+        yield from _members(value, depth, lambda _: _bundle)
+
+    forms = {"source": _lines, "outputs": _outputs, "attachments": attachments}
     yield from _members(value, depth, forms.get)
 
 
@@ -245,10 +248,6 @@ def _outputs(value: _JSON, depth: int) -> Iterator[bytes]:
     forms = {"text": _lines, "data": _bundle}
     outputs = (_members(one, depth + 1, forms.get) for one in _items(value))
     yield from _group(b"[]", outputs, depth)
-
-
-def _attachments(value: _JSON, depth: int) -> Iterator[bytes]:
-    yield from _members(value, depth, lambda _: _bundle)
 
 
 def _bundle(value: _JSON, depth: int) -> Iterator[bytes]:

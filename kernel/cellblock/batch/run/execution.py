@@ -1,4 +1,4 @@
-"""One notebook from its bytes to its result, in a sandbox of a warm pool.
+"""One notebook from its bytes to its result, in a sandbox of a warm pool; and what that result is.
 
 An execution is the same in the process of a run, which saves what is written as the notebook runs,
 and in a worker on another machine, which sends the document when it is complete.
@@ -10,14 +10,18 @@ the operator's policy, and never gets more (promise P8).
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
+from cellblock import __version__
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.batch.notebook import UnreadableError
 from cellblock.batch.run.document import Document, Outputs, TooMuchOutputError
@@ -29,20 +33,13 @@ from cellblock.batch.run.notebook import (
     read,
     with_parameters,
 )
-from cellblock.batch.run.plan import DROP, KEEP
-from cellblock.batch.run.result import (
-    Ending,
-    NotebookResult,
-    NotebookStatus,
-    UnwritableError,
-    clip_reason,
-    ending_of,
-)
 from cellblock.errors import CellblockError, ChangesError, PolicyError
+from cellblock.host.cell.status import LIMITS
 from cellblock.host.services import changes, keeping
 from cellblock.jupyter.messages import kernel_info
 from cellblock.policy import paths
 from cellblock.policy.narrow_requests import narrow_for_notebook, requested_table
+from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -51,7 +48,7 @@ if TYPE_CHECKING:
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
     from cellblock.batch.run.output_folder import FileSaver
-    from cellblock.batch.run.plan import RunOptions
+    from cellblock.batch.run.runner import PlannedNotebook
     from cellblock.host.services.changes import Staged
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
@@ -64,11 +61,16 @@ GRACE: Final = 1.0
 OPEN_TIMEOUT: Final = 120.0
 #: The least seconds that a cell is given.
 _MIN_TIMEOUT: Final = 0.01
-#: Bytes of a notebook that is made a document on the loop, which takes 20 ms; a larger one, in a
-#: thread.
-_LARGE: Final = 1 << 20
 #: What a cell contains that may need a state from before it: undoing, and narrowing the policy.
 _NEEDS_SNAPSHOTS: Final = ("undo", f"%{SHOWS_POLICY}")
+#: What ``--changes`` takes besides a folder.
+KEEP: Final = "keep"
+DROP: Final = "drop"
+#: Characters of why a notebook did not pass.
+MAX_REASON: Final = 2_000
+
+
+# --- what is run, and how -------------------------------------------------------------------------
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -89,6 +91,120 @@ class Job(msgspec.Struct, frozen=True):
     def file(self) -> Path:
         """The path of the notebook."""
         return Path(self.folder, Path(self.name).name)
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How all notebooks of a run are run; sent to workers of a cluster. Timeouts are in seconds.
+
+    ``timeout`` is for a whole notebook. ``cell_timeout`` is for each cell, where the policy does
+    not allow less. ``timing`` says whether the times at which cells ran are written. ``changes`` is
+    what becomes of what a notebook that passed has staged: ``keep``, ``drop``, or a folder for it;
+    empty, it is staged for a week, like that of a notebook that did not pass.
+    """
+
+    parameters: dict[str, Any] = {}
+    allow_errors: bool = False
+    timeout: float | None = None
+    cell_timeout: float | None = None
+    timing: bool = True
+    changes: str = ""
+
+    def changes_folder(self, planned: PlannedNotebook) -> str:
+        """Return the folder for what a notebook staged; empty if that is not written to one."""
+        own = self.changes in {"", KEEP, DROP}
+        return "" if own else f"{self.changes}/{planned.output.rpartition('.')[0]}.changes"
+
+    def key(self, content: bytes, policy_digest: str) -> str:
+        """Return a hash of a notebook and how it is run.
+
+        A notebook with the same key would be run in the same way, so a resumed run skips it.
+        """
+        options = msgspec.structs.asdict(self)
+        if self.changes in {"", DROP}:  # the notebook's file is the same
+            del options["changes"]
+        known = [__version__, hashlib.sha256(content).hexdigest(), policy_digest, options]
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+# --- how it ended ---------------------------------------------------------------------------------
+
+
+class NotebookStatus(StrEnum):
+    """How a notebook ended."""
+
+    #: Every cell ran, and none failed that was not allowed to.
+    passed = "passed"
+    #: A cell raised an exception.
+    failed = "failed"
+    #: The policy refused a cell, or what the notebook asks for.
+    denied = "denied"
+    #: A cell, or the notebook, took longer than it may.
+    timed_out = "timed out"
+    #: A cell was ended from outside (memory, a crash, a breach), or there was no guest for it.
+    killed = "killed"
+    #: The file is no notebook, or not one that can be read within the bounds.
+    unreadable = "could not read"
+    #: The notebook was not begun: its language is another, or the run was ended before.
+    skipped = "skipped"
+    #: The run was ended while the notebook ran.
+    interrupted = "interrupted"
+
+
+#: By a result's status, or why its cell was stopped. Whatever else ends a cell has it killed.
+_STATUSES: Final = {
+    "cpu": NotebookStatus.timed_out,
+    "denied": NotebookStatus.denied,
+    "error": NotebookStatus.failed,
+    "interrupt": NotebookStatus.interrupted,
+    "refused": NotebookStatus.denied,
+    "timeout": NotebookStatus.timed_out,
+}
+
+
+class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a notebook.
+
+    ``cell`` is the one that decided the status, counting cells of all types from 1, or 0.
+    ``cells`` is how many ran, ``errors`` how many of those failed and were allowed to. Times are in
+    seconds. ``session`` names the session's audit log. ``staged`` is by what name ``cellblock
+    changes`` knows what its cells wrote to the project, if that is still staged. ``kept`` says that
+    the result is an earlier run's.
+    """
+
+    notebook: str
+    status: NotebookStatus = msgspec.field(name="fate")  # in files of earlier runs, too
+    reason: str = ""
+    cell: int = 0
+    cells: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    session: str = ""
+    staged: str = ""
+    kept: bool = False
+
+
+class UnwritableError(CellblockError):
+    """What was run can't be written."""
+
+    def result(self, of: NotebookResult) -> NotebookResult:
+        """Return the result of a notebook that this happened to."""
+        why = clip_reason(str(self))
+        return msgspec.structs.replace(of, status=NotebookStatus.killed, reason=why, cell=0)
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """The status of a notebook, the reason for it, and the cell."""
+
+    status: NotebookStatus
+    reason: str = ""
+    cell: int = 0
+
+
+def clip_reason(text: str) -> str:
+    """Return a reason that can be sent and is not too long."""
+    text = encodable(text.strip())
+    return text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 1]}…"
 
 
 # --- the policy of each notebook, and the pools ---------------------------------------------------
@@ -310,11 +426,7 @@ class Execution:
             got = f" (got {exc.value})" if exc.value else ""
             why = f"{exc.key}: {exc.message}{got}\nInstead: {exc.remedy}"
             return Ending(NotebookStatus.denied, clip_reason(why))
-        if len(self._job.content) > _LARGE:
-            document = await asyncio.to_thread(_document, notebook, policy.display)
-        else:
-            document = _document(notebook, policy.display)
-        self.document = document
+        self.document = document = await asyncio.to_thread(_document, notebook, policy.display)
         if self._saver is not None:
             self._saver.begin(document)
         # Where a cell that is killed ends the notebook, nobody needs its variables. A guest that is
@@ -416,12 +528,24 @@ class Execution:
         """Return how a cell ends the notebook; None if it does not."""
         if self._stopped:
             return _ended_by_run(number)
-        own, policys = self._options.cell_timeout, None if policy is None else policy.timeout
-        own_limit = own is not None and (policys is None or own < policys)
-        ending = ending_of(result, number, own_limit=own_limit)
-        if ending is not None and ending.status is NotebookStatus.timed_out:
-            return self._watch.timed_out(number) or ending
-        return ending
+        if result.success:
+            return None
+        stop = result.stop
+        how = stop.why if result.status == "stopped" and stop is not None else result.status
+        status = _STATUSES.get(how, NotebookStatus.killed)
+        timed_out = self._watch.timed_out(number)
+        if status is NotebookStatus.timed_out and timed_out is not None:
+            return timed_out
+        if stop is not None:
+            # Why it was stopped. That its variables were restored is of no use here.
+            why = "" if result.error is None else f"The cell was stopped: {result.error.message}."
+            own, policys = self._options.cell_timeout, None if policy is None else policy.timeout
+            if why and stop.why == "timeout" and own and (policys is None or own < policys):
+                why += "\nRaise it: --cell-timeout, up to the policy's timeout."
+            elif why and stop.why in LIMITS:
+                why += f"\nRaise it: {LIMITS[stop.why]} in the policy."
+            result = replace(result, stop=replace(stop, said=why))
+        return Ending(status, clip_reason(result.to_string(MAX_REASON)), number)
 
 
 def _ended_by_run(number: int) -> Ending:

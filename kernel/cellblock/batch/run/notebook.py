@@ -27,7 +27,7 @@ from cellblock.host.output import gateway
 from cellblock.host.output.text import Cleaner, TooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cellblock.api.results import Result
 
@@ -42,37 +42,19 @@ _RAISES_TAG: Final = "raises-exception"
 _DROPPED_METADATA: Final = ("widgets", "signature", "orig_nbformat", "orig_nbformat_minor")
 
 
-@dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell as it stands in the notebook, with its source in one piece and its outputs apart."""
+    """A cell as it stands in the notebook, with its source in one piece and its outputs apart.
 
-    body: dict[str, Any]
-    outputs: list[Any]
+    As with nbclient, a tag can say that it is not run, another that it ``may_fail``.
+    """
 
-    @property
-    def source(self) -> str:
-        """The source."""
-        return str(self.body["source"])
-
-    @property
-    def is_code(self) -> bool:
-        """Whether it is a code cell."""
-        return bool(self.body["cell_type"] == "code")
-
-    @property
-    def runs(self) -> bool:
-        """Whether it is run. As with nbclient, a tag can say that it is not."""
-        return self.is_code and bool(self.source.strip()) and _SKIP_TAG not in self.tags
-
-    @property
-    def may_fail(self) -> bool:
-        """Whether a tag says that it fails."""
-        return _RAISES_TAG in self.tags
-
-    @property
-    def tags(self) -> list[Any]:
-        """Its tags."""
-        return list(self.body["metadata"].get("tags", ()))
+    def __init__(self, body: dict[str, Any], outputs: list[Any]) -> None:
+        self.body, self.outputs = body, outputs
+        self.source: str = body["source"]
+        self.tags: Sequence[Any] = body["metadata"].get("tags", ())
+        self.is_code = body["cell_type"] == "code"
+        self.runs = self.is_code and bool(self.source.strip()) and _SKIP_TAG not in self.tags
+        self.may_fail = _RAISES_TAG in self.tags
 
 
 @dataclass(frozen=True, slots=True)

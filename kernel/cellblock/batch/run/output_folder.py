@@ -26,13 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cellblock.batch.run.document import Document, raw
-from cellblock.batch.run.plan import OWN
-from cellblock.batch.run.result import (
-    REPEATABLE,
-    NotebookResult,
-    NotebookStatus,
-    UnwritableError,
-)
+from cellblock.batch.run.execution import NotebookResult, NotebookStatus, UnwritableError
 from cellblock.errors import CellblockError
 from cellblock.guest import remove_tree
 
@@ -41,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+#: The subfolder of DIR with the run's own files: journals, the run log, files not complete yet.
+OWN: Final = ".cellblock"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = _CREATE | os.O_EXCL
@@ -278,6 +274,12 @@ def _writing() -> Iterator[None]:
 # --- the run log ----------------------------------------------------------------------------------
 
 _RUN_LOG: Final = "run.jsonl"
+#: Statuses that the same notebook need not get again with the same options.
+_TRIED_AGAIN: Final = {
+    NotebookStatus.interrupted,
+    NotebookStatus.skipped,
+    NotebookStatus.unreadable,
+}
 
 
 class _LogEntry(msgspec.Struct, frozen=True):
@@ -324,7 +326,7 @@ class RunLog:
         With ``passed``, only if it passed.
         """
         entry = self._known.get(os.fsencode(output).hex())
-        if entry is None or entry.key != key or entry.record.status not in REPEATABLE:
+        if entry is None or entry.key != key or entry.record.status in _TRIED_AGAIN:
             return None
         if passed and entry.record.status is not NotebookStatus.passed:
             return None

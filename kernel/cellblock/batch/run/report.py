@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cellblock.batch.report_formats import inert, one_line
-from cellblock.batch.run.result import NotebookStatus
+from cellblock.batch.run.execution import NotebookStatus
 from cellblock.render.cards import count
 from cellblock.render.policy_card import gaps_text
 from cellblock.render.text import clip, visible_lines
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from cellblock.batch.run.result import NotebookResult, RunResult
+    from cellblock.batch.run.execution import NotebookResult
+    from cellblock.batch.run.runner import RunResult
 
 #: Lines of a reason that are printed, and columns of each.
 _MAX_LINES: Final = 12

@@ -1,7 +1,10 @@
-"""A run: so many notebooks at once, each to its result, and an end that leaves nothing behind.
+"""A run: from PATHS to notebooks, so many of them at once, and an end that leaves nothing behind.
+
+A notebook in the current folder keeps its path from there as its name in DIR; any other keeps its
+whole path. So no two are written to one file, however they are called.
 
 What runs them is an `Executor`: guests of this process (`LocalExecutor`), or the workers of a
-cluster (`batch.cluster.client`). Nothing that a run writes is in the cells' reach.
+cluster (`batch.cluster`). Nothing that a run writes is in the cells' reach.
 """
 
 from __future__ import annotations
@@ -10,30 +13,39 @@ import asyncio
 import errno
 import os
 import signal
+import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cellblock.api.sandbox import AsyncSandboxPool
-from cellblock.batch.files import absolute
-from cellblock.batch.run import notebook, plan
-from cellblock.batch.run.execution import Execution, Job, PolicyPools
+from cellblock.batch import files
+from cellblock.batch.run import notebook
+from cellblock.batch.run.execution import (
+    Execution,
+    Job,
+    NotebookResult,
+    NotebookStatus,
+    PolicyPools,
+)
 from cellblock.batch.run.output_folder import (
+    OWN,
     FileSaver,
     OutputFolder,
     OutputFolderError,
     RunLog,
     recover,
 )
-from cellblock.batch.run.plan import OWN, PlannedNotebook
-from cellblock.batch.run.result import NotebookResult, NotebookStatus, RunResult
+from cellblock.batch.verdict import MAX_FILE_BYTES, FileKind, Problem
 from cellblock.policy import paths
+from cellblock.policy.paths import within
+from cellblock.render.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cellblock.batch.run.plan import RunOptions
+    from cellblock.batch.run.execution import RunOptions
     from cellblock.batch.run.report import Progress
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
@@ -41,6 +53,82 @@ if TYPE_CHECKING:
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds between looks at whether an executor has more slots.
 _POLL: Final = 1.0
+_OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NO_NOTEBOOK: Final = "no notebook is there"
+_NOT_NOTEBOOK: Final = "only notebooks are run (.ipynb)"
+#: What is said instead of the messages of `files.find`, as scripts can't be run.
+_MESSAGES: Final = {files.NOTHING_FOUND: _NO_NOTEBOOK, files.WRONG_KIND: _NOT_NOTEBOOK}
+
+
+# --- which notebooks are run, and as which files --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNotebook:
+    """A notebook to run.
+
+    ``output`` is the name of its file in DIR, ``name`` what it is called, ``named`` whether PATHS
+    name it, and not a folder above it.
+    """
+
+    path: Path
+    output: str
+    name: str
+    named: bool
+
+    @property
+    def artifacts(self) -> str:
+        """The folder in DIR that files of its cells are copied to."""
+        return self.output.rpartition(".")[0] + ".artifacts"
+
+
+def plan(
+    paths: Sequence[str], output_dir: Path, exclude: Sequence[str] = ()
+) -> tuple[list[PlannedNotebook], list[Problem]]:
+    """Return the notebooks that ``paths`` name, in a stable order, and what is wrong with those.
+
+    What an earlier run has written to ``output_dir`` is left out.
+    """
+    found, problems = files.find(paths, exclude)
+    problems = [Problem(one.path, _MESSAGES.get(one.message, one.message)) for one in problems]
+    folder, given = os.path.realpath(output_dir), {files.absolute(path) for path in paths}
+    skips_outputs = not any(within(os.path.realpath(path), folder) for path in paths)
+    planned = dict[str, PlannedNotebook]()
+    for file in found:
+        path, real = files.absolute(file.path), os.path.realpath(file.path)
+        if file.kind is not FileKind.notebook:
+            problems += [Problem(file.shown, _NOT_NOTEBOOK)] if path in given else []
+            continue
+        if skips_outputs and within(real, folder):
+            continue
+        shown = Path(file.shown)
+        outside = shown.is_absolute() or shown.parts[0] in {"..", OWN}
+        output = path.lstrip("/") if outside else file.shown
+        one = PlannedNotebook(file.path, output, visible(file.shown), path in given)
+        if (other := planned.get(output)) is not None:
+            what = f"would be written to the same file as {other.name}"
+            problems.append(Problem(one.name, what))
+        if os.path.realpath(Path(folder, output)) == real:
+            problems.append(Problem(one.name, "would be overwritten: name another --output-dir"))
+        planned[output] = one
+    if not planned and not problems:
+        problems.append(Problem(" ".join(paths), _NO_NOTEBOOK))
+    return list(planned.values()), problems
+
+
+def read(planned: PlannedNotebook) -> bytes:
+    """Return a notebook's content, at most one byte more than `MAX_FILE_BYTES`. Raise OSError.
+
+    A link is followed if it was named. One that lies in a folder may lead anywhere.
+    """
+    descriptor = os.open(planned.path, _OPEN if planned.named else _OPEN | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return file.read(MAX_FILE_BYTES + 1)
+
+
+# --- running them ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +147,15 @@ class RunRequest:
     resume: bool = False
     again: bool = False
     report: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run went. ``signal`` is the one that ended it, or 0."""
+
+    results: tuple[NotebookResult, ...]
+    gaps: tuple[Gap, ...]
+    signal: int
 
 
 class Executor(Protocol):
@@ -179,7 +276,7 @@ class Run:
         if self._signal:
             return _not_run(planned, NotebookStatus.skipped, "the run was ended before")
         try:
-            content = plan.read(planned)
+            content = read(planned)
         except OSError as exc:
             why = "it can't be read: " + (exc.strerror or str(exc))
             if exc.errno == errno.ELOOP:
@@ -194,7 +291,7 @@ class Run:
         done = False
         try:
             artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
-            options, folder = self._request.options, absolute(planned.path.parent)
+            options, folder = self._request.options, files.absolute(planned.path.parent)
             job = Job(planned.name, content, folder, artifacts, options.changes_folder(planned))
             result = await executor.run(job, options, saver)
             log.append(planned.output, key, result)
@@ -247,7 +344,7 @@ def check_out_of_reach(
     roots = list(map(os.path.realpath, write_roots))
     for one in written:
         for root in roots:
-            if paths.within(str(one), root):
+            if within(str(one), root):
                 what = f"cells could change what is written: {root} is writable"
                 raise OutputFolderError(f"{one}: {what}. Name another place.")
 

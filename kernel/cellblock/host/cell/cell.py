@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cellblock.analysis import transform
-from cellblock.analysis.bindings import Bindings
+from cellblock.analysis.dataflow import Bindings
 from cellblock.analysis.transform import exceeded_limit
 from cellblock.host.cell import status
 from cellblock.host.output import gateway

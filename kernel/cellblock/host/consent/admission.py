@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis import admission
 from cellblock.analysis.admission import Admitted, Template
-from cellblock.analysis.template_rules import definitions
-from cellblock.analysis.templates import StateError, entry, is_name, read_state
+from cellblock.analysis.templates import StateError, definitions, entry, is_name, read_state
 from cellblock.analysis.transform import parse
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.manifest import (

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from cellblock.analysis.replay import RepeatableCells
+from cellblock.analysis.dataflow import RepeatableCells
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor

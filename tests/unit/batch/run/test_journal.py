@@ -8,6 +8,12 @@ import pytest
 
 from cellblock.batch.run import output_folder as module
 from cellblock.batch.run.document import Document
+from cellblock.batch.run.execution import (
+    NotebookResult,
+    NotebookStatus,
+    RunOptions,
+    UnwritableError,
+)
 from cellblock.batch.run.output_folder import (
     FileSaver,
     OutputFolder,
@@ -15,8 +21,6 @@ from cellblock.batch.run.output_folder import (
     RunLog,
     recover,
 )
-from cellblock.batch.run.plan import RunOptions
-from cellblock.batch.run.result import NotebookResult, NotebookStatus, UnwritableError
 from support.runs import code
 
 NAME = "a/x.ipynb"

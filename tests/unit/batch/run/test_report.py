@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from cellblock.batch.run import report
+from cellblock.batch.run.execution import NotebookResult, NotebookStatus
 from cellblock.batch.run.report import Progress, ProgressBar, junit, print_summary
-from cellblock.batch.run.result import NotebookResult, NotebookStatus, RunResult
+from cellblock.batch.run.runner import RunResult
 from cellblock.cli import run as cli_run
 from cellblock.policy.enforcement import Gap
 

@@ -6,11 +6,11 @@ import sys
 PROGRAM = """
 import os, sys
 import IPython.core.interactiveshell
-from cellblock.analysis import Rules, default_modules, default_raw_modules
+from cellblock.analysis import Rules
+from cellblock.analysis.allowlist import MODULES
 from cellblock.guest import audit_hook, guards, runner, setup
 
-SAFE = "safe"
-rules = Rules(True, default_modules(SAFE), default_raw_modules(SAFE), frozenset())
+rules = Rules(True, MODULES, frozenset(), frozenset())
 guards.install(runner.RulesInForce(rules), {})
 arm = audit_hook.arming(rules)
 ours = [module for name, module in sys.modules.items() if name.startswith("cellblock.guest.")]

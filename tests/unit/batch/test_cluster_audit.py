@@ -7,11 +7,10 @@ import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed")
 
-from cellblock.batch.cluster.client import ClusterExecutor
-from cellblock.batch.cluster.worker import MAX_AUDIT_BYTES, AuditFiles, TaskResult, audit_files
+from cellblock.batch.cluster import MAX_AUDIT_BYTES, ClusterExecutor, TaskResult, audit_files
 from cellblock.batch.run.document import Document
+from cellblock.batch.run.execution import NotebookResult, NotebookStatus
 from cellblock.batch.run.output_folder import FileSaver, OutputFolder
-from cellblock.batch.run.result import NotebookResult, NotebookStatus
 from cellblock.policy.model import Audit, Policy
 
 SESSION = "0123456789abcdef"
@@ -50,28 +49,28 @@ def home(made, folder, answer):
 def test_a_log_is_all_files_of_its_session_and_one_that_is_too_large_is_left(audit, tmp_path):
     (tmp_path / FIRST).write_bytes(b"1")
     (tmp_path / SECOND).write_bytes(b"2")
-    assert audit_files(SESSION, audit) == AuditFiles(files={FIRST: b"1", SECOND: b"2"})
+    assert audit_files(SESSION, audit) == ({FIRST: b"1", SECOND: b"2"}, "")
 
     with (tmp_path / FIRST).open("wb") as file:
         file.truncate(MAX_AUDIT_BYTES + 1)
-    assert audit_files(SESSION, audit) == AuditFiles(left="it is over 16 MiB")
+    assert audit_files(SESSION, audit) == ({}, "it is over 16 MiB")
 
 
 @pytest.mark.parametrize(("session", "log"), [("", True), (SESSION, False)])
 def test_where_no_log_is_written_none_is_missed(audit, session, log):
-    assert audit_files(session, dataclasses.replace(audit, log=log)) == AuditFiles()
+    assert audit_files(session, dataclasses.replace(audit, log=log)) == ({}, "")
 
 
 def test_a_log_that_can_not_be_read_is_left_and_why_is_said(audit, tmp_path):
-    assert audit_files(SESSION, audit) == AuditFiles(left=f"no session {SESSION}")
+    assert audit_files(SESSION, audit) == ({}, f"no session {SESSION}")
     (tmp_path / FIRST).mkdir()
-    assert audit_files(SESSION, audit) == AuditFiles(left="it can't be read: Is a directory")
+    assert audit_files(SESSION, audit) == ({}, "it can't be read: Is a directory")
 
 
 def test_a_run_says_which_log_has_stayed_on_its_worker(output):
     said = []
     record = NotebookResult(notebook="nb/a.ipynb", status=NotebookStatus.passed, session=SESSION)
-    answer = TaskResult(result=record, audit=AuditFiles(left="it is over 16 MiB"))
+    answer = TaskResult(result=record, audit_left="it is over 16 MiB")
     assert home(workers(output, said), output, answer) == record
     assert said == ["nb/a.ipynb: its audit log stays on its worker: it is over 16 MiB"]
 
@@ -83,7 +82,7 @@ def test_a_log_is_kept_where_the_output_has_no_place(output):
         notebook="a.ipynb", status=NotebookStatus.passed, cells=1, session=SESSION
     )
     document = Document((), {}, 5).to_bytes()
-    answer = TaskResult(result=record, document=document, audit=AuditFiles(files={FIRST: b"1"}))
+    answer = TaskResult(result=record, document=document, audit={FIRST: b"1"})
     ended = home(workers(output, said), output, answer)
     assert (ended.status, ended.cells) == (NotebookStatus.killed, 1)
     assert ended.reason == "its output can't be written: Is a directory"

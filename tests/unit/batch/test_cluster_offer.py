@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("distributed", reason="Dask is not installed")
 
 from cellblock import __version__
-from cellblock.batch.cluster.worker import PolicyOffer, accept_offer
+from cellblock.batch.cluster import PolicyOffer, accept_offer
 from cellblock.errors import BackendError, PolicyError
 from cellblock.policy.load import load
 

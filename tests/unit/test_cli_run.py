@@ -2,8 +2,8 @@
 
 import pytest
 
-from cellblock.batch.run.plan import join_parameters, parameters
 from cellblock.cli import main as cli
+from cellblock.cli.run import join_parameters, parameters
 from cellblock.errors import InputError
 
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from cellblock.batch.run import plan as module
-from cellblock.batch.run.plan import plan
+from cellblock.batch.run import runner as module
+from cellblock.batch.run.runner import plan
 from support.runs import write
 
 
@@ -19,14 +19,14 @@ def here(tmp_path, monkeypatch):
 
 
 def outputs(paths, output_dir="out", **options):
-    made = plan([str(path) for path in paths], module.Path(output_dir), **options)
-    assert made.problems == ()
-    return [one.output for one in made.notebooks]
+    made, wrong = plan([str(path) for path in paths], module.Path(output_dir), **options)
+    assert wrong == []
+    return [one.output for one in made]
 
 
 def problems(paths, output_dir="out"):
-    made = plan([str(path) for path in paths], module.Path(output_dir))
-    return [(one.path, one.message) for one in made.problems]
+    _, wrong = plan([str(path) for path in paths], module.Path(output_dir))
+    return [(one.path, one.message) for one in wrong]
 
 
 def test_notebooks_of_one_name_keep_apart(here, tmp_path):
@@ -91,22 +91,22 @@ def test_a_path_by_which_nothing_is_run_is_told(here, paths, said):
 def test_names_are_shown_without_what_a_terminal_obeys(here):
     write(here / "a\x1b[2J\u202e.ipynb")
     write(here / os.fsdecode(b"b\xff.ipynb"))
-    names = [one.name for one in plan(["."], module.Path("out")).notebooks]
+    names = [one.name for one in plan(["."], module.Path("out"))[0]]
     assert names == ["a␛[2J⟨U+202E⟩.ipynb", "b⟨U+DCFF⟩.ipynb"]
 
 
 def test_a_link_is_read_where_it_is_named_and_nowhere_else(here, tmp_path):
     secret = write(tmp_path / "secret.ipynb")
     (here / "link.ipynb").symlink_to(secret)
-    (found,) = plan(["."], module.Path("out")).notebooks
+    (found,), _ = plan(["."], module.Path("out"))
     with pytest.raises(OSError, match="symbolic links"):
         module.read(found)
-    (named,) = plan(["link.ipynb"], module.Path("out")).notebooks
+    (named,), _ = plan(["link.ipynb"], module.Path("out"))
     assert module.read(named) == secret.read_bytes()
 
 
 def test_what_is_no_file_is_not_waited_for(here):
     os.mkfifo(here / "pipe.ipynb")
-    (found,) = plan(["."], module.Path("out")).notebooks
+    (found,), _ = plan(["."], module.Path("out"))
     with pytest.raises(OSError, match="not a regular file"):
         module.read(found)

@@ -1,0 +1,141 @@
+"""What a cell does with names, told from its source alone.
+
+`Bindings` says which it would bind, and which it reads: for cells that come after a refused one.
+Only roughly: what ``exec`` or ``import *`` binds is not seen, and a name that a function reads
+counts where the function is defined.
+
+`RepeatableCells` says which come out the same when they are run a second time, as far as their
+words say it. A killed session is brought back from its last copy, and the cells since are run again
+there, unheard (ADR 0148). That is right for a cell whose result follows from the variables before it. Not
+so where it asks what is different the next time. Files that it writes, processes, threads and
+random numbers of the operating system's are seen while it runs (``guest.effects``); clocks and the
+addresses of objects can't be, so the cell's own words are looked at. More cells are taken out than
+need be: a word in a comment counts, too. Not seen is a clock that a library looks at by itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Final
+
+from cellblock.analysis.findings import word_set
+from cellblock.analysis.magics import code_of
+from cellblock.analysis.transform import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Nodes with names of their own; what is in a class is its attribute.
+_SCOPES: Final = (
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.DictComp,
+    ast.FunctionDef,
+    ast.GeneratorExp,
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+)
+#: Statements in which values are read before names are bound.
+_READ_FIRST: Final = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
+
+
+class Bindings:
+    """The names that a cell binds at its top level, and those that it reads before it does."""
+
+    def __init__(self, source: str) -> None:
+        self.bound, self.read = set[str](), set[str]()
+        self._follow(source)
+
+    def _follow(self, source: str) -> None:
+        try:
+            statements = parse(source).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        for statement in statements:
+            if (code := code_of(statement)) is not None:
+                self._follow(code)
+                continue
+            bound, read = set(_bound(statement)), _read(statement)
+            own = set[str]() if isinstance(statement, _READ_FIRST) else bound
+            self.read |= read - self.bound - own
+            self.bound |= bound
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    nodes: list[ast.AST] = [statement]
+    while nodes:
+        node = nodes.pop()
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.alias(name=name, asname=alias) if name != "*":
+                yield alias or name.partition(".")[0]
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name
+            case ast.MatchMapping(rest=str(name)):
+                yield name
+        if not isinstance(node, _SCOPES):
+            nodes += ast.iter_child_nodes(node)
+
+
+def _read(statement: ast.stmt) -> set[str]:
+    read, local = set[str](), set[str]()
+    nodes: list[tuple[ast.AST, bool]] = [(statement, False)]
+    while nodes:
+        node, inside = nodes.pop()
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                read.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name) if inside:
+                local.add(name)
+            case ast.AugAssign(target=ast.Name(id=name)):
+                read.add(name)
+        inside = inside or isinstance(node, _SCOPES)
+        nodes += ((part, inside) for part in ast.iter_child_nodes(node))
+    return read - local
+
+
+# --- whether a cell can be run again --------------------------------------------------------------
+
+#: Words that ask a clock, for an address, or for a seed of the operating system's.
+_WORDS: Final = word_set("""
+    Random ctime default_timer getpid getrusage gmtime id localtime monotonic monotonic_ns now
+    perf_counter perf_counter_ns process_time process_time_ns random_device thread_time time_ns
+    today utcnow
+""")
+#: These do where they are called, or called with nothing; otherwise they are names of columns.
+_CALLS: Final = re.compile(r"\b(?:clock|time)\s*\(|\bseed\s*\(\s*\)|\btime\s*\.\s*strftime\b")
+_NAME: Final = re.compile(r"[^\W\d]\w*")
+#: What a cell binds that may ask for it: functions, classes, and names for what it imports.
+_BOUND: Final = re.compile(
+    r"\b(?:def|class|as)\s+([^\W\d]\w*)|([^\W\d]\w*)\s*(?::[^=\n]*)?=\s*(?:lambda\b|partial\b)"
+)
+_IMPORTED: Final = re.compile(r"^\s*(?:from\b[^\n]*\bimport|import)\b", re.MULTILINE)
+#: Characters of a cell, and names of functions, beyond which nothing is said to come out the same.
+_MAX_CHARACTERS: Final = 100_000
+_MAX_NAMES: Final = 1_000
+
+
+class RepeatableCells:
+    """Judges the cells of one session, each after it ran: a function of one may be another's."""
+
+    def __init__(self) -> None:
+        #: Functions and classes of cells that may ask a clock.
+        self._functions = set[str]()
+
+    def judge(self, source: str) -> bool:
+        """Return whether ``source``, transformed, says of itself that it comes out the same."""
+        if len(source) > _MAX_CHARACTERS or len(self._functions) > _MAX_NAMES:
+            return False
+        names = set(_NAME.findall(source))
+        aliased = "as" in names and _IMPORTED.search(source) and names & {"clock", "time"}
+        if _CALLS.search(source) or aliased or names & _WORDS or names & self._functions:
+            self._functions.update(filter(None, sum(_BOUND.findall(source), ())))
+            return False
+        return True
