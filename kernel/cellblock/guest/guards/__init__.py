@@ -78,6 +78,7 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
         rewriting.SETATTR: access.guarded_setattr,
         rewriting.REAL_SETATTR: setattr,
         rewriting.FREE: access.free_names,
+        rewriting.JUDGED: access.judged_names,
         rewriting.READ: access.read,
         rewriting.WRITE: access.guarded_setattr,
         rewriting.TEMPLATE: rewriting.template,
