@@ -45,6 +45,14 @@ def match_by_position(x):
 x, name, template, text, pattern = C(), "value", "{} {}", "aaaa", re.compile("a")
 numbers = list(range(10))
 """
+TIMED = """
+took = []
+for _ in range({runs}):
+    began = perf_counter()
+    {run}
+    took.append(perf_counter() - began)
+times.append(min(took))
+"""
 
 
 def program() -> str:
@@ -53,15 +61,7 @@ def program() -> str:
     for number, line in enumerate(LINES.values()):
         loop = f"for i in range({LOOP}): {line}"
         made.append(f"def f{number}():\n    {loop}\n")
-        for run in (f"f{number}()", loop):
-            made.append(f"""
-took = []
-for _ in range({RUNS}):
-    began = perf_counter()
-    {run}
-    took.append(perf_counter() - began)
-times.append(min(took))
-""")
+        made += [TIMED.format(runs=RUNS, run=run) for run in (f"f{number}()", loop)]
     return "\n".join([*made, "print(times)"])
 
 

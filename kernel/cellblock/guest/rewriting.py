@@ -10,7 +10,7 @@
   of the cost. So is ``getattr(x, name)``, once that name was judged.
 
 What is put in is called by names that no source can spell, and always looked up among the globals:
-a class's own namespace is whatever ``__prepare__`` returned, and a module's would be searched first.
+a class has whatever namespace ``__prepare__`` returned, and a look into a module's takes time.
 """
 
 from __future__ import annotations
