@@ -22,20 +22,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from cellblock.analysis.attributes import COMMON, OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
+from cellblock.guest.guards import access
 from cellblock.guest.guards.access import check_template, read, refusal, text_of
-from cellblock.guest.guards.errors import AttributeViolation
 from cellblock.guest.guards.freezing import HEAP, IMMUTABLE, freeze
+from cellblock.guest.violations import AttributeViolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import CodeType
 
 READ, WRITE, TEMPLATE, TAKE, PATTERN = "<read>", "<write>", "<template>", "<take>", "<pattern>"
-GETATTR, REAL_GETATTR = "<getattr>", "<real getattr>"
-HASATTR, REAL_HASATTR = "<hasattr>", "<real hasattr>"
-SETATTR, REAL_SETATTR = "<setattr>", "<real setattr>"
+GETATTR, HASATTR, SETATTR = "<getattr>", "<hasattr>", "<setattr>"
+REAL_GETATTR, REAL_HASATTR, REAL_SETATTR = "<real getattr>", "<real hasattr>", "<real setattr>"
 FREE, JUDGED = "<free>", "<judged>"
-_NAMES = [READ, WRITE, TEMPLATE, TAKE, PATTERN, GETATTR, REAL_GETATTR, HASATTR, REAL_HASATTR]
-_NAMES += [SETATTR, REAL_SETATTR, FREE, JUDGED]
 _BY_NAME = {
     "getattr": (GETATTR, REAL_GETATTR),
     "hasattr": (HASATTR, REAL_HASATTR),
@@ -68,7 +67,7 @@ def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
             _locate(made, node)
             _put(owner, place, made)
             if scope is not None:
-                names = changed.setdefault(scope, set(_NAMES))
+                names = changed.setdefault(scope, {*CALLED, TAKE})
                 if isinstance(made, ast.stmt):
                     parts = (part for part in ast.walk(made) if type(part) is ast.Name)
                     names.update(part.id for part in parts if part.id.startswith(_OWN))
@@ -83,6 +82,14 @@ def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
         ):
             raise refusal(node.attr)
     return tree
+
+
+def compiled(tree: ast.AST, name: str, mode: str = "exec") -> CodeType:
+    """Rewrite ``tree`` and compile it for the file ``name``. Raises as ``rewrite`` does."""
+    made: Any = rewrite(tree)
+    # This file's own future import would turn the annotations into text.
+    code: CodeType = compile(made, name, mode, dont_inherit=True)
+    return code
 
 
 def _keeps_text(node: ast.stmt) -> bool:
@@ -398,3 +405,19 @@ def _frozen(name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
 _name_of = type.__dict__["__name__"].__get__
 #: Py_TPFLAGS_MATCH_SELF.
 _MATCHES_ITSELF = 1 << 22
+
+#: What the builtins of user code have, beside an importer's ``take``.
+CALLED: dict[str, object] = {
+    GETATTR: access.guarded_getattr,
+    HASATTR: access.guarded_hasattr,
+    SETATTR: access.guarded_setattr,
+    REAL_GETATTR: getattr,
+    REAL_HASATTR: hasattr,
+    REAL_SETATTR: setattr,
+    FREE: access.free_names,
+    JUDGED: access.judged_names,
+    READ: read,
+    WRITE: access.guarded_setattr,
+    TEMPLATE: template,
+    PATTERN: pattern,
+}

@@ -23,8 +23,8 @@ from cellblock.analysis.attributes import (
 )
 from cellblock.analysis.findings import RULES
 from cellblock.analysis.names import REFUSED_UNLESS_BOUND
-from cellblock.guest.guards.errors import AttributeViolation, NameViolation, PolicyViolation
 from cellblock.guest.guards.freezing import IMMUTABLE
+from cellblock.guest.violations import AttributeViolation, NameViolation, PolicyViolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
