@@ -12,7 +12,7 @@ import sys
 from cellblock import Sandbox
 
 #: Turns of a loop, loops of which the least counts, and how often each side is asked.
-LOOP, RUNS, ROUNDS = 10_000, 30, 3
+LOOP, RUNS, ROUNDS = 10_000, 30, 5
 LINES = {
     "attribute": "x.value",
     "call of a method": "x.method()",
@@ -31,7 +31,7 @@ LINES = {
     "match by position": "match_by_position(x)",
 }
 PROGRAM = """
-import re, time
+import re
 class C:
     __match_args__ = ("value",)
     def __init__(self):
@@ -45,31 +45,28 @@ def match_by_position(x):
 x, name, template, text, pattern = C(), "value", "{} {}", "aaaa", re.compile("a")
 numbers = list(range(10))
 """
+TIMED = """
+took = []
+for _ in range({runs}):
+    began = perf_counter()
+    {run}
+    took.append(perf_counter() - began)
+times.append(min(took))
+"""
 
 
 def program() -> str:
-    """Return the cell: a function for each line, and a loop that times them."""
-    made = [PROGRAM]
+    """Return the cell: each line is timed in a loop of a function, and in one of the cell's own."""
+    made = [PROGRAM, "from time import perf_counter", "times = []"]
     for number, line in enumerate(LINES.values()):
-        made.append(f"def f{number}(n):\n    for i in range(n): {line}\n")
-    functions = ", ".join(f"f{number}" for number in range(len(LINES)))
-    made.append(
-        f"""
-def least(f):
-    best = 1e9
-    for _ in range({RUNS}):
-        began = time.perf_counter()
-        f({LOOP})
-        best = min(best, time.perf_counter() - began)
-    return best
-print([least(f) for f in ({functions},)])
-"""
-    )
-    return "\n".join(made)
+        loop = f"for i in range({LOOP}): {line}"
+        made.append(f"def f{number}():\n    {loop}\n")
+        made += [TIMED.format(runs=RUNS, run=run) for run in (f"f{number}()", loop)]
+    return "\n".join([*made, "print(times)"])
 
 
 def main() -> None:
-    """Print a ratio a line."""
+    """Print two ratios a line, and what it takes in a function of plain Python."""
     cell = program()
     guarded, plain = [], []
     with Sandbox("safe") as sandbox:
@@ -82,9 +79,12 @@ def main() -> None:
                 [sys.executable, "-c", cell], check=True, capture_output=True, text=True
             )
             plain.append(ast.literal_eval(done.stdout))
-    for what, *times in zip(LINES, *guarded, *plain, strict=True):
-        ours, theirs = min(times[:ROUNDS]), min(times[ROUNDS:])
-        print(f"{what:26} {ours / theirs:5.2f}   {theirs / LOOP * 1e9:7.0f} ns")
+    ours, theirs = (list(map(min, zip(*times, strict=True))) for times in (guarded, plain))
+    print(f"{'':26}function  cell")
+    for number, what in enumerate(LINES):
+        in_function, in_cell = (ours[at] / theirs[at] for at in (2 * number, 2 * number + 1))
+        took = theirs[2 * number] / LOOP * 1e9
+        print(f"{what:26}{in_function:8.2f}{in_cell:6.2f}{took:8.0f} ns")
 
 
 if __name__ == "__main__":

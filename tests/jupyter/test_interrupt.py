@@ -224,3 +224,9 @@ def test_an_interrupt_ends_a_debugger_that_waits(unsafe):
     unsafe.reply(mid)
     assert "7\n" in reading.stream(unsafe.until_idle(mid))
     assert unsafe.run("1")[0]["status"] == "ok"
+
+
+def test_a_debugger_is_handed_commands_as_from_python_3_14_on(unsafe):
+    reply, published = unsafe.run("import pdb\nx = 6\npdb.set_trace(commands=['p x * 7', 'c'])\nx")
+    assert reply["status"] == "ok"
+    assert "42\n" in reading.stream(published)

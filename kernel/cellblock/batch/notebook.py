@@ -127,8 +127,8 @@ def read_script(content: bytes) -> str:
     """Return a script's text as Python reads it. Raise UnreadableError."""
     try:
         declared, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-    except SyntaxError as error:
-        raise UnreadableError(f"is no text: {error.msg}") from None
+    except (LookupError, SyntaxError) as error:
+        raise UnreadableError(f"is no text: {error.args[0]}") from None
     if declared not in _UTF8_NAMES:
         raise UnreadableError(f"declares the encoding {declared}, and only UTF-8 is read")
     return _decode(content.removeprefix(b"\xef\xbb\xbf"))

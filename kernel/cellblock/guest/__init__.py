@@ -19,5 +19,6 @@ In the order in which they are met:
   names up. ``snapshots`` forks copies that wait.
 - ``host_services`` and ``tool_calls`` call the host, ``network`` asks the relay.
 - The language layer: ``rewriting`` of a cell's tree, ``guards`` at run time, ``audit_hook`` last.
-  ``audit_exempt`` has the guest's own calls, ``installed`` where packages are.
+  ``violations`` is what each raises, ``help`` what cells get for that name, ``audit_exempt`` has
+  the guest's own calls, ``installed`` where packages are.
 """

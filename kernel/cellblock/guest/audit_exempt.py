@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 def _exemption() -> tuple[Callable[..., Any], Callable[[], bool]]:
     threads: list[int] = []  # in a closure: there is no table to edit
 
-    def run_exempt(action: Callable[..., Any], *args: Any) -> Any:
+    def run_exempt(action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         threads.append(get_ident())
         try:
-            return action(*args)
+            return action(*args, **kwargs)
         finally:
             threads.pop()
 

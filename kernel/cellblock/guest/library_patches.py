@@ -25,7 +25,7 @@ from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -88,10 +88,11 @@ def patch_threadpoolctl(module: Any) -> None:
 def patch_pdb(module: Any) -> None:
     """Let an interrupt end a debugger that waits for a command: Python's asks again for ever."""
 
-    def set_trace(*, header: str | None = None) -> None:
+    def set_trace(*, header: str | None = None, commands: Iterable[str] | None = None) -> None:
         from IPython.core.debugger import InterruptiblePdb  # noqa: PLC0415 - it imports pdb
 
         debugger: Any = InterruptiblePdb()
+        debugger.rcLines.extend(commands or ())  # which Python has from 3.14 on
         if header is not None:
             debugger.message(header)
         frame = inspect.currentframe()

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.guest.guards.errors import OperationViolation
+from cellblock.guest.violations import OperationViolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

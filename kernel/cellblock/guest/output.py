@@ -25,8 +25,8 @@ from IPython.lib.display import Audio
 from IPython.lib.pretty import RepresentationPrinter
 
 from cellblock.errors import FrameTooLargeError
-from cellblock.guest.guards.errors import OperationViolation
 from cellblock.guest.guards.freezing import freeze
+from cellblock.guest.violations import OperationViolation
 from cellblock.wire import messages
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@
 - ``getattr(x, "name")`` with a free name is the interpreter's own, where ``getattr`` is ours: half
   of the cost. So is ``getattr(x, name)``, once that name was judged.
 
-What is put in is called by names that no source can spell, and in a class body always looked up
-among the globals: its own namespace is whatever ``__prepare__`` returned.
+What is put in is called by names that no source can spell, and always looked up among the globals:
+a class has whatever namespace ``__prepare__`` returned, and a look into a module's takes time.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ import ast
 import contextlib
 import itertools
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from cellblock.analysis.attributes import COMMON, OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
+from cellblock.guest.guards import access
 from cellblock.guest.guards.access import check_template, read, refusal, text_of
-from cellblock.guest.guards.errors import AttributeViolation
 from cellblock.guest.guards.freezing import HEAP, IMMUTABLE, freeze
+from cellblock.guest.violations import AttributeViolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import CodeType
 
 READ, WRITE, TEMPLATE, TAKE, PATTERN = "<read>", "<write>", "<template>", "<take>", "<pattern>"
-GETATTR, REAL_GETATTR = "<getattr>", "<real getattr>"
-HASATTR, REAL_HASATTR = "<hasattr>", "<real hasattr>"
-SETATTR, REAL_SETATTR = "<setattr>", "<real setattr>"
-FREE = "<free>"
-_NAMES = [READ, WRITE, TEMPLATE, TAKE, PATTERN, GETATTR, REAL_GETATTR, HASATTR, REAL_HASATTR]
-_NAMES += [SETATTR, REAL_SETATTR, FREE]
+GETATTR, HASATTR, SETATTR = "<getattr>", "<hasattr>", "<setattr>"
+REAL_GETATTR, REAL_HASATTR, REAL_SETATTR = "<real getattr>", "<real hasattr>", "<real setattr>"
+FREE, JUDGED = "<free>", "<judged>"
 _BY_NAME = {
     "getattr": (GETATTR, REAL_GETATTR),
     "hasattr": (HASATTR, REAL_HASATTR),
@@ -44,6 +43,7 @@ _BY_NAME = {
 #: How names begin that hold something for a statement, each with a number of its own.
 _OWN, _numbers = "_<", itertools.count()
 _FUNCTIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda})
+_SCOPES = frozenset({ast.ClassDef, ast.Interactive, ast.Module})
 _FORMATS = frozenset({"format", "format_map"})
 
 
@@ -59,19 +59,20 @@ def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
     """
     text = text or (type(tree) is ast.Module and any(map(_keeps_text, tree.body)))
     found = list(_walk(tree, ("annotation", "returns") if text else ()))
-    changed: dict[int, tuple[ast.ClassDef, set[str]]] = {}
+    changed: dict[Any, set[str]] = {}
     for owner, place, node, scope in reversed(found):  # children before what they are in
         change = _REWRITES.get(type(node))
-        made = None if change is None else change(node, scope is not None)
+        made = None if change is None else change(node, type(scope) is ast.ClassDef)
         if made is not None:
             _locate(made, node)
             _put(owner, place, made)
             if scope is not None:
-                _, names = changed.setdefault(id(scope), (scope, set(_NAMES)))
-                parts = (part for part in ast.walk(made) if type(part) is ast.Name)
-                names.update(part.id for part in parts if part.id.startswith(_OWN))
-    for node, names in changed.values():
-        after = 1 if ast.get_docstring(node, clean=False) is not None else 0
+                names = changed.setdefault(scope, {*CALLED, TAKE})
+                if isinstance(made, ast.stmt):
+                    parts = (part for part in ast.walk(made) if type(part) is ast.Name)
+                    names.update(part.id for part in parts if part.id.startswith(_OWN))
+    for node, names in changed.items():
+        after = sum(1 for _ in itertools.takewhile(_stays_first, node.body))
         node.body.insert(after, ast.copy_location(ast.Global(sorted(names)), node.body[0]))
     for _, _, node, _ in found:
         if (
@@ -83,10 +84,24 @@ def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
     return tree
 
 
+def compiled(tree: ast.AST, name: str, mode: str = "exec") -> CodeType:
+    """Rewrite ``tree`` and compile it for the file ``name``. Raises as ``rewrite`` does."""
+    made: Any = rewrite(tree)
+    # This file's own future import would turn the annotations into text.
+    code: CodeType = compile(made, name, mode, dont_inherit=True)
+    return code
+
+
 def _keeps_text(node: ast.stmt) -> bool:
-    if not isinstance(node, ast.ImportFrom) or node.module != "__future__":
-        return False
-    return any(alias.name == "annotations" for alias in node.names)
+    return _is_future(node) and any(alias.name == "annotations" for alias in node.names)
+
+
+def _is_future(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _stays_first(node: ast.stmt) -> bool:
+    return _is_future(node) or (isinstance(node, ast.Expr) and type(node.value) is ast.Constant)
 
 
 def _locate(made: ast.AST, node: ast.AST) -> None:
@@ -100,10 +115,10 @@ def _locate(made: ast.AST, node: ast.AST) -> None:
 
 
 def _walk(tree: ast.AST, left: Sequence[str]) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Yield (parent, place, node, class) of every node, parents first, without recursion.
+    """Yield (parent, place, node, scope) of every node, parents first, without recursion.
 
-    A place is a field, or a field and an index. The class is that in whose own body the node is, or
-    None. Fields that are ``left`` aside are not walked.
+    A place is a field, or a field and an index. The scope is the class or module in whose own body
+    the node is, None in a function. Fields that are ``left`` aside are not walked.
     """
     stack: list[tuple[Any, Any, Any, Any]] = [(None, None, tree, None)]
     while stack:
@@ -117,7 +132,7 @@ def _walk(tree: ast.AST, left: Sequence[str]) -> Iterator[tuple[Any, Any, Any, A
                 continue
             inner = scope
             if field == "body":
-                inner = node if kind is ast.ClassDef else None if kind in _FUNCTIONS else scope
+                inner = node if kind in _SCOPES else None if kind in _FUNCTIONS else scope
             if isinstance(value, ast.AST):
                 below.append((node, field, value, inner))
             elif type(value) is list:
@@ -197,7 +212,7 @@ def _called(node: ast.Call, _in_class: bool) -> ast.expr | None:
     if not all(type(arg) in {ast.Name, ast.Constant} for arg in args) or node.keywords:
         return None
     is_free_name = ast.Compare(name, [ast.In()], [_name(FREE)])
-    judged = ast.Subscript(_name(FREE), name, ast.Load())
+    judged = ast.Subscript(_name(JUDGED), name, ast.Load())
     fast = ast.Call(_name(real), [args[0], judged, *args[2:]], [])
     return ast.IfExp(ast.BoolOp(ast.And(), [is_ours, is_free_name]), fast, node)
 
@@ -390,3 +405,19 @@ def _frozen(name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
 _name_of = type.__dict__["__name__"].__get__
 #: Py_TPFLAGS_MATCH_SELF.
 _MATCHES_ITSELF = 1 << 22
+
+#: What the builtins of user code have, beside an importer's ``take``.
+CALLED: dict[str, object] = {
+    GETATTR: access.guarded_getattr,
+    HASATTR: access.guarded_hasattr,
+    SETATTR: access.guarded_setattr,
+    REAL_GETATTR: getattr,
+    REAL_HASATTR: hasattr,
+    REAL_SETATTR: setattr,
+    FREE: access.free_names,
+    JUDGED: access.judged_names,
+    READ: read,
+    WRITE: access.guarded_setattr,
+    TEMPLATE: template,
+    PATTERN: pattern,
+}

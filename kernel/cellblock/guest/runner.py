@@ -216,8 +216,10 @@ class Runner:
         quiet = len(body) if request.silent else _quiet(body, shell.ast_node_interactivity)
         if quiet:
             self._run(ast.Module(body[:quiet], []), name, "exec")
+        # What the rewriting has looked up as globals is so in what is shown, too.
+        names = [node for node in body[:1] if isinstance(node, ast.Global)]
         for shown in body[quiet:]:
-            self._run(ast.Interactive([shown]), name, "single")
+            self._run(ast.Interactive([*names, shown]), name, "single")
 
     def _execute_template(self, request: messages.Execute, template: messages.Template) -> None:
         """Run a template's definitions in a namespace of its own, then its ``run(state)``."""

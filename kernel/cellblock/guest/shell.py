@@ -27,10 +27,10 @@ from cellblock.analysis import analyse
 from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
 from cellblock.guest import pip
 from cellblock.guest.guards.access import text_of
-from cellblock.guest.guards.errors import violation_of
 from cellblock.guest.output import Publisher, ResultHook, current_cell, encodable, set_parent
 from cellblock.guest.rewriting import rewrite
 from cellblock.guest.tracebacks import describe
+from cellblock.guest.violations import violation_of
 from cellblock.wire import messages
 
 if TYPE_CHECKING:

@@ -179,7 +179,7 @@ DENIED = {
         "get_ipython().run_line_magic('time', 'x', _stack_depth=2)",
         "get_ipython().input_transformers_post.append(f)",
     ],
-    "source-too-complex": ["-" * 100_000 + "1", "x" + "+x" * 50_000, "x" + ".real" * 20_000],
+    "source-too-complex": ["-" * 100_000 + "1", "x" + "+x" * 150_000, "x" + ".real" * 20_000],
 }
 
 ALLOWED = [

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import nbformat
@@ -143,5 +144,9 @@ def test_a_table_without_end_is_an_error_and_one_that_nests_so_costs_nothing(bas
 
     deep = "[" * 20_000 + "]" * 20_000
     file.write_text(f'{{"metadata": {{"cellblock": {deep}}}}}')
-    policy, why = read(file, base)
-    assert (policy, bool(why)) == (base, True)
+    if sys.version_info < (3, 14):
+        policy, why = read(file, base)
+        assert (policy, bool(why)) == (base, True)
+    else:
+        with pytest.raises(PolicyError, match="not a table"):
+            read(file, base)

@@ -354,10 +354,11 @@ def recover(folder: OutputFolder, log: RunLog) -> int:
         with contextlib.suppress(OSError):  # the journal stays, for the next run
             if left is not None:
                 output, key, document, result = left
-                folder.write(output, document.file_content())
-                written += 1
-                if result is not None:
-                    log.append(output, key, result)
+                with contextlib.suppress(RecursionError):  # Python 3.14 reads what it can't write
+                    folder.write(output, document.file_content())
+                    written += 1
+                    if result is not None:
+                        log.append(output, key, result)
             folder.remove(name)
     return written
 

@@ -7,8 +7,8 @@ well-known escapes fail. ``docs/language.md`` is one page about all of it. The r
     a real module, a frame, a code object, or a builtin that runs text. What the library reads or
     runs on a cell's behalf is served by the same rules.
 
-``access`` judges attributes, ``facades`` imports, ``stdlib`` serves what the library does, ``help``
-tells about objects.
+``access`` judges attributes, ``facades`` imports, ``stdlib`` serves what the library does, and
+``freezing`` keeps its classes as they are.
 ``guest.rewriting`` puts calls of the first two where Python has no function to replace;
 ``guest.audit_hook`` refuses operations by their kind, should a cell get around all of this.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND
 from cellblock.guest import rewriting
 from cellblock.guest.guards import access, facades, stdlib
-from cellblock.guest.guards.help import show_help
+from cellblock.guest.help import show_help
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,18 +71,8 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
         "setattr": access.guarded_setattr,
         "input": builtins.input,
         "vars": access.guarded_vars,
-        rewriting.GETATTR: access.guarded_getattr,
-        rewriting.REAL_GETATTR: getattr,
-        rewriting.HASATTR: access.guarded_hasattr,
-        rewriting.REAL_HASATTR: hasattr,
-        rewriting.SETATTR: access.guarded_setattr,
-        rewriting.REAL_SETATTR: setattr,
-        rewriting.FREE: access.free_names,
-        rewriting.READ: access.read,
-        rewriting.WRITE: access.guarded_setattr,
-        rewriting.TEMPLATE: rewriting.template,
+        **rewriting.CALLED,
         rewriting.TAKE: importer.take,
-        rewriting.PATTERN: rewriting.pattern,
         **more,
     }
     if rules.raw_modules:  # C code of packages takes it from here; no cell can say its name

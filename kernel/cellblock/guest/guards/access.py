@@ -23,8 +23,8 @@ from cellblock.analysis.attributes import (
 )
 from cellblock.analysis.findings import RULES
 from cellblock.analysis.names import REFUSED_UNLESS_BOUND
-from cellblock.guest.guards.errors import AttributeViolation, NameViolation, PolicyViolation
 from cellblock.guest.guards.freezing import IMMUTABLE
+from cellblock.guest.violations import AttributeViolation, NameViolation, PolicyViolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,14 +66,17 @@ def check_name(name: Any) -> str:
     return exact
 
 
-#: Names that need no look at the object, each with the exact str that was judged.
-free_names: dict[str, str] = {}
+#: Names that need no look at the object, each with the exact str that was judged; and whether one
+#: is among them, which a set says sooner.
+judged_names: dict[str, str] = {}
+free_names: set[str] = set()
 
 
 def _judged(name: Any) -> str:
     exact = text_of(name)
-    if len(free_names) < _MOST and is_free(exact):
-        free_names[exact] = exact
+    if len(judged_names) < _MOST and is_free(exact):
+        judged_names[exact] = exact
+        free_names.add(exact)
     return exact
 
 
@@ -82,8 +85,9 @@ def _judged(name: Any) -> str:
 
 def guarded_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
     """Do as ``getattr`` does, for allowed names."""
-    free = free_names.get(name)
-    if free is None:
+    try:
+        free = judged_names[name]
+    except KeyError:
         return _get(obj, _judged(name), default)
     return _getattr(obj, free) if default is _NONE else _getattr(obj, free, default)
 
@@ -102,15 +106,16 @@ def _get(obj: Any, name: str, default: Any) -> Any:
 
 def guarded_hasattr(obj: Any, name: str, /) -> bool:
     """Do as ``hasattr`` does; a refused attribute is not there."""
-    free = free_names.get(name)
-    if free is None:
+    try:
+        free = judged_names[name]
+    except KeyError:
         return _get(obj, _judged(name), _NOT_THERE) is not _NOT_THERE
     return _hasattr(obj, free)
 
 
 def guarded_setattr(obj: Any, name: str, value: Any, /) -> None:
     """Do as ``setattr`` does, for allowed names."""
-    _setattr(obj, free_names.get(name) or _check_change(obj, name), value)
+    _setattr(obj, judged_names.get(name) or _check_change(obj, name), value)
 
 
 def guarded_delattr(obj: Any, name: str, /) -> None:

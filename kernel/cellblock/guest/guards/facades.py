@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import logging
 import operator
 import reprlib
 import sys
 import types
 import warnings
+from collections.abc import Mapping
 from functools import reduce
 from itertools import chain
 from types import ModuleType
@@ -30,12 +32,12 @@ from cellblock.guest.guards.access import (
     text_of,
     with_name,
 )
-from cellblock.guest.guards.errors import ImportViolation, OperationViolation
 from cellblock.guest.guards.freezing import freeze_loaded
 from cellblock.guest.guards.stdlib import prepare
+from cellblock.guest.violations import ImportViolation, OperationViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cellblock.guest.runner import RulesInForce
 
@@ -208,7 +210,7 @@ def _listing(module: ModuleType) -> ModuleType:
 # --- names of allowed modules that user code gets in a guarded form ---------------------------
 
 
-class _ModuleNames:
+class _ModuleNames(Mapping[str, Any]):
     """``sys.modules`` as cells see it: which modules are loaded, and no module."""
 
     __slots__ = ()
@@ -228,45 +230,23 @@ class _ModuleNames:
         why, remedy = "would hand out the module itself", "Write an import statement."
         raise OperationViolation("module-name-not-allowed", "sys.modules[...]", why, remedy)
 
-    def get(self, name: object, default: object = None) -> Any:
-        """Return ``default`` for what is not loaded."""
-        return self[name] if name in sys.modules else default
-
-    def keys(self) -> tuple[str, ...]:
-        """Return the names."""
-        return tuple(sys.modules)
-
 
 def _stream(name: str) -> object:
     """Return ``sys.stdout`` or ``sys.stderr`` as cells see it: it writes to the one in force."""
 
-    class Stream:
+    class Stream(io.TextIOBase):
         """A standard stream, to be written to."""
 
-        __slots__ = ()
-        closed, encoding, errors, newlines = False, "utf-8", "backslashreplace", None
+        encoding, errors = "utf-8", "backslashreplace"
 
         def write(self, text: str) -> Any:
             return getattr(sys, name).write(text)
 
-        def writelines(self, lines: Iterable[str]) -> None:
-            for line in lines:
-                self.write(line)
-
         def flush(self) -> None:
             getattr(sys, name).flush()
 
-        def isatty(self) -> bool:
-            return False
-
-        def readable(self) -> bool:
-            return False
-
         def writable(self) -> bool:
             return True
-
-        def seekable(self) -> bool:
-            return False
 
     Stream.name = f"<{name}>"  # type: ignore[attr-defined]
     return Stream()

@@ -50,8 +50,8 @@ from cellblock.guest.guards.access import (
     refused_attribute,
     refused_builtin,
 )
-from cellblock.guest.guards.errors import OperationViolation, violation_of
 from cellblock.guest.guards.freezing import freeze_loaded
+from cellblock.guest.violations import OperationViolation, violation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,7 +79,6 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         vars(module)["setattr"] = guarded_setattr
     if sys.version_info >= (3, 14):
         vars(functools)["setattr"] = _setattr_of_wraps
-        vars(functools)["getattr"] = vars(dataclasses)["getattr"] = _getattr_of_wraps
         _pattern = string.Template.pattern  # sets attributes of the class, which is frozen below
     vars(enum)["getattr"] = _getattr_of_enum
     vars(string)["getattr"] = guarded_getattr
@@ -116,19 +115,11 @@ def _getattr_of_enum(obj: Any, name: str, *default: Any) -> Any:
     return _stand_in(id(found)) if in_c or type(found) is types.FunctionType else found
 
 
-def _getattr_of_wraps(obj: Any, name: str, *default: Any) -> Any:
-    """Read what ``wraps`` and dataclasses copy since 3.14: ``__annotate__`` is a plain function."""
-    if type(name) is str and name == "__annotate__":
-        return getattr(obj, name, *default)
-    return library_getattr(obj, name, *default)
-
-
 def _setattr_of_wraps(obj: Any, name: str, value: Any) -> None:
-    is_plain = type(name) is str and not issubclass(type(obj), type | ModuleType)
-    if is_plain and name == "__annotate__":
-        setattr(obj, name, value)
-    else:
-        guarded_setattr(obj, name, value)
+    """Write what ``wraps`` copies since 3.14, too: ``__annotate__`` is a plain function."""
+    is_annotate = type(name) is str and name == "__annotate__"
+    is_plain = is_annotate and not issubclass(type(obj), type | ModuleType)
+    (setattr if is_plain else guarded_setattr)(obj, name, value)
 
 
 @functools.lru_cache(maxsize=64)
@@ -223,8 +214,7 @@ def _exec_profiled(code: Any, space: dict[str, Any], local: Any) -> None:
     if rewriting.READ not in space.get("__builtins__", ()):
         raise refusal("runctx")
     if isinstance(code, str):
-        tree: Any = rewriting.rewrite(ast.parse(code))
-        code = compile(tree, "<prun>", "exec", dont_inherit=True)
+        code = rewriting.compiled(ast.parse(code), "<prun>")
     exec(code, space, local)
 
 
@@ -250,9 +240,7 @@ def _harden_dataclasses(guarded: dict[str, object]) -> None:
     def exec_(source: str, names: dict[str, Any], local: dict[str, Any]) -> None:
         if names.get("__builtins__") is not guarded:  # a class says what module it is from
             names = {"__name__": names.get("__name__"), "__builtins__": guarded}
-        # This file's own future import would turn the annotations into text.
-        tree: Any = rewriting.rewrite(ast.parse(source))
-        exec(compile(tree, "<string>", "exec", dont_inherit=True), names, local)
+        exec(rewriting.compiled(ast.parse(source), "<string>"), names, local)
 
     def _is_type(note: str, cls: type, module: ModuleType, kind: Any, judge: Any) -> bool:
         """Take a facade for its module in ``"dataclasses.InitVar[int]"``."""
@@ -293,7 +281,8 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
     vars(inspect)["eval"] = eval_
     if sys.version_info >= (3, 14):
         # Of an annotation's own code, which has been judged, with names that stand for values.
-        stands_in = SimpleNamespace(**(vars(types) | {"FunctionType": _annotate_anew}))
+        function = functools.partial(run_exempt, types.FunctionType)
+        stands_in = SimpleNamespace(**(vars(types) | {"FunctionType": function}))
         vars(sys.modules["annotationlib"]).update(eval=eval_, types=stands_in)
         reference.evaluate = _evaluation(eval_)
     # A reference holds code; no cell derives from it, and it is copied as what it is.
@@ -301,10 +290,6 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
         final.__init_subclass__ = classmethod(refuse_subclass)
     reference.__copy__ = reference.__deepcopy__ = lambda self, *_memo: self
     reference.__getstate__ = refused_attribute("__getstate__")
-
-
-def _annotate_anew(*args: Any, **kwargs: Any) -> Any:
-    return run_exempt(functools.partial(types.FunctionType, *args, **kwargs))
 
 
 def _evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
@@ -396,9 +381,7 @@ def _judge_timed(module: ModuleType, current: RulesInForce, guarded: dict[str, o
         rules = current.rules.granting(["__main__"], ())
         if findings := analyse(text, rules):
             raise violation_of(findings[0])
-        tree: Any = rewriting.rewrite(_WithoutMain().visit(ast.parse(text, name)))
-        code: CodeType = compile(tree, name, mode, dont_inherit=True)
-        return code
+        return rewriting.compiled(_WithoutMain().visit(ast.parse(text, name)), name, mode)
 
     def exec_(code: CodeType, names: Mapping[str, Any], local: dict[str, Any]) -> None:
         exec(code, {**names, "__builtins__": guarded}, local)
@@ -458,17 +441,8 @@ def _dom_in_memory(module: ModuleType) -> None:
     builder: Any = sys.modules["xml.dom.xmlbuilder"]
     # A builder fetches what it is told to, by any protocol.
     vars(builder)["DOMBuilder"] = vars(builder)["DOMEntityResolver"] = _open
-    builders: Any = importlib.import_module("xml.dom.expatbuilder")
-
-    vars(builders)["open"] = _open
-
-    def parse(file: Any) -> Any:
-        return builders.parse(file) if hasattr(file, "read") else _open()
-
-    def parse_string(string: Any) -> Any:
-        return builders.parseString(string)
-
-    vars(module).update(parse=parse, parseString=parse_string)
+    vars(importlib.import_module("xml.dom.expatbuilder"))["open"] = _open
+    vars(module)["_do_pulldom_parse"] = _open  # what a buffer size or a parser leads to
 
 
 _IN_MEMORY: dict[str, Callable[[ModuleType], None]] = {

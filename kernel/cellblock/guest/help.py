@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cellblock.guest.guards.access import guarded_getattr, namespace_of_module, with_name
-from cellblock.guest.guards.errors import NameViolation
+from cellblock.guest.violations import NameViolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
