@@ -78,7 +78,7 @@ GITHUB = """\
 
 def checked(path, text):
     kind = FileKind.notebook if path.endswith(".ipynb") else FileKind.script
-    return CheckedFile(path, kind, judge(text.encode(), kind, SAFE, FILE))
+    return CheckedFile(path, kind, judge(text.encode(), kind, SAFE, FILE), "safe")
 
 
 def report(*files, problems=(), policy="safe"):
@@ -98,7 +98,7 @@ GRANTED = dataclasses.replace(SAFE.rules, operations=frozenset({"ops.read_file"}
 GRANTING = by()
 GRANTING.rules = GRANTED
 OPENS = judge(b"rows = open('a.csv')\n", FileKind.script, GRANTING, FILE)
-GRANTED = report(CheckedFile("a.py", FileKind.script, OPENS), policy="granting")
+GRANTED = report(CheckedFile("a.py", FileKind.script, OPENS, "granting"), policy="granting")
 REWRITE = 'text = ops.read_file("a.csv")\nlines = text.splitlines()'
 
 
@@ -148,6 +148,7 @@ def test_json_has_the_fields_of_a_denial_and_the_place():
     }
     assert findings[0] == {
         "path": "work/a.ipynb",
+        "policy": "safe",
         "cell": 2,
         "file_line": 17,
         "rule": "import-not-allowed",
@@ -255,7 +256,7 @@ def test_no_more_results_than_code_scanning_takes(monkeypatch):
 @pytest.mark.parametrize("form", Format)
 def test_what_is_left_out_is_said(form):
     verdict = Verdict((PlacedFinding(check_finding("source-not-python")),), 12)
-    text = format_report(report(CheckedFile("a.py", FileKind.script, verdict)), form)
+    text = format_report(report(CheckedFile("a.py", FileKind.script, verdict, "safe")), form)
     assert "12" in text
     assert "13" in text or form is Format.sarif
 
@@ -293,7 +294,7 @@ def hostile(path="a.py", source="x"):
     said = dict.fromkeys(("subject", "excerpt", "why", "remedy"), source)
     finding = Finding(rule="import-not-allowed", line=1, column=0, end_column=len(source), **said)
     found = tuple(PlacedFinding(finding, cell, 1) for cell in (0, 1))
-    file = CheckedFile(path, FileKind.script, Verdict(found, 1))
+    file = CheckedFile(path, FileKind.script, Verdict(found, 1), source)
     return report(file, problems=(Problem(path, source),), policy=source)
 
 
@@ -348,7 +349,7 @@ def test_hostile_reports_are_sarif_without_links():
 def test_a_caret_stands_right_below_what_was_made_inert():
     (command,) = judge(b"x = '##[a]'; open", FileKind.script, SAFE, FILE).findings
     text = format_report(
-        report(CheckedFile("a.py", FileKind.script, Verdict((command,)))), Format.text
+        report(CheckedFile("a.py", FileKind.script, Verdict((command,)), "safe")), Format.text
     )
     line, carets = text.splitlines()[1:3]
     assert line == "  1 │ x = '#\N{REPLACEMENT CHARACTER}[a]'; open"

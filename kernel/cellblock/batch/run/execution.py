@@ -72,7 +72,7 @@ _NEEDS_SNAPSHOTS: Final = ("undo", f"%{SHOWS_POLICY}")
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A notebook to run: its name, its content, and its folder; sent to workers of a cluster.
+    """A notebook to run: its name, content, folder and policy; sent to workers of a cluster.
 
     Cells run in ``folder`` where the policy lets them read it. ``artifacts`` is the folder for the
     files that the policy has copied out, if it has any; ``changes`` that for what cells wrote to
@@ -82,6 +82,7 @@ class Job(msgspec.Struct, frozen=True):
     name: str
     content: bytes
     folder: str
+    policy: str = ""
     artifacts: str | None = None
     changes: str = ""
 
