@@ -43,7 +43,7 @@ REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "copyright": ("starts a pager", "Nothing here needs it." + _RENAME),
         "credits": ("starts a pager", "Nothing here needs it." + _RENAME),
-        "exit": ("ends the session", "Use the front end's own controls." + _RENAME),
+        "exit": ("ends the session", "Put it into a cell of its own, or use the front end's controls." + _RENAME),
         "globals": (
             "hands out the namespace that holds the guarded builtins",
             "Name the variables, or keep them in a dict of your own." + _RENAME,
@@ -53,7 +53,7 @@ REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
             "hands out the namespace that holds the guarded builtins",
             "Name the variables, or keep them in a dict of your own." + _RENAME,
         ),
-        "quit": ("ends the session", "Use the front end's own controls." + _RENAME),
+        "quit": ("ends the session", "Put it into a cell of its own, or use the front end's controls." + _RENAME),
     }
 )
 

@@ -168,7 +168,8 @@ class GuestShell(InteractiveShell):
         """Accept ``%gui`` and ``%matplotlib`` without a loop of their own."""
 
     def set_next_input(self, s: str, *_: Any, **__: Any) -> None:
-        """Drop it: a cell does not write the reader's next cell."""
+        """Show it, as for ``%load``: a cell does not write the reader's next cell."""
+        sys.stdout.write(s if s.endswith("\n") else f"{s}\n")
 
     def system(self, cmd: str) -> None:
         """Run ``!cmd`` with its output in the cell; of ``pip install``, say how it stands."""
@@ -195,7 +196,8 @@ class GuestShell(InteractiveShell):
         return process.returncode
 
     def ask_exit(self) -> None:
-        """Drop it: the front end ends kernels, cells do not."""
+        """Say who ends a session: the host, asked by a cell that says nothing else."""
+        sys.stderr.write("To end the session, put exit into a cell of its own.\n")
 
     def run_line_magic(
         self,
