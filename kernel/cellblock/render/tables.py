@@ -198,8 +198,8 @@ _COLUMN, _BAR = 10, 8
 _USAGE_STYLE: Final = "vertical-align:middle;padding:3px 8px;white-space:nowrap"
 _USAGE_STYLES: Final = (
     *(1 + len(_HEADS)) * [f"text-align:right;{_USAGE_STYLE}"],
-    f"text-align:left;{_USAGE_STYLE};width:20%",
-    f"text-align:left;{_USAGE_STYLE}",
+    f"text-align:left;{_USAGE_STYLE};width:6em",
+    "text-align:left;vertical-align:middle;padding:3px 8px;overflow-wrap:anywhere;min-width:10em",
 )
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _HOW_USAGE: Final = "%usage shows all cells, %usage top the dearest, %usage 7 one."

@@ -55,8 +55,8 @@ work/b.py:2:12: builtin-not-allowed
   2 │     return open(path)
     │            ^^^^ opens files
   Instead: take the data as an input of the cell, or put ops.read_file.roots =
-  ["{project}"] in a policy file with extends = "safe". If it is a name of your
-  own, choose another.
+  ["{project}"] (then call ops.read_file) in a policy file with extends =
+  "safe". If it is a name of your own, choose another.
 
 work/c.ipynb:1:1: file-not-readable
   1 │ nothing
@@ -69,7 +69,7 @@ GITHUB = """\
 ::error file=work/a.ipynb,line=17,endLine=17,title=import-not-allowed::cell 2, line 2: gc hands out every object in the process%0Aimport gc, json%0AInstead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".
 ::error file=work/a.ipynb,line=27,endLine=27,title=magic-not-allowed::cell 3, line 1: %25env is not on this policy's list of allowed magics%0A%25env%0AInstead: Write it in Python, or put add.magics = ["env"] in a policy file with extends = "safe".
 ::error file=work/a.ipynb,line=28,endLine=28,title=import-not-allowed::cell 3, line 2: gc hands out every object in the process%0Aimport gc%0AInstead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".
-::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or put ops.read_file.roots = ["{project}"] in a policy file with extends = "safe". If it is a name of your own, choose another.
+::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or put ops.read_file.roots = ["{project}"] (then call ops.read_file) in a policy file with extends = "safe". If it is a name of your own, choose another.
 ::error file=work/c.ipynb,line=1,endLine=1,col=1,endColumn=1,title=file-not-readable::this file is no JSON: Expecting value%0Anothing%0AInstead: Mend the file, or leave it out with --exclude.
 ::error title=cellblock could not check this path::gone.py: no such file or folder
 5 findings in 3 of 4 files, 1 path not checked · policy safe

@@ -129,8 +129,8 @@ def ending_of(result: Result, cell: int, *, own_limit: bool = False) -> Ending |
         # Why it was stopped. That its variables were restored is of no use here.
         why = "" if result.error is None else f"The cell was stopped: {result.error.message}."
         if why and own_limit and stop.why == "timeout":
-            why += "\nRaise it: --cell-timeout, up to the policy's timeout."
+            why += "\nTo raise it: --cell-timeout, up to the policy's timeout."
         elif why and stop.why in LIMITS:
-            why += f"\nRaise it: {LIMITS[stop.why]} in the policy."
+            why += f"\nTo raise it, set {LIMITS[stop.why]} in a policy file."
         result = replace(result, stop=replace(stop, said=why))
     return Ending(status, clip_reason(result.to_string(MAX_REASON)), cell)

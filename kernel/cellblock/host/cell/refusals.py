@@ -160,7 +160,7 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
     if _is_in(path, (*_SYSTEM, *never)):
         return Remedy(instead="no policy opens this: it holds keys, settings or processes of yours")
     line = f'filesystem_read_roots = ["{path}"]'
-    return Remedy(line, listed=True, instead="to write there: filesystem_write_roots")
+    return Remedy(line, listed=True, instead=f"to write there: {_write_root(path)}")
 
 
 def _to_write(folder: str, config: SessionConfig) -> Remedy:
@@ -170,7 +170,11 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
         check_writable((folder,), denied(policy, private=config.private), policy, field)
     except PolicyError:
         return Remedy(instead=below or "no policy lets cells write there")
-    return Remedy(f'{field} = ["{folder}"]', listed=True, instead=below)
+    return Remedy(_write_root(folder), listed=True, instead=below)
+
+
+def _write_root(folder: str) -> str:
+    return f'filesystem_write_roots = ["{folder}"]'
 
 
 def _below(policy: Policy) -> str:
