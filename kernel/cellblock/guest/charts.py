@@ -125,7 +125,8 @@ def _vega_page(spec: dict[str, Any], **options: Any) -> dict[str, str]:
     call = f"vegaEmbed('#vis', {', '.join(values)})"
     own = [call] if shared else [_vega_library(), call]
     scripts = "".join(f"<script>{script}</script>" for script in own)
-    page = f'<div id="vis" style="width:100%"></div>{scripts}'
+    wide = ' style="width:100%"' if spec.get("width") == "container" else ""
+    page = f'<div id="vis"{wide}></div>{scripts}'
     head = _library("vega") if shared else ""
     return {"text/html": head + _with_height(page, _vega_height(spec))}
 

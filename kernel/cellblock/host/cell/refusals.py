@@ -135,6 +135,14 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     hidden = call.errno == errno.ENOENT and ("namespaces" in plan.locks or plan.hides(path))
     if not os.path.isabs(path) or not (hidden or call.errno in _DENIED):
         return None
+    if (
+        hidden
+        and within(path, str(config.prepare.scratch))
+        and not _is_in(str(config.project), plan.read_roots)
+    ):
+        what = "cells begin in a scratch folder, and read no file of your project"
+        line = 'filesystem_read_roots = ["{project}"]'
+        return Refusal("filesystem_read_roots", what, Remedy(line, listed=True))
     roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
     if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
         what = "cells read no files of this name: they often hold passwords"
@@ -159,8 +167,10 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
     never = denied(config.policy, private=config.private)
     if _is_in(path, (*_SYSTEM, *never)):
         return Remedy(instead="no policy opens this: it holds keys, settings or processes of yours")
-    line = f'filesystem_read_roots = ["{path}"]'
-    return Remedy(line, listed=True, instead=f"to write there: {_write_root(path)}")
+    line, folder = f'filesystem_read_roots = ["{path}"]', os.path.dirname(path)
+    if not (writing := _to_write(folder, config).line):
+        return Remedy(line, listed=True)
+    return Remedy(line, listed=True, instead=f"to write there: {writing}")
 
 
 def _to_write(folder: str, config: SessionConfig) -> Remedy:
@@ -170,11 +180,7 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
         check_writable((folder,), denied(policy, private=config.private), policy, field)
     except PolicyError:
         return Remedy(instead=below or "no policy lets cells write there")
-    return Remedy(_write_root(folder), listed=True, instead=below)
-
-
-def _write_root(folder: str) -> str:
-    return f'filesystem_write_roots = ["{folder}"]'
+    return Remedy(f'{field} = ["{folder}"]', listed=True, instead=below)
 
 
 def _below(policy: Policy) -> str:
