@@ -233,7 +233,7 @@ def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Repor
         report.commands.append(("magic-not-allowed", node, mark + name, why, known))
         return
     if name in _OUTSIDE:
-        why = "works on files, folders or programs, which mode safe keeps from cells"
+        why = "works on your folders and programs, which mode safe keeps from cells"
         remedy: Remedy = _instead(f"{name} {line}", report) or _ELSEWHERE
         report.commands.append(("magic-not-allowed", node, mark + name, why, remedy))
         return

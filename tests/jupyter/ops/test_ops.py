@@ -267,8 +267,8 @@ def test_tools_lists_what_is_granted(kernel, bare):
 
 def test_the_policy_shows_each_grant(kernel):
     text = reading.card_text(run(kernel, "%policy")[1])
-    assert "ops read file roots" in text
-    assert "ops http paths" in text
+    assert "ops.read_file.roots" in text
+    assert "ops.http.paths" in text
 
 
 def test_each_call_is_one_event_and_headers_are_secret(kernel, shared_world, web, records):

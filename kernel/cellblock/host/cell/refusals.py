@@ -133,16 +133,17 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     plan, path = config.prepare.plan, os.path.normpath(call.target)
     # In namespaces what cells may not use is not there, or is mounted for reading.
     hidden = call.errno == errno.ENOENT and ("namespaces" in plan.locks or plan.hides(path))
-    if not os.path.isabs(path) or not (hidden or call.errno in _DENIED):
-        return None
     if (
-        hidden
+        config.policy.mode == "safe"
+        and call.errno == errno.ENOENT
         and within(path, str(config.prepare.scratch))
         and not _is_in(str(config.project), plan.read_roots)
     ):
         what = "cells begin in a scratch folder, and read no file of your project"
         line = 'filesystem_read_roots = ["{project}"]'
         return Refusal("filesystem_read_roots", what, Remedy(line, listed=True))
+    if not os.path.isabs(path) or not (hidden or call.errno in _DENIED):
+        return None
     roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
     if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
         what = "cells read no files of this name: they often hold passwords"
