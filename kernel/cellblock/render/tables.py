@@ -430,6 +430,7 @@ def changes(rows: Sequence[ChangeRow], total: int, session: str) -> Bundle:
 def _diff_line(line: str) -> c.Html:
     """Return a line of a diff in its colour."""
     color = {"+": c.GREEN, "-": c.RED, "@": c.MUTED}.get(line[:1], "inherit")
+    color = c.MUTED if line.startswith(("+++ ", "--- ")) else color
     return c.element("span", f"{line}\n", style=f"color:{color}")
 
 
