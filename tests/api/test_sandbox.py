@@ -151,7 +151,7 @@ def test_a_cell_over_its_own_limit_is_stopped_and_variables_are_kept(sandbox):
     assert r.to_string().startswith(
         "The cell was stopped: it ran longer than 0.3 s (timeout).\n"
         "It was interrupted: your variables are there, with what it did until then.\n"
-        "Raise it: timeout where the cell is run, up to timeout in the policy."
+        "To raise it: timeout where the cell is run, up to timeout in the policy."
     )
     assert sandbox.execute("x").result == "2"
 

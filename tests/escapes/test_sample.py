@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -142,4 +143,7 @@ def test_no_legitimate_cell_is_refused(sample, kernel):
     found, done = sample("benign.py", "--kernel", kernel)
     failed = [f"{r['id']}: {r['problems']}" for r in found["results"] if r["problems"]]
     assert failed == [], done.stdout[-2_000:]
-    assert len(found["results"]) >= 60
+    corpus = [tomllib.loads(path.read_text()) for path in SAMPLE.glob("benign/*.toml")]
+    cases = [case for file in corpus for case in file["case"]]
+    assert len(found["results"]) == len(cases) == 63
+    assert sum(len(case.get("cells", [])) + len(case.get("step", [])) for case in cases) == 77

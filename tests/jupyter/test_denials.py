@@ -49,8 +49,8 @@ def test_a_denial_says_what_to_put_into_its_own_policy(start, world):
         "  1 │ open('a.csv')\n"
         "    │ ^^^^ opens files\n"
         '  Instead: read tables with pandas, as pd.read_csv("a.csv"), or put\n'
-        '  ops.read_file.roots = ["{project}"] in the file of policy lab. If it is a name\n'
-        "  of your own, choose another."
+        '  ops.read_file.roots = ["{project}"] (then call ops.read_file) in the file of\n'
+        "  policy lab. If it is a name of your own, choose another."
     )
 
 
@@ -92,7 +92,7 @@ def test_gaps_that_matter_are_shown_above_the_first_cell_and_policy_says_what_en
     if seen:
         assert reading.kinds(first)[0] == "display_data"
     assert table["policy"]["name"] == "safe"
-    assert "network access" in reading.card_text(published)
+    assert "network_access" in reading.card_text(published)
     statuses = {e["capability"]: e["status"] for e in table["enforcement"]}
     assert statuses["network_access"] in {"verified", "asserted"}
     assert statuses["subprocess_execution"] in {"verified", "asserted"}

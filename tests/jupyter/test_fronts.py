@@ -127,9 +127,7 @@ def test_the_console_runs_denies_asks_and_interrupts(world, jupyter):
         child.sendintr()
         child.expect("KeyboardInterrupt")
         child.expect(re.escape("In [5]:"))
-        child.sendeof()
-        child.expect("really want to exit")
-        child.sendline("y")
+        child.sendline("exit")
         child.expect(pexpect.EOF)
     finally:
         child.close(force=True)

@@ -120,8 +120,8 @@ def test_the_card_says_what_is_left_and_what_is_not_in_force_yet(start, world):
         reading.card_text(published)
         == """\
 The policy is narrower from the next cell on
-  network access           yes → no
-  timeout                  60 s → 10 s
+  network_access             yes → no
+  timeout                    60 s → 10 s
 Your variables are there: a copy of the guest goes on, under more locks.
 It stays so until the kernel is restarted.
 ! network access: connections that were open before may stay open → begin with a
@@ -130,7 +130,7 @@ It stays so until the kernel is restarted.
     assert reading.kinds(published) == ["display_data"]
     assert in_force(kernel)["narrowed_from"] == {"network_access": True, "timeout": 60.0}
     shown = reading.card_text(ran(kernel, "%policy"))
-    assert shown.startswith("Policy mine, narrowed: ")
+    assert shown.startswith("Policy mine (narrowed): ")
     assert "10 s (narrowed from 60 s)" in shown
     assert "! network access: connections that were open before may stay open" in shown
 

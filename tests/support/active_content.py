@@ -350,11 +350,14 @@ def in_latex(text):
     )
 
 
+#: What hands a library of the host's to such frames: a name and base64.
+SHARED = r'<script>window\[Symbol\.for\("cellblock\.frames\.2"\)\]\("[\w-]+","[\w+/=]+"\)</script>'
 #: An output in frames: a sandboxed one, in it a policy and one more, and what is said beside it.
 FRAME = re.compile(
-    r'<iframe class="cellblock-frame" sandbox="allow-scripts"(?: [a-z]+="[^"<>]*")*'
+    r'<iframe class="cellblock-frame"(?: data-cellblock-library="[\w-]+")? sandbox="allow-scripts"'
+    r'(?: [a-z]+="[^"<>]*")*'
     r' srcdoc="([^"<>]*)">([^<>]*)</iframe>'
-    rf"<script>{re.escape(frames.page_script())}</script>(.*)",
+    rf"<script>{re.escape(frames.page_script())}</script>(?:{SHARED})?(.*)",
     re.DOTALL,
 )
 OUTER = re.compile(

@@ -97,7 +97,7 @@ CLAIMS = {
         ),
         "killed": (
             "The cell was stopped: it ran longer than 1 s (timeout).\n"
-            "Your variables are as they were before it.\nRaise it: …CellStopped: …"
+            "Your variables are as they were before it.\nTo raise it, …CellStopped: …"
         ),
         "restored": "([3.1, 4.1, 5.9, 2.6], 3.925)",
         "memory": "MemoryError: [cellblock: under policy limits cells hold no more memory than 256 MiB…",
@@ -133,7 +133,7 @@ CLAIMS = {
         "connected": "200 b'day,degrees'\n",
         "library": "…<table…thu…",
         "unlisted": "…127.0.0.1:22 is not on the list…\n…elsewhere.example is not on the list…\n",
-        "narrowed": "The policy is narrower from the next cell on\n  network access …",
+        "narrowed": "The policy is narrower from the next cell on\n  network_access …",
         "cut": "<urlopen error [Errno …] …>\n",
     },
     "operations": {

@@ -253,10 +253,40 @@ def test_check_takes_the_policy_of_the_kernel_that_a_notebook_names(run, tmp_pat
     assert run("check", "--policy", "safe", "a.ipynb")[0] == 1
     notebook_for(tmp_path / "b.ipynb", "ir", "import glob")
     assert run("check", "b.ipynb")[0] == 1
-    said = f"cellblock: a.ipynb is for a kernel with policy {tmp_path}/team.toml, b.ipynb for one"
-    said += f" with safe. Choose one: --policy {tmp_path}/team.toml\n"
-    assert run("check", "a.ipynb", "b.ipynb") == (2, "", said)
-    assert run("run", "a.ipynb", "b.ipynb", "-o", "out") == (2, "", said)
+    status, out, err = run("check", "--format", "json", "a.ipynb", "b.ipynb")
+    report = json.loads(out)
+    assert (status, err, report["policy"]) == (1, "", "safe, team")
+    assert [(f["path"], f["policy"]) for f in report["findings"]] == [("b.ipynb", "safe")]
+
+
+def test_a_script_has_the_policy_of_the_notebooks_around_it(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
+    for name in ("analysis", "mixed", "scripts"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "helpers.py").write_text("import socket")
+    notebook_for(tmp_path / "analysis/a.ipynb", "cellblock-data", "import socket")
+    notebook_for(tmp_path / "mixed/a.ipynb", "cellblock-data", "import socket")
+    assert run("check", ".") == (0, "5 files, no findings · policy data\n", "")
+    notebook_for(tmp_path / "mixed/b.ipynb", "python3", "1")
+    status, out, err = run("check", "--format", "json", ".")
+    said = "cellblock: mixed/helpers.py and 1 more are judged by policy safe: notebooks of several"
+    assert (status, err) == (1, f"{said} policies are around. For another: --policy\n")
+    found = [(f["path"], f["policy"]) for f in json.loads(out)["findings"]]
+    assert found == [("mixed/helpers.py", "safe"), ("scripts/helpers.py", "safe")]
+
+
+def test_run_runs_each_notebook_under_its_own_kernels_policy(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
+    (tmp_path / "team.toml").write_text('extends = "safe"\n[add]\nallowed_modules = ["glob"]')
+    assert run("install", "--policy", "team.toml", "--as", "python3", "--user")[0] == 0
+    notebook_for(tmp_path / "a.ipynb", "python3", "import glob")
+    notebook_for(tmp_path / "b.ipynb", "ir", "import glob")
+    status, out, err = run("run", ".", "-o", "out")
+    assert (status, err) == (1, "")
+    verdicts = {
+        line.split()[1]: line.split()[0] for line in out.splitlines() if ".ipynb  (" in line
+    }
+    assert verdicts == {"a.ipynb": "passed", "b.ipynb": "denied"}
 
 
 def test_a_notebook_for_a_kernel_that_confines_nothing_does_not_allow_it(run, tmp_path):

@@ -73,13 +73,19 @@ def test_an_edited_record_is_named_by_file_and_line(run, log):
     assert err.startswith(f"cellblock: {log.path}:1: record 0 was changed")
 
 
-def test_an_open_end_fails_unless_it_is_taken(run, log):
+def test_the_log_of_a_killed_host_is_no_error_unless_logs_have_to_be_ended(run, log):
     lines = log.path.read_text().splitlines(keepends=True)
     log.path.write_text("".join(lines[:-1]))
     status, out, _ = run("verify")
-    assert status == 1
+    assert status == 0
     assert "its end is open: the host was killed, or records are cut off" in out
-    assert run("verify", "--open-end")[0] == 0
+    assert run("verify", "--ended")[0] == 1
+    written(log.path.parent)
+    status, out, _ = run("verify")
+    assert (status, out.splitlines()[-1]) == (0, "2 logs: 1 with an open end")
+    log.path.write_text("".join(lines[1:]))
+    status, out, _ = run("verify")
+    assert (status, out.splitlines()[-1]) == (1, "2 logs: 1 not whole")
 
 
 def test_a_kept_head_shows_that_the_end_is_cut(run, log):
@@ -88,7 +94,7 @@ def test_a_kept_head_shows_that_the_end_is_cut(run, log):
     assert run("verify", "last", "--head", head)[0] == 0
     lines = log.path.read_text().splitlines(keepends=True)
     log.path.write_text("".join(lines[:-1]))
-    status, out, _ = run("verify", "last", "--open-end", "--head", head)
+    status, out, _ = run("verify", "last", "--head", head)
     assert status == 1
     assert "the hash that was kept is not here" in out
 

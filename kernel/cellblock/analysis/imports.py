@@ -6,10 +6,11 @@ import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from cellblock.analysis.allowlist import SCIENCE
 from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import FINDINGS_LIMIT, word_set
 from cellblock.analysis.names import check_binding, refuse_reserved
-from cellblock.analysis.remedies import MODULES, allowing, put, sentence
+from cellblock.analysis.remedies import MODULES, PRESET, allowing, put, sentence
 
 if TYPE_CHECKING:
     import ast
@@ -175,6 +176,14 @@ _WHY: Mapping[str, str] = MappingProxyType(
     | dict.fromkeys(word_set("platform sysconfig"), "describes the machine")
 )
 
+#: What else a policy has to say for such modules.
+_NEEDS: Mapping[str, str] = MappingProxyType(
+    {
+        _NETWORK: 'network_access = ["api.example.org:443"]',
+        _PROCESS: "subprocess_execution = true",
+    }
+)
+
 #: What to use instead, where there is something.
 _INSTEAD: Mapping[str, str] = MappingProxyType(
     {
@@ -266,7 +275,11 @@ def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> No
     top, rules = module.partition(".")[0], report.rules
     why = NEVER.get(top) or _WHY.get(module) or _WHY.get(top, "")
     line = "" if top in NEVER or top.startswith("_") else allowing(module, rules)
+    if line and why in _NEEDS:  # nothing of the module works without
+        line += f" and {_NEEDS[why]}"
     own = _INSTEAD.get(top, "")
+    if top in SCIENCE and rules.file == PRESET:
+        own = "choose the kernel cellblock (data), which has it"
     asked = REMEDY if rules.approvals and approvable(module, rules) else ""
     if instead := MODULES.get(module) or MODULES.get(top):
         remedy: Remedy = instead.remedy(rules, first=own, more=line, asked=asked)

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 UNCHECKED_MAGICS = word_set("""
     alias_magic debug ed edit load_ext macro pdb recall reload_ext rep rerun run
     """)
+#: Magics that no policy of mode safe is told to list: the guards refuse what they call.
+_OUTSIDE = word_set("""
+    cat cd conda cp dhist file ldir lf lk ll load loadpy logstart ls lx mamba micromamba mkdir mv
+    notebook pastebin pip popd pushd pycat rehashx rm rmdir save uv writefile
+    """)
+_ELSEWHERE = "Choose the kernel cellblock (data), or another policy of mode confined."
 #: What a policy may name in ``magics``: IPython 9's line and cell magics, and our own.
 MAGICS = word_set("""
     HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd changes
@@ -89,7 +95,7 @@ def check_call(node: ast.Call, report: Report) -> bool | None:
     if method in _SHELL:
         why = f"starts a process on the machine: {arguments[0][:60]}"
         command = arguments[0].strip()
-        remedy = _instead(command, report, "do it in Python")
+        remedy = _instead(command, report)
         report.commands.append(("shell-escape", node, f"!{command}", why, remedy))
     else:
         _check_magic(node, method, arguments, report)
@@ -226,16 +232,21 @@ def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Repor
         why, known = "is no magic of IPython's or of cellblock's", "%lsmagic lists the magics."
         report.commands.append(("magic-not-allowed", node, mark + name, why, known))
         return
+    if name in _OUTSIDE:
+        why = "works on your folders and programs, which mode safe keeps from cells"
+        remedy: Remedy = _instead(f"{name} {line}", report) or _ELSEWHERE
+        report.commands.append(("magic-not-allowed", node, mark + name, why, remedy))
+        return
     more = "" if name in UNCHECKED_MAGICS else f'add.magics = ["{name}"]'
     plain = sentence("write it in Python", put(report.rules, more))
-    remedy: Remedy = _instead(f"{name} {line}", report, "write it in Python", more) or plain
+    remedy = _instead(f"{name} {line}", report, more) or plain
     report.commands.append(("magic-not-allowed", node, mark + name, "", remedy))
 
 
-def _instead(command: str, report: Report, first: str, more: str = "") -> Remedy:
+def _instead(command: str, report: Report, more: str = "") -> Remedy:
     """Return what does the same as a command; nothing where nothing does."""
     found = for_command(command)
-    return "" if found is None else found.remedy(report.rules, first=first, more=more)
+    return "" if found is None else found.remedy(report.rules, more=more)
 
 
 def _refuse_argument_of_policy(node: ast.Call, said: str, report: Report) -> None:

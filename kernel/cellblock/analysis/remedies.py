@@ -152,7 +152,8 @@ GRANTS: Mapping[str, str] = MappingProxyType(
 
 
 def _grant(way: Replacement) -> str:
-    return " and ".join(GRANTS[name].replace("PACKAGE", way.package) for name in way.operations)
+    lines = [GRANTS[name].replace("PACKAGE", way.package) for name in way.operations]
+    return f"{' and '.join(lines)} (then call {' and '.join(way.operations)})"
 
 
 def put(rules: Rules, *lines: str) -> str:
@@ -167,6 +168,11 @@ def sentence(*choices: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
+_SCIENCE: Final = 'add.allowed_modules = ["@science"]'
+#: How the policy of those who have none of their own is called: they can choose another kernel.
+PRESET: Final = 'a policy file with extends = "safe"'
+
+
 def allowing(module: str, rules: Rules) -> str:
     """Return the line of a policy file that allows a module, if there is one that does.
 
@@ -174,7 +180,7 @@ def allowing(module: str, rules: Rules) -> str:
     """
     top = module.partition(".")[0]
     if top in SCIENCE:
-        return 'add.allowed_modules = ["@science"]'
+        return _SCIENCE
     can_install = top.isidentifier() and "ops.install" in rules.operations
     is_there = top in sys.stdlib_module_names or can_install or is_installed(top)
     return f'add.allowed_modules = ["{top}"]' if is_there else ""

@@ -472,7 +472,9 @@ def result_of(
         rich_result=rich,
         error=_cell_error(content) if failed else None,
         displays=tuple(_display(one) for one in shown if one.kind == "display_data"),
-        pages=tuple(plain(page["data"][_PLAIN]) for page in content.get("payload", ())),
+        pages=tuple(
+            plain(page["data"][_PLAIN]) for page in content.get("payload", ()) if "data" in page
+        ),
         denials=tuple(map(_denial, outcome.findings)) if outcome is not None else (),
         stop=_stop(stopped, content, views) if stopped is not None else None,
         refusal=run.refusal if failed else None,

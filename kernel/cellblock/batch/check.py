@@ -76,11 +76,8 @@ class Check:
         self._verdicts = dict[files.File, Verdict]()
         self._problems = list[Problem]()
 
-    def run(
-        self, paths: Sequence[str], *, exclude: Sequence[str] = (), stdin: StdinFile | None = None
-    ) -> CheckReport:
-        """Check what ``paths`` name. Raise CheckError where nothing can be checked here."""
-        found, self._problems = files.find(paths, exclude)
+    def run(self, found: Sequence[files.File], *, stdin: StdinFile | None = None) -> CheckReport:
+        """Check files, each once. Raise CheckError where nothing can be checked here."""
         workers = CheckWorkers(self._options, self._jobs)
         try:
             for item, verdict in workers.judge(self._unknown(found, stdin)):
@@ -95,14 +92,14 @@ class Check:
         if self._cache:
             self._cache.save()
         checked = tuple(
-            CheckedFile(file.shown, file.kind, self._verdicts[file])
+            CheckedFile(file.shown, file.kind, self._verdicts[file], self._policy.name)
             for file in dict.fromkeys([*found, *self._verdicts])
             if file in self._verdicts
         )
-        problems = tuple(sorted(self._problems, key=lambda one: (one.path, one.message)))
+        problems = tuple(self._problems)
         return CheckReport(self._policy.name, self._options.template, checked, problems)
 
-    def _unknown(self, found: list[files.File], stdin: StdinFile | None) -> Iterator[WorkItem]:
+    def _unknown(self, found: Sequence[files.File], stdin: StdinFile | None) -> Iterator[WorkItem]:
         """Yield the files that have no verdict yet, with their content."""
         named = [] if stdin is None else [files.File(_STDIN, stdin.name, stdin.kind, _STDIN)]
         for file in [*named, *found]:

@@ -382,7 +382,7 @@ async def _run(
 ) -> RunResult:
     run = Run(request, folder, progress)
     with run.handling_signals():
-        policy, unsafe = request.policy, request.allow_unsafe
+        (policy,), unsafe = request.policies.values(), request.allow_unsafe
         if not isinstance(policy, Policy):
             policy = load.load(policy, project=Path.cwd(), allow_unsafe=unsafe)
         if policy.artifact_export_paths:
@@ -411,15 +411,15 @@ class ClusterExecutor:
         allow_unsafe: bool,
     ) -> None:
         self._address, self._folder, self._message = address, folder, message
-        self.digest = policy.digest()
+        self._digest = policy.digest()
         self._offer = PolicyOffer(
             version=__version__,
             policy=policy.as_dict(),
-            digest=self.digest,
+            digest=self._digest,
             allow_unsafe=allow_unsafe,
             project=str(Path.cwd()),
         )
-        self._name = f"cellblock-{self.digest[:12]}-{os.urandom(4).hex()}"
+        self._name = f"cellblock-{self._digest[:12]}-{os.urandom(4).hex()}"
         self._client: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -436,6 +436,10 @@ class ClusterExecutor:
         self._reported: set[str] | None = None
         #: What the first worker that accepted does not enforce.
         self.gaps: tuple[Gap, ...] = ()
+
+    def digest(self, _policy: str, /) -> str:
+        """Return the digest of the one policy of the run."""
+        return self._digest
 
     async def __aenter__(self) -> Self:
         """Connect, and wait for a worker. Raise ClusterError where nothing can be run."""

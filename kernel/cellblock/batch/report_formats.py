@@ -153,6 +153,7 @@ def _json_report(report: CheckReport) -> str:
             "findings": [
                 {
                     "path": encodable(file.path),
+                    "policy": encodable(file.policy),
                     "cell": found.cell or None,
                     "file_line": found.file_line or None,
                     **finding_json(found.finding),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from cellblock.analysis import RULES, Finding, Rule
 from cellblock.analysis.findings import EXCERPT_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from cellblock.policy.model import Policy
 
@@ -130,11 +131,12 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=True):
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """A file that was checked, by the path that is shown."""
+    """A file that was checked, by the path that is shown, and the name of the policy."""
 
     path: str
     kind: FileKind
     verdict: Verdict
+    policy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +149,27 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of a check: files and problems, each in the order of their paths."""
+    """The result of a check: files and problems, each in the order of their paths.
+
+    ``policy`` is the names of all that files were checked by.
+    """
 
     policy: str
     template: bool
     files: tuple[CheckedFile, ...]
     problems: tuple[Problem, ...]
+
+    @classmethod
+    def of(cls, reports: Sequence[CheckReport], problems: Sequence[Problem]) -> CheckReport:
+        """Return one report for what was checked by each policy, and for more problems."""
+        checked = [file for report in reports for file in report.files]
+        problems = [*problems, *(one for report in reports for one in report.problems)]
+        return cls(
+            ", ".join(sorted({report.policy for report in reports})),
+            any(report.template for report in reports),
+            tuple(sorted(checked, key=lambda file: PurePath(file.path).parts)),
+            tuple(sorted(problems, key=lambda one: (one.path, one.message))),
+        )
 
     @property
     def total(self) -> int:

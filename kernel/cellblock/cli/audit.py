@@ -6,6 +6,7 @@ What stands in a log may be a cell's words: nothing of it is printed with contro
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -76,26 +77,30 @@ def verify(
     *,
     folder: Folder = None,
     head: Annotated[str, typer.Option(help="A hash that `export --head` gave earlier.")] = "",
-    open_end: Annotated[
-        bool, typer.Option("--open-end", help="Take logs of hosts that were killed.")
+    ended: Annotated[
+        bool, typer.Option("--ended", help="Exit status 1 for an open end, too.")
     ] = False,
 ) -> None:
     """Say of each session whether its log is whole. Exit status 1 when one is not.
 
     Without SESSION all in the folder are looked at. A log without a closing record has an open
-    end: its host was killed, or it was cut there.
+    end: its host was killed, or it was cut there, which only a kept --head shows.
     """
     chosen = [_found(folder, one) for one in sessions or ()] or log.sessions(_folder(folder))
     if head and len(chosen) != 1:
         raise typer.BadParameter("Name the session that the hash is of.", param_hint="--head")
-    wrong = 0
+    states = Counter[str]()
     for one in chosen:
         verdict = look(one, head=head)
-        wrong += not verdict.sound or (verdict.state == "open" and not open_end)
+        states[verdict.state if verdict.sound else "wrong"] += 1
         _tell(verdict)
     if not chosen:
         typer.echo(f"no session in {_folder(folder)}")
-    raise typer.Exit(code=bool(wrong))
+    elif len(chosen) > 1:
+        words = {"wrong": "not whole", "open": "with an open end", "running": "being written"}
+        parts = [f"{states[state]} {what}" for state, what in words.items() if states[state]]
+        typer.echo(f"{count(len(chosen), 'log')}: {', '.join(parts) or 'all whole'}")
+    raise typer.Exit(code=bool(states["wrong"] or (ended and states["open"])))
 
 
 @app.command()

@@ -39,7 +39,7 @@ def doctor(
 ) -> None:
     """Try what this machine enforces of a policy, and say in a line whether that is all.
 
-    Exit status 1 if nothing real does, a probe passes that should not, or no guest could try them.
+    Exit status 1 if this machine can't confine cells, or nobody could try whether it does.
     """
     asked = load_policy(policy)
     try:
@@ -101,7 +101,7 @@ def _print_all(console: Console, report: DoctorReport) -> None:
         holes = "".join(f"\nnot covered: {hole}" for hole in capability.holes)
         fields.add_row(capability.capability, status, escape(capability.mechanism + holes))
     gaps = Table("field", "what that means, and what closes it", title_justify="left")
-    gaps.title = "Asked for and not enforced here" if report.gaps else "No gaps: all is enforced"
+    gaps.title = "Asked for and not enforced here" if report.gaps else "Without gaps"
     for gap in report.gaps:
         asked = f"asked: {gap.asked}\nhere: {gap.actual}"
         gaps.add_row(gap.capability, escape(f"{asked}\n{gap.consequence}\n→ {gap.remedy}"))

@@ -1,7 +1,7 @@
-"""The policy of ``cellblock check`` and ``run`` where none is named: that of the notebooks' kernel.
+"""The policies of ``cellblock check`` and ``run`` where none is named: of each notebook's kernel.
 
-A notebook can choose among installed kernels only, and no two policies are mixed in one report:
-where notebooks differ, whoever calls the command has to name one.
+A notebook can choose among installed kernels only. A script has the policy of the notebooks around
+it: those below the nearest folder above it that has some.
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ import typer
 from jupyter_core.paths import jupyter_path
 
 from cellblock.batch import files
-from cellblock.batch.report_formats import one_line
 from cellblock.batch.verdict import FileKind
-from cellblock.cli.common import clean
-from cellblock.errors import CellblockError
 from cellblock.jupyter.start import options_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 NotebooksPolicyOption = Annotated[
     str | None,
     typer.Option(
-        "--policy", metavar="NAME|FILE", help="Default: that of the notebooks' kernel, or safe."
+        "--policy", metavar="NAME|FILE", help="Default: that of each notebook's kernel, or safe."
     ),
 ]
 _DEFAULT: Final = "safe"
@@ -56,31 +53,40 @@ class _Notebook(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
-def policy_of_notebooks(paths: Sequence[str], exclude: Sequence[str], stdin: bytes = b"") -> str:
-    """Return the policy of the kernel that notebooks name: ``safe`` where that is none of ours.
+def policies_of(found: Sequence[files.File]) -> tuple[dict[files.File, str], list[files.File]]:
+    """Return the policy of each file: ``safe`` where no kernel of ours says another.
 
-    ``stdin`` is the content of one more. Raise CellblockError where they have not all the same.
+    And the scripts that have that since notebooks of several policies are around them.
     """
-    found, _ = files.find(paths, exclude)
-    named = {_policy_of(stdin): "-"} if stdin else {}
+    policies = dict[files.File, str]()
     for file in found:
-        content = b""
         if file.kind is FileKind.notebook:
+            content = b""
             with contextlib.suppress(OSError, files.NoFileError):  # they are told later
                 content = files.read(file)
-        named.setdefault(_policy_of(content), file.shown)
-    if len(named) > 1:
-        (one, first), (other, second) = list(named.items())[:2]
-        raise CellblockError(
-            one_line(
-                f"{clean(first)} is for a kernel with policy {one}, {clean(second)} for one with"
-                f" {other}. Choose one: --policy {one}"
-            )
-        )
-    return next(iter(named), _DEFAULT)
+            policies[file] = policy_of(content)
+    around = _policies_by_folder(policies.items())
+    undecided = list[files.File]()
+    for file in found:
+        if file.kind is not FileKind.notebook:
+            folders = Path(files.absolute(file.path)).parents
+            near = next((around[one] for one in folders if one in around), {_DEFAULT})
+            policies[file] = next(iter(near)) if len(near) == 1 else _DEFAULT
+            undecided += [file] if len(near) > 1 else []
+    return policies, undecided
 
 
-def _policy_of(notebook: bytes) -> str:
+def _policies_by_folder(policies: Iterable[tuple[files.File, str]]) -> dict[Path, set[str]]:
+    """Return the policies of the notebooks below each folder."""
+    around = dict[Path, set[str]]()
+    for file, policy in policies:
+        for folder in Path(files.absolute(file.path)).parents:
+            around.setdefault(folder, set()).add(policy)
+    return around
+
+
+def policy_of(notebook: bytes) -> str:
+    """Return the policy of the kernel that a notebook of this content names."""
     try:
         name = msgspec.json.decode(notebook, type=_Notebook).metadata.kernelspec.name
     except msgspec.DecodeError:  # whoever reads it as a whole says what is wrong

@@ -24,9 +24,9 @@ from cellblock.batch.run import report, runner
 from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
 from cellblock.batch.run.output_folder import OutputFolder
 from cellblock.batch.run.report import Progress, ProgressBar
-from cellblock.batch.run.runner import RunRequest, plan
-from cellblock.cli.common import complain_of_files, unwritable, write_report
-from cellblock.cli.notebook_policy import NotebooksPolicyOption, policy_of_notebooks
+from cellblock.batch.run.runner import PlannedNotebook, RunRequest, plan, read
+from cellblock.cli.common import clean, complain_of_files, unwritable, write_report
+from cellblock.cli.notebook_policy import NotebooksPolicyOption, policy_of
 from cellblock.errors import CellblockError, InputError
 from cellblock.host.guests.spawn import available_processors
 from cellblock.host.session.history import encode_inputs, inputs_from_file
@@ -133,9 +133,15 @@ def run(
     if changes not in {"", KEEP, DROP}:
         changes = str(Path(changes).absolute())
         _check_writable(Path(changes, "changes"))
-    if policy is None:
-        policy = policy_of_notebooks(paths, exclude or ())
-    asked, written = _policy(policy, preload or (), allow_unsafe=allow_unsafe)
+    notebooks = {one: policy or _policy_of(one) for one in planned}
+    policies = {
+        spec: _load(spec, preload or (), allow_unsafe=allow_unsafe)
+        for spec in dict.fromkeys(notebooks.values())
+    }
+    if cluster and len(policies) > 1:
+        several = " and ".join(sorted(map(clean, policies)))
+        raise CellblockError(f"--cluster: notebooks have policies {several}. Name one: --policy")
+    written = [root for one in policies.values() for root in one.filesystem_write_roots]
     options = RunOptions(
         parameters=parameters(parameter or (), given or (), written),
         allow_errors=allow_errors,
@@ -145,8 +151,8 @@ def run(
         changes=DROP if cluster else changes,
     )
     request = RunRequest(
-        notebooks=planned,
-        policy=asked,
+        notebooks=notebooks,
+        policies=policies if preload else {spec: spec for spec in policies},
         allow_unsafe=allow_unsafe,
         options=options,
         jobs=jobs or available_processors(),
@@ -159,18 +165,20 @@ def run(
     raise typer.Exit(code=_status(ran, reported=reported))
 
 
-def _policy(spec: str, preload: Any, *, allow_unsafe: bool) -> tuple[str | Policy, tuple[str, ...]]:
-    """Return the policy, and the folders that cells may write.
+def _policy_of(planned: PlannedNotebook) -> str:
+    """Return the policy of the kernel that a notebook names; what can't be read is told later."""
+    try:
+        return policy_of(read(planned))
+    except OSError:
+        return policy_of(b"")
 
-    It is checked here so that what is wrong with it is said in these words.
-    """
+
+def _load(spec: str, preload: Any, *, allow_unsafe: bool) -> Policy:
+    """Return a policy. It is checked here so that what is wrong with it is said in these words."""
     found = load(spec, project=Path.cwd(), allow_unsafe=True)
     if not allow_unsafe and (error := unsafe_error(found, spec, ask=_ASK, asks=False)):
         raise error
-    written = found.filesystem_write_roots
-    if not preload:
-        return spec, written
-    return found.replace(preload=tuple(dict.fromkeys((*found.preload, *preload)))), written
+    return found.replace(preload=tuple(dict.fromkeys((*found.preload, *preload))))
 
 
 def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult, float]:

@@ -45,8 +45,7 @@ def install(how: Literal["pages", "stills"]) -> None:
 
 def _plotly(module: Any) -> None:
     """Show figures as HTML with plotly.js, or its name. ``module`` is ``plotly.io._renderers``."""
-    # The host reads it where this interpreter's own packages are.
-    shared = module.__file__.startswith(f"{sys.prefix}/")
+    shared = _is_shared(module.__file__)
     base: Any = import_module("plotly.io._base_renderers").MimetypeRenderer
 
     class Isolated(base):  # type: ignore[misc]
@@ -56,11 +55,21 @@ def _plotly(module: Any) -> None:
             if not shared:
                 return {"text/html": to_html(fig_dict, validate=False, **options)}
             html = to_html(fig_dict, validate=False, include_plotlyjs=False, **options)
-            return {"text/html": f"<!-- library: plotly -->\n{html}"}
+            return {"text/html": f"{_library('plotly')}{html}"}
 
     for name in ("cellblock", *_PLOTLY.split()):
         module.renderers[name] = Isolated()
     module.renderers.default = "cellblock"
+
+
+def _is_shared(file: str) -> bool:
+    """Whether the host has a package's library: it reads where this interpreter's own are."""
+    return file.startswith(f"{sys.prefix}/")
+
+
+def _library(name: str) -> str:
+    """Return how a page begins that does not bring its library (host: ``frames``)."""
+    return f"<!-- library: {name} -->\n"
 
 
 def _bokeh(module: Any) -> None:
@@ -77,11 +86,23 @@ def _show_document(model: Any, _state: object, notebook_handle: object = None) -
         raise ValueError("push_notebook() can't reach an isolated output: show the figure again")
     inline = import_module("bokeh.resources").INLINE
     page = import_module("bokeh.embed").file_html(model, inline, _always_new=True)
+    script = _bokeh_library()
+    page = _with_height(page, getattr(model, _BOKEH_HEIGHT)())
+    if script and script in page:
+        page = _library("bokeh") + page.replace(script, "", 1)
     bundle = {
-        "text/html": _with_height(page, getattr(model, _BOKEH_HEIGHT)()),
+        "text/html": page,
         "text/plain": repr(model),
     }
     display(bundle, raw=True)  # type: ignore[no-untyped-call]
+
+
+@cache
+def _bokeh_library() -> str:
+    """Return BokehJS if the host has it, too; its less usual parts stay in the page."""
+    package = import_module("bokeh").__file__ or ""
+    file = Path(package).with_name("server") / "static/js/bokeh.min.js"
+    return file.read_text("utf-8") if _is_shared(package) else ""
 
 
 def _no_server(*_: object, **__: object) -> None:
@@ -96,16 +117,18 @@ def _altair(module: Any) -> None:
 
 
 def _vega_page(spec: dict[str, Any], **options: Any) -> dict[str, str]:
-    try:
-        library = _vega_library()
-    except ImportError:
+    if (package := find_spec("vl_convert")) is None:
         return {"text/html": _NO_VEGA}
+    shared = _is_shared(package.origin or "")
     options = {"mode": "vega-lite"} | options.get("embed_options", {})
     values = (json.dumps(value).replace("</", "<\\/") for value in (spec, options))
     call = f"vegaEmbed('#vis', {', '.join(values)})"
-    scripts = "".join(f"<script>{script}</script>" for script in (library, call))
-    page = f'<div id="vis" style="width:100%"></div>{scripts}'
-    return {"text/html": _with_height(page, _vega_height(spec))}
+    own = [call] if shared else [_vega_library(), call]
+    scripts = "".join(f"<script>{script}</script>" for script in own)
+    wide = ' style="width:100%"' if spec.get("width") == "container" else ""
+    page = f'<div id="vis"{wide}></div>{scripts}'
+    head = _library("vega") if shared else ""
+    return {"text/html": head + _with_height(page, _vega_height(spec))}
 
 
 @cache

@@ -157,7 +157,10 @@ class Prepared:
         self._builtins = names
         self._shell: Any = shell.build(self._rules, names)
         if self._rules.language:
-            shell.strip_globals(self._shell, _IPYTHON_NAMES)
+            kept = (
+                {"_dh"} if "cd" in self._rules.magics else set[str]()
+            )  # it keeps its folders there
+            shell.strip_globals(self._shell, tuple({*_IPYTHON_NAMES} - kept))
         self._magics = shell.HostMagics(self._shell)
         # Bind the policy's ``pre_imported`` as a cell's own import would.
         for name in request.pre_imported:

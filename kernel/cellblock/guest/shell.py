@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import zlib
+from textwrap import fill
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
@@ -168,7 +169,8 @@ class GuestShell(InteractiveShell):
         """Accept ``%gui`` and ``%matplotlib`` without a loop of their own."""
 
     def set_next_input(self, s: str, *_: Any, **__: Any) -> None:
-        """Drop it: a cell does not write the reader's next cell."""
+        """Show it, as for ``%load``: a cell does not write the reader's next cell."""
+        sys.stdout.write(s if s.endswith("\n") else f"{s}\n")
 
     def system(self, cmd: str) -> None:
         """Run ``!cmd`` with its output in the cell; of ``pip install``, say how it stands."""
@@ -195,7 +197,8 @@ class GuestShell(InteractiveShell):
         return process.returncode
 
     def ask_exit(self) -> None:
-        """Drop it: the front end ends kernels, cells do not."""
+        """Say who ends a session: the host, asked by a cell that says nothing else."""
+        sys.stderr.write("To end the session, put exit into a cell of its own.\n")
 
     def run_line_magic(
         self,
@@ -364,6 +367,7 @@ class HostMagics:
         self._shell = shell
         actions = {
             "changes": self._show_changes,
+            "lsmagic": self._list_magics,
             "output": self._show_output,
             "pip": self._pip,
             "policy": self._show_policy,
@@ -379,8 +383,16 @@ class HostMagics:
         """Show the policy in force; %policy narrow timeout=10, in a cell of its own, narrows it."""
         if without_comment(line):
             # The host settles a narrowing before a cell comes here.
-            raise UsageError("%policy takes nothing; %policy narrow stands in a cell of its own")
+            raise UsageError("%policy takes nothing; put %policy narrow into a cell of its own")
         self._show("policy")
+
+    def _list_magics(self, _line: str) -> None:
+        """List the magics that cells may use."""
+        rules = GuestShell.rules
+        for kind, mark in (("line", "%"), ("cell", "%%")):
+            known = sorted(self._shell.magics_manager.magics[kind])
+            names = [mark + name for name in known if not rules.language or name in rules.magics]
+            sys.stdout.write(f"Available {kind} magics:\n{fill('  '.join(names), 78)}\n")
 
     def _undo(self, line: str) -> None:
         """Step back to the state before the last cell that ran; ``%undo 3`` over three cells."""

@@ -232,7 +232,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[s
         made = (element(tag, cell, style=f"{look};{edge}", **attributes) for cell, look in pairs)
         return element("tr", *made)
 
-    style = "border-collapse:collapse;margin:0;font-size:12px;color:inherit;width:100%"
+    # Lab's own tables have columns of one width.
+    style = "table-layout:auto;width:100%;border-collapse:collapse;margin:0;"
+    style += "font-size:12px;color:inherit"
     body = element("tbody", *(row("td", cells) for cells in rows))
     whole = element("table", element("thead", row("th", head, scope="col")), body, style=style)
     return element("div", whole, style="overflow-x:auto;margin-top:10px")

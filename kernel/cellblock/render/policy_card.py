@@ -23,12 +23,12 @@ from cellblock.render.cards import (
 from cellblock.render.text import clip, visible, width, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from cellblock.policy.enforcement import Enforcement, Gap
 
 #: Columns that a field's name takes in a table, and a capability's in a list of gaps.
-_FIELD_COLUMNS: Final = 24
+_FIELD_COLUMNS: Final = 26
 _CAPABILITY_COLUMNS: Final = 28
 _STATUS_COLUMNS: Final = 11
 #: The backend that enforces nothing.
@@ -43,8 +43,8 @@ def _sign(gaps: Sequence[Gap], backend: object = "") -> tuple[str, str]:
 
 
 def _field_lines(field: str, words: str) -> list[str]:
-    """Return a row of a table: a field's name, and words beside it."""
-    name = clip(visible(capability_words(field)), _FIELD_COLUMNS)
+    """Return a row of a table: a field's name as policy files have it, and words beside it."""
+    name = clip(visible(field), _FIELD_COLUMNS)
     indent = f"  {name}{' ' * (_FIELD_COLUMNS - width(name))} "
     return wrap(words, indent=indent, hanging=" " * width(indent))
 
@@ -134,11 +134,74 @@ def _asked(gap: Gap) -> str:
     return f"asked: {gap.asked}; here: {gap.actual}"
 
 
-# --- %policy: every field, what is asked, and how far it is enforced ----------------------------
+# --- %policy: what is asked, and how far it is enforced -----------------------------------------
 
 #: Fields that say which policy this is; they head the table.
 _HEAD: Final = ("name", "mode", "backend")
-_CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px"
+#: What is looked for first: files, network, processes, time, memory. Others follow in their order.
+_FIRST: Final = (
+    "filesystem_read_roots",
+    "filesystem_write_roots",
+    "filesystem_staged_roots",
+    "read_deny_paths",
+    "network_access",
+    "subprocess_execution",
+    "env_var_access",
+    "timeout",
+    "cpu_seconds",
+    "idle_timeout",
+    "memory_max_bytes",
+    "scratch_max_bytes",
+    "max_file_size",
+    "max_processes",
+    "max_open_files",
+    "allowed_modules",
+    "magics",
+    "display",
+)
+#: Fields that count only where another has a value: how their names begin, and which.
+_ONLY_WITH: Final = {
+    "allowed_modules": ("mode", ("safe",)),
+    "approval.": ("admission", ("approved",)),
+    "artifact": ("artifact_export_paths", None),
+    "container_": ("backend", ("docker",)),
+    "filesystem_staged_roots": ("filesystem_staged_roots", None),
+    "llm.": ("llm.base_url", None),
+    "magics": ("mode", ("safe",)),
+    "templates.": ("admission", ("template",)),
+    "tool_": ("tools", None),
+}
+_CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
+_CELL_STYLES: Final = (
+    f"{_CELL_STYLE};white-space:nowrap",
+    f"{_CELL_STYLE};min-width:16em",
+    f"{_CELL_STYLE};min-width:12em",
+)
+_ALL_FIELDS: Final = "Unused fields are left out: `cellblock policy show` has all."
+_ASSERTED: Final = "asserted: the lock is set. `cellblock doctor` tries each; then it is verified. "
+
+
+def _rows(view: Mapping[str, object], shown: Collection[str]) -> dict[str, object]:
+    """Return the fields of a policy that count, first what is looked for first.
+
+    ``shown`` are there in any case.
+    """
+    fields = rows_of(view)
+
+    def counts(field: str) -> bool:
+        for start, (other, values) in _ONLY_WITH.items():
+            if field.startswith(start):
+                value = fields.get(other)
+                return bool(value) if values is None else value in values
+        return field in _FIRST or fields[field] not in ((), {}, "", "never")
+
+    first = [name for name in _FIRST if name in fields]
+    ordered = dict.fromkeys([*first, *fields])
+    return {
+        name: fields[name]
+        for name in ordered
+        if name not in _HEAD and (name in shown or counts(name))
+    }
 
 
 def policy_table(
@@ -150,11 +213,11 @@ def policy_table(
     """Return the table of a policy.
 
     ``policy_view`` maps policy fields to values; ``name``, ``mode`` and ``backend`` head the
-    table, every other field is a row. Fields with no enforcement of their own show none.
-    ``before`` has what the kernel was started with in fields that are narrower now.
+    table. Fields with no enforcement of their own show none. ``before`` has what the kernel was
+    started with in fields that are narrower now.
     """
     backend = policy_view.get("backend")
-    name = f"{policy_view.get('name', '')}{', narrowed' if before else ''}"
+    name = f"{policy_view.get('name', '')}{' (narrowed)' if before else ''}"
     if backend == _NO_BACKEND:
         title = f"Policy {name}: audit only, nothing here is enforced by the OS"
     elif gaps:
@@ -165,9 +228,7 @@ def policy_table(
     lines = wrap(title) + wrap(", ".join(f"{key}: {value}" for key, value in head))
     rows = []
     by_name = {e.capability: e for e in enforcement}
-    for field, value in rows_of(policy_view).items():
-        if field in _HEAD:
-            continue
+    for field, value in _rows(policy_view, {*before, *(gap.capability for gap in gaps)}).items():
         words = value_words(field, value)
         if field in before:
             words += f" (narrowed from {value_words(field, before[field])})"
@@ -186,7 +247,9 @@ def policy_table(
             own = [f"{gap.consequence} → {gap.remedy}" for gap in gaps if gap.capability == field]
             what = [c.paragraph(text, tight=True) for text in own]
             shown = c.join(badge(enforced.status), how, *what)
-        rows.append((c.element("b", capability_words(field)), words, shown))
+        rows.append((c.code(field), words, shown))
+    asserted = any(e.status == "asserted" for e in enforcement)
+    note = _ASSERTED * asserted + _ALL_FIELDS
     symbol, color = _sign(gaps, backend)
     data = {
         "policy": dict(policy_view),
@@ -197,8 +260,9 @@ def policy_table(
         data["narrowed_from"] = dict(before)
     return c.make_card(
         title,
-        c.table(("Field", "Asked", "Enforced"), rows, 3 * [_CELL_STYLE]),
-        lines=lines + _warning_lines(gaps),
+        c.table(("Field", "Asked", "Enforced"), rows, _CELL_STYLES),
+        c.paragraph(note, color=c.MUTED),
+        lines=lines + _warning_lines(gaps) + wrap(note),
         symbol=symbol,
         color=color,
         side=c.chips(*head),
@@ -276,7 +340,7 @@ def narrowed(
     lines, body = wrap(title), list[str]()
     for one in changes:
         lines += _field_lines(one.field, one.words)
-        name = c.element("b", capability_words(one.field))
+        name = c.code(one.field)
         body.append(c.paragraph(name, f": {one.words}", tight=True))
     for note in notes:
         lines += wrap(note)

@@ -54,9 +54,8 @@ def lines_to_write(refusal: Refusal, file: str) -> list[str]:
         return lines
     if file in _PRESETS:
         lines.append(f'extends = "{file}"')
-    if remedy.listed:
-        lines.append("[add]")
-    return [*lines, _part(remedy.line)]
+    # As the source check writes it: a file can't have both that and a table [add].
+    return [*lines, f"{'add.' * remedy.listed}{_part(remedy.line)}"]
 
 
 def in_a_line(refusal: Refusal, policy_name: str, file: str) -> str:

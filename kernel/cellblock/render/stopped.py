@@ -108,9 +108,9 @@ def stopped(
     if reason in {Reason.files, Reason.scratch}:
         lines.append("Its files are still there: remove some in a cell, or restart the kernel.")
     if own:
-        lines.append("Raise it: timeout where the cell is run, up to timeout in the policy.")
+        lines.append("To raise it: timeout where the cell is run, up to timeout in the policy.")
     elif setting := _SETTINGS.get(reason):
-        lines.append(f"Raise it: {setting} in the policy, or %policy for what is set now.")
+        lines.append(f"To raise it, set {setting} in a policy file. %policy shows what is set now.")
     data = {"outcome": "stopped", "reason": reason, "limit": limit, "state": state}
     return _card(lines, state, data, lost)
 

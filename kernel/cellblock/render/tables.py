@@ -197,9 +197,9 @@ _HEADS: Final = ("wall", "cpu", "peak", "out", "read")
 _COLUMN, _BAR = 10, 8
 _USAGE_STYLE: Final = "vertical-align:middle;padding:3px 8px;white-space:nowrap"
 _USAGE_STYLES: Final = (
-    *(1 + len(_HEADS)) * [f"text-align:right;{_USAGE_STYLE}"],
-    f"text-align:left;{_USAGE_STYLE};width:20%",
-    f"text-align:left;{_USAGE_STYLE}",
+    *(1 + len(_HEADS)) * [f"text-align:right;{_USAGE_STYLE};width:1%"],
+    f"text-align:left;{_USAGE_STYLE};min-width:5em;width:5em",
+    "text-align:left;vertical-align:middle;padding:3px 8px;overflow-wrap:break-word",
 )
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _HOW_USAGE: Final = "%usage shows all cells, %usage top the dearest, %usage 7 one."
@@ -362,7 +362,7 @@ _DIFF_LINES: Final = 60
 _DIFF_CHARACTERS: Final = 20_000
 _HOW_TO_KEEP: Final = (
     "Keep them: %changes keep, or some: %changes keep PATH\n"
-    "In a terminal, for a week: cellblock changes keep {}"
+    "In a terminal, within a week: cellblock changes keep {}"
 )
 
 
@@ -389,24 +389,21 @@ def changes(rows: Sequence[ChangeRow], total: int, session: str) -> Bundle:
     """
     if not rows:
         return kept_note("No file of the project was changed.")
-    title = f"{count(total, 'file')} changed, and staged: the project is as it was"
+    title = f"{count(total, 'file')} written by cells: yours are as they were until you keep them"
     lines, body, left = [title], [], _DIFF_CHARACTERS
     for row in rows:
         name, note = clip(visible(row.name), COLUMNS), f" · {row.note}" * bool(row.note)
         lines.append(f"  {row.kind:8} {name}  {row.sizes}{note}")
-        head = c.paragraph(
-            c.code(name),
-            c.element("span", f" {row.kind} · {row.sizes}{note}", style=f"color:{c.MUTED}"),
-            tight=True,
-        )
+        about = c.element("span", f" {row.kind} · {row.sizes}{note}", style=f"color:{c.MUTED}")
         diff = "\n".join(map(visible, row.diff.split("\n")[:_DIFF_LINES]))
         if not diff or len(diff) > left:
-            body.append(head)
+            body.append(c.paragraph(c.code(name), about, tight=True))
             continue
         left -= len(diff)
-        shown = c.preformatted(diff, style="white-space:pre-wrap;overflow:auto;max-height:20em")
-        summary = c.element("summary", head)
-        body.append(c.element("details", summary, shown))
+        coloured = (_diff_line(line) for line in diff.split("\n"))
+        look = "white-space:pre-wrap;overflow:auto;max-height:20em;margin:4px 0 8px 16px"
+        summary = c.element("summary", c.code(name), about, style="margin-top:8px")
+        body.append(c.element("details", summary, c.preformatted(*coloured, style=look)))
     if total > len(rows):
         lines.append(f"  and {total - len(rows):,} more")
         body.append(c.paragraph(f"and {total - len(rows):,} more", color=c.MUTED))
@@ -428,6 +425,13 @@ def changes(rows: Sequence[ChangeRow], total: int, session: str) -> Bundle:
             ],
         },
     )
+
+
+def _diff_line(line: str) -> c.Html:
+    """Return a line of a diff in its colour."""
+    color = {"+": c.GREEN, "-": c.RED, "@": c.MUTED}.get(line[:1], "inherit")
+    color = c.MUTED if line.startswith(("+++ ", "--- ")) else color
+    return c.element("span", f"{line}\n", style=f"color:{color}")
 
 
 def settled_changes(rows: Sequence[ChangeRow], *, kept: bool) -> Bundle:

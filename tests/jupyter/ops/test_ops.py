@@ -267,8 +267,8 @@ def test_tools_lists_what_is_granted(kernel, bare):
 
 def test_the_policy_shows_each_grant(kernel):
     text = reading.card_text(run(kernel, "%policy")[1])
-    assert "ops read file roots" in text
-    assert "ops http paths" in text
+    assert "ops.read_file.roots" in text
+    assert "ops.http.paths" in text
 
 
 def test_each_call_is_one_event_and_headers_are_secret(kernel, shared_world, web, records):
@@ -307,7 +307,7 @@ def test_a_denial_shows_the_operation_that_does_the_job(kernel, bare):
     assert '    text = ops.read_file("data/a.csv")\n    lines = text.splitlines()' in text
     _, published = bare.run("rows = open('data/a.csv').readlines()")
     text = " ".join(reading.card_text(published).split())
-    assert 'or put ops.read_file.roots = ["{project}"] in' in text
+    assert 'or put ops.read_file.roots = ["{project}"] (then call ops.read_file) in' in text
     assert "ops.read_file(" not in text.replace("readlines", "")
 
 

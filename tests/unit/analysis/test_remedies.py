@@ -208,20 +208,26 @@ def test_what_is_not_granted_is_named_and_not_shown():
     assert [one.rewrite for one in said.values()] == [""] * 4
     assert {cell: one.remedy for cell, one in said.items()} == {
         "import shutil": (
-            'Put ops.read_file.roots = ["{project}"] or add.allowed_modules = ["shutil"] '
-            "in your policy file."
+            'Put ops.read_file.roots = ["{project}"] (then call ops.read_file) or '
+            'add.allowed_modules = ["shutil"] in your policy file.'
         ),
         "open('a')": (
             'Take the data as an input of the cell, or put ops.read_file.roots = ["{project}"] '
-            "in your policy file. If it is a name of your own, choose another."
+            "(then call ops.read_file) in your policy file. If it is a name of your own, choose "
+            "another."
         ),
-        "!ls": 'Do it in Python, or put ops.list_dir.roots = ["{project}"] in your policy file.',
-        "import ftplib": 'Put add.allowed_modules = ["ftplib"] in your policy file.',
+        "!ls": (
+            'Put ops.list_dir.roots = ["{project}"] (then call ops.list_dir) in your policy file.'
+        ),
+        "import ftplib": (
+            'Put add.allowed_modules = ["ftplib"] and network_access = ["api.example.org:443"] '
+            "in your policy file."
+        ),
     }
 
 
 WORK = dataclasses.replace(DATA, reads=True, writes="work")
-READS = 'put ops.read_file.roots = ["{project}"] in your policy file.'
+READS = 'put ops.read_file.roots = ["{project}"] (then call ops.read_file) in your policy file.'
 RENAME = " If it is a name of your own, choose another."
 
 
@@ -246,7 +252,8 @@ RENAME = " If it is a name of your own, choose another."
             WORK,
             (
                 'Write it with pandas, as df.to_csv("work/out.csv"),'
-                ' or put ops.write_file.roots = ["{project}/work?"] in your policy file.'
+                ' or put ops.write_file.roots = ["{project}/work?"] (then call ops.write_file)'
+                " in your policy file."
                 f"{RENAME}"
             ),
         ),
@@ -295,7 +302,8 @@ REFUSED = [
 ]
 #: What a remedy says to put in a policy file: all that stands before the file's name.
 PUT = re.compile(r"\b[pP]ut (.+) in a policy file with (extends = \"safe\")")
-LINE = re.compile(r"(?:^| or | and )((?:add\.|ops\.|llm)[\w.]* = (?:\[[^]]*\]|\{[^}]*\}))")
+FIELD = r"(?:(?:add\.|ops\.|llm)[\w.]*|network_access|subprocess_execution)"
+LINE = re.compile(rf"(?:^| or | and )({FIELD} = (?:\[[^]]*\]|\{{[^}}]*\}}|true))")
 
 
 @pytest.mark.parametrize("cell", sorted(set(REFUSED)))
@@ -305,8 +313,9 @@ def test_every_line_that_a_remedy_says_to_put_in_a_policy_is_taken_and_helps(cel
         assert "operator" not in finding.remedy
         said = PUT.search(finding.remedy)
         assert ("extends" in finding.remedy) == bool(said)
-        lines = LINE.findall(said[1]) if said else []
-        assert "".join(lines) == re.sub(" (or|and) (?=add|ops|llm)", "", said[1]) if said else True
+        put = re.sub(r" \(then call [^)]*\)", "", said[1]) if said else ""
+        lines = LINE.findall(put)
+        assert "".join(lines) == re.sub(f" (or|and) (?={FIELD})", "", put)
         for line in lines:
             policy = tmp_path / "lab.toml"
             policy.write_text(f"{said[2]}\n{line}\n")
@@ -315,5 +324,5 @@ def test_every_line_that_a_remedy_says_to_put_in_a_policy_is_taken_and_helps(cel
             if line.startswith("add."):
                 left = [f.rule for f in findings(cell, loaded.rules())]
                 assert finding.rule not in left, (line, left)
-            else:
+            elif line.startswith(("ops", "llm")):
                 assert len(loaded.rules().operations) == 1

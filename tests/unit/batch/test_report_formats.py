@@ -55,8 +55,8 @@ work/b.py:2:12: builtin-not-allowed
   2 │     return open(path)
     │            ^^^^ opens files
   Instead: take the data as an input of the cell, or put ops.read_file.roots =
-  ["{project}"] in a policy file with extends = "safe". If it is a name of your
-  own, choose another.
+  ["{project}"] (then call ops.read_file) in a policy file with extends =
+  "safe". If it is a name of your own, choose another.
 
 work/c.ipynb:1:1: file-not-readable
   1 │ nothing
@@ -69,7 +69,7 @@ GITHUB = """\
 ::error file=work/a.ipynb,line=17,endLine=17,title=import-not-allowed::cell 2, line 2: gc hands out every object in the process%0Aimport gc, json%0AInstead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".
 ::error file=work/a.ipynb,line=27,endLine=27,title=magic-not-allowed::cell 3, line 1: %25env is not on this policy's list of allowed magics%0A%25env%0AInstead: Write it in Python, or put add.magics = ["env"] in a policy file with extends = "safe".
 ::error file=work/a.ipynb,line=28,endLine=28,title=import-not-allowed::cell 3, line 2: gc hands out every object in the process%0Aimport gc%0AInstead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".
-::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or put ops.read_file.roots = ["{project}"] in a policy file with extends = "safe". If it is a name of your own, choose another.
+::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or put ops.read_file.roots = ["{project}"] (then call ops.read_file) in a policy file with extends = "safe". If it is a name of your own, choose another.
 ::error file=work/c.ipynb,line=1,endLine=1,col=1,endColumn=1,title=file-not-readable::this file is no JSON: Expecting value%0Anothing%0AInstead: Mend the file, or leave it out with --exclude.
 ::error title=cellblock could not check this path::gone.py: no such file or folder
 5 findings in 3 of 4 files, 1 path not checked · policy safe
@@ -78,7 +78,7 @@ GITHUB = """\
 
 def checked(path, text):
     kind = FileKind.notebook if path.endswith(".ipynb") else FileKind.script
-    return CheckedFile(path, kind, judge(text.encode(), kind, SAFE, FILE))
+    return CheckedFile(path, kind, judge(text.encode(), kind, SAFE, FILE), "safe")
 
 
 def report(*files, problems=(), policy="safe"):
@@ -98,7 +98,7 @@ GRANTED = dataclasses.replace(SAFE.rules, operations=frozenset({"ops.read_file"}
 GRANTING = by()
 GRANTING.rules = GRANTED
 OPENS = judge(b"rows = open('a.csv')\n", FileKind.script, GRANTING, FILE)
-GRANTED = report(CheckedFile("a.py", FileKind.script, OPENS), policy="granting")
+GRANTED = report(CheckedFile("a.py", FileKind.script, OPENS, "granting"), policy="granting")
 REWRITE = 'text = ops.read_file("a.csv")\nlines = text.splitlines()'
 
 
@@ -148,6 +148,7 @@ def test_json_has_the_fields_of_a_denial_and_the_place():
     }
     assert findings[0] == {
         "path": "work/a.ipynb",
+        "policy": "safe",
         "cell": 2,
         "file_line": 17,
         "rule": "import-not-allowed",
@@ -255,7 +256,7 @@ def test_no_more_results_than_code_scanning_takes(monkeypatch):
 @pytest.mark.parametrize("form", Format)
 def test_what_is_left_out_is_said(form):
     verdict = Verdict((PlacedFinding(check_finding("source-not-python")),), 12)
-    text = format_report(report(CheckedFile("a.py", FileKind.script, verdict)), form)
+    text = format_report(report(CheckedFile("a.py", FileKind.script, verdict, "safe")), form)
     assert "12" in text
     assert "13" in text or form is Format.sarif
 
@@ -293,7 +294,7 @@ def hostile(path="a.py", source="x"):
     said = dict.fromkeys(("subject", "excerpt", "why", "remedy"), source)
     finding = Finding(rule="import-not-allowed", line=1, column=0, end_column=len(source), **said)
     found = tuple(PlacedFinding(finding, cell, 1) for cell in (0, 1))
-    file = CheckedFile(path, FileKind.script, Verdict(found, 1))
+    file = CheckedFile(path, FileKind.script, Verdict(found, 1), source)
     return report(file, problems=(Problem(path, source),), policy=source)
 
 
@@ -348,7 +349,7 @@ def test_hostile_reports_are_sarif_without_links():
 def test_a_caret_stands_right_below_what_was_made_inert():
     (command,) = judge(b"x = '##[a]'; open", FileKind.script, SAFE, FILE).findings
     text = format_report(
-        report(CheckedFile("a.py", FileKind.script, Verdict((command,)))), Format.text
+        report(CheckedFile("a.py", FileKind.script, Verdict((command,)), "safe")), Format.text
     )
     line, carets = text.splitlines()[1:3]
     assert line == "  1 │ x = '#\N{REPLACEMENT CHARACTER}[a]'; open"

@@ -12,11 +12,11 @@ LINK = ChangeRow("/lab/evil\x1b[2J", "changed", 3, 5, "not kept: it is not a reg
 def test_each_file_is_told_with_its_sizes_and_how_it_is_kept():
     bundle = changes([NEW, LINK], 2, "k-1")
     assert bundle["text/plain"] == (
-        "2 files changed, and staged: the project is as it was\n"
+        "2 files written by cells: yours are as they were until you keep them\n"
         "  new      /lab/out.csv  1.2 KiB\n"
         "  changed  /lab/evil␛[2J  3 bytes ← 5 bytes · not kept: it is not a regular file\n"
         "  Keep them: %changes keep, or some: %changes keep PATH\n"
-        "  In a terminal, for a week: cellblock changes keep k-1"
+        "  In a terminal, within a week: cellblock changes keep k-1"
     )
     assert "<summary" in bundle["text/html"]
     assert html.unescape(bundle["text/html"]).count("+a") == 1

@@ -74,7 +74,7 @@ MAX_REASON: Final = 2_000
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A notebook to run: its name, its content, and its folder; sent to workers of a cluster.
+    """A notebook to run: its name, content, folder and policy; sent to workers of a cluster.
 
     Cells run in ``folder`` where the policy lets them read it. ``artifacts`` is the folder for the
     files that the policy has copied out, if it has any; ``changes`` that for what cells wrote to
@@ -84,6 +84,7 @@ class Job(msgspec.Struct, frozen=True):
     name: str
     content: bytes
     folder: str
+    policy: str = ""
     artifacts: str | None = None
     changes: str = ""
 
@@ -541,9 +542,9 @@ class Execution:
             why = "" if result.error is None else f"The cell was stopped: {result.error.message}."
             own, policys = self._options.cell_timeout, None if policy is None else policy.timeout
             if why and stop.why == "timeout" and own and (policys is None or own < policys):
-                why += "\nRaise it: --cell-timeout, up to the policy's timeout."
+                why += "\nTo raise it: --cell-timeout, up to the policy's timeout."
             elif why and stop.why in LIMITS:
-                why += f"\nRaise it: {LIMITS[stop.why]} in the policy."
+                why += f"\nTo raise it, set {LIMITS[stop.why]} in a policy file."
             result = replace(result, stop=replace(stop, said=why))
         return Ending(status, clip_reason(result.to_string(MAX_REASON)), number)
 

@@ -14,7 +14,7 @@ import errno
 import os
 import signal
 import stat
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Protocol
@@ -43,7 +43,7 @@ from cellblock.policy.paths import within
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cellblock.batch.run.execution import RunOptions
     from cellblock.batch.run.report import Progress
@@ -135,12 +135,13 @@ def read(planned: PlannedNotebook) -> bytes:
 class RunRequest:
     """What to run, under which policy, and how.
 
+    ``notebooks`` names the policy of each; ``policies`` has them by these names.
     ``resume`` takes over the results of an earlier run; with ``again``, only those that passed.
     ``report`` is a file that is written when all has ended.
     """
 
-    notebooks: Sequence[PlannedNotebook]
-    policy: str | Policy
+    notebooks: Mapping[PlannedNotebook, str]
+    policies: Mapping[str, str | Policy]
     allow_unsafe: bool
     options: RunOptions
     jobs: int
@@ -159,9 +160,10 @@ class RunResult:
 
 
 class Executor(Protocol):
-    """Runs notebooks under a policy with this ``digest``."""
+    """Runs notebooks, each under the policy of its job."""
 
-    digest: str
+    def digest(self, policy: str, /) -> str:
+        """Return the digest of the policy of this name."""
 
     @property
     def slots(self) -> int:
@@ -179,21 +181,24 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Runs notebooks in guests of this process."""
+    """Runs notebooks in guests of this process. ``pools`` has those of each policy by its name."""
 
-    def __init__(self, pools: PolicyPools, slots: int) -> None:
+    def __init__(self, pools: Mapping[str, PolicyPools], slots: int) -> None:
         self._pools, self.slots = pools, slots
-        config = pools.operators.config
-        self.digest = paths.without_scratch(config.policy, Path(config.prepare.scratch)).digest()
         self.gaps: tuple[Gap, ...] = ()
         self._running: set[Execution] = set()
+
+    def digest(self, policy: str, /) -> str:
+        """Return the digest of the policy of this name."""
+        config = self._pools[policy].operators.config
+        return paths.without_scratch(config.policy, Path(config.prepare.scratch)).digest()
 
     async def run(self, job: Job, options: RunOptions, saver: FileSaver) -> NotebookResult:
         """Run a notebook in a sandbox of the pool that has its policy."""
         execution = Execution(job, options, saver)
         self._running.add(execution)
         try:
-            return await execution.run(self._pools)
+            return await execution.run(self._pools[job.policy])
         finally:
             self._running.discard(execution)
             known = {(gap.capability, gap.consequence) for gap in self.gaps}
@@ -214,15 +219,19 @@ def run(request: RunRequest, folder: OutputFolder, progress: Progress) -> RunRes
 async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) -> RunResult:
     run = Run(request, folder, progress)
     with run.handling_signals():
-        async with AsyncSandboxPool(request.policy, allow_unsafe=request.allow_unsafe) as pool:
-            check_out_of_reach(request, folder, pool.config.prepare.plan.write_roots)
-            exports = bool(pool.config.policy.artifact_export_paths)
+        async with AsyncExitStack() as stack:
+            pools, exports = dict[str, PolicyPools](), False
+            for name, policy in request.policies.items():
+                unopened = AsyncSandboxPool(policy, allow_unsafe=request.allow_unsafe)
+                pool = await stack.enter_async_context(unopened)
+                check_out_of_reach(request, folder, pool.config.prepare.plan.write_roots)
+                exports = exports or bool(pool.config.policy.artifact_export_paths)
+                pools[name] = await stack.enter_async_context(PolicyPools(pool))
             if exports:
-                check_artifact_folders(request.notebooks, folder)
-            notebook.warm_up()  # while the zygote prepares
-            async with PolicyPools(pool) as pools:
-                run.executor = LocalExecutor(pools, request.jobs)
-                return await run.run(run.executor, exports=exports)
+                check_artifact_folders(tuple(request.notebooks), folder)
+            notebook.warm_up()  # while zygotes prepare
+            run.executor = LocalExecutor(pools, request.jobs)
+            return await run.run(run.executor, exports=exports)
 
 
 class Run:
@@ -282,7 +291,8 @@ class Run:
             if exc.errno == errno.ELOOP:
                 why = "it is a link, and those are followed only where they are named"
             return _not_run(planned, NotebookStatus.unreadable, why)
-        key = self._request.options.key(content, executor.digest)
+        policy = self._request.notebooks[planned]
+        key = self._request.options.key(content, executor.digest(policy))
         known = log.find(planned.output, key, passed=self._request.again)
         if known is not None:
             return known
@@ -292,7 +302,8 @@ class Run:
         try:
             artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
             options, folder = self._request.options, files.absolute(planned.path.parent)
-            job = Job(planned.name, content, folder, artifacts, options.changes_folder(planned))
+            changes = options.changes_folder(planned)
+            job = Job(planned.name, content, folder, policy, artifacts, changes)
             result = await executor.run(job, options, saver)
             log.append(planned.output, key, result)
             done = True

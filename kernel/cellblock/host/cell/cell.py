@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from cellblock.analysis import transform
 from cellblock.analysis.dataflow import Bindings
@@ -153,7 +153,7 @@ class CellRun:
             expressions = gateway.clean_expressions(
                 outcome.user_expressions, show=views.show_in_passing
             )
-            self._reply("ok", outcome.payload, user_expressions=expressions)
+            self._reply("ok", outcome.payload, user_expressions=expressions, exits=outcome.exits)
         elif self._error is None and views.failed:
             self._fail(*views.problem())
         else:
@@ -208,13 +208,21 @@ class CellRun:
             self._front.outputs.publish("error", failure.published())
         self._reply("error", [], **failure.replied())
 
-    def _reply(self, status: str, payload: list[dict[str, Any]], **fields: Any) -> None:
+    def _reply(
+        self,
+        status: str,
+        payload: list[dict[str, Any]],
+        *,
+        exits: Literal["ends", "stays"] | None = None,
+        **fields: Any,
+    ) -> None:
         show = self._front.views.show_in_passing
+        ours = [] if exits is None else [{"source": "ask_exit", "keepkernel": exits == "stays"}]
         content = {
             "status": status,
             "execution_count": self.count,
             "user_expressions": {},
-            "payload": gateway.clean_payload(payload, show=show),
+            "payload": [*gateway.clean_payload(payload, show=show), *ours],
             **fields,
         }
         request = self.request

@@ -133,6 +133,15 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     plan, path = config.prepare.plan, os.path.normpath(call.target)
     # In namespaces what cells may not use is not there, or is mounted for reading.
     hidden = call.errno == errno.ENOENT and ("namespaces" in plan.locks or plan.hides(path))
+    if (
+        config.policy.mode == "safe"
+        and call.errno == errno.ENOENT
+        and within(path, str(config.prepare.scratch))
+        and not _is_in(str(config.project), plan.read_roots)
+    ):
+        what = "cells begin in a scratch folder, and read no file of your project"
+        line = 'filesystem_read_roots = ["{project}"]'
+        return Refusal("filesystem_read_roots", what, Remedy(line, listed=True))
     if not os.path.isabs(path) or not (hidden or call.errno in _DENIED):
         return None
     roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
@@ -159,8 +168,10 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
     never = denied(config.policy, private=config.private)
     if _is_in(path, (*_SYSTEM, *never)):
         return Remedy(instead="no policy opens this: it holds keys, settings or processes of yours")
-    line = f'filesystem_read_roots = ["{path}"]'
-    return Remedy(line, listed=True, instead="to write there: filesystem_write_roots")
+    line, folder = f'filesystem_read_roots = ["{path}"]', os.path.dirname(path)
+    if not (writing := _to_write(folder, config).line):
+        return Remedy(line, listed=True)
+    return Remedy(line, listed=True, instead=f"to write there: {writing}")
 
 
 def _to_write(folder: str, config: SessionConfig) -> Remedy:

@@ -157,7 +157,7 @@ class Views:
         policy = self.in_force
         if policy is None:
             return ""
-        return policy.name if policy == self.operators else f"{policy.name}, narrowed"
+        return policy.name if policy == self.operators else f"{policy.name} (narrowed)"
 
     @property
     def _display(self) -> str:

@@ -14,28 +14,33 @@ high it is, the page says its colours, and nothing else passes.
 The guest's page travels compressed and base64-encoded, so nothing of it is ever read as markup
 outside of the inner frame, and a chart's library takes a third of its size.
 
-A page may name a library of ``_SHARED`` instead of bringing it. The host reads that where this
-interpreter imports it from, never what a guest says it is, and puts it into one output of a
+A page may name a library of ``_FILES``, or Vega, instead of bringing it. The host has that from the
+packages that this interpreter imports, never from a guest, and puts it into one output of a
 notebook (``SharedLibraries``); the script in the page hands it to all frames that ask.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
+import subprocess
 import sys
 import zlib
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape, unescape
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.host.files import PrivateFile
 from cellblock.host.output.text import clean_text
+from cellblock.policy.folders import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
 #: One line each: a directive and what it is for.
 _POLICY: Final = (
@@ -76,8 +81,11 @@ _HEIGHT: Final = re.compile(
 #: What ``guest.charts`` writes first: a library knows its figure's height.
 _SAID: Final = re.compile(r"<!-- height: (\d{1,5})px -->")
 _DEFAULT_HEIGHT: Final = 450
-#: Libraries that the host has: where they are in a folder that Python imports from.
-_SHARED: Final = {"plotly": "plotly/package_data/plotly.min.js"}
+#: Libraries that packages have as a file: where it is in a folder that Python imports from.
+_FILES: Final = {
+    "bokeh": "bokeh/server/static/js/bokeh.min.js",
+    "plotly": "plotly/package_data/plotly.min.js",
+}
 #: What ``guest.charts`` writes first where its library is among those.
 _NAMED: Final = re.compile(r"<!-- library: (\w{1,20}) -->")
 _LEAST_HEIGHT: Final = 80
@@ -162,7 +170,7 @@ def declared_height(text: str) -> int:
 
     So high is the frame until its content is there to be measured.
     """
-    if said := _SAID.match(text):
+    if said := _SAID.match(_NAMED.sub("", text, count=1).lstrip()):
         return min(max(int(said[1]), _LEAST_HEIGHT), _MOST_HEIGHT) + _MARGIN
     own, at = list[str](), 0
     for library in _libraries(text):
@@ -244,20 +252,60 @@ class Library:
     packed: str
 
 
-@lru_cache(maxsize=len(_SHARED))
+@lru_cache(maxsize=len(_FILES) + 2)
 def shared_library(name: str) -> Library | None:
     """Return a library that the host has, None if it has none of that name."""
     own = [folder for folder in sys.path if folder.startswith(f"{sys.prefix}/")]
-    for folder in own if name in _SHARED else ():
-        try:
-            script = Path(folder, _SHARED[name]).read_bytes()
-        except OSError:
-            continue
-        version = hashlib.sha256(script).hexdigest()[:16]
-        packer = zlib.compressobj(6, wbits=-15)
-        packed = packer.compress(script) + packer.flush()
-        return Library(f"{name}-{version}", b64encode(packed).decode("ascii"))
-    return None
+    script = _vega(own) if name == "vega" else _file(name, own)
+    if not script:
+        return None
+    version = hashlib.sha256(script).hexdigest()[:16]
+    packer = zlib.compressobj(6, wbits=-15)
+    packed = packer.compress(script) + packer.flush()
+    return Library(f"{name}-{version}", b64encode(packed).decode("ascii"))
+
+
+def _file(name: str, folders: Sequence[str]) -> bytes:
+    for folder in folders if name in _FILES else ():
+        with contextlib.suppress(OSError):
+            return Path(folder, _FILES[name]).read_bytes()
+    return b""
+
+
+_BUNDLE: Final = "import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle())"
+#: Seconds that vl-convert has: a second on a quiet machine. The kernel does nothing else meanwhile.
+_BUNDLE_TIMEOUT: Final = 20.0
+_MOST_BYTES: Final = 8 << 20
+
+
+def _vega(folders: Sequence[str]) -> bytes:
+    """Return Vega as vl-convert bundles it: once, as that takes long, in a process of its own.
+
+    It is kept in the user's cache folder, which no guest can write. The process reads nothing that
+    a guest could have written either.
+    """
+    found = distributions(name="vl-convert-python", path=list(folders))
+    if (package := next(iter(found), None)) is None:
+        return b""
+    cache = PrivateFile(Path(cache_folder(), f"vega-{package.version}.js"), _MOST_BYTES)
+    if script := cache.read():
+        return script
+    argv = [sys.executable, "-I", "-X", "utf8", "-c", _BUNDLE]
+    try:
+        made = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            timeout=_BUNDLE_TIMEOUT,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return b""
+    with contextlib.suppress(OSError):  # the next kernel makes it anew
+        cache.write(made.stdout)
+    return made.stdout
 
 
 class SharedLibraries:

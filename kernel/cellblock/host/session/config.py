@@ -474,9 +474,9 @@ def guest_environment(
     """Return the environment of a guest: nothing of the host's but what is ``passed_on``.
 
     The fixed values win: a guest's HOME is its scratch folder. Where it may start programs, this
-    interpreter's come first. joblib's workers read /proc, and end where they can't.
+    interpreter's come first. joblib is told where it can have no workers: it would warn, or hang.
     """
-    serial = plan.subprocess and plan.locks and PROC not in plan.read_roots
+    serial = plan.locks and (not plan.subprocess or PROC not in plan.read_roots)
     passed = {name: host[name] for name in passed_on if name in host}
     folder = str(scratch)
     return passed | {

@@ -7,11 +7,12 @@ happens to an admitted request is ``requests``.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock import __version__
 from cellblock.analysis import analyse, analyse_expression, transform
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
     Done = Callable[[Outcome], None]
+
+#: A cell that ends the session and says nothing else, as IPython has it.
+_EXIT: Final = re.compile(r"\s*(?:exit|quit)(?:\((?P<keeps>True|keep_kernel=True)?\))?\s*")
 
 
 def open_audit(policy: Policy | None) -> Audit:
@@ -227,7 +231,20 @@ class Session:
                 self._approver.end()
             self._keeper.run(request, done, admitted_by=ruling.by)
             return
+        if (leaving := _EXIT.fullmatch(request.code)) is not None and not ruling.findings:
+            self._leave(request, done, keeps=leaving["keeps"] is not None, admitted_by=ruling.by)
+            return
         self._analyse(request, ruling, done, ask=ask, answer=answer)
+
+    def _leave(self, request: ExecuteRequest, done: Done, *, keeps: bool, admitted_by: str) -> None:
+        """Have the front end end its session: the user typed so, and no guest is asked."""
+        unwritten = self._audit.decided(request, (), (), by=admitted_by)
+        outcome = Outcome("ok", exits="stays" if keeps else "ends")
+        if unwritten is not None:
+            outcome = Outcome("refused", unwritten=unwritten)
+        else:
+            self._audit.ended(self._audit.number, outcome)
+        done(outcome)
 
     def _analyse(
         self,

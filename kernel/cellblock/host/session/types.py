@@ -142,6 +142,8 @@ class Outcome:
     status: Literal["ok", "error", "denied", "refused", "stopped"]
     user_expressions: dict[str, Any] = field(default_factory=dict)
     payload: list[dict[str, Any]] = field(default_factory=list)
+    #: The user ends the session, and what becomes of the kernel; None where cells go on.
+    exits: Literal["ends", "stays"] | None = None
     error: messages.Error | None = None
     findings: tuple[Finding, ...] = ()
     stopped: Stopped | None = None
