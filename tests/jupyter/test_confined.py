@@ -20,13 +20,19 @@ WORKS = {
     "len(globals()) > 0 and vars() is not None": "True",
     "open('../data/a.csv').read()": "'1\\n'",
     "!echo hi": "hi",
+    "!echo a{b,c}": "ab ac",
     "%%bash\necho ho": "ho",
     "import subprocess; subprocess.run(['echo', 'hi'], capture_output=True).stdout": "b'hi\\n'",
     "help(len)": "Help on built-in function len",
     "%load_ext autoreload": None,
+    "%pwd\nfrom __future__ import annotations\n__name__": "__main__",
     "%%writefile work/a.py\nz = 9": "Writing",
     "%run work/a.py": None,
     "z": "9",
+    "%%writefile work/b.ipy\ny = 8;": "Writing",
+    "%run work/b.ipy": None,
+    "y": "8",
+    "display(y)": None,
     "%env FOO=1": "FOO=1",
     "%cd work": "work",
 }
@@ -42,6 +48,7 @@ def project(tmp_path, monkeypatch):
     (folder / "beside.py").write_text("x = 7\n")
     (folder / ".hidden").write_text("s")
     monkeypatch.setenv("HOME", str(tmp_path.parent))
+    monkeypatch.setenv("SHELL", "/bin/bash")
     return folder
 
 

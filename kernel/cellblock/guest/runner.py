@@ -8,6 +8,7 @@ import inspect
 import linecache
 import resource
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -213,8 +214,9 @@ class Runner:
         name = shell.compile.cache(request.source, request.execution_count, request.raw)
         body = self._parse(request.source, name).body
         quiet = len(body) if request.silent else _quiet(body, shell.ast_node_interactivity)
-        if quiet:
-            self._run(ast.Module(body[:quiet], []), name, "exec")
+        starts = [i for i in range(1, quiet) if _is_future_import(body[i])]
+        for start, end in pairwise([0, *starts, quiet] if quiet else []):
+            self._run(ast.Module(body[start:end], []), name, "exec")
         for shown in body[quiet:]:
             self._run(ast.Interactive([shown]), name, "single")
 
@@ -304,6 +306,11 @@ def _quiet(body: list[ast.stmt], shown: str) -> int:
             body.append(ast.fix_missing_locations(ast.copy_location(value, last)))
     is_shown = shown == "last" or (shown != "none" and isinstance(body[-1], ast.Expr))
     return len(body) - is_shown
+
+
+def _is_future_import(statement: ast.stmt) -> bool:
+    """Whether a statement has to begin what is compiled; in a cell it may stand anywhere."""
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def _read_bytes() -> int:

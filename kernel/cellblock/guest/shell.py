@@ -8,6 +8,7 @@ import builtins
 import io
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import zlib
@@ -186,6 +187,7 @@ class GuestShell(InteractiveShell):
         with subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
             self.var_expand(cmd, depth=2),
             shell=True,
+            executable=shutil.which(os.environ.get("SHELL", "sh")),  # as IPython chooses it
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         ) as process:
@@ -267,7 +269,9 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
         # Not registered: of what holds registered ones, ``config`` is a trait.
         manager: Any = shell.magics_manager
         manager.magics["line"]["config"] = _configure
-    shell.builtin_trap.activate()
+    # For good: a cell that runs cells (%run, %%capture) enters them again, and does not undo them.
+    shell.builtin_trap.__enter__()
+    shell.display_trap.__enter__()
     if rules.language:
         shell.user_ns["__builtins__"] = dict(names)
     else:
