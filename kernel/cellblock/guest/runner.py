@@ -211,8 +211,9 @@ class Runner:
         if request.template is not None:
             self._execute_template(request, request.template)
             return
-        name = shell.compile.cache(request.source, request.execution_count, request.raw)
-        body = self._parse(request.source, name).body
+        source = shell.with_automagic(request.source)
+        name = shell.compile.cache(source, request.execution_count, request.raw)
+        body = self._parse(source, name).body
         quiet = len(body) if request.silent else _quiet(body, shell.ast_node_interactivity)
         starts = [i for i in range(1, quiet) if _is_future_import(body[i])]
         for start, end in pairwise([0, *starts, quiet] if quiet else []):

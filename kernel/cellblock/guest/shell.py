@@ -7,8 +7,10 @@ import ast
 import builtins
 import io
 import os
+import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import zlib
@@ -46,6 +48,25 @@ if TYPE_CHECKING:
 EARLY: Final = (application, completerlib, magics, oinspect)
 
 
+#: Bytes; ``_murmur2`` of that many takes under a millisecond.
+_LONG_CELL: Final = 1 << 12
+_SEED: Final = 0xC70F6907
+
+
+def _murmur2(source: bytes) -> int:
+    """Return MurmurHash2 with ipykernel's seed (``ipykernel.compiler.get_file_name``)."""
+    factor, digest = 0x5BD1E995, _SEED ^ len(source)
+    whole = len(source) & ~3
+    for (word,) in struct.iter_unpack("<I", source[:whole]):
+        mixed = word * factor & 0xFFFFFFFF
+        mixed ^= mixed >> 24
+        digest = (digest * factor ^ mixed * factor) & 0xFFFFFFFF
+    if rest := source[whole:]:
+        digest = (digest ^ int.from_bytes(rest, "little")) * factor & 0xFFFFFFFF
+    digest = (digest ^ digest >> 13) * factor & 0xFFFFFFFF
+    return digest ^ digest >> 15
+
+
 class CellCompiler(CachingCompiler):
     """Parses what cells say as the guards have it: all that is run on their behalf comes here."""
 
@@ -54,13 +75,13 @@ class CellCompiler(CachingCompiler):
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
         """Name a cell's file as ipykernel does; nothing is written there.
 
-        By another hash than ipykernel's, which a debugger would ask for: that one takes seconds for
-        the longest cells.
+        A long cell's by another hash: ipykernel's takes seconds for the longest.
         """
         del transformed_code, number
         if name := os.environ.get("IPYKERNEL_CELL_NAME"):  # ipykernel's, which test suites set
             return name
-        digest = zlib.crc32(raw_code.encode("utf-8", "surrogatepass"))
+        source = raw_code.encode("utf-8", "surrogatepass")
+        digest = zlib.crc32(source) if len(source) > _LONG_CELL else _murmur2(source)
         return os.path.join("/", "tmp", f"ipykernel_{os.getpid()}", f"{digest}.py")
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
@@ -76,6 +97,10 @@ class CellCompiler(CachingCompiler):
         if isinstance(source, str) and CellCompiler.rewritten:
             source = self.ast_parse(source, filename, symbol)
         return super().__call__(source, filename, symbol, **options)
+
+
+#: A cell of one line that begins with a word which stands alone.
+_WORD_FIRST: Final = re.compile(r"[ \t]*[^\W\d]\w*(?:[ \t].*)?\n?\Z")
 
 
 class GuestShell(InteractiveShell):
@@ -182,7 +207,7 @@ class GuestShell(InteractiveShell):
     def system_piped_to_streams(self, cmd: str) -> int:
         """Run ``cmd`` in a shell and return its exit status.
 
-        Lines end as under ipykernel, which has a terminal between; a lone CR stays, for progress.
+        Lines end as under ipykernel, which has a terminal between.
         """
         with subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
             self.var_expand(cmd, depth=2),
@@ -193,8 +218,17 @@ class GuestShell(InteractiveShell):
         ) as process:
             output: Any = process.stdout
             for line in io.TextIOWrapper(output, errors="replace", newline=""):
-                sys.stdout.write(line if line.endswith("\r\n") else line.replace("\n", "\r\n"))
+                sys.stdout.write(line.replace("\n", "\r\n"))
         return process.returncode
+
+    def with_automagic(self, source: str) -> str:
+        """Make a magic of a cell of one line such as ``ls data``, as IPython does."""
+        if not self.automagic or not _WORD_FIRST.match(source):
+            return source
+        made: str = self.prefilter_manager.prefilter_lines(source)
+        if findings := analyse(made, type(self).rules):
+            _refuse(findings[0])
+        return made
 
     def ask_exit(self) -> None:
         """Drop it: the front end ends kernels, cells do not."""
