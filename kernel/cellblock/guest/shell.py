@@ -225,7 +225,8 @@ class GuestShell(InteractiveShell):
         """Make a magic of a cell of one line such as ``ls data``, as IPython does."""
         if not self.automagic or not _WORD_FIRST.match(source):
             return source
-        made: str = self.prefilter_manager.prefilter_lines(source)
+        manager: Any = self.prefilter_manager
+        made: str = manager.prefilter_lines(source)
         if findings := analyse(made, type(self).rules):
             _refuse(findings[0])
         return made
