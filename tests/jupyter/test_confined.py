@@ -38,6 +38,8 @@ WORKS = {
     "%run work/b.ipy": None,
     "y": "8",
     "display(y)": None,
+    "%xdel y": None,
+    "'y' in globals()": "False",
     "%env FOO=1": "FOO=1",
     "%cd work": "work",
 }

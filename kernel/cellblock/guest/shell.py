@@ -21,7 +21,7 @@ from IPython.core import application, completerlib, magics, oinspect, page, payl
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
-from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import no_var_expand
 from traitlets import Type
 from traitlets.config import Config
@@ -312,6 +312,7 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     else:
         vars(builtins).update(names)
         shell.user_ns["__builtins__"] = builtins
+    shell.last_execution_result = ExecutionResult(None)  # %xdel looks there
     shell.db = {}  # where %cd and %bookmark keep things: IPython's is a folder of the zygote's
     hide(shell, "__builtins__")
     return shell
