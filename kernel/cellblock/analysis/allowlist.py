@@ -222,6 +222,7 @@ SCIENCE: Mapping[str, str] = MappingProxyType(
         "cycler": "with matplotlib",
         "dateutil": "dates, with pandas",
         "dspy": "language-model programs",
+        "empiricaldist": "distributions, with pandas",
         "folium": "maps; tiles would take a network",
         "getpass": "asks the user, through the front end",
         "ipywidgets": "controls",
@@ -242,10 +243,12 @@ SCIENCE: Mapping[str, str] = MappingProxyType(
         "pyarrow": "tables and their files",
         "pydantic": "validation",
         "pydantic_core": "with pydantic",
+        "pylab": "matplotlib and numpy under one name",
         "pytz": "time zones, with pandas",
         "scipy": "numerics",
         "seaborn": "charts",
         "six": "with dateutil",
+        "skimage": "images, with scipy",
         "sklearn": "learning",
         "statsmodels": "statistics",
         "sympy": "algebra",
@@ -254,6 +257,7 @@ SCIENCE: Mapping[str, str] = MappingProxyType(
         "traitlets": "with ipywidgets",
         "typing_extensions": "type hints",
         "tzdata": "time zones, with pandas",
+        "vega_datasets": "tables to try altair with; some would take a network",
         "xarray": "labelled arrays",
     }
 )

@@ -262,7 +262,9 @@ class GuestShell(InteractiveShell):
 
     def _is_passed_over(self, name: str, line: str) -> bool:
         rules = type(self).rules
-        return rules is not None and rules.language and does_nothing(name, line)
+        if rules is None or not rules.language or name in rules.magics:
+            return False
+        return does_nothing(name, line)
 
     def _admit_magic(self, name: str) -> None:
         rules = type(self).rules
