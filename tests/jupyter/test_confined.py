@@ -19,14 +19,27 @@ WORKS = {
     "type(__builtins__).__name__": "'module'",
     "len(globals()) > 0 and vars() is not None": "True",
     "open('../data/a.csv').read()": "'1\\n'",
+    "ls beside.py": "beside.py",
+    "cat ../data/a.csv": "1",
+    "pwd": "notebooks",
+    "ls = 5": None,
+    "ls ": "5",
     "!echo hi": "hi",
+    "!echo a{b,c}": "ab ac",
     "%%bash\necho ho": "ho",
     "import subprocess; subprocess.run(['echo', 'hi'], capture_output=True).stdout": "b'hi\\n'",
     "help(len)": "Help on built-in function len",
     "%load_ext autoreload": None,
+    "%pwd\nfrom __future__ import annotations\n__name__": "__main__",
     "%%writefile work/a.py\nz = 9": "Writing",
     "%run work/a.py": None,
     "z": "9",
+    "%%writefile work/b.ipy\ny = 8;": "Writing",
+    "%run work/b.ipy": None,
+    "y": "8",
+    "display(y)": None,
+    "%xdel y": None,
+    "'y' in globals()": "False",
     "%env FOO=1": "FOO=1",
     "%cd work": "work",
 }
@@ -42,6 +55,7 @@ def project(tmp_path, monkeypatch):
     (folder / "beside.py").write_text("x = 7\n")
     (folder / ".hidden").write_text("s")
     monkeypatch.setenv("HOME", str(tmp_path.parent))
+    monkeypatch.setenv("SHELL", "/bin/bash")
     return folder
 
 
@@ -52,6 +66,19 @@ def test_what_ipykernel_runs_runs_under_data(project, backend):
             result = sandbox.execute(source)
             assert result.success, result.to_string()
             assert (shown or "") in result.output + (result.result or "")
+
+
+def test_distutils_is_setuptools_as_with_its_pth_file(project):
+    pytest.importorskip("_distutils_hack", reason="setuptools is not installed")
+    with Sandbox(Policy.preset("data"), project=project) as sandbox:
+        assert "setuptools" in sandbox.execute("import distutils; distutils.__file__").result
+
+
+def test_a_syntax_error_names_the_cell_as_ipykernel_does(project):
+    with Sandbox(Policy.preset("data"), project=project) as sandbox:
+        error = sandbox.execute("print 1").error
+    # ipykernel.compiler.get_file_name("print 1")
+    assert error.message.endswith("(2006075915.py, line 1)")
 
 
 def test_a_program_of_a_cells_is_confined_as_the_cell_is(project):

@@ -209,6 +209,7 @@ SCIENCE: Mapping[str, str] = MappingProxyType(
         "cycler": "with matplotlib",
         "dateutil": "dates, with pandas",
         "dspy": "language-model programs",
+        "empiricaldist": "distributions, with pandas",
         "folium": "maps; tiles would take a network",
         "getpass": "asks the user, through the front end",
         "ipywidgets": "controls",
@@ -229,10 +230,12 @@ SCIENCE: Mapping[str, str] = MappingProxyType(
         "pyarrow": "tables and their files",
         "pydantic": "validation",
         "pydantic_core": "with pydantic",
+        "pylab": "matplotlib and numpy under one name",
         "pytz": "time zones, with pandas",
         "scipy": "numerics",
         "seaborn": "charts",
         "six": "with dateutil",
+        "skimage": "images, with scipy",
         "sklearn": "learning",
         "statsmodels": "statistics",
         "sympy": "algebra",
@@ -241,6 +244,7 @@ SCIENCE: Mapping[str, str] = MappingProxyType(
         "traitlets": "with ipywidgets",
         "typing_extensions": "type hints",
         "tzdata": "time zones, with pandas",
+        "vega_datasets": "tables to try altair with; some would take a network",
         "xarray": "labelled arrays",
     }
 )

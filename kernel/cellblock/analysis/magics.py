@@ -133,9 +133,12 @@ def code_of(statement: ast.stmt) -> str | None:
 def does_nothing(name: str, line: str) -> bool:
     """Whether a line magic is one of those that notebooks begin with, and without effect here.
 
-    What cells import does not change while they run, so there is nothing to reload.
+    What cells import does not change while they run, so there is nothing to reload; and charts are
+    inline anyhow.
     """
     said = without_comment(line)
+    if name == "matplotlib":
+        return said == "inline"
     if name == "load_ext":
         return said == "autoreload"
     return name == "autoreload" and _AUTORELOAD.fullmatch(said) is not None

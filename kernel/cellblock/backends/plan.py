@@ -495,6 +495,7 @@ PROGRAMS: Final[tuple[SystemPath, ...]] = (
     ("/bin", "programs"),
     ("/usr/bin", "programs"),
     ("/usr/local/bin", "programs"),
+    ("/usr/share/misc", "by what file(1) knows a file's kind"),
 )
 
 #: Readable and writable character devices that keep nothing.
@@ -524,11 +525,16 @@ def interpreter() -> Iterator[str]:
 
 
 def _shared(folder: str) -> Iterator[str]:
-    """Yield ``folder``, or what is in it where kernelspecs are: their env may hold credentials."""
-    if not Path(folder, "jupyter").is_dir():
+    """Yield ``folder``, or what is in it where kernelspecs are: their env may hold credentials.
+
+    Of Jupyter's folder nbconvert's templates alone.
+    """
+    jupyter = Path(folder, "jupyter")
+    if not jupyter.is_dir():
         yield folder
         return
-    yield from (str(path) for path in sorted(Path(folder).iterdir()) if path.name != "jupyter")
+    yield from (str(path) for path in sorted(Path(folder).iterdir()) if path != jupyter)
+    yield str(jupyter / "nbconvert")
 
 
 def package_paths(names: Iterable[str], granted: Iterable[str]) -> Iterator[str]:

@@ -26,12 +26,17 @@ _NEEDED: Final = (
 _OTHERS: Final = frozenset({"", ".", "..", "__pycache__"})
 
 
+def is_packages(folder: str) -> bool:
+    """Return whether a folder on ``sys.path`` holds what installers put there, and nothing else."""
+    return folder.startswith("/") and os.path.basename(folder.rstrip("/")) in _OURS
+
+
 def package_paths() -> Iterator[str]:
     """Yield the folders and single files of installed packages; some may not exist."""
     for folder in sys.path:
         if not folder.startswith("/"):
             continue
-        if os.path.basename(folder.rstrip("/")) in _OURS:
+        if is_packages(folder):
             yield folder
         else:
             yield from (f"{folder}/{name}" for name in sorted(_recorded(folder).union(_NEEDED)))

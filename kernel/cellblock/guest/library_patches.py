@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import mmap
 import os
@@ -62,7 +63,27 @@ class _PatchingFinder:
 
 def patch_when_imported(patches: Mapping[str, Patch]) -> None:
     """Patch these modules, by name, when they are imported. For the zygote, before any fork."""
-    sys.meta_path.insert(0, _PatchingFinder(patches))
+    sys.meta_path[:0] = [_PatchingFinder(patches), _DistutilsFinder()]
+
+
+class _DistutilsFinder:
+    """Find ``distutils`` where setuptools has it, as in a Python that was started with its site.
+
+    There a .pth file of setuptools' sees to that; Python 3.12 and later have no other.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return what setuptools says of ``distutils``; None for all else, and without it."""
+        if fullname != "distutils":
+            return None
+        with contextlib.suppress(ImportError, AttributeError):
+            hack: Any = importlib.import_module("_distutils_hack")
+            if hack.enabled():
+                found: ModuleSpec | None = hack.DISTUTILS_FINDER.find_spec(fullname, path, target)
+                return found
+        return None
 
 
 #: How threadpoolctl, by which scikit-learn finds its thread pools, looks for libraries: by

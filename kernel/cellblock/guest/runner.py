@@ -8,6 +8,7 @@ import inspect
 import linecache
 import resource
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -211,11 +212,13 @@ class Runner:
         if request.template is not None:
             self._execute_template(request, request.template)
             return
-        name = shell.compile.cache(request.source, request.execution_count, request.raw)
-        body = self._parse(request.source, name).body
+        source = shell.with_automagic(request.source)
+        name = shell.compile.cache(source, request.execution_count, request.raw)
+        body = self._parse(source, name).body
         quiet = len(body) if request.silent else _quiet(body, shell.ast_node_interactivity)
-        if quiet:
-            self._run(ast.Module(body[:quiet], []), name, "exec")
+        starts = [i for i in range(1, quiet) if _is_future_import(body[i])]
+        for start, end in pairwise([0, *starts, quiet] if quiet else []):
+            self._run(ast.Module(body[start:end], []), name, "exec")
         # What the rewriting has looked up as globals is so in what is shown, too.
         names = [node for node in body[:1] if isinstance(node, ast.Global)]
         for shown in body[quiet:]:
@@ -307,6 +310,11 @@ def _quiet(body: list[ast.stmt], shown: str) -> int:
             body.append(ast.fix_missing_locations(ast.copy_location(value, last)))
     is_shown = shown == "last" or (shown != "none" and isinstance(body[-1], ast.Expr))
     return len(body) - is_shown
+
+
+def _is_future_import(statement: ast.stmt) -> bool:
+    """Whether a statement has to begin what is compiled; in a cell it may stand anywhere."""
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def _read_bytes() -> int:

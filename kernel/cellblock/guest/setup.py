@@ -251,7 +251,6 @@ class Prepared:
         sys.stdout = output.out_stream("stdout", 1, out)
         sys.stderr = output.out_stream("stderr", 2, out)
         self._shell.display_pub.out = self._shell.displayhook.out = out
-        sys.displayhook = self._shell.displayhook
         if not self._rules.language:
             # As ipykernel has it: what lies in the folder that a cell runs in. The zygote has not.
             sys.path.insert(0, "")

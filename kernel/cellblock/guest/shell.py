@@ -7,7 +7,10 @@ import ast
 import builtins
 import io
 import os
+import re
 import shlex
+import shutil
+import struct
 import subprocess
 import sys
 import zlib
@@ -19,7 +22,7 @@ from IPython.core import application, completerlib, magics, oinspect, page, payl
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
-from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import no_var_expand
 from traitlets import Type
 from traitlets.config import Config
@@ -46,6 +49,25 @@ if TYPE_CHECKING:
 EARLY: Final = (application, completerlib, magics, oinspect)
 
 
+#: Bytes; ``_murmur2`` of that many takes under a millisecond.
+_LONG_CELL: Final = 1 << 12
+_SEED: Final = 0xC70F6907
+
+
+def _murmur2(source: bytes) -> int:
+    """Return MurmurHash2 with ipykernel's seed (``ipykernel.compiler.get_file_name``)."""
+    factor, digest = 0x5BD1E995, _SEED ^ len(source)
+    whole = len(source) & ~3
+    for (word,) in struct.iter_unpack("<I", source[:whole]):
+        mixed = word * factor & 0xFFFFFFFF
+        mixed ^= mixed >> 24
+        digest = (digest * factor ^ mixed * factor) & 0xFFFFFFFF
+    if rest := source[whole:]:
+        digest = (digest ^ int.from_bytes(rest, "little")) * factor & 0xFFFFFFFF
+    digest = (digest ^ digest >> 13) * factor & 0xFFFFFFFF
+    return digest ^ digest >> 15
+
+
 class CellCompiler(CachingCompiler):
     """Parses what cells say as the guards have it: all that is run on their behalf comes here."""
 
@@ -54,13 +76,13 @@ class CellCompiler(CachingCompiler):
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
         """Name a cell's file as ipykernel does; nothing is written there.
 
-        By another hash than ipykernel's, which a debugger would ask for: that one takes seconds for
-        the longest cells.
+        A long cell's by another hash: ipykernel's takes seconds for the longest.
         """
         del transformed_code, number
         if name := os.environ.get("IPYKERNEL_CELL_NAME"):  # ipykernel's, which test suites set
             return name
-        digest = zlib.crc32(raw_code.encode("utf-8", "surrogatepass"))
+        source = raw_code.encode("utf-8", "surrogatepass")
+        digest = zlib.crc32(source) if len(source) > _LONG_CELL else _murmur2(source)
         return os.path.join("/", "tmp", f"ipykernel_{os.getpid()}", f"{digest}.py")
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
@@ -76,6 +98,10 @@ class CellCompiler(CachingCompiler):
         if isinstance(source, str) and CellCompiler.rewritten:
             source = self.ast_parse(source, filename, symbol)
         return super().__call__(source, filename, symbol, **options)
+
+
+#: A cell of one line that begins with a word which stands alone.
+_WORD_FIRST: Final = re.compile(r"[ \t]*[^\W\d]\w*(?:[ \t].*)?\n?\Z")
 
 
 class GuestShell(InteractiveShell):
@@ -183,18 +209,29 @@ class GuestShell(InteractiveShell):
     def system_piped_to_streams(self, cmd: str) -> int:
         """Run ``cmd`` in a shell and return its exit status.
 
-        Lines end as under ipykernel, which has a terminal between; a lone CR stays, for progress.
+        Lines end as under ipykernel, which has a terminal between.
         """
         with subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
             self.var_expand(cmd, depth=2),
             shell=True,
+            executable=shutil.which(os.environ.get("SHELL", "sh")),  # as IPython chooses it
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         ) as process:
             output: Any = process.stdout
             for line in io.TextIOWrapper(output, errors="replace", newline=""):
-                sys.stdout.write(line if line.endswith("\r\n") else line.replace("\n", "\r\n"))
+                sys.stdout.write(line.replace("\n", "\r\n"))
         return process.returncode
+
+    def with_automagic(self, source: str) -> str:
+        """Make a magic of a cell of one line such as ``ls data``, as IPython does."""
+        if not self.automagic or not _WORD_FIRST.match(source):
+            return source
+        manager: Any = self.prefilter_manager
+        made: str = manager.prefilter_lines(source)
+        if findings := analyse(made, type(self).rules):
+            _refuse(findings[0])
+        return made
 
     def ask_exit(self) -> None:
         """Say who ends a session: the host, asked by a cell that says nothing else."""
@@ -228,7 +265,9 @@ class GuestShell(InteractiveShell):
 
     def _is_passed_over(self, name: str, line: str) -> bool:
         rules = type(self).rules
-        return rules is not None and rules.language and does_nothing(name, line)
+        if rules is None or not rules.language or name in rules.magics:
+            return False
+        return does_nothing(name, line)
 
     def _admit_magic(self, name: str) -> None:
         rules = type(self).rules
@@ -270,12 +309,15 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
         # Not registered: of what holds registered ones, ``config`` is a trait.
         manager: Any = shell.magics_manager
         manager.magics["line"]["config"] = _configure
-    shell.builtin_trap.activate()
+    # For good: a cell that runs cells (%run, %%capture) enters them again, and does not undo them.
+    shell.builtin_trap.__enter__()
+    shell.display_trap.__enter__()
     if rules.language:
         shell.user_ns["__builtins__"] = dict(names)
     else:
         vars(builtins).update(names)
         shell.user_ns["__builtins__"] = builtins
+    shell.last_execution_result = ExecutionResult(None)  # %xdel looks there
     shell.db = {}  # where %cd and %bookmark keep things: IPython's is a folder of the zygote's
     hide(shell, "__builtins__")
     return shell

@@ -1,6 +1,7 @@
 # ruff: noqa: RUF001 - look-alike letters are what is tested
 """Every rule: cells that break it, and neighbours that don't."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,12 @@ ALLOWED = [
     "async def f():\n    async for x in y:\n        await z\n    return [a async for a in b]",
     "__name__, __doc__, __annotations__, __file_name, __x__",
 ]
+
+
+def test_charts_are_inline_without_the_magic_that_says_so():
+    without = dataclasses.replace(SAFE, magics=frozenset())
+    assert rule_ids("%matplotlib inline  # as ever", without) == []
+    assert rule_ids("%matplotlib qt", without) == ["magic-not-allowed"]
 
 
 def test_cell_breaks_the_rule():

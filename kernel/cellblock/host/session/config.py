@@ -26,6 +26,7 @@ from cellblock.backends.plan import (
     make_view,
     outermost,
     preloaded,
+    real,
     standing,
 )
 from cellblock.errors import BackendError, PolicyError, StartError
@@ -474,11 +475,13 @@ def guest_environment(
     """Return the environment of a guest: nothing of the host's but what is ``passed_on``.
 
     The fixed values win: a guest's HOME is its scratch folder. Where it may start programs, this
-    interpreter's come first. joblib is told where it can have no workers: it would warn, or hang.
+    interpreter's come first, and ``!`` has the user's shell. joblib is told where it can have no
+    workers: it would warn, or hang.
     """
     serial = plan.locks and (not plan.subprocess or PROC not in plan.read_roots)
     passed = {name: host[name] for name in passed_on if name in host}
-    folder = str(scratch)
+    folder, shell = str(scratch), host.get("SHELL", "")
+    starts_shell = plan.subprocess and any(within(real(shell), root) for root in plan.read_roots)
     return passed | {
         "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
         "HOME": folder,
@@ -488,6 +491,7 @@ def guest_environment(
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "MPLCONFIGDIR": f"{folder}/.matplotlib",
         **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
+        **({"SHELL": shell} if starts_shell else {}),
     }
 
 

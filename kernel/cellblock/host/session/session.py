@@ -22,6 +22,7 @@ from cellblock.errors import AdmissionError
 from cellblock.host.audit import records
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import UNWRITTEN, Audit
+from cellblock.host.guests import font_list
 from cellblock.host.services import changes
 from cellblock.host.session.config import granted_services
 from cellblock.host.session.keeper import Keeper
@@ -107,6 +108,8 @@ def open_session(
     make_tools: MakeTools | None = None,
 ) -> Session:
     """Return the session of a front; ``make_tools`` makes tools of a program's own."""
+    font_list.place(Path(config.prepare.scratch))
+    font_list.make_later(reactor)
     settings = settings_of(config, front, make_tools)
     front.views.templates_in_force = settings.gate.templates
     narrower = Narrower(config, front, settings.tools)

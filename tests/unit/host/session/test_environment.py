@@ -38,6 +38,12 @@ def test_joblib_starts_no_worker_where_it_could_not_read_proc():
     assert "JOBLIB_MULTIPROCESSING" not in made()
 
 
+def test_the_users_shell_is_passed_on_where_cells_may_start_it():
+    host = HOST | {"SHELL": "/usr/bin/bash"}
+    for plan, passed in ((Plan(), False), (Plan(read_roots=("/usr/bin",), subprocess=True), True)):
+        assert ("SHELL" in guest_environment((), Path("/scratch"), host, plan)) is passed
+
+
 def test_the_guest_imports_from_no_relative_folder(monkeypatch):
     monkeypatch.setattr("sys.path", ["", ".", "lib", "/usr/lib/python"])
     assert import_path() == ["/usr/lib/python"]
