@@ -183,11 +183,13 @@ class Audit:
         types: Iterable[str],
         messages: int,
         comms: Iterable[str] = (),
+        *,
+        cell: int = 0,
     ) -> None:
-        """Enter what the last cell said and nobody was shown."""
+        """Enter what a cell said and nobody was shown: the last one, if none is named."""
         self.enter(
             records.Withheld(
-                cell=self._cells,
+                cell=cell or self._cells,
                 bytes=dict(sizes),
                 types=tuple(map(records.clipped, types)),
                 messages=messages,

@@ -472,6 +472,10 @@ class Snapshots:
 
     # --- processes that nobody knows ----------------------------------------------------------
 
+    def asked(self) -> bool:
+        """Return whether the guest was asked for one that does not stand yet."""
+        return any(one.state is SnapshotState.forking for one in self.chain)
+
     def _may_fork(self) -> bool:
         """Return whether another fork may be due: not before what took those before it is ended.
 

@@ -59,13 +59,21 @@ class RateLimit:
         return 0.0
 
 
+class _Account:
+    """The calls of one request: how many, how many of them refused, and their records."""
+
+    def __init__(self) -> None:
+        self.calls = self.refused = 0
+        self.records: list[CallRecord] = []
+
+
 class _PendingCall(msgspec.Struct, frozen=True, eq=False):
     number: int
     message: messages.ToolCall
     tool: messages.Tool
     began: float
-    #: The number of its cell.
-    cell: int
+    #: Of the request that made it.
+    account: _Account
     #: The answer of a call that is to be refused.
     refusal: Answer | None
 
@@ -98,39 +106,43 @@ class Broker:
         self._rate, self._is_timed = RateLimit(), False
         #: Calls that wait for the rate limit, by number.
         self._delayed: dict[int, _PendingCall] = {}
-        self._cell, self._calls, self._refused = 0, 0, 0
-        self._records: list[CallRecord] = []
+        #: By the subshell of their request; 0 is the main shell.
+        self._accounts = {0: _Account()}
 
     def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
         """Apply a narrower policy; ``gone`` are tools that it takes away."""
         self._tooling = tooling
         self.providers.narrow_to(tooling, gone)
 
-    def begin(self) -> None:
+    def begin(self, subshell: int = 0) -> None:
         """Begin a cell, or a comm message: its calls are counted from here."""
         self.close()
-        self._cell += 1
-        self._calls, self._refused, self._records = 0, 0, []
+        self._accounts[subshell] = _Account()
 
-    def end(self) -> CellCalls:
+    def end(self, subshell: int = 0) -> CellCalls:
         """Return the calls of the cell, those that have no answer yet as ``unfinished``."""
         self.close()
-        own = [one for one in self._pending.values() if one.cell == self._cell]
+        # What the main shell's calls between its cells is its last one's.
+        found = self._accounts.pop(subshell, None) if subshell else self._accounts[0]
+        account = found or _Account()
+        own = [one for one in self._pending.values() if one.account is account]
         unfinished = [self._record(one, "unfinished") for one in own[:MAX_RECORDS]]
-        records = [*self._records, *unfinished][:MAX_RECORDS]
-        return CellCalls(tuple(records), self._calls - len(records))
+        records = [*account.records, *unfinished][:MAX_RECORDS]
+        return CellCalls(tuple(records), account.calls - len(records))
 
     def close(self) -> None:
         """Report the refused calls that have no record."""
-        if self._refused > MAX_RECORDS:
-            more, self._refused = self._refused - MAX_RECORDS, MAX_RECORDS
-            self._tooling.unlisted(more)
+        for account in self._accounts.values():
+            if account.refused > MAX_RECORDS:
+                more, account.refused = account.refused - MAX_RECORDS, MAX_RECORDS
+                self._tooling.unlisted(more)
 
     # --- messages of a guest ------------------------------------------------------------------
 
-    def call(self, message: messages.ToolCall, *, querying: bool) -> str:
+    def call(self, message: messages.ToolCall, subshell: int = 0, *, querying: bool) -> str:
         """Admit or refuse a call; return how it breaks the protocol, or an empty string.
 
+        It counts for the request of ``subshell``, or of the main shell where there is none.
         ``querying``: the guest completes or inspects a name, which must not have any effect.
         """
         policy, name = self._tooling.policy, message.name
@@ -146,10 +158,11 @@ class Broker:
         size = len(bytes(message.arguments))
         if size > (tool.max_bytes or policy.tool_max_bytes):
             return "a call with larger arguments than there may be"
-        self._calls += 1
-        refusal = self._refusal(name, size, querying=querying)
+        account = self._accounts.get(subshell) or self._accounts[0]
+        account.calls += 1
+        refusal = self._refusal(account, name, size, querying=querying)
         began = self._clock()
-        one = _PendingCall(next(self._numbers), message, tool, began, self._cell, refusal)
+        one = _PendingCall(next(self._numbers), message, tool, began, account, refusal)
         self._pending[message.id] = one
         self._bytes += size
         wait = 0.0 if self._delayed else self._rate.take(policy.tool_max_per_second, began)
@@ -162,12 +175,14 @@ class Broker:
             self._proceed(one)
         return ""
 
-    def _refusal(self, name: str, size: int, *, querying: bool) -> Answer | None:
+    def _refusal(
+        self, account: _Account, name: str, size: int, *, querying: bool
+    ) -> Answer | None:
         """Return the refusal of the call that was counted last, if it is to be refused."""
         most = self._tooling.policy.tool_max_calls
         if querying:
             return _refused("no tool is called to complete or to describe a name")
-        if most is not None and self._calls > most:
+        if most is not None and account.calls > most:
             return _refused(f"a cell may call tools {most:,} times (tool_max_calls)")
         if self._bytes + size > MAX_ARGUMENTS:
             held = f"the calls under way hold {MAX_ARGUMENTS >> 20} MiB of arguments already"
@@ -301,10 +316,13 @@ class Broker:
 
     def _count(self, one: _PendingCall, record: CallRecord) -> bool:
         """Count a call for its cell; return whether the log lists it."""
-        if one.cell == self._cell and len(self._records) < MAX_RECORDS:
-            self._records.append(record)
-        self._refused += record.status == "refused"
-        return record.status != "refused" or self._refused <= MAX_RECORDS
+        account = one.account
+        if account not in self._accounts.values():
+            account = self._accounts[0]  # its cell has ended
+        elif len(account.records) < MAX_RECORDS:
+            account.records.append(record)
+        account.refused += record.status == "refused"
+        return record.status != "refused" or account.refused <= MAX_RECORDS
 
     def _record(
         self, one: _PendingCall, status: Status, answer: Answer | None = None

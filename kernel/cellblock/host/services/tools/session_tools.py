@@ -31,7 +31,8 @@ class SessionTools:
     """A session's tools, as the session sees them.
 
     ``violation`` gets what no honest guest does, such as a call of an unknown tool. ``show`` gets
-    lines about the progress of calls, for the cell that waits.
+    lines about the progress of calls, for the cell that waits; ``is_read`` returns whether the
+    guest has read the requests that it was sent.
     """
 
     def __init__(
@@ -41,9 +42,12 @@ class SessionTools:
         request: Callable[[], InFlight | None],
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
+        *,
+        is_read: Callable[[], bool],
     ) -> None:
         self._reactor, self._supervisor = reactor, supervisor
         self._request, self._violation, self._show = request, violation, show
+        self._is_read = is_read
         #: Answers that wait until the guest has read the request before them.
         self._unsent: list[messages.ToolResult | messages.ToolPiece] = []
         #: Progress lines that no cell was there to show.
@@ -117,32 +121,34 @@ class SessionTools:
 
     # --- while cells run ----------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Begin a request: its calls are counted from here."""
+    def begin(self, subshell: int) -> None:
+        """Begin a request of a shell: its calls are counted from here."""
         if self._broker is not None:
-            self._broker.begin()
+            self._broker.begin(subshell)
 
-    def end(self) -> CellCalls:
+    def end(self, subshell: int) -> CellCalls:
         """Return the calls that the request made."""
-        return CellCalls() if self._broker is None else self._broker.end()
+        return CellCalls() if self._broker is None else self._broker.end(subshell)
 
-    def handle(
-        self, message: messages.ToolCall | messages.ToolWithdrawn, request: InFlight | None
-    ) -> None:
-        """Handle a guest's message about a call, while ``request`` is under way."""
-        called = isinstance(message, messages.ToolCall)
-        broker = self._broker or (self._started() if called else None)
+    def call(self, message: messages.ToolCall, request: InFlight | None) -> None:
+        """Handle a call that a guest makes, while ``request`` is under way."""
+        broker = self._broker or self._started()
         if broker is None:
             self._violation("a call of what is no tool")
-        elif isinstance(message, messages.ToolWithdrawn):
-            broker.withdraw(message)
+            return
+        querying, subshell = False, 0
+        if request is not None:
+            request.called, subshell = True, request.subshell
+            querying = isinstance(request.message, messages.Complete | messages.Inspect)
+        if breach := broker.call(message, subshell, querying=querying):
+            self._violation(breach)
+
+    def withdraw(self, message: messages.ToolWithdrawn) -> None:
+        """Stop a call that a guest gave up."""
+        if self._broker is None:
+            self._violation("a call of what is no tool")
         else:
-            querying = False
-            if request is not None:
-                request.called = True
-                querying = isinstance(request.message, messages.Complete | messages.Inspect)
-            if breach := broker.call(message, querying=querying):
-                self._violation(breach)
+            self._broker.withdraw(message)
 
     def drop(self) -> None:
         """Stop all calls of a guest that has ended."""
@@ -174,12 +180,8 @@ class SessionTools:
     # --- answers to the guest -----------------------------------------------------------------
 
     def _send(self, message: messages.ToolResult | messages.ToolPiece) -> None:
-        """Send an answer once the request before it is read.
-
-        Until the guest has begun a request, unread bytes in its socket show that it has not read
-        that; an answer among them would hide it.
-        """
-        if self._unsent or not self._request_is_read():
+        """Send an answer once the request before it is read."""
+        if self._unsent or not self._is_read():
             if not self._unsent:
                 self._reactor.call_later(POLL_SECONDS, self._send_unsent)
             self._unsent.append(message)
@@ -191,15 +193,8 @@ class SessionTools:
             except CellblockError as exc:
                 self._violation(str(exc))
 
-    def _request_is_read(self) -> bool:
-        request, guest = self._request(), self._supervisor.guest
-        if request is None or request.began or request.read or guest is None:
-            return True
-        request.read = guest.unread() == 0
-        return request.read
-
     def _send_unsent(self) -> None:
-        if self._unsent and not self._request_is_read():
+        if self._unsent and not self._is_read():
             self._reactor.call_later(POLL_SECONDS, self._send_unsent)
             return
         due, self._unsent = self._unsent, []
