@@ -70,7 +70,9 @@ def move(kernel, subshell, slider, value=7):
 def test_a_kernel_says_that_it_has_subshells_and_lists_them(kernel, subshell):
     info = kernel.ask("kernel_info_request", {})["content"]
     assert info["supported_features"] == ["kernel subshells"]
-    assert kernel.ask("list_subshell_request", {}, "control")["content"]["subshell_id"] == [subshell]
+    assert kernel.ask("list_subshell_request", {}, "control")["content"]["subshell_id"] == [
+        subshell
+    ]
 
 
 def test_a_slider_answers_while_a_cell_runs(kernel, subshell):

@@ -214,9 +214,7 @@ class Supervisor:
         else:
             self.owner.on_text(kind, text)
 
-    def ran(
-        self, request: PastRequest, answer: Callable[[], None], *, alone: bool = True
-    ) -> None:
+    def ran(self, request: PastRequest, answer: Callable[[], None], *, alone: bool = True) -> None:
         """Record that a request ran to its end; ``answer`` is called when it may be answered.
 
         Where another runs still, its end is waited for before a snapshot is taken.

@@ -105,6 +105,8 @@ class InFlight:
         self.message, self.done, self.seconds = message, done, seconds
         #: The subshell that it is for; 0 is the main shell.
         self.subshell: int = getattr(message, "subshell", 0)
+        #: The number of its cell in the audit log; 0 where it is the last that was decided about.
+        self.number = 0
         #: Another ran at the same time, so that what either did can't be told apart.
         self.overlapped = False
         #: Where clock and counters were when it went to the guest, as ``Monitor.mark`` has them.
@@ -307,10 +309,18 @@ class Requests:
             self.supervisor.ensure()
 
     def submit(
-        self, message: Any, done: Callable[[Any], None], seconds: float | None = None
+        self,
+        message: Any,
+        done: Callable[[Any], None],
+        seconds: float | None = None,
+        number: int = 0,
     ) -> None:
-        """Send a message to a guest; ``done`` gets its reply, or why there is none."""
+        """Send a message to a guest; ``done`` gets its reply, or why there is none.
+
+        ``number`` is that of its cell in the audit log.
+        """
         request = InFlight(message, done, seconds)
+        request.number = number
         if self._of(request.subshell) is not None:
             raise RuntimeError("one request at a time")
         if request.subshell:
@@ -379,7 +389,7 @@ class Requests:
         for other in (others := self._others(request)):
             other.overlapped = request.overlapped = True
         self._deadlines_of(request).sent(request)
-        self.tools.begin(request.subshell)
+        self.tools.begin(request.subshell, request.number)
         if not (request.subshell and others):
             self._monitor.begin(guest.pid)
         try:
@@ -628,6 +638,7 @@ class Requests:
             self._refuse_consent()
             if not asked:  # else it was about a cell that is not sent yet
                 self.supervisor.interrupt()
+            self._interrupt_beside()
         elif request.interrupted_at is None:
             request.interrupted_at = self._clock()
             # First, and then its calls are refused: else it would hear of the refusal, go on, and
@@ -637,6 +648,16 @@ class Requests:
         elif self._clock() - request.interrupted_at > REPEAT:
             self._refuse_consent()
             self.supervisor.replace(Stopped("interrupt"))
+
+    def _interrupt_beside(self) -> None:
+        """Kill what subshells run where nothing else does, and the user interrupts it twice."""
+        began = [one for one in self.beside.values() if one.began]
+        if began and (at := began[0].interrupted_at) is not None:
+            if self._clock() - at > REPEAT:
+                self.supervisor.replace(Stopped("interrupt", of=began[0].subshell))
+            return
+        for one in began:
+            one.interrupted_at = self._clock()
 
     def _refuse_consent(self) -> None:
         """Refuse what the cell waits to be allowed, and what it asks for from now on."""
@@ -793,9 +814,9 @@ class Requests:
     def on_loss(self, stopped: Stopped) -> None:
         """End what was lost with its guest; what never began is sent again."""
         request = self.request
-        self._audit.lost(stopped)
         alone, self._alone = self._alone, None
         charged = self._charged() if stopped.of is None else self.beside.get(stopped.of)
+        self._audit.lost(stopped, cell=0 if charged is None else charged.number)
         stopped = replace(stopped, of=None)
         with_it = stopped if charged is None else replace(stopped, beside=True)
         told = request is not None

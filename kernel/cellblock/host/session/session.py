@@ -313,7 +313,7 @@ class Session:
         self._running.add(number)
         limit = self.settings.policy.timeout
         own = timeout if timeout is not None and (limit is None or timeout < limit) else None
-        self.requests.submit(message, finish, own)
+        self.requests.submit(message, finish, own, number)
 
     def _admit(
         self, request: ExecuteRequest, rules: Rules

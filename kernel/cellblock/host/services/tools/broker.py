@@ -60,9 +60,13 @@ class RateLimit:
 
 
 class _Account:
-    """The calls of one request: how many, how many of them refused, and their records."""
+    """The calls of one request: how many, how many of them refused, and their records.
 
-    def __init__(self) -> None:
+    ``number`` is that of its cell in the audit log, 0 for none of its own.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
         self.calls = self.refused = 0
         self.records: list[CallRecord] = []
 
@@ -114,10 +118,10 @@ class Broker:
         self._tooling = tooling
         self.providers.narrow_to(tooling, gone)
 
-    def begin(self, subshell: int = 0) -> None:
+    def begin(self, subshell: int = 0, number: int = 0) -> None:
         """Begin a cell, or a comm message: its calls are counted from here."""
         self.close()
-        self._accounts[subshell] = _Account()
+        self._accounts[subshell] = _Account(number)
 
     def end(self, subshell: int = 0) -> CellCalls:
         """Return the calls of the cell, those that have no answer yet as ``unfinished``."""
@@ -175,9 +179,7 @@ class Broker:
             self._proceed(one)
         return ""
 
-    def _refusal(
-        self, account: _Account, name: str, size: int, *, querying: bool
-    ) -> Answer | None:
+    def _refusal(self, account: _Account, name: str, size: int, *, querying: bool) -> Answer | None:
         """Return the refusal of the call that was counted last, if it is to be refused."""
         most = self._tooling.policy.tool_max_calls
         if querying:
@@ -338,6 +340,7 @@ class Broker:
             message=answer.message,
             tokens=answer.tokens,
             seconds=self._clock() - one.began,
+            cell=one.account.number,
         )
 
 

@@ -121,10 +121,10 @@ class SessionTools:
 
     # --- while cells run ----------------------------------------------------------------------
 
-    def begin(self, subshell: int) -> None:
-        """Begin a request of a shell: its calls are counted from here."""
+    def begin(self, subshell: int, number: int) -> None:
+        """Begin a request of a shell, by its number in the audit log: its calls count from here."""
         if self._broker is not None:
-            self._broker.begin(subshell)
+            self._broker.begin(subshell, number)
 
     def end(self, subshell: int) -> CellCalls:
         """Return the calls that the request made."""
