@@ -13,8 +13,8 @@ WAIT = "until = time.time() + 10\nwhile not s.value and time.time() < until: tim
 
 @pytest.fixture(scope="module")
 def kernel(start_shared, shared_world):
-    """A kernel under preset data, whose cells may run for two seconds and start processes."""
-    policy = shared_world.policy('extends = "data"\nmode = "unsafe"\ntimeout = 3\n')
+    """A kernel under preset data, whose cells may run for six seconds."""
+    policy = shared_world.policy('extends = "data"\nmode = "unsafe"\ntimeout = 6\n')
     return start_shared(policy, "--allow-unsafe")
 
 
@@ -118,11 +118,11 @@ def test_a_subshell_over_its_time_costs_the_cell_beside_it_which_says_so(kernel,
     time.sleep(1)
     mid = begin(kernel, None, "time.sleep(60)")
     reply, published = kernel.reply(bad)["content"], kernel.until_idle(bad)
-    assert (reply["ename"], reply["evalue"]) == ("CellStopped", "it ran longer than 3 s (timeout)")
+    assert (reply["ename"], reply["evalue"]) == ("CellStopped", "it ran longer than 6 s (timeout)")
     assert "Your variables are as they were before it." in reading.card_text(published)
     reply = kernel.reply(mid)["content"]
     assert reply["evalue"] == (
-        "with one that ran beside it, of which: it ran longer than 3 s (timeout)"
+        "with one that ran beside it, of which: it ran longer than 6 s (timeout)"
     )
     kernel.until_idle(mid)
     assert reading.result(kernel.run("x")[1]) == "5"
@@ -141,7 +141,7 @@ def test_what_ended_while_a_subshell_ran_is_kept_once_that_has_ended(kernel, sub
     assert "subshell" in reading.result(thread)
 
 
-@pytest.mark.parametrize("code", ["%undo 2", "%policy narrow timeout=2.5"])
+@pytest.mark.parametrize("code", ["%undo 2", "%policy narrow timeout=5.5"])
 def test_what_needs_the_guest_for_itself_waits_for_subshells(kernel, subshell, code):
     kernel.run("import time\nx = 1")
     kernel.run("x = 2")

@@ -75,17 +75,22 @@ class Subshell:
         current_subshell.set(self.number)
         driver = self.driver or Driver(self, self._calls.readers)
         self.driver = driver.begin(self)
-        while True:
-            try:
-                message = driver.next_message()
-                if message is None:
-                    driver.loop.close()
-                    return
+        while self._answer_next(driver):
+            pass
+
+    def _answer_next(self, driver: Driver) -> bool:
+        """Answer the next message; return whether there may be another."""
+        try:
+            message = driver.next_message()
+            if message is not None:
                 self._answer(message, driver)
-            except HostGone:
-                return
-            except BaseException:  # noqa: S112 - of a task; a cell's is told by its end
-                continue
+        except HostGone:
+            return False
+        except BaseException:  # of a task; a cell's is told by its end
+            return True
+        if message is None:
+            driver.loop.close()
+        return message is not None
 
 
 class Subshells:

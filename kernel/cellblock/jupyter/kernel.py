@@ -108,9 +108,11 @@ class Kernel(Front):
         self.input_requests = InputRequests(self.channels)
         self.consult = self.consulted
         self._main = Shell(0, outputs)
-        #: By the id that front ends know each by; and how many there were.
-        self._subshells: dict[str, Shell] = {}
+        #: All by number, those that are deleted and still run something too; how many there were.
+        self._shells = {0: self._main}
         self._made_subshells = 0
+        #: Subshells by the id that front ends know each by.
+        self._subshells: dict[str, Shell] = {}
         #: When the first cell runs even if nobody has subscribed to iopub.
         self._subscriber_deadline: float | None = None
         self._shell = {
@@ -139,7 +141,7 @@ class Kernel(Front):
 
     def _on_iopub(self) -> None:
         self.channels.greet()
-        self._answer_queued(self._main)
+        self._answer_all()
 
     def _on_stdin(self) -> None:
         for message in self.channels.receive("stdin"):
@@ -148,8 +150,7 @@ class Kernel(Front):
     def _on_shell(self) -> None:
         for message in self._take_arrived():
             self.channels.echoes.arrived(message)
-        for shell in (self._main, *self._subshells.values()):
-            self._answer_queued(shell)
+        self._answer_all()
 
     def _take_arrived(self) -> list[Message]:
         """Put what has arrived on shell into the queue of each one's shell; return it."""
@@ -204,7 +205,7 @@ class Kernel(Front):
         match message.kind:
             case "list_subshell_request":
                 content["subshell_id"] = list(self._subshells)
-            case "create_subshell_request" if len(self._subshells) < MOST_SUBSHELLS:
+            case "create_subshell_request" if len(self._shells) <= MOST_SUBSHELLS:
                 content["subshell_id"] = self._create_subshell()
             case "create_subshell_request":
                 content = _error("TooManySubshells", f"there are {MOST_SUBSHELLS}: delete one")
@@ -217,14 +218,14 @@ class Kernel(Front):
 
     def _create_subshell(self) -> str:
         self._made_subshells += 1
-        name = str(uuid.uuid4())
-        self._subshells[name] = Shell(self._made_subshells, self.outputs.beside())
+        name, shell = str(uuid.uuid4()), Shell(self._made_subshells, self.outputs.beside())
+        self._subshells[name] = self._shells[shell.number] = shell
         self._tell_subshells()
         return name
 
     def _delete_subshell(self, name: str) -> None:
         """Delete a subshell, once what it runs has ended; what waits for it is aborted."""
-        shell = self._subshells[name]
+        shell = self._subshells.pop(name)
         shell.is_deleted = True
         self._abort_queued(shell)
         self._main.queue.extend(shell.queue)
@@ -233,20 +234,22 @@ class Kernel(Front):
             self._forget(shell)
 
     def _forget(self, shell: Shell) -> None:
-        self._subshells = {n: one for n, one in self._subshells.items() if one is not shell}
+        del self._shells[shell.number]
         self._tell_subshells()
 
     def _tell_subshells(self) -> None:
         if self.session is not None:
-            numbers = tuple(shell.number for shell in self._subshells.values())
-            self.session.have_subshells(numbers)
+            self.session.have_subshells(tuple(self._shells)[1:])
 
     def outputs_of(self, subshell: int) -> Outputs:
         """Return what shows the outputs of a shell: those of one that is no more are the main's."""
-        found = (one.outputs for one in self._subshells.values() if one.number == subshell)
-        return next(found, self.outputs)
+        return self._shells.get(subshell, self._main).outputs
 
     # --- shell: one at a time -----------------------------------------------------------------
+
+    def _answer_all(self) -> None:
+        for shell in tuple(self._shells.values()):
+            self._answer_queued(shell)
 
     def _answer_queued(self, shell: Shell) -> None:
         while shell.queue and shell.current is None and self._has_audience(shell.queue[0]):
@@ -280,7 +283,7 @@ class Kernel(Front):
             return True
         if self._subscriber_deadline is None:
             self._subscriber_deadline = time.monotonic() + SUBSCRIBER_WAIT
-            self._reactor.call_later(SUBSCRIBER_WAIT, lambda: self._answer_queued(self._main))
+            self._reactor.call_later(SUBSCRIBER_WAIT, self._answer_all)
         return time.monotonic() >= self._subscriber_deadline
 
     def _reply(self, content: Any, shell: Shell) -> None:
@@ -335,12 +338,10 @@ class Kernel(Front):
         self, cell: CellRun, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
     ) -> None:
         """Answer a cell that ran; with ``abort``, refuse those queued behind it in its shell."""
-        number = cell.request.subshell
-        shells = (self._main, *self._subshells.values())
-        shell = next(one for one in shells if one.number == number)
+        shell = self._shells[cell.request.subshell]
         answer = partial(self._answer_cell, shell, content, metadata, abort=abort)
         shell.outputs.end()
-        if number:
+        if shell is not self._main:
             answer()
             return
         self.cell = None
@@ -364,8 +365,7 @@ class Kernel(Front):
         self._finish(shell)
         self._reactor.call_later(IDLE_WRITE, self.history.flush)
         if abort:
-            for other in (self._main, *self._subshells.values()):
-                self._answer_queued(other)
+            self._answer_all()
 
     def _follows_failure(self, message: Message, shell: Shell) -> bool:
         """Return whether a cell was sent before the failure of one ahead of it was seen.

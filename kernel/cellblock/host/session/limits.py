@@ -638,11 +638,13 @@ class Monitor:
         self._cpu_now()
         return Mark(self._clock(), self._cpu, self._earlier_output + self.output_bytes)
 
-    def begin(self, pid: int | None) -> None:
-        """Begin a request that goes to the guest ``pid``."""
+    def begin(self, pid: int | None, since: Mark | None = None) -> None:
+        """Begin a request that goes to the guest ``pid``, or went there at ``since``."""
         self._follow(pid)
         self._began = self._clock()
         self._cpu_began = self._cpu = self._cpu_now() or 0.0
+        if since is not None:
+            self._cpu_began = since.cpu_seconds
         self._earlier_output += self.output_bytes
         self._peak = self.output_bytes = 0
         if self._scratch is not None:

@@ -392,6 +392,7 @@ class Requests:
         self.tools.begin(request.subshell, request.number)
         if not (request.subshell and others):
             self._monitor.begin(guest.pid)
+        request.since = self._monitor.mark()
         try:
             guest.send(request.message)
         except FrameTooLargeError as exc:
@@ -450,7 +451,8 @@ class Requests:
                 self._send_to(guest, waiting[0])
         if (self._to_tell or self._main_waits or self._waiting()) and not self._looks:
             self._looks = True
-            self._reactor.call_later(LOOK, self._look)
+            soon = self.supervisor.snapshots.asked() or not self._is_read()
+            self._reactor.call_later(LOOK if soon else 10 * LOOK, self._look)
 
     def _look(self) -> None:
         self._looks = False
@@ -769,12 +771,12 @@ class Requests:
             self.request = None
         others = self._others(request)
         read_bytes = reply.read_bytes if ran else 0
-        if others and request.since is not None:
+        if others and request.subshell and request.since is not None:
             self.usage = self._monitor.taken(request.since, read_bytes)
         else:
             self.usage = self._monitor.end(read_bytes)
             if others and guest is not None:
-                self._monitor.begin(guest.pid)
+                self._monitor.begin(guest.pid, others[0].since)
         self.tool_calls = self.tools.end(request.subshell)
         if guest is not None and not others:
             guest.throttle(on=True)
