@@ -365,7 +365,7 @@ class Kernel(Front):
         self._finish(shell)
         self._reactor.call_later(IDLE_WRITE, self.history.flush)
         if abort:
-            self._answer_all()
+            self._reactor.call_later(0, self._answer_all)
 
     def _follows_failure(self, message: Message, shell: Shell) -> bool:
         """Return whether a cell was sent before the failure of one ahead of it was seen.

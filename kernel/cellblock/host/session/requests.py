@@ -449,10 +449,14 @@ class Requests:
                     self._send(request)
             elif not self._is_reserved() and (waiting := self._waiting()):
                 self._send_to(guest, waiting[0])
-        if (self._to_tell or self._main_waits or self._waiting()) and not self._looks:
-            self._looks = True
+        if self._to_tell or self._main_waits or self._waiting():
             soon = self.supervisor.snapshots.asked() or not self._is_read()
-            self._reactor.call_later(LOOK if soon else 10 * LOOK, self._look)
+            self._look_in(LOOK if soon else 10 * LOOK)
+
+    def _look_in(self, seconds: float) -> None:
+        if not self._looks:
+            self._looks = True
+            self._reactor.call_later(seconds, self._look)
 
     def _look(self) -> None:
         self._looks = False
@@ -784,7 +788,7 @@ class Requests:
         self._relay.account()
         self._go_on_alone()
         if self._waiting():
-            self._send_what_waits()
+            self._look_in(0)  # not now: whoever was told may be about to take a snapshot
 
     # --- what the supervisor tells ------------------------------------------------------------
 
@@ -798,6 +802,11 @@ class Requests:
         if self.request is not None:
             self._send(self.request)
         self._send_what_waits()
+
+    def runs_beside(self) -> bool:
+        """Return whether a subshell runs anything: no snapshot can be taken."""
+        runs = RequestState.sent, RequestState.running
+        return any(one.state in runs for one in self.beside.values())
 
     def idle(self) -> bool:
         """Return whether no request is under way."""

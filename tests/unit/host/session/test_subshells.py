@@ -186,6 +186,25 @@ def test_a_subshells_cell_waits_while_a_copy_is_made(kept):
     assert [one.raw for one in kept.sent()] == ["2"]
 
 
+def test_what_waited_begins_after_the_snapshot_of_the_cell_that_ended_meanwhile(kept):
+    kept.done(kept.begun("x = (1).bit_length()"))
+    kept.sim.reactor.advance(IDLE)
+    copy = kept.sim.guest.copy()
+    kept.runs("y = (1).bit_length()")
+    kept.runs("2", 7)
+    (main,) = kept.sent()
+    kept.sim.stands(copy)
+    known = len(kept.sim.guest.copies)
+    kept.sim.guest.send(messages.Began(id=main.id), messages.Done(id=main.id))
+    kept.sim.reactor.turn()
+    assert kept.ended["y = (1).bit_length()"].status == "ok"
+    kept.sim.guest.copy()
+    assert len(kept.sim.guest.copies) == known + 1
+    assert kept.sent() == []
+    kept.sim.stands(kept.sim.guest.copy())
+    assert [one.raw for one in kept.sent()] == ["2"]
+
+
 def test_undo_waits_until_no_subshell_runs_anything_and_none_begins(kept):
     kept.done(kept.begun("x = 1"))
     other = kept.begun("2", 7)
