@@ -254,13 +254,13 @@ def test_a_connect_request_is_answered_with_the_ports(safe):
     reading.validate(safe.ask("connect_request", {}, "shell"))
 
 
-def test_neither_debugger_nor_subshells_nor_anything_unknown_is_offered(safe):
+def test_neither_a_debugger_nor_anything_unknown_is_offered(safe):
     for channel in ("shell", "control"):
         info = safe.ask("kernel_info_request", {}, channel)["content"]
         assert (info["implementation"], info["debugger"]) == ("ipython", False)
         assert info["implementation_version"] == IPython.__version__
-        assert info["supported_features"] == []
-    for kind, channel in (("create_subshell_request", "control"), ("make_coffee_request", "shell")):
+        assert info["supported_features"] == ["kernel subshells"]
+    for kind, channel in (("create_subshell_request", "shell"), ("make_coffee_request", "control")):
         reply = safe.ask(kind, {}, channel)["content"]
         assert (reply["status"], reply["ename"]) == ("error", "NotOffered")
     safe.send("make_coffee", {})  # no request: nothing answers

@@ -86,10 +86,12 @@ def beside_a_blank_cell(kernel: Kernel) -> dict:
 
 
 def in_a_subshell(kernel: Kernel) -> dict:
-    header = kernel.session.msg_header("execute_request") | {"subshell_id": "1"}
+    made = kernel.ask("create_subshell_request", {}, "control")["content"]["subshell_id"]
+    header = kernel.session.msg_header("execute_request") | {"subshell_id": made}
     kernel.send("execute_request", {"code": MARK, "silent": False}, header=header)
     reply = kernel.reply(header["msg_id"])
     kernel.until_idle(header["msg_id"])
+    kernel.ask("delete_subshell_request", {"subshell_id": made}, "control")
     return reply["content"]
 
 

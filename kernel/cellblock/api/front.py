@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from cellblock.api.results import Result
     from cellblock.host.audit.recorder import Audit
+    from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
     from cellblock.host.consent.approver import Answer, Approver
@@ -142,9 +143,11 @@ class SandboxFront(Front):
                     raise
                 traceback.print_exc()
 
-    def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
+    def end_cell(
+        self, cell: CellRun, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
+    ) -> None:
         """Set the result of the running cell."""
-        del metadata, abort
+        del cell, metadata, abort
         self._stop_asking()
         run = self.cell
         # Before the cell counts as ended: what is still buffered is its output.

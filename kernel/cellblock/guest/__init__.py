@@ -14,9 +14,9 @@ In the order in which they are met:
 - ``setup`` is what a zygote prepares (``library_patches``, ``charts``, ``guards``, ``shell``) and
   how a fork becomes a guest: it confines itself (``confine``) and serves one session. A guest that
   only tries its locks is ``probes``.
-- ``server`` takes one request after the other from the ``channel``; ``runner`` runs a cell, on
-  ``loop``; ``output`` sends what it shows, ``tracebacks`` what went wrong; ``completion`` looks
-  names up. ``snapshots`` forks copies that wait.
+- ``server`` takes one request after the other from the ``channel``, and ``subshells`` take some
+  beside it; ``runner`` runs a cell, on ``loop``; ``output`` sends what it shows, ``tracebacks``
+  what went wrong; ``completion`` looks names up. ``snapshots`` forks copies that wait.
 - ``host_services`` and ``tool_calls`` call the host, ``network`` asks the relay.
 - The language layer: ``rewriting`` of a cell's tree, ``guards`` at run time, ``audit_hook`` last.
   ``violations`` is what each raises, ``help`` what cells get for that name, ``audit_exempt`` has

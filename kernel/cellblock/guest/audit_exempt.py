@@ -17,7 +17,7 @@ def _exemption() -> tuple[Callable[..., Any], Callable[[], bool]]:
         try:
             return action(*args, **kwargs)
         finally:
-            threads.pop()
+            threads.remove(get_ident())
 
     return run_exempt, lambda: get_ident() in threads
 

@@ -32,6 +32,7 @@ _decode: frames.Decoder[messages.ToGuest] = frames.Decoder(messages.ToGuest)
 
 
 def _nothing() -> None: ...
+def _is_mains(_message: Any) -> None: ...
 
 
 class HostGone(SystemExit):
@@ -42,9 +43,10 @@ class Channel:
     """Typed messages over the socket to the host.
 
     ``send`` may be called from any thread, ``recv`` from the main thread. ``read`` is for whoever
-    waits: answers to calls of tools go to ``on_result``, everything else is kept for the main
-    thread. A signal handler that wants to raise must ask ``defer_interrupt`` first: an exception in
-    the middle of a frame would leave half of it on the wire.
+    waits: answers to calls of tools go to ``on_result``, what is a subshell's to ``on_subshell``,
+    everything else is kept for the main thread. A signal handler that wants to raise must ask
+    ``defer_interrupt`` first: an exception in the middle of a frame would leave half of it on the
+    wire.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -60,6 +62,8 @@ class Channel:
         #: The first returns what wakes whoever waits for the answer, and runs nobody's code.
         self.on_result: Callable[[Any], Callable[[], None]] = lambda _answer: _nothing
         self.on_message: Callable[[], None] = _nothing
+        #: Returns what hands a message to its subshell, or None where that is for the main thread.
+        self.on_subshell: Callable[[Any], Callable[[], None] | None] = _is_mains
         #: Called when the main thread goes on to something else.
         self.on_leave: Callable[[], None] = _nothing
         self._critical = False
@@ -136,6 +140,14 @@ class Channel:
         """Whether something has arrived, or does within ``seconds``."""
         return bool(self._inbox or self._poll.poll(seconds * 1000))
 
+    def keep(self, message: messages.ToGuest) -> None:
+        """Keep a message for the main thread."""
+        self._inbox.append(message)
+
+    def has_arrived(self) -> bool:
+        """Whether something can be read now; any thread may ask."""
+        return bool(select.select([self._sock], [], [], 0)[0])
+
     def recv(self) -> messages.ToGuest:
         """Return the next message, waiting for it; an interrupt loses nothing."""
         with self._waited_by_main():
@@ -177,6 +189,7 @@ class Channel:
         """
         main = self.is_main()
         wakes: list[Callable[[], None]] = []
+        handed: list[messages.ToGuest] = []
         known = len(self._inbox)
         self._check_own()
         if main:
@@ -184,24 +197,28 @@ class Channel:
         try:
             with self._reading:
                 if main or not self.main_waits:
-                    self._take(wakes)
+                    self._take(wakes, handed)
             # No lock is held: whom they wake may call a tool at once.
             for wake in wakes:
                 wake()
+            read = handed
             if self._inbox:
                 self.on_message()
                 if tell or not main:
-                    # The host is to know that these were read, though nobody acts on them yet: it
-                    # would look as if they had vanished.
-                    for message in list(self._inbox)[known:]:
-                        if isinstance(message, messages.Execute | messages.CommIn):
-                            self.send(messages.Queued(id=message.id))
+                    read += list(self._inbox)[known:]
+            # The host is to know that these were read, though nobody acts on them yet: it would
+            # look as if they had vanished.
+            for message in read:
+                if isinstance(message, messages.Execute | messages.CommIn):
+                    self.send(messages.Queued(id=message.id))
         finally:
             if main:
                 self._leave()
 
-    def _take(self, wakes: list[Callable[[], None]]) -> None:
+    def _take(self, wakes: list[Callable[[], None]], handed: list[messages.ToGuest]) -> None:
         """Read what is there; answers are in their places when this returns.
+
+        ``handed`` gets what is a subshell's.
 
         Else the main thread could find its own in none, and wait for what has come.
         """
@@ -218,6 +235,9 @@ class Channel:
         for message in map(_decode, self._splitter.feed(data)):
             if isinstance(message, messages.ToolResult | messages.ToolPiece):
                 wakes.append(self.on_result(message))
+            elif (hand_over := self.on_subshell(message)) is not None:
+                wakes.append(hand_over)
+                handed.append(message)
             else:
                 self._inbox.append(message)
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import selectors
+import threading
 import weakref
 from asyncio import _get_running_loop, _set_running_loop, base_events, selector_events
 from asyncio.futures import _set_result_unless_cancelled  # type: ignore[attr-defined]
 from collections import deque
 from contextlib import contextmanager, suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from cellblock.guest.violations import OperationViolation
 
@@ -151,23 +152,43 @@ class ChannelReaders:
             del self._uses[loop]
             loop.remove_reader(self._channel.fileno())
 
-    def forget(self) -> None:
-        """Forget all loops: they are gone, or read nothing any more."""
-        self._uses.clear()
+    def forget(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Forget a loop: it is gone, or reads nothing any more."""
+        self._uses.pop(loop, None)
+
+
+class Inbox(Protocol):
+    """Where a thread's messages arrive: the channel, or a subshell."""
+
+    #: Called by whoever reads, when a message is here.
+    on_message: Callable[[], None]
+
+    def waiting(self) -> bool:
+        """Whether a message is here already."""
+
+    def recv(self) -> messages.ToGuest:
+        """Return the next message, waiting for it."""
 
 
 class Driver:
-    """Runs cells on a ``GuestLoop`` and waits for messages while its tasks go on."""
+    """Runs cells on a ``GuestLoop`` and waits for messages in ``inbox`` while its tasks go on.
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        channel.on_message = self._message_read
-        self.readers = ChannelReaders(channel)
-        self._turning = False
+    It belongs to the thread that makes it, or that ``begin`` is called in.
+    """
+
+    def __init__(self, inbox: Inbox, readers: ChannelReaders) -> None:
+        self.readers = readers
         self.loop = GuestLoop()
-        asyncio.set_event_loop(self.loop)
         self._cell: asyncio.Task[Any] | None = None
-        self._interrupted = False
+        self._interrupted = self._turning = False
+        self.begin(inbox)
+
+    def begin(self, inbox: Inbox) -> Self:
+        """Belong to the calling thread, and wait for what arrives in ``inbox``."""
+        self._inbox, self._thread = inbox, threading.get_ident()
+        inbox.on_message = self._message_read
+        asyncio.set_event_loop(self.loop)
+        return self
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -212,13 +233,13 @@ class Driver:
 
     def next_message(self) -> messages.ToGuest:
         """Return the host's next message; tasks go on meanwhile."""
-        while self.loop.used and not self._channel.waiting():
+        while self.loop.used and not self._inbox.waiting():
             self._ensure_sound()
             try:
                 self._turn()
             except Exception:
                 self._renew()
-        return self._channel.recv()
+        return self._inbox.recv()
 
     def _turn(self) -> None:
         """Turn the loop until a message is here, or until a task stops it."""
@@ -227,16 +248,16 @@ class Driver:
         try:
             self._turning = True
             # A thread that waits for a tool may have read it just now.
-            if not self._channel.waiting():
+            if not self._inbox.waiting():
                 loop.run_forever()
         finally:
             self._turning = False
             self.readers.end(loop)
 
     def _message_read(self) -> None:
-        """Stop the loop for a message to the main thread, in whichever thread read it."""
+        """Stop the loop for a message, in whichever thread read it."""
         if self._turning:
-            here = self._channel.is_main()
+            here = threading.get_ident() == self._thread
             self.loop.stop() if here else self.loop.call_soon_threadsafe(self._stop_turning)
 
     def _stop_turning(self) -> None:
@@ -251,6 +272,8 @@ class Driver:
         written to, they would wake the wrong one.
         """
         self._turning = False
+        if vars(self.loop).get("_thread_id") is not None:  # of a subshell, which was not copied
+            vars(self.loop)["_thread_id"] = None
         if not is_sound(self.loop):
             self._renew()
             return 0
@@ -258,7 +281,7 @@ class Driver:
         lost = len(tasks)
         try:
             lost += self.loop.take_over()
-            self.readers.forget()
+            self.readers.forget(self.loop)
             for task in tasks:
                 task.cancel()
         except Exception:
@@ -272,7 +295,7 @@ class Driver:
     def _renew(self) -> None:
         """Replace a spoilt loop, whose tasks are lost."""
         spoilt, self.loop = self.loop, GuestLoop()
-        self.readers.forget()
+        self.readers.forget(spoilt)
         asyncio.set_event_loop(self.loop)
         with suppress(Exception):
             GuestLoop.close(spoilt)

@@ -12,6 +12,7 @@ import itertools
 import os
 import threading
 import time
+from _thread import start_new_thread
 from collections import deque
 from contextvars import ContextVar, Token
 from operator import itemgetter
@@ -60,6 +61,10 @@ def _plain(value: Any) -> Any:
 #: The number of the cell that what is shown belongs to; 0 is whichever runs. A task takes its
 #: cell's along, a thread begins with 0, as under ipykernel.
 current_cell: ContextVar[int] = ContextVar("current_cell", default=0)
+
+
+#: The number of the subshell that code runs in; 0 is the main shell, and any other thread.
+current_subshell: ContextVar[int] = ContextVar("current_subshell", default=0)
 
 
 def set_parent(parent: Any) -> Token[int]:
@@ -151,14 +156,14 @@ class Outlet:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        #: Each piece of text behind its stream and its cell.
-        self._parts = deque[tuple[tuple[messages.StreamName, int], str]]()
+        #: Each piece of text behind its stream, its cell and its subshell.
+        self._parts = deque[tuple[tuple[messages.StreamName, int, int], str]]()
         self._size = 0
         self._lock = threading.Lock()
         #: Which thread has it, as the OS kernel numbers them: Python's numbers are used again.
         self._held = self._lock, 0
         self._dirty = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._drains = False
         os.register_at_fork(after_in_child=self.reset_after_fork)
 
     def is_own(self) -> bool:
@@ -167,7 +172,7 @@ class Outlet:
 
     def add(self, kind: messages.StreamName, text: str) -> None:
         """Collect ``text`` for the stream ``kind``; a process that a cell forked writes lines."""
-        self._parts.append(((kind, current_cell.get()), text))
+        self._parts.append(((kind, current_cell.get(), current_subshell.get()), text))
         self._size += len(text)
         if self._size >= BATCH:
             self.flush()
@@ -176,7 +181,7 @@ class Outlet:
                 self.flush()
         elif not self._dirty.is_set():
             self._dirty.set()
-            if self._thread is None:
+            if not self._drains:
                 self._start()
 
     def flush(self) -> None:
@@ -187,14 +192,16 @@ class Outlet:
             with contextlib.suppress(IndexError):  # one by one: threads add to it meanwhile
                 while True:
                     parts.append(self._parts.popleft())
-            for (kind, cell), group in itertools.groupby(parts, itemgetter(0)):
+            for (kind, cell, subshell), group in itertools.groupby(parts, itemgetter(0)):
                 text = "".join(piece for _, piece in group)
                 if self._channel.is_parents:
                     _write_all(_FDS[kind], text.encode("utf-8", "backslashreplace"))
                     continue
                 for start in range(0, len(text), BATCH * 4):
                     piece = encodable(text[start : start + BATCH * 4])
-                    self._channel.send(messages.Stream(name=kind, text=piece, cell=cell))
+                    self._channel.send(
+                        messages.Stream(name=kind, text=piece, cell=cell, subshell=subshell)
+                    )
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -226,6 +233,9 @@ class Outlet:
                 self.add("stdout", f"{data['text/plain']}\n")
             return
         self.flush()
+        subshell = current_subshell.get()
+        if subshell and isinstance(message, messages.OfSubshell):
+            message = msgspec.structs.replace(message, subshell=subshell)
         self._channel.send(message)
 
     def show(self, kind: type[msgspec.Struct], data: Mapping[str, Any], **fields: Any) -> None:
@@ -257,17 +267,17 @@ class Outlet:
     def reset_after_fork(self) -> None:
         """Reset a copy, which has neither the thread nor the text of the original."""
         self._parts, self._size = deque(), 0
-        self._lock, self._dirty, self._thread = threading.Lock(), threading.Event(), None
+        self._lock, self._dirty, self._drains = threading.Lock(), threading.Event(), False
         self._held = self._lock, 0
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._drain, daemon=True, name="cellblock-output")
+        """Start a thread that drains, which cells that count theirs don't see."""
         try:
-            thread.start()
+            start_new_thread(self._drain, ())
         except (RuntimeError, MemoryError):
             self.flush()  # no room for one more: text leaves as it comes
             return
-        self._thread = thread
+        self._drains = True
 
     def _drain(self) -> None:
         while True:
@@ -313,22 +323,39 @@ class ResultHook(DisplayHook):
     """``sys.displayhook``: the last expression's value."""
 
     out: Outlet
-    is_formatting = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        #: Subshells in which a result is being formatted.
+        self._formatting = set[int]()
+
+    @property
+    def is_formatting(self) -> bool:
+        """Whether the calling thread's cell formats its result."""
+        return current_subshell.get() in self._formatting
+
+    @property
+    def prompt_count(self) -> int:
+        """The number of the cell that shows a result: another may run beside it."""
+        number = current_cell.get()
+        return number or int(super().prompt_count)
 
     def quiet(self) -> bool:
         """Return whether a trailing semicolon hides the result."""
         shell: Any = self.shell
-        cell = shell.history_manager.input_hist_parsed[-1]
+        inputs = shell.history_manager.input_hist_parsed
+        cell = inputs[number if (number := current_cell.get()) < len(inputs) and number else -1]
         last = cell.rstrip().rpartition("\n")[2]
         return ";" in last and bool(self.semicolon_at_end_of_expression(cell))
 
     def compute_format_data(self, result: Any) -> Any:
         """Format the result; note that it is done, for an error meanwhile."""
-        self.is_formatting = True
+        subshell = current_subshell.get()
+        self._formatting.add(subshell)
         try:
             return super().compute_format_data(result)
         finally:
-            self.is_formatting = False
+            self._formatting.discard(subshell)
 
     def write_output_prompt(self) -> None:
         """Write nothing: the front end numbers its results."""

@@ -8,6 +8,7 @@ import inspect
 import linecache
 import resource
 import sys
+import threading
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -19,7 +20,7 @@ from cellblock.analysis.templates import ENTRY, definitions, entry
 from cellblock.guest import tracebacks
 from cellblock.guest.effects import effects
 from cellblock.guest.failed_calls import failed_call
-from cellblock.guest.output import current_cell, encodable
+from cellblock.guest.output import current_cell, current_subshell, encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ _TEMPLATE_CALL: Final = __file__
 #: What the state is called where it is handed on; no template's name, as it is none of Python's.
 _TEMPLATE_STATE: Final = "state of the cell"
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+#: Held where cells that run at the same time would spoil what they share of the shell. No code of
+#: theirs runs meanwhile.
+_alone: Final = threading.RLock()
 
 
 class RulesInForce:
@@ -93,14 +97,16 @@ class Runner:
         effects.begin()
         shell.execution_count = request.execution_count
         shell.payload_manager.clear_payload()
-        shell.result_error = None
+        shell.result_errors.pop(current_subshell.get(), None)
         if not request.silent and request.store_history:
             source = request.source if request.template is None else request.raw
-            shell.note_input(request.execution_count, source, request.raw)
+            with _alone:
+                shell.note_input(request.execution_count, source, request.raw)
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
         shell.events.trigger("pre_execute")
-        error = self._guarded(self._execute, request) or shell.result_error
+        error = self._guarded(self._execute, request)
+        error = error or shell.result_errors.get(current_subshell.get())
         error = self._guarded(shell.events.trigger, "post_execute") or error
         if not request.silent:
             error = self._guarded(shell.events.trigger, "post_run_cell", None) or error
@@ -253,7 +259,7 @@ class Runner:
         self, tree: ast.AST, name: str, mode: str, namespace: dict[str, Any] | None = None
     ) -> None:
         shell = self._shell
-        with shell.compile.extra_flags(_AWAIT):
+        with _alone, shell.compile.extra_flags(_AWAIT):
             code: CodeType = shell.compile(tree, name, mode)
         if namespace is None:
             namespace = shell.user_ns

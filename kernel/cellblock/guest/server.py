@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import signal
 import threading
+from _thread import start_new_thread
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import comm
 from comm.base_comm import BaseComm, CommManager
 from IPython.core.error import StdinNotImplementedError
+from msgspec import structs
 
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.confine import landlock
-from cellblock.guest.loop import Driver
-from cellblock.guest.output import current_cell, plain, set_parent
+from cellblock.guest.loop import ChannelReaders, Driver
+from cellblock.guest.output import current_cell, current_subshell, plain, set_parent
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots
+from cellblock.guest.subshells import Subshells
 from cellblock.guest.tool_calls import Calls
 from cellblock.wire import messages
 
@@ -138,9 +142,6 @@ def _open_comms(out: Outlet, shell: GuestShell) -> CommKernel:
 REST = 0.005
 
 
-def _on_wake(_number: int, _frame: FrameType | None) -> None: ...
-
-
 class Server:
     """Answers the host until it hangs up. ``request`` is what the zygote prepared for."""
 
@@ -159,8 +160,10 @@ class Server:
         self._refresher = refresher
         self._shell, self._rules, self._channel, self.out = shell, current.rules, channel, out
         self._current = current
-        self._driver = Driver(channel)
+        self._driver = Driver(channel, ChannelReaders(channel))
         self.calls = Calls(channel, self._driver.readers, request.tool_max_in_flight)
+        self._subshells = Subshells(self.calls, self._answer_beside, channel.keep)
+        channel.on_subshell = self._subshells.of_message
         plan, rules = request.plan, self._rules
         raw = bool(rules.raw_modules) or not rules.language
         self._snapshots = Snapshots(
@@ -189,9 +192,22 @@ class Server:
         """Serve; returns never, raises ``HostGone`` when the host hangs up."""
         signal.signal(signal.SIGINT, self._handler)
         # Ignored, as it is by default, it would cut no wait short; the host sends it for that.
-        signal.signal(signal.SIGURG, _on_wake)
+        signal.signal(signal.SIGURG, self._on_wake)
         while True:
             self._handle(self._next())
+
+    def _on_wake(self, _number: int, _frame: FrameType | None) -> None:
+        """Have read what arrived while a cell runs: a first subshell may be among it.
+
+        In a thread, as the cell may be anywhere; without the locks of ``threading``.
+        """
+        if self._runner.running:
+            with contextlib.suppress(RuntimeError, MemoryError):
+                start_new_thread(self._read_now, ())
+
+    def _read_now(self) -> None:
+        with contextlib.suppress(HostGone, OSError, RuntimeError):
+            self.calls.read_now()
 
     def _next(self) -> messages.ToGuest:
         message = None
@@ -209,6 +225,8 @@ class Server:
         return message
 
     def _handle(self, message: messages.ToGuest) -> None:
+        # Of a subshell that has no thread, if of any.
+        current_subshell.set(getattr(message, "subshell", 0))
         match message:
             case messages.Execute():
                 self._execute(message)
@@ -241,11 +259,35 @@ class Server:
         # Have ``In`` number the cells that this copy has not seen, too.
         for count, text in resume.inputs:
             self._shell.note_input(count, text)
+        lost = self._subshells.forget()
         resumed = self._snapshots.take_over(resume)
+        resumed = structs.replace(resumed, tasks=resumed.tasks + lost)
         if resume.plan is not None:
             self._runner.plan = resume.plan
             landlock.request_ruleset()
         self._channel.send(resumed)
+
+    def _answer_beside(self, message: Any, driver: Driver) -> None:
+        """Answer a cell or a comm message in its subshell's thread."""
+        self._channel.send(messages.Began(id=message.id))
+        runner = Runner(
+            self._shell, self._current, driver, self.out, self._runner.plan, Reserve(None)
+        )
+        done = messages.Done(id=message.id)
+        try:
+            if isinstance(message, messages.Execute):
+                done = runner.run(message)
+            else:
+                with driver.entered():
+                    runner.run_handler(lambda: self._kernel.deliver(message))
+        except BaseException as exc:  # between two pieces of user code
+            error = messages.Error(ename=type(exc).__name__, evalue="", traceback=[])
+            done = structs.replace(done, error=error)
+        try:
+            self.out.end(done)
+        except MemoryError:
+            error = messages.Error(ename="MemoryError", evalue="", traceback=[])
+            self._channel.send(messages.Done(id=message.id, error=error))
 
     def _execute(self, message: messages.Execute) -> None:
         self._request, self._kernel.request = message, message.id
@@ -306,13 +348,15 @@ class Server:
 
     @property
     def runs_cell(self) -> bool:
-        """Whether a cell is under way, and no handler."""
-        return self._request is not None
+        """Whether a cell of the main shell is under way, and no handler."""
+        return self._request is not None and not current_subshell.get()
 
     def ask(self, prompt: object = "", *, password: bool = False) -> str:
         """``input()`` and ``getpass()`` for cells."""
         request = self._request
-        if threading.current_thread() is not threading.main_thread():
+        if current_subshell.get():
+            request = None
+        elif threading.current_thread() is not threading.main_thread():
             raise RuntimeError("input() works in the main thread only")
         if request is None or not request.allow_stdin:
             # As ipykernel says it, which programs compare.

@@ -24,6 +24,7 @@ from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import no_var_expand
+from IPython.core.payload import PayloadManager
 from traitlets import Type
 from traitlets.config import Config
 
@@ -31,7 +32,14 @@ from cellblock.analysis import analyse
 from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
 from cellblock.guest import pip
 from cellblock.guest.guards.access import text_of
-from cellblock.guest.output import Publisher, ResultHook, current_cell, encodable, set_parent
+from cellblock.guest.output import (
+    Publisher,
+    ResultHook,
+    current_cell,
+    current_subshell,
+    encodable,
+    set_parent,
+)
 from cellblock.guest.rewriting import rewrite
 from cellblock.guest.tracebacks import describe
 from cellblock.guest.violations import violation_of
@@ -104,6 +112,22 @@ class CellCompiler(CachingCompiler):
 _WORD_FIRST: Final = re.compile(r"[ \t]*[^\W\d]\w*(?:[ \t].*)?\n?\Z")
 
 
+class Payloads(PayloadManager):
+    """Pages to be shown, by the subshell of their cell."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._lists: dict[int, list[Any]] = {}
+
+    @property
+    def _payload(self) -> list[Any]:
+        return self._lists.setdefault(current_subshell.get(), [])
+
+    @_payload.setter
+    def _payload(self, payload: list[Any]) -> None:
+        self._lists[current_subshell.get()] = payload
+
+
 class GuestShell(InteractiveShell):
     """One user's namespace and everything IPython does with it.
 
@@ -114,8 +138,8 @@ class GuestShell(InteractiveShell):
     rules: ClassVar[Any] = None
     #: What libraries know a kernel by; a guest sets it.
     kernel: Any = None
-    #: What the running cell's result could not be shown for.
-    result_error: messages.Error | None = None
+    #: What a running cell's result could not be shown for, by its subshell.
+    result_errors: dict[int, messages.Error]
     compiler_class = Type(CellCompiler)
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
@@ -125,6 +149,13 @@ class GuestShell(InteractiveShell):
         super().init_history()
         history: Any = self.history_manager
         history.enabled = False
+
+    def init_payload(self) -> None:
+        """Keep cells that run at the same time apart."""
+        self.result_errors = {}
+        super().init_payload()
+        manager: Any = Payloads(parent=self)
+        self.configurables[-1] = self.payload_manager = manager
 
     def note_input(self, count: int, source: str, raw: str | None = None) -> None:
         """Put a cell into ``In`` under its number; cells that never ran are blank there."""
@@ -180,7 +211,7 @@ class GuestShell(InteractiveShell):
         publisher.out.send(error)
         hook: Any = self.displayhook
         if hook.is_formatting:
-            self.result_error = error
+            self.result_errors[current_subshell.get()] = error
 
     def init_completer(self) -> None:
         """Complete without evaluating, importing or jedi."""
@@ -442,7 +473,7 @@ class HostMagics:
         if not (steps.isascii() and steps.isdigit() and len(steps) < _DIGITS and int(steps)):
             raise UsageError(f"%undo takes a number of cells, not {steps!r}")
         if not self.server.runs_cell:
-            raise UsageError("%undo steps back from a cell, not from a handler or a task")
+            raise UsageError("%undo steps back from a cell of the notebook, and from nothing else")
         self.server.out.send(messages.Undo(steps=int(steps)))
 
     def _show_output(self, line: str) -> None:

@@ -16,6 +16,7 @@ from asyncio import _get_running_loop
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from cellblock.guest.output import current_subshell
 from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
@@ -82,14 +83,14 @@ class Calls:
     """All calls of one guest. Any thread may call."""
 
     def __init__(self, channel: Channel, readers: ChannelReaders, most: int) -> None:
-        self._channel, self._readers, self._most = channel, readers, most
+        self._channel, self.readers, self._most = channel, readers, most
         self._ids = itertools.count(1)
         self._in_flight: dict[int, _Call] = {}
         #: Of one thread more than once: a cell's own code may run in between, as a finalizer.
         self._counting = threading.RLock()
         self._leader = threading.Lock()
         #: Threads that wait while another one reads.
-        self._followers: dict[int, threading.Event] = {}
+        self._followers: dict[threading.Event, None] = {}
         channel.on_result, channel.on_leave = self._on_result, self._promote
 
     def reset_after_fork(self) -> None:
@@ -117,7 +118,7 @@ class Calls:
                 if event is None:
                     self._channel.wait(call.due)
                 else:
-                    self._wait(number, call, event)
+                    self.wait_beside_main(call.due, event)
                 call.deliver_pieces(on_piece)
         finally:
             self._end(number)
@@ -138,7 +139,7 @@ class Calls:
 
         call, number = _Call(tool, wake), next(self._ids)
         try:
-            self._readers.begin(loop)
+            self.readers.begin(loop)
             try:
                 self._send(number, call, arguments)
                 while call.result is None:
@@ -146,7 +147,7 @@ class Calls:
                     due.clear()
                     call.deliver_pieces(on_piece)
             finally:
-                self._readers.end(loop)
+                self.readers.end(loop)
         finally:
             self._end(number)
         return call.value()
@@ -157,7 +158,10 @@ class Calls:
                 said = f"{self._most:,} calls are under way already (tool_max_in_flight)"
                 raise ToolError(call.tool, "TooManyCalls", said)
             self._in_flight[number] = call
-        self._channel.send(messages.ToolCall(id=number, name=call.tool, arguments=arguments))
+        subshell = current_subshell.get()
+        self._channel.send(
+            messages.ToolCall(id=number, name=call.tool, arguments=arguments, subshell=subshell)
+        )
 
     def _end(self, number: int) -> None:
         """Stop expecting an answer; tell the host if there was none."""
@@ -182,33 +186,46 @@ class Calls:
             self._in_flight.pop(said.id, None)
         return call.wake_caller
 
-    def _wait(self, number: int, call: _Call, event: threading.Event) -> None:
-        """Wait in a thread that is not the main one, reading for all that do if nobody does."""
-        while not call.due():
+    def wait_beside_main(self, due: Callable[[], bool], event: threading.Event) -> None:
+        """Wait in a thread that is not the main one until something is ``due``; ``event`` wakes it.
+
+        It reads for all that wait if nobody does.
+        """
+        while not due():
             if self._channel.main_waits or not self._leader.acquire(blocking=False):
-                self._followers[number] = event
+                self._followers[event] = None
                 event.wait(LOOK)
                 event.clear()
-                self._followers.pop(number, None)
+                self._followers.pop(event, None)
                 continue
             try:
-                self._lead(call)
+                self._lead(due)
             finally:
                 self._leader.release()
                 self._promote()
 
-    def _lead(self, call: _Call) -> None:
+    def _lead(self, due: Callable[[], bool]) -> None:
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
-        while not call.due() and not self._channel.main_waits:
+        while not due() and not self._channel.main_waits:
             if poll.poll(LOOK_READING * 1000):
                 self._channel.read()
+
+    def read_now(self) -> None:
+        """Read what has arrived, in any thread, unless somebody reads already."""
+        if self._leader.acquire(blocking=False):
+            try:
+                while not self._channel.main_waits and self._channel.has_arrived():
+                    self._channel.read()
+            finally:
+                self._leader.release()
+                self._promote()
 
     def _promote(self) -> None:
         """Make one of the waiting threads the reader, unless there is one."""
         # Another thread may change it meanwhile: it looks itself.
         with contextlib.suppress(RuntimeError, StopIteration):
-            next(iter(self._followers.values())).set()
+            next(iter(self._followers)).set()
 
 
 #: Milliseconds after which whoever has the turn is taken to be gone.

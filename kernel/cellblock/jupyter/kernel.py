@@ -1,14 +1,17 @@
 """The kernel: Jupyter's requests in their order, over one session, and questions to its user.
 
-Shell requests are answered one at a time, as they came. The control channel answers at once,
-whatever runs; no cell enters there. Neither debugger nor subshells are offered.
+Shell requests are answered one at a time, as they came, and those of each subshell (JEP 91) beside
+them. The control channel answers at once, whatever runs; no cell enters there. No debugger is
+offered.
 """
 
 from __future__ import annotations
 
 import time
 import traceback
+import uuid
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     import zmq
 
     from cellblock.host.audit.recorder import Audit
+    from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
     from cellblock.host.session.history import History
@@ -53,6 +57,34 @@ LONGEST_ANSWER = 1 << 20
 CELL_PREFIX = "the cell asks: "
 
 
+SUBSHELL_REQUESTS = frozenset(
+    {"create_subshell_request", "delete_subshell_request", "list_subshell_request"}
+)
+NO_SUBSHELL = "there is no such subshell: make one by a create_subshell_request on control"
+#: Subshells that there may be: each may hold some output back.
+MOST_SUBSHELLS = 10
+#: What a subshell takes; everything else that names one is answered by the main shell.
+_BESIDE = frozenset({"execute_request", "comm_open", "comm_msg", "comm_close"})
+
+
+class Shell:
+    """Requests of the main shell, or of one subshell: one at a time, as they came.
+
+    ``number`` is what the guest knows it by; 0 is the main shell.
+    """
+
+    def __init__(self, number: int, outputs: Outputs) -> None:
+        self.number, self.outputs = number, outputs
+        self.queue: deque[Message] = deque()
+        #: The request that is being answered.
+        self.current: Message | None = None
+        #: The front end's id of the cell that failed last, and until when cells behind it arrive.
+        self.failed_cell: object = None
+        self.abort_until = 0.0
+        #: Nobody sends it anything any more.
+        self.is_deleted = False
+
+
 class Kernel(Front):
     """Answers requests and keeps their order; the session decides about cells."""
 
@@ -75,14 +107,14 @@ class Kernel(Front):
         super().__init__(outputs, views, audit, history)
         self.input_requests = InputRequests(self.channels)
         self.consult = self.consulted
-        self._queue: deque[Message] = deque()
-        #: The shell request that is being answered.
-        self._current: Message | None = None
+        self._main = Shell(0, outputs)
+        #: All by number, those that are deleted and still run something too; how many there were.
+        self._shells = {0: self._main}
+        self._made_subshells = 0
+        #: Subshells by the id that front ends know each by.
+        self._subshells: dict[str, Shell] = {}
         #: When the first cell runs even if nobody has subscribed to iopub.
         self._subscriber_deadline: float | None = None
-        #: The front end's id of the cell that failed last, and until when cells behind it arrive.
-        self._failed_cell: object = None
-        self._abort_until = 0.0
         self._shell = {
             "kernel_info_request": self._kernel_info,
             "execute_request": self._execute,
@@ -109,18 +141,29 @@ class Kernel(Front):
 
     def _on_iopub(self) -> None:
         self.channels.greet()
-        self._answer_queued()
+        self._answer_all()
 
     def _on_stdin(self) -> None:
         for message in self.channels.receive("stdin"):
             self.input_requests.on_reply(message)
 
     def _on_shell(self) -> None:
-        arrived = self.channels.receive("shell")
-        self._queue.extend(arrived)
-        for message in arrived:
+        for message in self._take_arrived():
             self.channels.echoes.arrived(message)
-        self._answer_queued()
+        self._answer_all()
+
+    def _take_arrived(self) -> list[Message]:
+        """Put what has arrived on shell into the queue of each one's shell; return it."""
+        arrived = self.channels.receive("shell")
+        for message in arrived:
+            self._shell_of(message).queue.append(message)
+        return arrived
+
+    def _shell_of(self, message: Message) -> Shell:
+        """Return the shell that is to answer a message."""
+        named = message.header.get("subshell_id")
+        found = self._subshells.get(named) if isinstance(named, str) else None
+        return found if found is not None and message.kind in _BESIDE else self._main
 
     def _on_control(self) -> None:
         """Answer what control needs, and nothing else.
@@ -132,7 +175,7 @@ class Kernel(Front):
             content: dict[str, Any] = {"status": "ok"}
             match message.kind:
                 case "kernel_info_request":
-                    self.channels.reply("control", content | messages.kernel_info(), message)
+                    self.channels.reply("control", content | self._info(), message)
                 case "interrupt_request":
                     self.interrupt()
                     self.channels.reply("control", content, message)
@@ -141,31 +184,94 @@ class Kernel(Front):
                     self.channels.reply("control", content, message)
                     self.channels.publish("shutdown_reply", content, message)
                     self._reactor.stop()
+                case _ if self._offers_subshells and message.kind in SUBSHELL_REQUESTS:
+                    self._answer_about_subshells(message)
                 case _:
                     self.channels.not_offered("control", message)
 
+    # --- subshells ----------------------------------------------------------------------------
+
+    @property
+    def _offers_subshells(self) -> bool:
+        return self.session is not None and self.session.offers_subshells
+
+    def _info(self) -> dict[str, Any]:
+        return messages.kernel_info(subshells=self._offers_subshells)
+
+    def _answer_about_subshells(self, message: Message) -> None:
+        """Make, delete or list subshells; with a status, as under ipykernel."""
+        self.channels.status("busy", message)
+        content, named = dict[str, Any](), message.content.get("subshell_id")
+        match message.kind:
+            case "list_subshell_request":
+                content["subshell_id"] = list(self._subshells)
+            case "create_subshell_request" if len(self._shells) <= MOST_SUBSHELLS:
+                content["subshell_id"] = self._create_subshell()
+            case "create_subshell_request":
+                content = _error("TooManySubshells", f"there are {MOST_SUBSHELLS}: delete one")
+            case _ if isinstance(named, str) and named in self._subshells:
+                self._delete_subshell(named)
+            case _:
+                content = _error("NoSubshell", NO_SUBSHELL)
+        self.channels.reply("control", {"status": "ok"} | content, message)
+        self.channels.status("idle", message)
+
+    def _create_subshell(self) -> str:
+        self._made_subshells += 1
+        name, shell = str(uuid.uuid4()), Shell(self._made_subshells, self.outputs.beside())
+        self._subshells[name] = self._shells[shell.number] = shell
+        self._tell_subshells()
+        return name
+
+    def _delete_subshell(self, name: str) -> None:
+        """Delete a subshell, once what it runs has ended; what waits for it is aborted."""
+        shell = self._subshells.pop(name)
+        shell.is_deleted = True
+        self._abort_queued(shell)
+        self._main.queue.extend(shell.queue)
+        shell.queue.clear()
+        if shell.current is None:
+            self._forget(shell)
+
+    def _forget(self, shell: Shell) -> None:
+        del self._shells[shell.number]
+        self._tell_subshells()
+
+    def _tell_subshells(self) -> None:
+        if self.session is not None:
+            self.session.have_subshells(tuple(self._shells)[1:])
+
+    def outputs_of(self, subshell: int) -> Outputs:
+        """Return what shows the outputs of a shell: those of one that is no more are the main's."""
+        return self._shells.get(subshell, self._main).outputs
+
     # --- shell: one at a time -----------------------------------------------------------------
 
-    def _answer_queued(self) -> None:
-        while self._queue and self._current is None and self._has_audience(self._queue[0]):
-            message = self._queue.popleft()
+    def _answer_all(self) -> None:
+        for shell in tuple(self._shells.values()):
+            self._answer_queued(shell)
+
+    def _answer_queued(self, shell: Shell) -> None:
+        while shell.queue and shell.current is None and self._has_audience(shell.queue[0]):
+            message = shell.queue.popleft()
             self.channels.status("busy", message)
-            self._current = message
+            shell.current = message
             try:
                 handler = self._shell.get(message.kind)
                 if handler is None:
                     self.channels.not_offered("shell", message)
-                    self._finish()
+                    self._finish(shell)
                 else:
-                    handler(message)
+                    handler(message, shell)
             except Exception as exc:  # noqa: BLE001 - a fault of ours costs one request, not a kernel
                 traceback.print_exception(exc)
-                if self._current is message:  # nothing of it reached a guest
-                    error = {"ename": type(exc).__name__, "evalue": str(exc), "traceback": []}
+                if shell.current is message:  # nothing of it reached a guest
+                    error = _error(type(exc).__name__, str(exc))
                     count = {"execution_count": self.execution_count}
-                    self.channels.reply("shell", {"status": "error", **error, **count}, message)
-                    self.cell = None
-                    self._finish()
+                    self.channels.reply("shell", error | count, message)
+                    if shell is self._main:
+                        self.cell = None
+                    self._finish(shell)
 
     def _has_audience(self, message: Message) -> bool:
         """Return whether to run this request now; a cell waits a moment for a subscriber.
@@ -177,73 +283,91 @@ class Kernel(Front):
             return True
         if self._subscriber_deadline is None:
             self._subscriber_deadline = time.monotonic() + SUBSCRIBER_WAIT
-            self._reactor.call_later(SUBSCRIBER_WAIT, self._answer_queued)
+            self._reactor.call_later(SUBSCRIBER_WAIT, self._answer_all)
         return time.monotonic() >= self._subscriber_deadline
 
-    def _reply(self, content: Any) -> None:
-        """Answer the current shell request and end it."""
-        message = self._current
+    def _reply(self, content: Any, shell: Shell) -> None:
+        """Answer the current request of a shell and end it."""
+        message = shell.current
         if message is not None:
             self.channels.reply("shell", {"status": "ok"} | content, message)
-        self._finish()
+        self._finish(shell)
 
-    def _finish(self) -> None:
-        message, self._current = self._current, None
+    def _finish(self, shell: Shell) -> None:
+        message, shell.current = shell.current, None
         self.channels.status("idle", message)
-        if self._queue:
-            self._reactor.call_later(0, self._answer_queued)
+        if shell.is_deleted:
+            self._forget(shell)
+        if shell.queue:
+            self._reactor.call_later(0, lambda: self._answer_queued(shell))
 
-    def _kernel_info(self, _message: Message) -> None:
-        self._reply(messages.kernel_info())
+    def _kernel_info(self, _message: Message, shell: Shell) -> None:
+        self._reply(self._info(), shell)
 
-    def _connect(self, _message: Message) -> None:
-        self._reply(self.channels.ports())
+    def _connect(self, _message: Message, shell: Shell) -> None:
+        self._reply(self.channels.ports(), shell)
 
-    def _is_complete(self, message: Message) -> None:
-        self._reply(messages.is_complete(str(message.content.get("code", ""))))
+    def _is_complete(self, message: Message, shell: Shell) -> None:
+        self._reply(messages.is_complete(str(message.content.get("code", ""))), shell)
 
-    def _history(self, message: Message) -> None:
-        self._reply({"history": messages.history_entries(self.history, message.content)})
+    def _history(self, message: Message, shell: Shell) -> None:
+        self._reply({"history": messages.history_entries(self.history, message.content)}, shell)
 
-    def _shutdown(self, message: Message) -> None:
-        self._reply(message.content)
+    def _shutdown(self, message: Message, shell: Shell) -> None:
+        self._reply(message.content, shell)
         self._reactor.stop()
 
     # --- cells --------------------------------------------------------------------------------
 
-    def _execute(self, message: Message) -> None:
-        if self._follows_failure(message):
+    def _execute(self, message: Message, shell: Shell) -> None:
+        if shell is self._main and message.header.get("subshell_id") is not None:
+            error = _error("NoSubshell", NO_SUBSHELL)
+            self.channels.publish("error", error, message)
+            count = {"execution_count": self.execution_count}
+            self.channels.reply("shell", error | count, message)
+            self._finish(shell)
+        elif self._follows_failure(message, shell):
             self._abort(message)
-            self._finish()
+            self._finish(shell)
         else:
-            self.channels.echoes.begin(message)
-            self.run(cell_of(message), message)
+            if shell is self._main:
+                self.channels.echoes.begin(message)
+            self.run(replace(cell_of(message), subshell=shell.number), message)
 
-    def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
-        """Answer the running cell; with ``abort``, refuse the cells queued behind it."""
+    def end_cell(
+        self, cell: CellRun, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
+    ) -> None:
+        """Answer a cell that ran; with ``abort``, refuse those queued behind it in its shell."""
+        shell = self._shells[cell.request.subshell]
+        answer = partial(self._answer_cell, shell, content, metadata, abort=abort)
+        shell.outputs.end()
+        if shell is not self._main:
+            answer()
+            return
         self.cell = None
         self.input_requests.cancel()
-        self.outputs.end()
-        self.channels.echoes.answer(partial(self._answer_cell, content, metadata, abort=abort))
+        self.channels.echoes.answer(answer)
 
     def _answer_cell(
-        self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
+        self, shell: Shell, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
     ) -> None:
-        message = self._current
+        message = shell.current
         if abort:
             # Before the reply: who has read that sends the next cell knowing of the failure.
-            while arrived := self.channels.receive("shell"):
-                self._queue.extend(arrived)
+            while self._take_arrived():
+                pass
         if message is not None:
             self.channels.reply("shell", content, message, metadata=metadata)
             if abort:
-                self._failed_cell = message.metadata.get("cellId")
-                self._abort_until = time.monotonic() + ABORT_WINDOW
-                self._abort_queued()
-        self._finish()
+                shell.failed_cell = message.metadata.get("cellId")
+                shell.abort_until = time.monotonic() + ABORT_WINDOW
+                self._abort_queued(shell)
+        self._finish(shell)
         self._reactor.call_later(IDLE_WRITE, self.history.flush)
+        if abort:
+            self._reactor.call_later(0, self._answer_all)
 
-    def _follows_failure(self, message: Message) -> bool:
+    def _follows_failure(self, message: Message, shell: Shell) -> bool:
         """Return whether a cell was sent before the failure of one ahead of it was seen.
 
         A notebook that runs all its cells sends them one by one, and ``stop_on_error`` is to
@@ -252,21 +376,21 @@ class Kernel(Front):
         server. Front ends that people look at name the cell in a request's metadata (``cellId``).
         Programs don't; they wait for each reply, and their next request is run at once.
         """
-        if self._failed_cell is None or time.monotonic() >= self._abort_until:
+        if shell.failed_cell is None or time.monotonic() >= shell.abort_until:
             return False
         cell = message.metadata.get("cellId")
-        if cell is None or cell == self._failed_cell:
+        if cell is None or cell == shell.failed_cell:
             return False
         if not message.content.get("stop_on_error", True):
             return False
-        self._abort_until = time.monotonic() + ABORT_WINDOW
+        shell.abort_until = time.monotonic() + ABORT_WINDOW
         return True
 
-    def _abort_queued(self) -> None:
-        waiting, self._queue = self._queue, deque()
+    def _abort_queued(self, shell: Shell) -> None:
+        waiting, shell.queue = shell.queue, deque()
         for message in waiting:
             if message.kind != "execute_request":
-                self._queue.append(message)
+                shell.queue.append(message)
                 continue
             self.channels.status("busy", message)
             self._abort(message)
@@ -278,53 +402,56 @@ class Kernel(Front):
 
     # --- other requests that need the guest ---------------------------------------------------
 
-    def _complete(self, message: Message) -> None:
+    def _complete(self, message: Message, shell: Shell) -> None:
         code, cursor = _at_cursor(message)
 
         def done(reply: wire.Completed | None) -> None:
-            self._reply(messages.completions(reply, code, cursor))
+            self._reply(messages.completions(reply, code, cursor), shell)
 
         if self.session is None:
             done(None)
         else:
             self.session.complete(code, cursor, done)
 
-    def _inspect(self, message: Message) -> None:
+    def _inspect(self, message: Message, shell: Shell) -> None:
         code, cursor = _at_cursor(message)
         detail = 1 if message.content.get("detail_level") == 1 else 0
 
         def done(reply: wire.Inspected | None) -> None:
             data = {} if reply is None else self.views.show_in_passing(reply.data)
-            self._reply({"found": bool(data), "data": data, "metadata": {}})
+            self._reply({"found": bool(data), "data": data, "metadata": {}}, shell)
 
         if self.session is None:
             done(None)
         else:
             self.session.inspect(code, cursor, detail, done)
 
-    def _comm_info(self, message: Message) -> None:
+    def _comm_info(self, message: Message, shell: Shell) -> None:
         target = message.content.get("target_name")
         comms = self.outputs.comms.listing(target if isinstance(target, str) else None)
-        self._reply({"comms": comms})
+        self._reply({"comms": comms}, shell)
 
-    def _comm(self, message: Message) -> None:
+    def _comm(self, message: Message, shell: Shell) -> None:
         content = messages.comm_content(message.content)
         if self.session is None or not self.outputs.comms.from_front(
             message.kind, content, message
         ):
-            self._finish()
+            self._finish(shell)
             return
-        self.outputs.begin(message)
+        outputs = shell.outputs
+        outputs.begin(message)
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                self.outputs.card(status.comm_failure_card(ended, self.views.in_force))
+                outputs.card(status.comm_failure_card(ended, self.views.in_force))
                 if isinstance(ended, str) and message.kind == "comm_open":
                     self.outputs.comms.refuse_open(content, message)
-            self.outputs.end()
-            self._finish()
+            outputs.end()
+            self._finish(shell)
 
-        self.session.comm(message.kind, content, message.metadata, message.buffers, done)
+        self.session.comm(
+            message.kind, content, message.metadata, message.buffers, done, shell.number
+        )
 
     def interrupt(self) -> None:
         """Interrupt what runs, as the front end's button and Ctrl-C do."""
@@ -340,11 +467,12 @@ class Kernel(Front):
         """Put a cell's question to the front end that sent it."""
         if self.session is None:
             return False
-        return self.input_requests.ask_for_cell(request, self._current, self.session.answer)
+        cell = self._main.current
+        return self.input_requests.ask_for_cell(request, cell, self.session.answer)
 
     def consulted(self, text: str, answered: Callable[[str], None]) -> Callable[[], None] | None:
         """Put a question of the host's to the front end that sent the running cell."""
-        return self.input_requests.ask_for_host(text, self._current, answered)
+        return self.input_requests.ask_for_host(text, self._main.current, answered)
 
     def _hold(self, held: bool) -> None:
         if self.session is not None:
@@ -353,6 +481,10 @@ class Kernel(Front):
     def stop_holding(self) -> None:
         """Hear the guest though front ends are behind."""
         self._backpressure.let_go()
+
+
+def _error(name: str, why: str) -> dict[str, Any]:
+    return {"status": "error", "ename": name, "evalue": why, "traceback": [why]}
 
 
 def cell_of(message: Message) -> ExecuteRequest:

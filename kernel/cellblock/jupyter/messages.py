@@ -180,7 +180,7 @@ def _ipython_version() -> str:
     return str(runpy.run_path(str(release))["version"])
 
 
-def kernel_info() -> dict[str, Any]:
+def kernel_info(*, subshells: bool = False) -> dict[str, Any]:
     """Return ``kernel_info_reply``; what is not listed here is not offered."""
     version = platform.python_version()
     return {
@@ -200,7 +200,7 @@ def kernel_info() -> dict[str, Any]:
         "banner": f"cellblock {__version__}: Python {version}, every cell under policy."
         " %policy shows which.",
         "debugger": False,
-        "supported_features": [],
+        "supported_features": ["kernel subshells"] if subshells else [],
         "help_links": [
             {"text": "Python Reference", "url": f"https://docs.python.org/{version[:4]}"},
             {"text": "IPython Reference", "url": "https://ipython.org/documentation.html"},

@@ -96,30 +96,42 @@ def stopped(
     state: State,
     lost: Sequence[str] = (),
     own: bool = False,
+    beside: bool = False,
 ) -> Bundle:
     """Return the card for a stopped cell.
 
     ``limit`` is the limit reached ("60 s") or the cause known ("signal 11"); it may be empty.
     ``lost`` names what the restored snapshot lacks. ``own`` says that the limit came with the
-    cell, not from the policy.
+    cell, not from the policy; ``beside`` that it is the end of another that ran at the same time.
     """
     reason = Reason(reason)
-    lines = [f"The cell was stopped: {_sentence(reason, limit)}.", _STATES[state] + _lost(lost)]
+    lines = [
+        f"The cell was stopped{_sentence(reason, limit, beside=beside)}.",
+        _STATES[state] + _lost(lost),
+    ]
     if reason in {Reason.files, Reason.scratch}:
         lines.append("Its files are still there: remove some in a cell, or restart the kernel.")
     if own:
         lines.append("To raise it: timeout where the cell is run, up to timeout in the policy.")
     elif setting := _SETTINGS.get(reason):
         lines.append(f"To raise it, set {setting} in a policy file. %policy shows what is set now.")
-    data = {"outcome": "stopped", "reason": reason, "limit": limit, "state": state}
+    data: dict[str, Any] = {
+        "outcome": "stopped",
+        "reason": reason,
+        "limit": limit,
+        "state": state,
+    }
+    if beside:
+        data["beside"] = True
     return _card(lines, state, data, lost)
 
 
 def stopped_failure(card: Bundle) -> Failure:
     """Return the error that goes with a card of ``stopped``."""
     data = card[OUTCOME_JSON]
-    sentence = _sentence(Reason(data["reason"]), data["limit"])
-    return Failure("CellStopped", sentence, card["text/plain"])
+    beside = data.get("beside", False)
+    sentence = _sentence(Reason(data["reason"]), data["limit"], beside=beside)
+    return Failure("CellStopped", sentence.removeprefix(": ").strip(), card["text/plain"])
 
 
 def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
@@ -130,11 +142,14 @@ def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
     return _card(lines, State.restored, {"outcome": "undone", "cells": counts}, lost)
 
 
-def _sentence(reason: Reason, limit: str) -> str:
+def _sentence(reason: Reason, limit: str, *, beside: bool) -> str:
+    """Return why, to go on with "was stopped"."""
     sentence = _WORDS[reason]
     if limit:
-        return sentence.format(limit=visible(limit))
-    return sentence.replace(" ({limit})", "").replace("{limit}", "its limit")
+        sentence = sentence.format(limit=visible(limit))
+    else:
+        sentence = sentence.replace(" ({limit})", "").replace("{limit}", "its limit")
+    return f" with one that ran beside it, of which: {sentence}" if beside else f": {sentence}"
 
 
 def _lost(lost: Sequence[str]) -> str:

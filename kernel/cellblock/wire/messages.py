@@ -29,6 +29,12 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Immutable, and nothing beyond its fields is accepted."""
 
 
+class OfSubshell(Struct, frozen=True, kw_only=True):
+    """What is for, or comes from, the subshell with this number; 0 is the main shell."""
+
+    subshell: Count = 0
+
+
 # What the guest must lock.
 
 
@@ -340,7 +346,7 @@ class Granted(Struct, frozen=True, kw_only=True):
     packages: tuple[Name, ...] = ()
 
 
-class Execute(Struct, tag="execute", frozen=True, kw_only=True):
+class Execute(OfSubshell, tag="execute", frozen=True, kw_only=True):
     """Run one admitted cell. ``source`` is transformed, ``raw`` is what the user typed.
 
     With a ``template``, ``source`` is that template's: it runs in a namespace of its own, and then
@@ -384,7 +390,7 @@ class Input(Struct, tag="input", frozen=True, kw_only=True):
     eof: bool = False
 
 
-class CommIn(Struct, tag="comm_in", frozen=True, kw_only=True):
+class CommIn(OfSubshell, tag="comm_in", frozen=True, kw_only=True):
     """A comm message from the front end: ``kind`` is comm_open, comm_msg or comm_close."""
 
     id: Id
@@ -393,6 +399,12 @@ class CommIn(Struct, tag="comm_in", frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     buffers: list[bytes] = []
     granted: Granted | None = None
+
+
+class Subshells(Struct, tag="subshells", frozen=True, kw_only=True):
+    """The subshells that there are from now on, by number: each is a thread."""
+
+    numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=100)]
 
 
 class ToolResult(Struct, tag="tool_result", frozen=True, kw_only=True):
@@ -502,7 +514,7 @@ class Queued(Struct, tag="queued", frozen=True, kw_only=True):
     id: Id
 
 
-class Stream(Struct, tag="stream", frozen=True, kw_only=True, omit_defaults=True):
+class Stream(OfSubshell, tag="stream", frozen=True, kw_only=True, omit_defaults=True):
     """Text for stdout or stderr, of the cell with this number; 0 is whichever runs.
 
     A task that a cell started may write when another cell runs.
@@ -513,7 +525,7 @@ class Stream(Struct, tag="stream", frozen=True, kw_only=True, omit_defaults=True
     cell: Count = 0
 
 
-class Display(Struct, tag="display", frozen=True, kw_only=True):
+class Display(OfSubshell, tag="display", frozen=True, kw_only=True):
     """A mime bundle to show, or to replace an earlier one with; ``cell`` is as in ``Stream``."""
 
     data: Bundle
@@ -523,14 +535,14 @@ class Display(Struct, tag="display", frozen=True, kw_only=True):
     cell: Count = 0
 
 
-class Result(Struct, tag="result", frozen=True, kw_only=True):
+class Result(OfSubshell, tag="result", frozen=True, kw_only=True):
     """The value of a cell's last expression."""
 
     data: Bundle
     metadata: dict[str, Any] = {}
 
 
-class Clear(Struct, tag="clear", frozen=True, kw_only=True):
+class Clear(OfSubshell, tag="clear", frozen=True, kw_only=True):
     """Clear the running cell's output."""
 
     wait: bool = False
@@ -547,7 +559,7 @@ class FailedCall(Struct, frozen=True):
     target: Name = ""
 
 
-class Error(Struct, tag="error", frozen=True, kw_only=True):
+class Error(OfSubshell, tag="error", frozen=True, kw_only=True):
     """An exception that ended the running cell, and the call that it came from."""
 
     ename: Text
@@ -595,7 +607,7 @@ class Inspected(Struct, tag="inspected", frozen=True, kw_only=True):
     data: Bundle
 
 
-class CommOut(Struct, tag="comm_out", frozen=True, kw_only=True):
+class CommOut(OfSubshell, tag="comm_out", frozen=True, kw_only=True):
     """A comm message for the front end."""
 
     kind: CommKind
@@ -610,7 +622,7 @@ class Breach(Struct, tag="breach", frozen=True, kw_only=True):
     operation: Name
 
 
-class Show(Struct, tag="show", frozen=True, kw_only=True):
+class Show(OfSubshell, tag="show", frozen=True, kw_only=True):
     """A magic such as ``%policy`` ran: the host shows its table, or a page, here.
 
     ``argument`` is what was typed behind ``%usage``, ``%output`` and ``%template``.
@@ -620,7 +632,7 @@ class Show(Struct, tag="show", frozen=True, kw_only=True):
     argument: Name = ""
 
 
-class ToolCall(Struct, tag="tool_call", frozen=True, kw_only=True):
+class ToolCall(OfSubshell, tag="tool_call", frozen=True, kw_only=True):
     """Call a tool. The id is the guest's own; ``arguments`` are an array and a map, encoded.
 
     They are not decoded on their way to whoever runs the tool.
@@ -647,7 +659,7 @@ ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
 FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
     SessionSetup | Execute | Complete | Inspect | Input | CommIn | ToolResult | ToolPiece
-    | Snapshot | Resume
+    | Subshells | Snapshot | Resume
 )  # fmt: skip
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued

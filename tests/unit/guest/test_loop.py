@@ -15,7 +15,7 @@ from cellblock.wire import frames, messages
 @pytest.fixture
 def driven():
     ours, theirs = socket.socketpair()
-    driver = loop.Driver(Channel(theirs))
+    driver = loop.Driver(channel := Channel(theirs), loop.ChannelReaders(channel))
     yield driver, ours
     driver.loop.close()
     asyncio.set_event_loop(None)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from cellblock.guest import output
 from cellblock.guest.output import BATCH, Outlet, out_stream
 
 
@@ -102,10 +103,10 @@ def test_threads_lose_nothing(streams, sink):
 
 
 def test_where_no_thread_can_be_started_text_leaves_at_once(streams, sink, monkeypatch):
-    def full(_):
+    def full(*_):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", full)
+    monkeypatch.setattr(output, "start_new_thread", full)
     streams[0].write("a")
     streams[0].write("b")
     assert sink.sent == [("stdout", "a"), ("stdout", "b")]

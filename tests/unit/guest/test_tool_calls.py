@@ -12,7 +12,7 @@ import pytest
 
 from cellblock.guest import host_services
 from cellblock.guest.channel import Channel
-from cellblock.guest.loop import Driver
+from cellblock.guest.loop import ChannelReaders, Driver
 from cellblock.guest.tool_calls import Calls, ToolError, _Call
 from cellblock.wire import frames, messages, values
 
@@ -50,7 +50,7 @@ class Guest:
 
     def __init__(self, sock, most=100):
         self.channel = Channel(sock)
-        self.driver = Driver(self.channel)
+        self.driver = Driver(self.channel, ChannelReaders(self.channel))
         self.calls = Calls(self.channel, self.driver.readers, most)
 
     def block(self, tool="tool"):

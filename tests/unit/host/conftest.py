@@ -143,6 +143,9 @@ class Supervisor:
     def idle(self):
         return True
 
+    def runs_beside(self):
+        return False
+
     def on_notice(self, text):
         self.notices.append(text)
 

@@ -183,11 +183,13 @@ class Audit:
         types: Iterable[str],
         messages: int,
         comms: Iterable[str] = (),
+        *,
+        cell: int = 0,
     ) -> None:
-        """Enter what the last cell said and nobody was shown."""
+        """Enter what a cell said and nobody was shown: the last one, if none is named."""
         self.enter(
             records.Withheld(
-                cell=self._cells,
+                cell=cell or self._cells,
                 bytes=dict(sizes),
                 types=tuple(map(records.clipped, types)),
                 messages=messages,
@@ -204,7 +206,7 @@ class Audit:
         full = self._log.used_up() is not None
         self.enter(
             records.Tool(
-                cell=self._cells,
+                cell=call.cell or self._cells,
                 name=fields["name"],
                 outcome=fields["status"],
                 seconds=fields["seconds"],
@@ -310,9 +312,9 @@ class Audit:
             )
         )
 
-    def lost(self, stopped: Stopped) -> None:
-        """Enter that a guest is no more, and what took its place."""
-        cell, detail = self._cells, records.clipped(stopped.detail)
+    def lost(self, stopped: Stopped, *, cell: int = 0) -> None:
+        """Enter that a guest is no more, and what took its place; a cell, or the last, ended it."""
+        cell, detail = cell or self._cells, records.clipped(stopped.detail)
         if stopped.why == "undo":
             self.enter(records.Undo(cell=cell, counts=stopped.undone))
         elif stopped.why == "crash":  # it ended by itself

@@ -40,8 +40,10 @@ _MOST_UNSET: Final = 1_000
 class CellRun:
     """One cell, from its arrival to its reply: what it publishes, and what it is answered with."""
 
-    def __init__(self, front: Front, request: ExecuteRequest) -> None:
-        self._front, self.request = front, request
+    def __init__(self, front: Front, request: ExecuteRequest, outputs: Outputs) -> None:
+        self._front, self.request, self._outputs = front, request, outputs
+        #: Its number in the audit log, once it is decided about.
+        self.number = 0
         self.count = request.execution_count
         #: How it ended; None until then, and for one that never came to the session.
         self.outcome: Outcome | None = None
@@ -62,7 +64,7 @@ class CellRun:
             return
         if not request.silent:
             echo = {"code": request.code, "execution_count": self.count}
-            front.outputs.publish("execute_input", echo)
+            self._outputs.publish("execute_input", echo)
         self.show_gaps()
         if request.store_history and request.code.strip() and front.history is not None:
             source = transform(request.code).source
@@ -77,25 +79,26 @@ class CellRun:
         if front.session is not None:
             if front.exports is not None:
                 front.exports.begin()
-            front.session.execute(self.request, self._done, self._say_unwritten)
+            front.session.execute(self.request, self._done, self._decided)
             return
         # What the user allowed does not begin either, where the log could not take it.
         unwritten = front.audit.barred() if front.starting is not None else None
         views = front.views
         self._fail(*(views.unwritten(unwritten, runs=False) if unwritten else views.problem()))
 
-    def _say_unwritten(self) -> None:
+    def _decided(self) -> None:
         """Say on a visible cell, above its output, that it is not on the audit log: once."""
+        self.number = self._front.audit.number
         if self._ended or self.request.silent:
             return
         if (problem := self._front.audit.new_problem()) is not None:
-            self._front.outputs.card(self._front.views.unwritten(problem, runs=True)[0])
+            self._outputs.card(self._front.views.unwritten(problem, runs=True)[0])
 
     def show_gaps(self) -> None:
         """Show, above a session's first visible cell's output, what is not enforced here."""
         if self.request.silent:
             return
-        outputs, views = self._front.outputs, self._front.views
+        outputs, views = self._outputs, self._front.views
         if card := views.gaps_once():
             outputs.card(card)
         if views.notice:
@@ -110,7 +113,7 @@ class CellRun:
     def error(self, message: wire.Error, *, publish: bool = True) -> None:
         """Publish an exception; the reply repeats the last one."""
         error = gateway.clean_error(message.ename, message.evalue, message.traceback)
-        call, views, outputs = message.failed_call, self._front.views, self._front.outputs
+        call, views, outputs = message.failed_call, self._front.views, self._outputs
         self.refusal = views.refusal_of(call, self.request.code) if call is not None else None
         if self.refusal is not None:
             # Runners such as papermill show no more than this of an error.
@@ -128,7 +131,8 @@ class CellRun:
 
     def _done(self, outcome: Outcome) -> None:
         exports, self._ended = self._front.exports, True
-        if exports is None or self.request.silent or outcome.usage is None:
+        none = self.request.silent or self.request.subshell > 0 or outcome.usage is None
+        if exports is None or none:
             self._finish(outcome)
         else:
             exports.after_cell(lambda found: self._finish(outcome, found))
@@ -168,7 +172,7 @@ class CellRun:
             self._show_exported(exported)
         # Where somebody reads along; other runs say it when they end.
         if self.request.allow_stdin and (line := self._front.views.staging_once()):
-            self._front.outputs.notice(line)
+            self._outputs.notice(line)
 
     def _record_usage(self, outcome: Outcome) -> None:
         """Put what the cell took into its reply, and a cell that is numbered on the account."""
@@ -189,7 +193,7 @@ class CellRun:
         names = Bindings(transform(self.request.code).source)
         for name in sorted(names.read & unset.keys()):
             why = f"cell {unset.pop(name)}, which sets it, was not run"
-            self._front.outputs.notice(f"notes: {name} is missing or old: {why}")
+            self._outputs.notice(f"notes: {name} is missing or old: {why}")
         for name in names.bound & unset.keys():
             del unset[name]
 
@@ -199,13 +203,13 @@ class CellRun:
         self._front.audit.exported(found.artifacts)
         data = [one.as_dict() for one in found.artifacts]
         self._metadata.setdefault("cellblock", {})["artifacts"] = data
-        self._front.outputs.card(self._front.views.artifacts(found))
+        self._outputs.card(self._front.views.artifacts(found))
 
     def _fail(self, bundle: dict[str, Any], failure: Failure) -> None:
         """Show a card of ours and end the cell as an error, for front ends and in the reply."""
         if not self.request.silent:
-            self._front.outputs.card(bundle)
-            self._front.outputs.publish("error", failure.published())
+            self._outputs.card(bundle)
+            self._outputs.publish("error", failure.published())
         self._reply("error", [], **failure.replied())
 
     def _reply(
@@ -227,11 +231,11 @@ class CellRun:
         }
         request = self.request
         abort = status == "error" and request.stop_on_error and not request.silent
-        self._front.end_cell(content, self._metadata, abort=abort)
+        self._front.end_cell(self, content, self._metadata, abort=abort)
 
 
 class Front(ABC):
-    """Takes cells, one at a time, and shows what a session says of them.
+    """Takes cells, one at a time in each shell, and shows what a session says of them.
 
     Without a ``session`` nothing can run, and ``views`` know why.
     """
@@ -254,7 +258,7 @@ class Front(ABC):
         self.execution_count = 0
         #: Names that a cell was to set which was refused, with its number.
         self.unset: dict[str, int] = {}
-        #: The cell that runs.
+        #: The main shell's cell that runs.
         self.cell: CellRun | None = None
 
     def run(self, request: ExecuteRequest, parent: Parent) -> CellRun:
@@ -262,14 +266,23 @@ class Front(ABC):
         if request.store_history:
             self.execution_count += 1
         request = replace(request, execution_count=self.execution_count)
-        self.cell = cell = CellRun(self, request)
-        self.outputs.begin(parent, cell)
+        outputs = self.outputs_of(request.subshell)
+        cell = CellRun(self, request, outputs)
+        if not request.subshell:
+            self.cell = cell
+        outputs.begin(parent, cell)
         cell.start()
         return cell
 
+    def outputs_of(self, _subshell: int) -> Outputs:
+        """Return what shows the outputs of a shell: those of one that is no more are the main's."""
+        return self.outputs
+
     @abstractmethod
-    def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
-        """Answer the running cell; with ``abort``, refuse the cells queued behind it."""
+    def end_cell(
+        self, cell: CellRun, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
+    ) -> None:
+        """Answer a cell that ran; with ``abort``, refuse those queued behind it in its shell."""
 
     # --- what a session tells -----------------------------------------------------------------
 
@@ -286,7 +299,7 @@ class Front(ABC):
 
     def on_output(self, message: wire.FromGuest) -> None:
         """Pass a guest's output on."""
-        self.outputs.show(message)
+        self.outputs_of(getattr(message, "subshell", 0)).show(message)
 
     def on_restart(self, stopped: Stopped) -> None:
         """Show that a guest was lost while nothing ran, or before its request began."""

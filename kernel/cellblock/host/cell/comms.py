@@ -78,7 +78,13 @@ class CommTraffic:
 
     # --- from the guest -----------------------------------------------------------------------
 
-    def from_guest(self, message: wire.CommOut, parent: Parent | None, quota: Quota) -> None:
+    def from_guest(
+        self,
+        message: wire.CommOut,
+        parent: Parent | None,
+        quota: Quota,
+        show_card: Callable[[Bundle], None],
+    ) -> None:
         """Pass on what may pass, within the quota; show a card for what may not."""
         if quota.spent(sum(map(len, message.buffers))):
             return
@@ -86,7 +92,7 @@ class CommTraffic:
         passed = self._comms.clean(message, parent_id)
         if isinstance(passed, Refused):
             self._withheld.comm(f"{passed.target} {passed.module}".strip())
-            self._refuse(passed)
+            self._refuse(passed, show_card)
         elif passed is not None and quota.admits(max(_size(passed), _weight(message.content))):
             self._publish(passed, parent)
             self._comms.commit(passed)
@@ -137,7 +143,7 @@ class CommTraffic:
             if model is not None and len(self._parts) < MAX_PARTS:
                 self._parts[model.name.removesuffix("Model"), key, why] = None
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: Refused, show_card: Callable[[Bundle], None]) -> None:
         """Show one card for each module and target, and no flood of cards."""
         once = Refused(refused.target, refused.module)
         if once in self._refused or len(self._refused) >= MAX_CARDS:
@@ -151,7 +157,7 @@ class CommTraffic:
             )
         else:
             card = denial.refused_comm(refused.target, policy_name=name)
-        self._card(card)
+        show_card(card)
 
 
 def _weight(value: Any, depth: int = 8) -> int:

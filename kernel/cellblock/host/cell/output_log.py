@@ -83,7 +83,7 @@ class OutputLog:
     """
 
     def __init__(self, parent: Path, cap: int | None) -> None:
-        self._folder = OwnFolder(parent)
+        self._parent, self._folder = parent, OwnFolder(parent)
         self._cap = _NO_LIMIT if cap is None else cap
         self._texts: list[Text] = []
         self._now: dict[Kind, Text] = {}
@@ -93,6 +93,10 @@ class OutputLog:
         """Keep no more than this from now on, of what there is, too."""
         self._cap = _NO_LIMIT if cap is None else cap
         self._make_room(0)
+
+    def nothing(self) -> OutputLog:
+        """Return one that keeps nothing, for what is shown beside the cells that this one has."""
+        return OutputLog(self._parent, 0)
 
     # --- the running cell ---------------------------------------------------------------------
 

@@ -52,10 +52,10 @@ class Withheld:
         #: Messages that no front end took in time.
         self.messages = 0
 
-    def enter(self) -> None:
+    def enter(self, cell: int = 0) -> None:
         """Put what was counted, if anything, on the audit log, and begin anew."""
         if self._bytes or self._types or self._comms or self.messages:
-            self._audit.withheld(self._bytes, self._types, self.messages, self._comms)
+            self._audit.withheld(self._bytes, self._types, self.messages, self._comms, cell=cell)
             self._begin()
 
     def size(self, kind: str, size: int) -> None:
@@ -82,13 +82,23 @@ class Outputs:
     """Shows outputs under the request that they belong to.
 
     Output between cells belongs to the cell, or comm message, that came last. What is beyond its
-    quota is held, and its end shown with the cell's.
+    quota is held, and its end shown with the cell's. A subshell has its own, ``beside`` the
+    ``main`` shell's: they share the comms, and ``%output`` has the main shell's cells.
     """
 
     def __init__(
-        self, publisher: Publisher, views: Views, brake: FlowControl, kept: OutputLog, audit: Audit
+        self,
+        publisher: Publisher,
+        views: Views,
+        brake: FlowControl,
+        kept: OutputLog,
+        audit: Audit,
+        main: Outputs | None = None,
     ) -> None:
         self._publisher, self._views, self._brake = publisher, views, brake
+        self._audit, self._main = audit, main
+        #: What ``%output`` reads.
+        self.cells_kept: OutputLog = kept if main is None else main.cells_kept
         self._withheld = Withheld(audit)
         self._kept, self._number = kept, 0
         self._parent: Parent | None = None
@@ -111,9 +121,16 @@ class Outputs:
         #: Libraries of figures, from the first one on.
         self._libraries: SharedLibraries | None = None
 
+    def beside(self) -> Outputs:
+        """Return what shows the outputs of a subshell."""
+        kept = self._kept.nothing()
+        return Outputs(self._publisher, self._views, self._brake, kept, self._audit, self)
+
     @property
     def comms(self) -> CommTraffic:
         """Comms, from the first message about one on: kernels start without them."""
+        if self._main is not None:
+            return self._main.comms
         if self._comms is None:
             from cellblock.host.cell.comms import CommTraffic  # noqa: PLC0415 - as said
 
@@ -122,6 +139,11 @@ class Outputs:
                 self._publisher, policy, self._views.show, self._show_card, self._withheld
             )
         return self._comms
+
+    @property
+    def open_comms(self) -> CommTraffic | None:
+        """Comms, if there was a message about one."""
+        return self._comms if self._main is None else self._main.open_comms
 
     def publish(self, kind: str, content: Any) -> None:
         """Show what is clean already, under the request that it belongs to."""
@@ -170,13 +192,14 @@ class Outputs:
         if self._comms is not None:
             self._comms.end()
         self._settle()
+        number = 0 if self._cell is None else self._cell.number
         self._cell = None
         if self._untaken:
             self.notice(
                 f"left out {self._untaken:,} messages: a front end did not take them in time"
             )
         self._withheld.messages += self._untaken
-        self._withheld.enter()
+        self._withheld.enter(number)
 
     # --- what comes ---------------------------------------------------------------------------
 
@@ -193,7 +216,7 @@ class Outputs:
             case wire.Result() if self._cell is not None:
                 self._bundle(message)
             case wire.CommOut():
-                self.comms.from_guest(message, self._parent, self._quota)
+                self.comms.from_guest(message, self._parent, self._quota, self._show_card)
             case wire.Error():
                 self._error(message)
             case wire.Show():
@@ -205,7 +228,7 @@ class Outputs:
 
     def _answer(self, asked: wire.Show) -> None:
         """Show a table or a page of ours, where there is room for one."""
-        if (bundle := self._views.answer(asked, self._kept, self._quota)) is not None:
+        if (bundle := self._views.answer(asked, self.cells_kept, self._quota)) is not None:
             self._show_card(bundle)
 
     def _clear(self, *, wait: bool) -> None:
@@ -291,13 +314,14 @@ class Outputs:
             return
         libraries = self._libraries or self._begin_libraries()
         # What a widget captures, or a task shows under an earlier cell, is in no output of this.
-        captured = self._comms is not None and self._comms.captures
+        comms = self.open_comms
+        captured = comms is not None and comms.captures
         here = not update and not captured and not self._is_earlier(number)
         content["data"]["text/html"] = libraries.complete(html, here=here)
 
     def _clean(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
         """Return data and metadata of a bundle, cleaned, and their size with the id ``name``."""
-        show, comms = self._views.show, self._comms
+        show, comms = self._views.show, self.open_comms
         data = show(message.data) if comms is None else comms.bundle(message.data, show)
         self._withheld.of_bundle(message.data, data)
         metadata = gateway.clean_metadata(message.metadata)
@@ -377,8 +401,8 @@ class Outputs:
     def card(self, bundle: dict[str, Any]) -> None:
         """Show one of our own bundles where the user looks, whatever a cell captures."""
         self._settle()
-        if self._comms is not None:
-            self._comms.release(self._parent)
+        if (comms := self.open_comms) is not None:
+            comms.release(self._parent)
         self._cards.append(bundle)
         self._show_card(bundle)
 

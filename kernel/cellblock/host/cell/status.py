@@ -529,7 +529,7 @@ def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
     if stopped.restored is not None:
         state, lost = cards.State.restored, restore.lacking(stopped.restored)
     own = stopped.seconds is not None
-    card = cards.stopped(why, limit, state=state, lost=lost, own=own)
+    card = cards.stopped(why, limit, state=state, lost=lost, own=own, beside=stopped.beside)
     return card, cards.stopped_failure(card)
 
 

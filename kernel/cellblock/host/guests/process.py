@@ -71,7 +71,7 @@ class MessageReader:
                     text.write(message.text)
             finally:
                 if joined := text.getvalue():
-                    yield Stream(name=stream[0], text=joined, cell=stream[1])
+                    yield Stream(name=stream[0], text=joined, cell=stream[1], subshell=stream[2])
 
     def watch(self) -> None:
         """See to it that a frame which is not whole ends, or goes on, in time."""
@@ -102,9 +102,11 @@ class MessageReader:
         self._look = self._reactor.call_later(FRAME_LOOK, look)
 
 
-def _stream_of(message: FromGuest) -> tuple[StreamName, int] | None:
-    """Return what text has to have in common to be joined: its stream and its cell."""
-    return (message.name, message.cell) if isinstance(message, Stream) else None
+def _stream_of(message: FromGuest) -> tuple[StreamName, int, int] | None:
+    """Return what text has to have in common to be joined: its stream, its cell, its subshell."""
+    if not isinstance(message, Stream):
+        return None
+    return message.name, message.cell, message.subshell
 
 
 # --- text from pipes --------------------------------------------------------------------------

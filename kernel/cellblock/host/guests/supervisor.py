@@ -214,10 +214,17 @@ class Supervisor:
         else:
             self.owner.on_text(kind, text)
 
-    def ran(self, request: PastRequest, answer: Callable[[], None]) -> None:
-        """Record that a request ran to its end; ``answer`` is called when it may be answered."""
+    def ran(self, request: PastRequest, answer: Callable[[], None], *, alone: bool = True) -> None:
+        """Record that a request ran to its end; ``answer`` is called when it may be answered.
+
+        Where another runs still, its end is waited for before a snapshot is taken.
+        """
         self._losses = 0
-        self.snapshots.ran(request, answer)
+        if alone:
+            self.snapshots.ran(request, answer)
+        else:
+            self.snapshots.record(request)
+            answer()
 
     def on_snapshot_lost(self) -> None:
         """Replace a snapshot that ended while it was kept, unless that happens again and again."""

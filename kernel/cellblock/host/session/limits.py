@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import time
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
@@ -49,6 +50,7 @@ class Deadlines:
 
     A cell's timeout is one deadline, which stands still while the user is asked. ``stop_holding``
     has the guest heard though front ends are behind; ``abandon`` gets a query that takes too long.
+    What runs in a subshell can't be interrupted: without ``interrupts`` it is killed at once.
     """
 
     def __init__(
@@ -58,9 +60,12 @@ class Deadlines:
         supervisor: Supervisor,
         stop_holding: Callable[[], None],
         abandon: Callable[[InFlight], None],
+        *,
+        interrupts: bool = True,
     ) -> None:
         self._reactor, self._clock, self._supervisor = reactor, clock, supervisor
         self._stop_holding, self._abandon = stop_holding, abandon
+        self._interrupts = interrupts
         #: Seconds that a cell may run; None is no limit.
         self.timeout: float | None = None
         self._timers: list[Timer] = []
@@ -114,7 +119,9 @@ class Deadlines:
 
     def over(self, request: InFlight, why: Why) -> None:
         """Interrupt what is over a limit; kill it if it does not give way."""
-        if request.over is None:
+        if not self._interrupts:
+            self._supervisor.replace(replace(request.stopped(why), of=request.subshell))
+        elif request.over is None:
             request.over = why
             self._stop_holding()
             self._supervisor.interrupt()
@@ -562,6 +569,14 @@ def slack(memory: int) -> int:
     return max(memory // SLACK_PART, SLACK_BYTES)
 
 
+class Mark(NamedTuple):
+    """One moment: of the clock, of a guest's processor time, and how much it has shown."""
+
+    at: float
+    cpu_seconds: float
+    output_bytes: int
+
+
 class Monitor:
     """Looks at one guest at a time, which writes to ``folders``, and to ``layers`` over others.
 
@@ -597,7 +612,8 @@ class Monitor:
         #: Whether what the guest's processes used before this request is known.
         self._based = False
         self._peak = self._known_peak = 0
-        self.output_bytes = 0
+        #: Of the request, and of those before it.
+        self.output_bytes = self._earlier_output = 0
 
     def narrow_to(self, policy: Policy) -> None:
         """Enforce the limits of a policy, from the next request on."""
@@ -609,11 +625,27 @@ class Monitor:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def begin(self, pid: int | None) -> None:
-        """Begin a request that goes to the guest ``pid``."""
+    def taken(self, since: Mark, read_bytes: int = 0) -> Usage:
+        """Return what the guest took ``since`` a request beside others began."""
+        now = self.mark()
+        peak = (self._gauge.resident() if self._gauge is not None else None) or 0
+        output = now.output_bytes - since.output_bytes
+        cpu = max(0.0, now.cpu_seconds - since.cpu_seconds)
+        return Usage(now.at - since.at, cpu, peak, output, read_bytes)
+
+    def mark(self) -> Mark:
+        """Return where the clock, the guest's processor time and its output are."""
+        self._cpu_now()
+        return Mark(self._clock(), self._cpu, self._earlier_output + self.output_bytes)
+
+    def begin(self, pid: int | None, since: Mark | None = None) -> None:
+        """Begin a request that goes to the guest ``pid``, or went there at ``since``."""
         self._follow(pid)
         self._began = self._clock()
         self._cpu_began = self._cpu = self._cpu_now() or 0.0
+        if since is not None:
+            self._cpu_began = since.cpu_seconds
+        self._earlier_output += self.output_bytes
         self._peak = self.output_bytes = 0
         if self._scratch is not None:
             self._scratch.begin()

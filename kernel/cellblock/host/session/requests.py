@@ -1,4 +1,6 @@
-"""A session's requests: one at a time, sent to the guest, watched, and answered exactly once.
+"""A session's requests: sent to the guest, watched, and answered exactly once.
+
+The main shell has one at a time, and so has each subshell beside it.
 
 The life of a request::
 
@@ -9,7 +11,8 @@ The life of a request::
      before it began        a query took too long
 
 ``admitted``
-    It may run, and no guest has it yet: one is being started, or restored.
+    It may run, and no guest has it yet: one is being started, or restored. One of a subshell also
+    waits while a snapshot is made, and while something needs the guest for itself.
 ``sent``
     It was written to the guest's channel. A guest that never takes it up is killed.
 ``running``
@@ -28,8 +31,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.approver import Approver
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
-    from cellblock.host.session.limits import Excess
+    from cellblock.host.session.limits import Excess, Mark
     from cellblock.host.session.types import Reactor, SessionSettings, Usage, Why
 
 
@@ -99,6 +103,14 @@ class InFlight:
         self, message: Any, done: Callable[[Any], None], seconds: float | None = None
     ) -> None:
         self.message, self.done, self.seconds = message, done, seconds
+        #: The subshell that it is for; 0 is the main shell.
+        self.subshell: int = getattr(message, "subshell", 0)
+        #: The number of its cell in the audit log; 0 where it is the last that was decided about.
+        self.number = 0
+        #: Another ran at the same time, so that what either did can't be told apart.
+        self.overlapped = False
+        #: Where clock and counters were when it went to the guest, as ``Monitor.mark`` has them.
+        self.since: Mark | None = None
         self.state = RequestState.admitted
         self.began_at = 0.0
         #: The guest has read it: the channel was seen to be empty after it.
@@ -116,6 +128,8 @@ class InFlight:
         self.resent = 0
         #: The limit that it was interrupted for.
         self.over: Why | None = None
+        #: What watches it, where that is not the session's own.
+        self.deadlines: Deadlines | None = None
         self.interrupted_at: float | None = None
         #: It was interrupted before it began, and the guest was interrupted to make way for it.
         self.made_way = False
@@ -207,8 +221,12 @@ def check_reply(message: Any, request: InFlight | None) -> str:
     return ""
 
 
+#: Seconds between looks at whether the guest has read what was sent, or a subshell may go on.
+LOOK: Final = 0.002
+
+
 class Requests:
-    """One request at a time, over guests that come and go.
+    """One request of each shell at a time, over guests that come and go.
 
     The supervisor has guests for it, and tells it what they say and that they are lost.
     """
@@ -231,6 +249,7 @@ class Requests:
         self.supervisor = Supervisor(
             reactor, self, policy, prepare, zygotes, clock, self._relay.admit
         )
+        self._reactor = reactor
         self.tools = Broker(
             reactor,
             self.supervisor,
@@ -258,8 +277,16 @@ class Requests:
         )
         if approver is not None:
             approver.on_waiting(self._on_waiting)
-        #: The request under way.
+        #: The main shell's request under way, and those of subshells by number.
         self.request: InFlight | None = None
+        self.beside: dict[int, InFlight] = {}
+        #: The subshells that there are, and whether the guest has yet to be told of them.
+        self._subshells: tuple[int, ...] = ()
+        self._to_tell = False
+        #: The main shell's request is to be sent; and it is looked soon what can be.
+        self._main_waits = self._looks = False
+        #: What waits until no subshell runs anything, and what is done instead if interrupted.
+        self._alone: tuple[Callable[[], None], Callable[[], None]] | None = None
         #: What the last one took, and the calls of tools that it made.
         self.usage: Usage | None = None
         self.tool_calls = CellCalls()
@@ -285,15 +312,27 @@ class Requests:
             self.supervisor.ensure()
 
     def submit(
-        self, message: Any, done: Callable[[Any], None], seconds: float | None = None
+        self,
+        message: Any,
+        done: Callable[[Any], None],
+        seconds: float | None = None,
+        number: int = 0,
     ) -> None:
-        """Send a message to a guest; ``done`` gets its reply, or why there is none."""
-        if self.request is not None:
+        """Send a message to a guest; ``done`` gets its reply, or why there is none.
+
+        ``number`` is that of its cell in the audit log.
+        """
+        request = InFlight(message, done, seconds)
+        request.number = number
+        if self._of(request.subshell) is not None:
             raise RuntimeError("one request at a time")
+        if request.subshell:
+            self._submit_beside(request)
+            return
         steps, guest = _undo_alone(message), self.supervisor.guest
         if not steps or guest is None:
             self.prepare_guest()
-        self.request = request = InFlight(message, done, seconds)
+        self.request = request
         if self._failure is not None:
             self.finish(request, self._failure)
         elif steps and guest is not None:
@@ -301,24 +340,62 @@ class Requests:
             request.state, request.began_at = RequestState.running, self._clock()
             self._monitor.begin(guest.pid)
             request.undo_steps = steps
-            self._undo(request, messages.Done(id=message.id))
+            self._undo_alone(request, messages.Done(id=message.id))
         else:
             self._send(request)
 
+    def _submit_beside(self, request: InFlight) -> None:
+        self.prepare_guest()
+        self.beside[request.subshell] = request
+        request.since, request.deadlines = self._monitor.mark(), self._new_deadlines()
+        if self._failure is not None:
+            self.finish(request, self._failure)
+        else:
+            self._send_what_waits()
+
+    def _new_deadlines(self) -> Deadlines:
+        """Return what watches a subshell's request."""
+        made = Deadlines(
+            self._reactor,
+            self._clock,
+            self.supervisor,
+            self._front.stop_holding,
+            self._abandon,
+            interrupts=False,
+        )
+        made.timeout = self._deadlines.timeout
+        return made
+
+    def _deadlines_of(self, request: InFlight) -> Deadlines:
+        return request.deadlines or self._deadlines
+
     def _send(self, request: InFlight) -> None:
+        """Send the main shell's request, as soon as the guest has read what was sent before it."""
         guest = self.supervisor.guest
         self.tools.catch_up()
         if guest is None or guest.closed:
             return  # whoever comes next gets it
+        if self._to_tell or not self.is_read():
+            self._main_waits = True
+            self._send_what_waits()
+            return
         guest.throttle(on=False)
         if isinstance(request.message, PolicyChange):
             request.message.serve(request, guest)
-            return
+        else:
+            self._send_to(guest, request)
+
+    def _send_to(self, guest: Guest, request: InFlight) -> None:
+        guest.throttle(on=False)
         request.state = RequestState.sent
         request.read = request.acknowledged = False
-        self._deadlines.sent(request)
-        self.tools.begin()
-        self._monitor.begin(guest.pid)
+        for other in (others := self._others(request)):
+            other.overlapped = request.overlapped = True
+        self._deadlines_of(request).sent(request)
+        self.tools.begin(request.subshell, request.number)
+        if not (request.subshell and others):
+            self._monitor.begin(guest.pid)
+        request.since = self._monitor.mark()
         try:
             guest.send(request.message)
         except FrameTooLargeError as exc:
@@ -328,23 +405,135 @@ class Requests:
         except Exception as exc:  # a comm message that is nested too deep, say
             self.finish(request, f"it can't be sent: {type(exc).__name__}")
 
+    # --- subshells beside the main shell ----------------------------------------------------------
+
+    def have_subshells(self, numbers: tuple[int, ...]) -> None:
+        """Have these subshells, and no others, in each guest."""
+        self._subshells, self._to_tell = numbers, True
+        self._send_what_waits()
+
+    def when_alone(self, action: Callable[[], None], interrupted: Callable[[], None]) -> None:
+        """Call ``action`` when no subshell runs anything; ``interrupted``, if the user won't wait.
+
+        Until then, and while the main shell's request has the guest replaced, none begins anything.
+        """
+        if self._others(None):
+            self._alone = action, interrupted
+        else:
+            action()
+
+    def _go_on_alone(self) -> None:
+        if self._alone is not None and not self._others(None):
+            (action, _), self._alone = self._alone, None
+            action()
+
+    def _is_reserved(self) -> bool:
+        """Return whether no subshell may begin anything: who would be copied, or is replaced."""
+        request = self.request
+        if self._alone is not None or self.supervisor.snapshots.asked():
+            return True
+        if request is None:
+            return False
+        undoes = request.undo_steps > 0 and request.state is RequestState.ending
+        return undoes or isinstance(request.message, PolicyChange)
+
+    def _send_what_waits(self) -> None:
+        """Send what waits, one after the other as the guest reads it; look again for the rest."""
+        guest = self.supervisor.guest
+        if guest is None or guest.closed:
+            return
+        if self.is_read():
+            if self._to_tell and not self.supervisor.snapshots.asked():
+                self._to_tell = False
+                self._tell(guest)
+            elif self._main_waits and not self._to_tell:
+                self._main_waits = False
+                if (request := self.request) is not None:
+                    self._send(request)
+            elif not self._is_reserved() and (waiting := self._waiting()):
+                self._send_to(guest, waiting[0])
+        if self._to_tell or self._main_waits or self._waiting():
+            soon = self.supervisor.snapshots.asked() or not self.is_read()
+            self._look_in(LOOK if soon else 10 * LOOK)
+
+    def _look_in(self, seconds: float) -> None:
+        if not self._looks:
+            self._looks = True
+            self._reactor.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._looks = False
+        self._send_what_waits()
+
+    def _waiting(self) -> list[InFlight]:
+        return [one for one in self.beside.values() if one.state is RequestState.admitted]
+
+    def _tell(self, guest: Guest) -> None:
+        """Tell the guest of its subshells; a cell that runs is interrupted to have that read."""
+        try:
+            guest.send(messages.Subshells(numbers=self._subshells))
+        except CellblockError as exc:
+            self._violation(str(exc))
+            return
+        if self.request is not None:
+            guest.signal(signal.SIGURG)
+
+    def is_read(self) -> bool:
+        """Return whether the guest has read all that it was sent: what comes next hides none of it.
+
+        Until it has begun a request, unread bytes in its socket show that it has not read that.
+        """
+        guest = self.supervisor.guest
+        unread = [one for one in self._all() if one.state is RequestState.sent and not one.read]
+        if not unread or guest is None:
+            return True
+        if guest.unread():
+            return False
+        for one in unread:
+            one.read = True
+        return True
+
+    def _all(self) -> list[InFlight]:
+        """Return the requests under way, the main shell's first, then those that are oldest."""
+        return [*filter(None, [self.request]), *self.beside.values()]
+
+    def _of(self, subshell: int) -> InFlight | None:
+        """Return the request of a shell."""
+        return self.beside.get(subshell) if subshell else self.request
+
+    def _find(self, number: int) -> InFlight | None:
+        """Return the request with this id."""
+        return next((one for one in self._all() if one.message.id == number), None)
+
+    def _others(self, request: InFlight | None) -> list[InFlight]:
+        """Return what else the guest runs; for None, what subshells run or wait to end."""
+        if request is None:
+            return [one for one in self.beside.values() if one.state is not RequestState.admitted]
+        runs = RequestState.sent, RequestState.running
+        return [one for one in self._all() if one is not request and one.state in runs]
+
+    def _charged(self) -> InFlight | None:
+        """Return what is charged with what the guest takes: the main shell's, or the oldest."""
+        return next((one for one in self._all() if one.runs_code), None)
+
     # --- while it is under way ----------------------------------------------------------------
 
     def on_message(self, message: messages.FromGuest) -> None:
         """Act on what a guest says."""
-        request = self.request
         match message:
             case messages.Began():
                 self._on_began(message)
             case messages.Queued(id=number):
-                if request is not None and request.message.id == number:
+                if (request := self._find(number)) is not None:
                     request.acknowledged = True
             case messages.InputRequest():
                 self._on_question(message)
             case messages.Undo(steps=steps):
                 self._on_undo(steps)
-            case messages.ToolCall() | messages.ToolWithdrawn():
-                self.tools.handle(message, request)
+            case messages.ToolCall(subshell=subshell):
+                self.tools.handle(message, self._of(subshell) or self.request)
+            case messages.ToolWithdrawn():
+                self.tools.handle(message, self.request)
             case messages.Breach(operation=operation):
                 self.supervisor.replace(Stopped("breach", operation))
             case messages.Done() | messages.Completed() | messages.Inspected():
@@ -353,7 +542,7 @@ class Requests:
                 self._show(message)
 
     def _on_began(self, message: messages.Began) -> None:
-        request, guest = self.request, self.supervisor.guest
+        request, guest = self._find(message.id), self.supervisor.guest
         known = guest is None or (request is not None and request.read)
         breach = check_began(message, request, 0 if known or guest is None else guest.unread())
         if breach or request is None:
@@ -383,11 +572,11 @@ class Requests:
 
     def on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
-        request = self.request
+        request = self._charged()
         if urgent:
             self.supervisor.replace(Stopped(why))
-        elif request is not None and request.state is not RequestState.ending and request.runs_code:
-            self._deadlines.over(request, why)
+        elif request is not None and request.state is not RequestState.ending:
+            self._deadlines_of(request).over(request, why)
 
     def _abandon(self, request: InFlight) -> None:
         """Answer a query with nothing. The guest keeps its state; its answer will be late."""
@@ -452,11 +641,16 @@ class Requests:
     def interrupt(self) -> None:
         """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
         self._front.stop_holding()
+        if self._alone is not None:
+            (_, interrupted), self._alone = self._alone, None
+            interrupted()
+            return
         request, asked = self.request, self._host_asks
         if request is None:
             self._refuse_consent()
             if not asked:  # else it was about a cell that is not sent yet
                 self.supervisor.interrupt()
+            self._interrupt_beside()
         elif request.interrupted_at is None:
             request.interrupted_at = self._clock()
             # First, and then its calls are refused: else it would hear of the refusal, go on, and
@@ -466,6 +660,16 @@ class Requests:
         elif self._clock() - request.interrupted_at > REPEAT:
             self._refuse_consent()
             self.supervisor.replace(Stopped("interrupt"))
+
+    def _interrupt_beside(self) -> None:
+        """Kill what subshells run where nothing else does, and the user interrupts it twice."""
+        began = [one for one in self.beside.values() if one.began]
+        if began and (at := began[0].interrupted_at) is not None:
+            if self._clock() - at > REPEAT:
+                self.supervisor.replace(Stopped("interrupt", of=began[0].subshell))
+            return
+        for one in began:
+            one.interrupted_at = self._clock()
 
     def _refuse_consent(self) -> None:
         """Refuse what the cell waits to be allowed, and what it asks for from now on."""
@@ -478,23 +682,25 @@ class Requests:
         if message.id in self._abandoned:
             self._abandoned.discard(message.id)
             return
-        request, guest = self.request, self.supervisor.guest
+        request, guest = self._find(message.id), self.supervisor.guest
         breach = check_reply(message, request)
         if breach or request is None or guest is None:
             self._violation(breach)
             return
         guest.drain()
-        guest.stop_waking()
+        if not request.subshell:
+            guest.stop_waking()
         if not isinstance(message, messages.Done):
             self._answer(request, message)
             return
-        self._deadlines.stop()
+        self._deadlines_of(request).stop()
         if self._approver is not None:
             self._approver.end()  # the answer may have to wait for a snapshot
         if self._relay.made_connections(self.supervisor.snapshots.chain.had_connections):
-            request.called = True
+            for one in self._all():
+                one.called = True
         if request.undo_steps and message.error is None:
-            self._undo(request, message)
+            self._undo_alone(request, message)
         elif request.over is not None:
             self._keep(request, request.stopped(request.over, kept=True))
         else:
@@ -515,28 +721,43 @@ class Requests:
             and isinstance(reply, messages.Done)
             and reply.error is None
             and reply.repeatable
-            and not (request.called or request.linked or request.interrupted_at is not None)
+            and not (request.called or request.linked or request.overlapped)
+            and request.interrupted_at is None
         )
         request.state = RequestState.ending
 
         def answer() -> None:
-            if self.request is request:
+            if self._of(request.subshell) is request:
                 self._answer(request, reply)
 
-        past = PastRequest(message, seconds, exact, ended=now, side_effects=request.called)
-        self.supervisor.ran(past, answer)
+        # What ran beside another is not run again by itself.
+        once = request.called or request.overlapped
+        past = PastRequest(message, seconds, exact, ended=now, side_effects=once)
+        self.supervisor.ran(past, answer, alone=not self._others(request))
+
+    def _undo_alone(self, request: InFlight, reply: messages.Done) -> None:
+        """Undo cells when no subshell runs anything."""
+
+        def interrupted() -> None:
+            self._refuse_undo(request, reply, "it waited for subshells, and was interrupted")
+
+        request.state, request.reply = RequestState.ending, reply
+        self.when_alone(lambda: self._undo(request, reply), interrupted)
 
     def _undo(self, request: InFlight, reply: messages.Done) -> None:
         """Undo cells, now that the one which asked for that has ended."""
-        request.state, request.reply, steps = RequestState.ending, reply, request.undo_steps
+        steps = request.undo_steps
         known = self.supervisor.undo(steps)
         if known < steps:
             detail = f"{count(known, 'cell')} can be" if known else "there is nothing to undo"
-            refused = Refused(f"%undo {steps}: {detail}", reply.read_bytes)
-            if _undo_alone(request.message):
-                self._answer(request, refused)  # it changed nothing that a snapshot would keep
-            else:
-                self._keep(request, refused)
+            self._refuse_undo(request, reply, detail)
+
+    def _refuse_undo(self, request: InFlight, reply: messages.Done, why: str) -> None:
+        refused = Refused(f"%undo {request.undo_steps}: {why}", reply.read_bytes)
+        if _undo_alone(request.message):
+            self._answer(request, refused)  # it changed nothing that a snapshot would keep
+        else:
+            self._keep(request, refused)
 
     def _answer(self, request: InFlight, reply: Any) -> None:
         """End a request with what its guest said; a reply that can't be shown ends the guest."""
@@ -544,20 +765,38 @@ class Requests:
             self.finish(request, reply)
         except Exception as exc:  # whatever the guest put into it
             traceback.print_exc()
-            self.request, request.state = request, RequestState.running
+            request.state = RequestState.running
+            if request.subshell:
+                self.beside[request.subshell] = request
+            else:
+                self.request = request
             self._violation(f"{type(exc).__name__} over a reply")
 
     def finish(self, request: InFlight, reply: Any) -> None:
         """End a request with a reply."""
-        self._deadlines.stop()
-        self.request, request.state = None, RequestState.done
-        ran = isinstance(reply, messages.Done | Refused)
-        self.usage = self._monitor.end(reply.read_bytes if ran else 0)
-        self.tool_calls = self.tools.end()
-        if self.supervisor.guest is not None:
-            self.supervisor.guest.throttle(on=True)
+        guest, ran = self.supervisor.guest, isinstance(reply, messages.Done | Refused)
+        self._deadlines_of(request).stop()
+        request.state = RequestState.done
+        if request.subshell:
+            self.beside.pop(request.subshell, None)
+        else:
+            self.request = None
+        others = self._others(request)
+        read_bytes = reply.read_bytes if ran else 0
+        if others and request.subshell and request.since is not None:
+            self.usage = self._monitor.taken(request.since, read_bytes)
+        else:
+            self.usage = self._monitor.end(read_bytes)
+            if others and guest is not None:
+                self._monitor.begin(guest.pid, others[0].since)
+        self.tool_calls = self.tools.end(request.subshell)
+        if guest is not None and not others:
+            guest.throttle(on=True)
         request.done(reply)
         self._relay.account()
+        self._go_on_alone()
+        if self._waiting():
+            self._look_in(0)  # not now: whoever was told may be about to take a snapshot
 
     # --- what the supervisor tells ------------------------------------------------------------
 
@@ -566,39 +805,65 @@ class Requests:
         return self._front.on_locks(report)
 
     def on_served(self) -> None:
-        """Send what waits to a guest that has come to serve."""
+        """Send what waits to a guest that has come to serve, which knows of no subshell."""
+        self._to_tell = bool(self._subshells)
         if self.request is not None:
             self._send(self.request)
+        self._send_what_waits()
+
+    def runs_beside(self) -> bool:
+        """Return whether a subshell runs anything: no snapshot can be taken."""
+        runs = RequestState.sent, RequestState.running
+        return any(one.state in runs for one in self.beside.values())
 
     def idle(self) -> bool:
         """Return whether no request is under way."""
-        return self.request is None
+        return not self._all()
 
     def on_stopping(self) -> Any:
         """Stop watching: the guest is no more. Return the message that it had begun, or None."""
         self._abandoned.clear()
         self._monitor.lost()
         self.tools.drop()
-        if self.request is None:
-            return None
-        self._deadlines.stop()
-        return self.request.message if self.request.began else None
+        self._main_waits = False
+        for one in self._all():
+            self._deadlines_of(one).stop()
+        return next((one.message for one in self._all() if one.began), None)
 
     def on_loss(self, stopped: Stopped) -> None:
-        """End the request that was lost with its guest; one that never began is sent again."""
+        """End what was lost with its guest; what never began is sent again."""
         request = self.request
-        self._audit.lost(stopped)
+        alone, self._alone = self._alone, None
+        charged = self._charged() if stopped.of is None else self.beside.get(stopped.of)
+        self._audit.lost(stopped, cell=0 if charged is None else charged.number)
+        stopped = replace(stopped, of=None)
+        with_it = stopped if charged is None else replace(stopped, beside=True)
+        told = request is not None
+        for one in tuple(self.beside.values()):
+            if one.may_be_resent(stopped.why):
+                one.resent += one.state is not RequestState.admitted
+                one.state = RequestState.admitted
+            else:
+                told = True
+                self.finish(one, stopped if one is charged else with_it)
+        if request is not charged:
+            stopped = with_it
         if stopped.why == "undo" and request is not None:
             self._front.on_undo(stopped)
             self.finish(request, request.reply)
-        elif request is None:
+        elif not told:
             self._front.on_restart(stopped)
+        elif request is None:
+            pass
         elif request.may_be_resent(stopped.why):
             request.state, request.over, request.made_way = RequestState.admitted, None, False
             request.resent += 1
             self._front.on_restart(stopped)
         else:
             self.finish(request, stopped)
+        if request is None:
+            self._alone = alone
+            self._go_on_alone()
 
     def on_notice(self, text: str) -> None:
         """Let the front tell the user."""
@@ -614,8 +879,8 @@ class Requests:
     def fail(self, detail: str) -> None:
         """End the request, and all that come, with this error."""
         self._failure = detail
-        if self.request is not None:
-            self.finish(self.request, detail)
+        for one in self._all():
+            self.finish(one, detail)
 
     # --- the session --------------------------------------------------------------------------
 

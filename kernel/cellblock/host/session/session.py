@@ -100,6 +100,13 @@ def record_start(config: SessionConfig, front: Front) -> None:
         )
 
 
+#: Why a cell of a subshell is refused that narrows the policy, or keeps files.
+IN_SUBSHELL: Final = (
+    "%policy narrow and %changes keep are for cells of the notebook: this one is of a subshell, "
+    "which runs beside them. Run it there."
+)
+
+
 def open_session(
     config: SessionConfig,
     reactor: Reactor,
@@ -157,8 +164,8 @@ class Session:
         self._narrower, self._keeper = narrower, keeper
         #: Asks the user, where the policy has that; None where nobody is asked.
         self._approver = approver
-        #: The number, in the audit log, of the cell that was sent and has not ended.
-        self._running = 0
+        #: The numbers, in the audit log, of the cells that were sent and have not ended.
+        self._running = set[int]()
 
     def start(self) -> None:
         """Have a guest ready before the first request."""
@@ -224,20 +231,29 @@ class Session:
             self._audit.undecided(request, records.clipped(str(error)))
             done(Outcome("refused", unadmitted=error))
             return
-        if self._narrower is not None and self._narrower.handles(request, ruling, self):
-            if self._approver is not None:
-                self._approver.end()  # what goes on beside it asks nobody on its behalf
-            self._narrower.narrow(request, self, done, admitted_by=ruling.by)
+        narrower, keeper = self._narrower, self._keeper
+        narrows = narrower is not None and narrower.handles(request, ruling, self)
+        keeps = keeper is not None and keeper.handles(request, ruling, self.settings.rules)
+        if not (narrows or keeps):
+            if (leaving := _EXIT.fullmatch(request.code)) is not None and not ruling.findings:
+                keeps_kernel = leaving["keeps"] is not None
+                self._leave(request, done, keeps=keeps_kernel, admitted_by=ruling.by)
+            else:
+                self._analyse(request, ruling, done, ask=ask, answer=answer)
             return
-        if self._keeper is not None and self._keeper.handles(request, ruling, self.settings.rules):
-            if self._approver is not None:
-                self._approver.end()
-            self._keeper.run(request, done, admitted_by=ruling.by)
+        if request.subshell:
+            self._audit.undecided(request, IN_SUBSHELL)
+            done(_failed("SubshellRefused", IN_SUBSHELL))
             return
-        if (leaving := _EXIT.fullmatch(request.code)) is not None and not ruling.findings:
-            self._leave(request, done, keeps=leaving["keeps"] is not None, admitted_by=ruling.by)
-            return
-        self._analyse(request, ruling, done, ask=ask, answer=answer)
+        if self._approver is not None:
+            self._approver.end()  # what goes on beside it asks nobody on its behalf
+        if keeper is not None and keeps:
+            keeper.run(request, done, admitted_by=ruling.by)
+        elif narrower is not None:
+            self.requests.when_alone(
+                lambda: narrower.narrow(request, self, done, admitted_by=ruling.by),
+                lambda: done(_failed("KeyboardInterrupt", "it waited for subshells")),
+            )
 
     def _leave(self, request: ExecuteRequest, done: Done, *, keeps: bool, admitted_by: str) -> None:
         """Have the front end end its session: the user typed so, and no guest is asked."""
@@ -291,7 +307,8 @@ class Session:
                 silent=request.silent,
                 store_history=request.store_history,
                 user_expressions=expressions,
-                allow_stdin=request.allow_stdin,
+                allow_stdin=request.allow_stdin and not request.subshell,
+                subshell=request.subshell,
                 template=template,
                 granted=granted,
             )
@@ -308,15 +325,15 @@ class Session:
         number = self._audit.number
 
         def finish(reply: Reply) -> None:
-            self._running = 0
+            self._running.discard(number)
             outcome = outcome_of(reply, refused, self.requests.usage, self.requests.tool_calls)
             done(outcome)
             self._audit.ended(number, outcome)  # nobody waits for it
 
-        self._running = number
+        self._running.add(number)
         limit = self.settings.policy.timeout
         own = timeout if timeout is not None and (limit is None or timeout < limit) else None
-        self.requests.submit(message, finish, own)
+        self.requests.submit(message, finish, own, number)
 
     def _admit(
         self, request: ExecuteRequest, rules: Rules
@@ -388,6 +405,7 @@ class Session:
         metadata: Any,
         buffers: Any,
         done: Callable[[Stopped | str | None], None],
+        subshell: int = 0,
     ) -> None:
         """Hand a comm message to the guest; ``done`` gets what kept it from being handled, or None.
 
@@ -403,6 +421,7 @@ class Session:
             metadata=metadata,
             buffers=buffers,
             granted=self._granted(),
+            subshell=subshell,
         )
         self.requests.submit(
             message, lambda reply: done(None if isinstance(reply, messages.Done) else reply)
@@ -420,6 +439,15 @@ class Session:
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with its output until front ends have taken theirs, or go on."""
         self.requests.supervisor.hold(held=held)
+
+    @property
+    def offers_subshells(self) -> bool:
+        """Whether cells may run beside others: not where the user is asked, for one of them."""
+        return self._approver is None
+
+    def have_subshells(self, numbers: tuple[int, ...]) -> None:
+        """Have these subshells, and no others."""
+        self.requests.have_subshells(numbers)
 
     # --- the session itself -------------------------------------------------------------------
 
@@ -439,14 +467,17 @@ class Session:
         self.requests.disconnect()
         if self._keeper is not None:
             self._keeper.close()
-        if self._running:
-            self._audit.cut_off(self._running)
-            self._running = 0
+        while self._running:
+            self._audit.cut_off(self._running.pop())
 
     def close(self) -> bool:
         """End guest and zygote; return whether they are gone, or still remove their folder."""
         self.disconnect()
         return self.requests.close()
+
+
+def _failed(name: str, why: str) -> Outcome:
+    return Outcome("error", error=messages.Error(ename=name, evalue=why, traceback=[why]))
 
 
 def _source_of(request: ExecuteRequest, ruling: Ruling) -> tuple[str, messages.Template | None]:

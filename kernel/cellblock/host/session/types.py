@@ -57,6 +57,8 @@ class ExecuteRequest:
     user_expressions: dict[str, str] = field(default_factory=dict)
     #: Seconds that it may run, where the policy does not allow fewer.
     timeout: float | None = None
+    #: The subshell that it is for; 0 is the main shell.
+    subshell: int = 0
     #: What the front end calls it in its notebook, and cells that it has deleted there; empty where
     #: each cell's outputs are shown by themselves.
     cell: str = ""
@@ -97,6 +99,10 @@ class Stopped:
     undone: tuple[int, ...] = ()
     #: The cell's own timeout, where that was less than the policy's.
     seconds: float | None = None
+    #: The subshell whose request brought it about; None for the main shell, or where nobody knows.
+    of: int | None = None
+    #: It ended with another that ran at the same time, whose end this is.
+    beside: bool = False
 
     def __post_init__(self) -> None:
         """Bound what may be a guest's own words: a card repeats them several times."""

@@ -200,7 +200,12 @@ class Snapshots:
     # --- forking ------------------------------------------------------------------------------
 
     def _take_of(self, guest: Guest, zygote: Zygote) -> Snapshot | None:
-        """Return a snapshot to be asked for, as the newest; None where none can be afforded."""
+        """Return a snapshot to be asked for, as the newest; None where none can be afforded.
+
+        Nor while a subshell runs something: half of that would be kept.
+        """
+        if self._supervisor.owner.runs_beside():
+            return None
         forking = sum(not snapshot.kept for snapshot in self.chain)
         if self._policy.snapshots == "off" or forking >= _MAX_FORKING or not self._may_fork():
             return None
@@ -478,6 +483,10 @@ class Snapshots:
         return chain.sizes()
 
     # --- processes that nobody knows ----------------------------------------------------------
+
+    def asked(self) -> bool:
+        """Return whether the guest was asked for one that does not stand yet."""
+        return any(one.state is SnapshotState.forking for one in self.chain)
 
     def _may_fork(self) -> bool:
         """Return whether another fork may be due: not before what took those before it is ended.

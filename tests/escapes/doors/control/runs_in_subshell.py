@@ -1,4 +1,4 @@
-"""P1: a header that names a subshell gets past no running cell."""
+"""P1: a cell of a subshell is judged as any other, while one runs beside it."""
 
 ALONE = True
 
@@ -6,8 +6,7 @@ ALONE = True
 def attack(door):
     kernel = door.kernel
     made = door.ask("create_subshell_request", "control").get("subshell_id", "made-up")
-    first = kernel.execute_send("import time\ntime.sleep(1)")
+    kernel.execute_send("import time\ntime.sleep(1)")
     header = kernel.session.msg_header("execute_request") | {"subshell_id": made}
-    second = kernel.send("execute_request", {"code": "1"}, header=header)
-    order = [kernel.recv("shell")["parent_header"]["msg_id"] for _ in range(2)]
-    return order == [second, first]
+    code = "import os; print(os.environ['CANARY'])"
+    kernel.reply(kernel.send("execute_request", {"code": code}, header=header))

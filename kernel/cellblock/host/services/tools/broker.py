@@ -63,13 +63,25 @@ class RateLimit:
         return 0.0
 
 
+class _Account:
+    """The calls of one request: how many, how many of them refused, and their records.
+
+    ``number`` is that of its cell in the audit log, 0 for none of its own.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.calls = self.refused = 0
+        self.records: list[CallRecord] = []
+
+
 class _PendingCall(msgspec.Struct, frozen=True, eq=False):
     number: int
     message: messages.ToolCall
     tool: messages.Tool
     began: float
-    #: The number of its cell.
-    cell: int
+    #: Of the request that made it.
+    account: _Account
     #: The answer of a call that is to be refused.
     refusal: Answer | None
 
@@ -77,10 +89,10 @@ class _PendingCall(msgspec.Struct, frozen=True, eq=False):
 class Broker:
     """A session's tools: known before its first guest starts, called by its guests, one at a time.
 
-    ``request`` returns the request under way. ``violation`` gets what no honest guest does, such as
-    a call of an unknown tool. ``show`` gets lines about the progress of calls, for the cell that
-    waits. No call begins while the ``audit`` log bars that: its record could not be entered. Of a
-    cell's refused calls only the first are recorded, since they cost a cell nothing.
+    ``request`` returns the main shell's request under way. ``violation`` gets what no honest guest
+    does, such as a call of an unknown tool. ``show`` gets lines about the progress of calls, for
+    the cell that waits. No call begins while the ``audit`` log bars that: its record could not be
+    entered. Of a cell's refused calls only the first are recorded, since they cost a cell nothing.
     """
 
     def __init__(
@@ -106,8 +118,8 @@ class Broker:
         self._rate, self._is_timed = RateLimit(), False
         #: Calls that wait for the rate limit, by number.
         self._delayed: dict[int, _PendingCall] = {}
-        self._cell, self._calls, self._refused = 0, 0, 0
-        self._records: list[CallRecord] = []
+        #: By the subshell of their request; 0 is the main shell.
+        self._accounts = {0: _Account()}
         #: Answers that wait until the guest has read the request before them.
         self._unsent: list[messages.ToolResult | messages.ToolPiece] = []
         #: Progress lines that no cell was there to show.
@@ -158,19 +170,21 @@ class Broker:
         if self._providers is not None:
             self._providers.narrow_to(tooling, gone)
 
-    def begin(self) -> None:
-        """Begin a request: its calls are counted from here."""
+    def begin(self, subshell: int = 0, number: int = 0) -> None:
+        """Begin a request of a shell, by its number in the audit log: its calls count from here."""
         self._report_unlisted()
-        self._cell += 1
-        self._calls, self._refused, self._records = 0, 0, []
+        self._accounts[subshell] = _Account(number)
 
-    def end(self) -> CellCalls:
+    def end(self, subshell: int = 0) -> CellCalls:
         """Return the calls of the request, those that have no answer yet as ``unfinished``."""
         self._report_unlisted()
-        own = [one for one in self._pending.values() if one.cell == self._cell]
+        # What the main shell's calls between its cells is its last one's.
+        found = self._accounts.pop(subshell, None) if subshell else self._accounts[0]
+        account = found or _Account()
+        own = [one for one in self._pending.values() if one.account is account]
         unfinished = [self._record(one, "unfinished") for one in own[:MAX_RECORDS]]
-        records = [*self._records, *unfinished][:MAX_RECORDS]
-        return CellCalls(tuple(records), self._calls - len(records))
+        records = [*account.records, *unfinished][:MAX_RECORDS]
+        return CellCalls(tuple(records), account.calls - len(records))
 
     def close(self) -> None:
         """End all that runs calls."""
@@ -180,9 +194,10 @@ class Broker:
 
     def _report_unlisted(self) -> None:
         """Report the refused calls that have no record."""
-        if self._refused > MAX_RECORDS:
-            more, self._refused = self._refused - MAX_RECORDS, MAX_RECORDS
-            self._audit.refused_more(more)
+        for account in self._accounts.values():
+            if account.refused > MAX_RECORDS:
+                more, account.refused = account.refused - MAX_RECORDS, MAX_RECORDS
+                self._audit.refused_more(more)
 
     # --- messages of a guest ------------------------------------------------------------------
 
@@ -203,7 +218,10 @@ class Broker:
     def _call(
         self, message: messages.ToolCall, providers: Providers, request: InFlight | None
     ) -> str:
-        """Admit or refuse a call; return how it breaks the protocol, or an empty string."""
+        """Admit or refuse a call; return how it breaks the protocol, or an empty string.
+
+        It counts for the shell of ``request``, or the main one where there is none.
+        """
         policy, name = self._tooling.policy, message.name
         tool = providers.tool(name)
         if tool is None and name in providers.withheld:
@@ -217,13 +235,16 @@ class Broker:
         size = len(bytes(message.arguments))
         if size > (tool.max_bytes or policy.tool_max_bytes):
             return "a call with larger arguments than there may be"
-        self._calls += 1
+        subshell = 0 if request is None else request.subshell
+        account = self._accounts.get(subshell) or self._accounts[0]
+        account.calls += 1
         querying = request is not None and isinstance(
             request.message, messages.Complete | messages.Inspect
         )
-        refusal = self._refusal(size, providers.withheld.get(name), querying=querying)
+        withheld = providers.withheld.get(name)
+        refusal = self._refusal(account, size, withheld, querying=querying)
         began = self._clock()
-        one = _PendingCall(next(self._numbers), message, tool, began, self._cell, refusal)
+        one = _PendingCall(next(self._numbers), message, tool, began, account, refusal)
         self._pending[message.id] = one
         self._bytes += size
         wait = 0.0 if self._delayed else self._rate.take(policy.tool_max_per_second, began)
@@ -236,12 +257,14 @@ class Broker:
             self._proceed(one, providers)
         return ""
 
-    def _refusal(self, size: int, withheld: str | None, *, querying: bool) -> Answer | None:
+    def _refusal(
+        self, account: _Account, size: int, withheld: str | None, *, querying: bool
+    ) -> Answer | None:
         """Return the refusal of the call that was counted last, if it is to be refused."""
         most = self._tooling.policy.tool_max_calls
         if querying:
             return _refused("no tool is called to complete or to describe a name")
-        if most is not None and self._calls > most:
+        if most is not None and account.calls > most:
             return _refused(f"a cell may call tools {most:,} times (tool_max_calls)")
         if self._bytes + size > MAX_ARGUMENTS:
             held = f"the calls under way hold {MAX_ARGUMENTS >> 20} MiB of arguments already"
@@ -375,7 +398,7 @@ class Broker:
         Until the guest has begun a request, unread bytes in its socket show that it has not read
         that; an answer among them would hide it.
         """
-        if self._unsent or not self._request_is_read():
+        if self._unsent or not self._supervisor.owner.is_read():
             if not self._unsent:
                 self._reactor.call_later(READ_POLL_SECONDS, self._send_unsent)
             self._unsent.append(message)
@@ -387,15 +410,8 @@ class Broker:
             except CellblockError as exc:
                 self._violation(str(exc))
 
-    def _request_is_read(self) -> bool:
-        request, guest = self._request(), self._supervisor.guest
-        if request is None or request.began or request.read or guest is None:
-            return True
-        request.read = guest.unread() == 0
-        return request.read
-
     def _send_unsent(self) -> None:
-        if self._unsent and not self._request_is_read():
+        if self._unsent and not self._supervisor.owner.is_read():
             self._reactor.call_later(READ_POLL_SECONDS, self._send_unsent)
             return
         due, self._unsent = self._unsent, []
@@ -423,10 +439,13 @@ class Broker:
 
     def _count(self, one: _PendingCall, record: CallRecord) -> bool:
         """Count a call for its cell; return whether the log lists it."""
-        if one.cell == self._cell and len(self._records) < MAX_RECORDS:
-            self._records.append(record)
-        self._refused += record.status == "refused"
-        return record.status != "refused" or self._refused <= MAX_RECORDS
+        account = one.account
+        if account not in self._accounts.values():
+            account = self._accounts[0]  # its cell has ended
+        elif len(account.records) < MAX_RECORDS:
+            account.records.append(record)
+        account.refused += record.status == "refused"
+        return record.status != "refused" or account.refused <= MAX_RECORDS
 
     def _record(
         self, one: _PendingCall, status: Status, answer: Answer | None = None
@@ -442,6 +461,7 @@ class Broker:
             message=answer.message,
             tokens=answer.tokens,
             seconds=self._clock() - one.began,
+            cell=one.account.number,
         )
 
 

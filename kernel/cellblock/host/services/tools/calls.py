@@ -147,6 +147,8 @@ class CallRecord(msgspec.Struct, frozen=True):
     #: What a call of a language model cost.
     tokens: int = 0
     seconds: float = 0.0
+    #: The number of its cell in the audit log; 0 is the last that was decided about.
+    cell: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON data with secrets masked; of large values it has the size only."""

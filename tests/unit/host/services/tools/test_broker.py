@@ -101,6 +101,24 @@ class Harness:
         self.broker.handle(messages.ToolWithdrawn(id=number), self.request)
 
 
+def test_calls_count_for_the_request_of_their_subshell(harness):
+    harness.narrow_to(calls=1, in_flight=4)
+    harness.broker.begin(7, number=3)
+    for number, subshell in enumerate((0, 7, 7, 9)):
+        message = messages.ToolCall(id=number, name="tool", arguments=msgspec.Raw(b"\x92\x90\x80"))
+        assert not harness.broker.call(message, subshell, querying=False)
+    assert [call.number for call in harness.provider.calls] == [1, 2]
+    own, mains = harness.broker.end(7), harness.broker.end()
+    assert [(one.number, one.status, one.cell) for one in own.records] == [
+        (3, "refused", 3),
+        (2, "unfinished", 3),
+    ]
+    assert [(one.number, one.status) for one in mains.records] == [
+        (4, "refused"),
+        (1, "unfinished"),
+    ]
+
+
 @pytest.fixture
 def harness():
     return Harness()
