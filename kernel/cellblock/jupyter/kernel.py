@@ -82,6 +82,8 @@ class Kernel(Front):
         self._subscriber_deadline: float | None = None
         #: The front end's id of the cell that failed last, and until when cells behind it arrive.
         self._failed_cell: object = None
+        #: Whether who shut it down starts another one in its place.
+        self.restarts = False
         self._abort_until = 0.0
         self._shell = {
             "kernel_info_request": self._kernel_info,
@@ -137,7 +139,7 @@ class Kernel(Front):
                     self.interrupt()
                     self.channels.reply("control", content, message)
                 case "shutdown_request":
-                    content["restart"] = bool(message.content.get("restart"))
+                    content["restart"] = self.restarts = bool(message.content.get("restart"))
                     self.channels.reply("control", content, message)
                     self.channels.publish("shutdown_reply", content, message)
                     self._reactor.stop()
@@ -206,6 +208,7 @@ class Kernel(Front):
         self._reply({"history": messages.history_entries(self.history, message.content)})
 
     def _shutdown(self, message: Message) -> None:
+        self.restarts = bool(message.content.get("restart"))
         self._reply(message.content)
         self._reactor.stop()
 

@@ -107,6 +107,8 @@ def _write(path: str, text: str) -> None:
 
 
 def _mount_layer(layer: Layer) -> None:
+    # Held as long as this process lives: who adopts a layer waits for it.
+    fcntl.flock(os.open(layer.folder, _FOLDER), fcntl.LOCK_SH)
     with contextlib.ExitStack() as stack:
 
         def opened(path: str, flags: int = _FOLDER, above: int | None = None) -> int:

@@ -21,12 +21,12 @@ import stat
 import time
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.errors import ChangesError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import changes_folder
-from cellblock.policy.paths import open_unlinked
+from cellblock.policy.paths import identity, open_unlinked
 from cellblock.policy.secret_files import SECRETS, pattern_of
 from cellblock.render.diff import unified
 from cellblock.render.text import visible
@@ -34,7 +34,6 @@ from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import Layer
@@ -61,6 +60,8 @@ _UNREADABLE: Final = "it can't be read"
 #: Seconds after which a folder that no session began has been left by one that could not.
 _ORPHANED: Final = 3_600
 _SETTLED: Final = "settled.json"
+#: Seconds that one who wants a session to itself waits for those who only look whether it runs.
+_PATIENCE: Final = 0.1
 _MOST_INFO: Final = 1 << 20
 _MOST_SETTLED: Final = 32 << 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -123,7 +124,9 @@ class LogPlace:
 class Staged:
     """The layers of one session: what lies in them can be kept, or dropped.
 
-    ``session`` is what it is called in its audit ``log``.
+    ``session`` is what it is called in its audit ``log``. ``names`` are those of its kernel, by
+    which a later one knows that as its own, ``asked`` the fields of the policy that it began under,
+    ``inodes`` those of the roots (``adoption``).
     """
 
     id: str
@@ -133,6 +136,9 @@ class Staged:
     session: str = ""
     log: LogPlace | None = None
     lock: int = -1
+    names: tuple[str, ...] = ()
+    asked: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    inodes: tuple[int, ...] = ()
 
     def is_written_to(self) -> bool:
         """Whether cells wrote anything. Takes microseconds."""
@@ -270,10 +276,13 @@ class Staged:
 
         Cells of that session see it until it ends. Raises ChangesError, OSError.
         """
-        if self.runs():
+        lock = self.take()
+        if lock < 0 and self.runs():
             self.settle(self.changes())
-        else:
-            remove_tree.remove(self.folder)
+            return
+        remove_tree.remove(self.folder)
+        if lock >= 0:
+            os.close(lock)
 
     def close(self) -> None:
         """Tell that the session, which ``begin`` began, has ended."""
@@ -292,6 +301,28 @@ class Staged:
         finally:
             os.close(fd)
         return False
+
+    def take(self) -> int:
+        """Return a descriptor that has the session to itself while it is open; -1 if it runs."""
+        path, until = f"{self.folder}/{_INFO}", time.monotonic() + _PATIENCE
+        try:
+            fd = os.open(path, FILE)
+        except OSError:
+            return -1
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(fd), os.lstat(path)):
+                    return fd
+            except BlockingIOError:  # a session that runs; or who only looks, for a moment
+                if time.monotonic() < until:
+                    time.sleep(_PATIENCE / 10)
+                    continue
+            except OSError:
+                pass
+            os.close(fd)
+            return -1
 
 
 def _beneath(root: str, path: str) -> str | None:
@@ -392,18 +423,18 @@ class _Walk:
         names = self._names(prefix, above)
         for name in names:
             path = f"{prefix}{name}"
-            staged, before = _status(above, name), _status(below, name)
+            staged, before = status(above, name), status(below, name)
             if staged is None or path in self._hidden:
                 continue
             if stat.S_ISDIR(staged.st_mode):
                 yield from self._enter(path, above, below, name, depth)
-            elif _is_whiteout(staged):
+            elif is_whiteout(staged):
                 yield from self._deleted(path, below, name, before, staged, staged.st_ctime_ns)
             elif not self._is_same(above, below, name, staged, before):
                 yield from self._change(path, staged, before)
         for name in self._covered(prefix, above, below, names):
             if f"{prefix}{name}" not in self._hidden:
-                yield from self._deleted(f"{prefix}{name}", below, name, _status(below, name), None)
+                yield from self._deleted(f"{prefix}{name}", below, name, status(below, name), None)
 
     def _names(self, prefix: str, folder: int) -> list[str]:
         """Return the names in a folder that are wanted, or lead there."""
@@ -413,7 +444,7 @@ class _Walk:
             return self._bounds.names(folder, prefix)
         after = (path[len(prefix) :] for path in self._wanted if path.startswith(prefix))
         names = {path.split("/")[0] for path in after}
-        return sorted(name for name in names if _status(folder, name) is not None)
+        return sorted(name for name in names if status(folder, name) is not None)
 
     def _is_same(
         self,
@@ -454,7 +485,7 @@ class _Walk:
                 yield Change(self._root, path, "new", None, None, _UNREADABLE)
                 return
             stack.callback(os.close, inner)
-            under, there = None, _status(below, name)
+            under, there = None, status(below, name)
             if there is not None and stat.S_ISDIR(there.st_mode):
                 with contextlib.suppress(OSError):
                     under = os.open(name, _FOLDER, dir_fd=below)
@@ -492,7 +523,7 @@ class _Walk:
                 return
             stack.callback(os.close, fd)
             for inner in self._names(f"{path}/", fd):
-                below_it = _status(fd, inner)
+                below_it = status(fd, inner)
                 yield from self._deleted(f"{path}/{inner}", fd, inner, below_it, None, when)
 
     def _change(
@@ -544,21 +575,29 @@ class _Walk:
         self, prefix: str, above: int, below: int | None, names: Sequence[str]
     ) -> list[str]:
         """Return what a folder of the layer hides of the one below, because it was made anew."""
-        if below is None:
+        if below is None or not is_opaque(above):
             return []
         try:
-            if os.getxattr(above, "user.overlay.opaque") != b"y":
-                return []
             return sorted(set(self._names(prefix, below)).difference(names))
         except OSError:
             return []
 
 
-def _is_whiteout(found: os.stat_result) -> bool:
+def is_opaque(folder: int) -> bool:
+    """Whether a folder of a layer, which was made anew, hides the one below."""
+    try:
+        return os.getxattr(folder, "user.overlay.opaque") == b"y"
+    except OSError:
+        return False
+
+
+def is_whiteout(found: os.stat_result) -> bool:
+    """Whether it says that a file below was deleted (overlayfs.rst)."""
     return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
 
 
-def _status(folder: int | None, name: str) -> os.stat_result | None:
+def status(folder: int | None, name: str) -> os.stat_result | None:
+    """Return what a folder has under a name; None without either."""
     try:
         return None if folder is None else os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -593,14 +632,34 @@ def enter(
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def of_layers(layers: Sequence[Layer], policy: Policy, session: str = "") -> Staged:
-    """Return what a session that runs has staged; ``session`` is its name in the audit log."""
+def of_layers(
+    layers: Sequence[Layer],
+    policy: Policy,
+    session: str = "",
+    names: Sequence[str] = (),
+    adopted: Staged | None = None,
+) -> Staged:
+    """Return what a session that runs has staged; ``session`` is its name in the audit log.
+
+    One that goes on with what was ``adopted`` began when that did.
+    """
     each = tuple((layer.root, layer.folder, layer.hidden) for layer in layers)
     number = os.path.basename(os.path.dirname(layers[0].folder)) if layers else ""
     asked, log = policy.audit, None
     if asked.log:
         log = LogPlace(asked.folder, asked.max_bytes, asked.fsync, asked.required)
-    return Staged(number, each, time.time(), policy.name, session, log)
+    return Staged(
+        number,
+        each,
+        time.time() if adopted is None else adopted.began,
+        policy.name,
+        session,
+        log,
+        -1 if adopted is None else adopted.lock,
+        tuple(names),
+        policy.as_dict(),
+        tuple(identity(layer.root)[1] for layer in layers),
+    )
 
 
 def begin(staged: Staged) -> Staged:
@@ -616,11 +675,20 @@ def begin(staged: Staged) -> Staged:
         "layers": staged.layers,
         "session": staged.session,
         "log": log and [log.folder, log.max_bytes, log.fsync, log.required],
+        "names": staged.names,
+        "asked": staged.asked,
+        "inodes": staged.inodes,
     }
-    fd = os.open(f"{staged.folder}/{_INFO}", _NEW, 0o600)
+    new = f"{staged.folder}/{_INFO}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    fd = os.open(new, _NEW, 0o600)
     fcntl.flock(fd, fcntl.LOCK_SH)
     with open(os.dup(fd), "w", encoding="utf-8") as file:
         json.dump(info, file)
+    os.replace(new, f"{staged.folder}/{_INFO}")
+    if staged.lock >= 0:
+        os.close(staged.lock)
     _sweep(staged.id)
     return replace(staged, lock=fd)
 
@@ -638,22 +706,24 @@ def _sweep(own: str) -> None:
     began.sort(reverse=True)
     for number, (when, name) in enumerate(began):
         old = number >= MOST_SESSIONS or time.time() - when > KEPT_FOR
-        if old and name != own and not (one := Staged(name, ())).runs():
+        one = Staged(name, ())
+        if old and name != own and (lock := one.take()) >= 0:
             remove_tree.remove(one.folder)
+            os.close(lock)
 
 
-def end(scratch: Path) -> Staged | None:
-    """End a session, which is closed; return what can still be kept.
+def end(number: str) -> Staged | None:
+    """End the session of this number, which is closed; return what can still be kept.
 
     Without any its folder is removed.
     """
-    found = session(scratch.name)
+    found = session(number)
     try:
         nothing = found is None or all(one.why_not for one in found.changes())
     except (ChangesError, OSError):
         nothing = False
     if nothing:
-        remove_tree.remove(Staged(scratch.name, ()).folder)
+        remove_tree.remove(Staged(number, ()).folder)
     return None if nothing else found
 
 
@@ -677,7 +747,16 @@ def session(number: str) -> Staged | None:
             for root, folder, hidden in info["layers"]
         )
         log = LogPlace(*info["log"]) if info["log"] else None
-        began, policy = float(info["began"]), str(info["policy"])
-        return Staged(number, layers, began, policy, str(info["session"]), log)
+        return Staged(
+            number,
+            layers,
+            float(info["began"]),
+            str(info["policy"]),
+            str(info["session"]),
+            log,
+            names=tuple(map(str, info.get("names", ()))),
+            asked=dict(info.get("asked", {})),
+            inodes=tuple(map(int, info.get("inodes", ()))),
+        )
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends.base import Backend, View
     from cellblock.backends.choose import Chosen
+    from cellblock.host.services.changes import Staged
     from cellblock.host.session.granted_services import GrantedServices
     from cellblock.policy.model import Policy
 
@@ -134,6 +135,9 @@ class SessionConfig:
     condition: PolicyError | None = None
     #: Where the policy is, for messages.
     file: str = ""
+    #: What names the kernel, for a later one to adopt what it stages, and what it adopted itself.
+    names: tuple[str, ...] = ()
+    adopted: Staged | None = None
 
     @property
     def scratch(self) -> Path:

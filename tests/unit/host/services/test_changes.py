@@ -45,14 +45,14 @@ def test_a_session_that_wrote_nothing_leaves_nothing_and_another_its_changes_for
     began = changes.begin(staged)
     assert changes.session("one").runs()
     began.close()
-    changes.end(tmp_path / "one")
+    changes.end("one")
     assert changes.sessions() == []
 
     upper.mkdir(parents=True)
     (upper / "new").write_text("new")
     began = changes.begin(staged)
     began.close()
-    changes.end(tmp_path / "one")
+    changes.end("one")
     (left,) = changes.sessions()
     assert (kinds(left), left.runs()) == ({"new": "new"}, False)
 
