@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import time
 
 import pytest
@@ -101,6 +102,27 @@ def test_who_reads_along_is_told_once_that_writes_are_put_aside_and_others_at_th
     assert [line[: len(told)] for line in said] == ["", told, ""]
     kernel.end()
     assert "To keep it: cellblock changes keep cellblock-" in kernel.stderr()
+
+
+def test_a_commit_of_a_cell_is_one_line_and_the_cell_says_that_it_is_not_kept(project):
+    world, prefix = project
+    who = "-c user.name=a -c user.email=b"
+    first = f"git init -q && git {who} commit -q --allow-empty -m first"
+    subprocess.run([*prefix, "sh", "-c", first], cwd=world.work, check=True)
+    policy = world.policy('extends = "data"\n')
+    with Kernel(argv_for(policy), world=world, prefix=prefix) as kernel:
+        kernel.wait_heard()
+        said = []
+        for code in ("status", "add old.csv", f"{who} commit -qm second", "log --oneline"):
+            # Where Landlock is alone, git ends over one that is there and can't be read.
+            git = f"!GIT_CONFIG_NOSYSTEM=1 git {code}"
+            _, published = kernel.run(git, allow_stdin=True)
+            said.append("nor is this commit: commit in" in reading.stream(published, "stderr"))
+        assert said == [False, False, True, False]
+        assert "second" in reading.stream(published)
+        shown = reading.card_text(kernel.run("%changes")[1])
+        assert "Nothing was changed that can be kept" in shown
+        assert shown.count("/.git") == 1, shown
 
 
 def test_what_is_denied_is_in_no_layer(kernel):

@@ -30,13 +30,18 @@ def list_() -> None:
     """List sessions whose changes can still be kept, the newest first."""
     for one in changes.sessions():
         when = datetime.fromtimestamp(one.began, UTC).astimezone().isoformat(" ", "minutes")
-        state = ", still running" if one.runs() else ""
-        typer.echo(f"{one.id}  {when}  policy {visible(one.policy)}{state}")
+        found, why = list[changes.Change](), ""
         try:
             found = one.changes()
         except (ChangesError, OSError) as error:
-            typer.echo(f"  it can't be listed: {visible(str(error))}")
-            continue
+            why = f"  it can't be listed: {visible(str(error))}"
+        runs = one.runs()
+        if not (found or why or runs):
+            continue  # all of it was kept, or is the same again
+        state = ", still running" if runs else ""
+        typer.echo(f"{one.id}  {when}  policy {visible(one.policy)}{state}")
+        if why:
+            typer.echo(why)
         for change in found:
             note = f"  (not kept: {change.why_not})" if change.why_not else ""
             note = note or "  (yours was changed meanwhile)" * (change.yours_since is not None)

@@ -24,7 +24,7 @@ from cellblock.host.cell.refusals import advised, judge
 from cellblock.host.guests.supervisor import ZYGOTE_ENDED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
-from cellblock.host.services.changes import MOST_ENTRIES
+from cellblock.host.services.changes import GIT, MOST_ENTRIES
 from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
 from cellblock.policy.enforcement import Gap, Status
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cellblock.errors import AuditError
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
-    from cellblock.host.services.changes import Change, Staged
+    from cellblock.host.services.changes import Change, Staged, State
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
     from cellblock.policy.enforcement import Enforcement
@@ -126,6 +126,7 @@ class Views:
         #: What cells wrote to the project, and nobody has kept yet.
         self.staged: Staged | None = None
         self.told_of_staging = False
+        self._commits: tuple[State, ...] = ()
         #: What one cell's listings of that took: which cell's, by its quota, and seconds.
         self._listing: tuple[Quota | None, float] = None, 0.0
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
@@ -285,6 +286,13 @@ class Views:
         self.told_of_staging = True
         what = "put aside what cells write to your project"
         return f"{what}: %changes shows it, and %changes keep keeps it"
+
+    def committed(self) -> str:
+        """Return what the reader of a cell that committed is told, whose commit is not kept."""
+        before, self._commits = self._commits, () if self.staged is None else self.staged.commits()
+        if self._commits == before or not any(self._commits):
+            return ""
+        return f"notes: {GIT} is staged and never kept, nor is this commit: commit in a terminal"
 
     # --- why a cell did not run ---------------------------------------------------------------
 
@@ -454,7 +462,8 @@ class Views:
                 note = "yours was changed meanwhile"
             rows.append(tables.ChangeRow(one.name, one.kind, one.size, one.before, note, diff))
         session = "" if staged is None or digests is not None else staged.id
-        return tables.changes(rows, len(changes), session)
+        keepable = sum(not one.why_not for one in changes)
+        return tables.changes(rows, len(changes), session, keepable)
 
     def _table_of_policy(self) -> Bundle:
         policy, operators = self.in_force, self.operators

@@ -221,7 +221,9 @@ def _remove_settled(one: Staged) -> None:
                     f"{folder}/{UPPER}", name[len(root.rstrip("/")) + 1 :], stack
                 )
                 found = os.stat(last, dir_fd=at, follow_symlinks=False)
-                if changes.state(found) == staged:
+                if changes.state(found) == staged and stat.S_ISDIR(found.st_mode):
+                    remove_tree.remove(f"/proc/self/fd/{at}/{last}")
+                elif changes.state(found) == staged:
                     os.unlink(last, dir_fd=at)
 
 

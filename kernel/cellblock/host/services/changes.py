@@ -79,6 +79,10 @@ NEVER_KEPT: Final = frozenset({
     "usercustomize.py",
 })  # fmt: skip
 
+#: Of those the one that people write to on purpose; and what each commit of theirs changes in it.
+GIT: Final = ".git"
+_COMMITS: Final = "logs/HEAD"
+
 Kind = Literal["new", "changed", "deleted"]
 #: What changes when a file does; None where there is none.
 State = tuple[int, ...] | None
@@ -147,6 +151,18 @@ class Staged:
                 if next(entries, None) is not None:
                     return True
         return False
+
+    def commits(self) -> tuple[State, ...]:
+        """Return what changes when a cell commits to the repository at a root. Takes microseconds.
+
+        That it is not kept is said at once: git tells the cell that all is well.
+        """
+        found = list[State]()
+        for _, folder, _ in self.layers:
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+                at, name = enter(f"{folder}/{UPPER}", f"{GIT}/{_COMMITS}", stack)
+                found.append(state(status(at, name)))
+        return tuple(found)
 
     @property
     def folder(self) -> str:
@@ -341,9 +357,12 @@ def _cut(line: str) -> str:
 
 
 def _is_at(change: Change, path: str) -> bool:
-    """Whether a change is at or beneath a path."""
+    """Whether a change is at or beneath a path, or of a folder above that is never kept."""
     at = _beneath(change.root, path)
-    return at is not None and (not at or f"{change.path}/".startswith(f"{at}/"))
+    if at is None or not at:
+        return at is not None
+    within_it = bool(change.why_not) and f"{at}/".startswith(f"{change.path}/")
+    return within_it or f"{change.path}/".startswith(f"{at}/")
 
 
 def _state_of(found: Sequence[int] | None) -> State:
@@ -426,7 +445,12 @@ class _Walk:
             staged, before = status(above, name), status(below, name)
             if staged is None or path in self._hidden:
                 continue
-            if stat.S_ISDIR(staged.st_mode):
+            why = never_kept(name)
+            if why and not self._is_same(above, below, name, staged, before):
+                yield from self._whole(path, staged, before, why)
+            elif why:
+                continue
+            elif stat.S_ISDIR(staged.st_mode):
                 yield from self._enter(path, above, below, name, depth)
             elif is_whiteout(staged):
                 yield from self._deleted(path, below, name, before, staged, staged.st_ctime_ns)
@@ -435,6 +459,15 @@ class _Walk:
         for name in self._covered(prefix, above, below, names):
             if f"{prefix}{name}" not in self._hidden:
                 yield from self._deleted(f"{prefix}{name}", below, name, status(below, name), None)
+
+    def _whole(
+        self, path: str, staged: os.stat_result, before: os.stat_result | None, why: str
+    ) -> Iterator[Change]:
+        """Yield one change for all that is at or beneath a name that is never kept."""
+        kind: Kind = "deleted" if is_whiteout(staged) else "new" if before is None else "changed"
+        made = Change(self._root, path, kind, None, None, why, staged=state(staged))
+        if self._settled.get(made.name) != (None, made.staged):
+            yield made
 
     def _names(self, prefix: str, folder: int) -> list[str]:
         """Return the names in a folder that are wanted, or lead there."""
@@ -510,6 +543,9 @@ class _Walk:
         """
         if before is None or path in self._hidden:
             return
+        if why := never_kept(name):
+            yield Change(self._root, path, "deleted", None, None, why)
+            return
         if not stat.S_ISDIR(before.st_mode):
             if when is None or before.st_ctime_ns <= when:
                 yield from self._change(path, staged, before, deleted=True)
@@ -564,9 +600,6 @@ class _Walk:
             return "something that is no file is in its place"
         if not (found.st_mode & stat.S_IRUSR or os.geteuid() == 0):
             return _UNREADABLE
-        for part in path.split("/"):
-            if part.lower() in NEVER_KEPT:
-                return f"{part} is run or trusted by other programs"
         if pattern_of(path.lower(), SECRETS):
             return "files of this name hold secrets"
         return "" if path.isprintable() else "its name can't be shown"
@@ -589,6 +622,13 @@ def is_opaque(folder: int) -> bool:
         return os.getxattr(folder, "user.overlay.opaque") == b"y"
     except OSError:
         return False
+
+
+def never_kept(name: str) -> str:
+    """Return why nothing of this name is kept, nor anything in it; empty where it can be."""
+    if name.lower() == GIT:
+        return "what git writes is staged: commit in a terminal"
+    return f"{name} is run or trusted by other programs" if name.lower() in NEVER_KEPT else ""
 
 
 def is_whiteout(found: os.stat_result) -> bool:

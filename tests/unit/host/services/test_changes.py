@@ -31,7 +31,7 @@ def test_only_regular_files_can_be_kept_and_nothing_is_followed(upper, staged):
         "old": "changed",
         "folder/new": "new",
         **dict.fromkeys(("link", "linked", "fifo", ".ENV"), "never"),
-        "sub/.git/hooks/pre-commit": "never",
+        "sub/.git": "never",
         os.fsdecode(b"\xff"): "never",
     }
     assert [one.path for one in staged.chosen()] == ["folder/new", "old"]
