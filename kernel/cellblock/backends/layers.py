@@ -69,6 +69,8 @@ def make_layers(
             )
         folder = f"{changes_folder()}/{scratch.name}/{number}"
         with contextlib.suppress(OSError):  # whoever lays it says so
+            # Nobody else's: cells may give what is in it any mode.
+            os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
             for name in (UPPER, WORK):
                 os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
         made.append(

@@ -225,6 +225,8 @@ class Prepared:
         """Replace what was prepared for all by what this session has for itself."""
         own = msgspec.structs.asdict(place)
         random.seed(own.pop("seed"))
+        attributes = self.request.plan.attributes  # what the zygote saw, not the host
+        own["plan"] = msgspec.structs.replace(place.plan, attributes=attributes)
         self.request = msgspec.structs.replace(self.request, **own)
         for name in _HOME_VARIABLES:
             os.environ.pop(name, None)

@@ -63,6 +63,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
         refresher = -1
         if layers := request.plan.layers:
             layer.lay(layers, request.plan.shared_memory)
+            request = _sealed(request)
             refresher = layer.start_refresher(layers)
         folder = request.scratch
         if reaper >= 0:
@@ -88,6 +89,14 @@ def main(control_fd: int, reaper: int) -> NoReturn:
     if messages.SHARED_MEMORY in request.plan.write_roots:
         control.send(messages.SharedMemory(), os.open(messages.SHARED_MEMORY, _FOLDER))
     _Zygote(control, prepared, folder, above).serve()
+
+
+def _sealed(request: messages.Prepare) -> messages.Prepare:
+    """Have what cells do not write be read-only, and know of it, where that can be."""
+    plan = request.plan
+    writable = (*plan.write_roots, *(each.root for each in plan.layers), request.scratch)
+    sealed = layer.seal(writable, apart="namespaces" in plan.locks)
+    return msgspec.structs.replace(request, plan=msgspec.structs.replace(plan, attributes=sealed))
 
 
 def _confine(request: messages.Prepare) -> None:

@@ -82,6 +82,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     #: Writable through a layer, which the zygote lays before its locks.
     staged_roots: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()
+    #: Whether nothing else is mounted writable, which the zygote sees to: cells may then set modes,
+    #: owners and times.
+    attributes: bool = False
     #: Bytes of a /dev/shm that the zygote mounts with them; 0 where it has none to mount.
     shared_memory: int = 0
     network: bool = False

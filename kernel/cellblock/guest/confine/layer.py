@@ -17,11 +17,14 @@ Source: overlayfs.rst (userxattr, whiteouts), user_namespaces(7), mount(2).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
+import re
 import socket
 import stat
+import struct
 import sys
 import tempfile
 import time
@@ -30,12 +33,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.guest.confine import libc, process
+from cellblock.guest.confine import arch, libc, process
 from cellblock.guest.confine.libc import ConfineError, LockFailed
 from cellblock.wire.messages import SHARED_MEMORY, UPPER, WORK, Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 # <linux/sched.h>
 CLONE_NEWNS: Final = 0x0002_0000
@@ -48,7 +51,14 @@ MS_NOEXEC: Final = 8
 MS_REMOUNT: Final = 32
 MS_BIND: Final = 4096
 MS_REC: Final = 16384
+MS_PRIVATE: Final = 1 << 18
 MS_SLAVE: Final = 1 << 19
+# <linux/mount.h>, <linux/fcntl.h>: struct mount_attr of mount_setattr(2), Linux 5.12
+_ATTR: Final = struct.Struct("=QQQQ")
+MOUNT_ATTR_RDONLY: Final = 1
+AT_FDCWD: Final = -100
+AT_EMPTY_PATH: Final = 0x1000
+AT_RECURSIVE: Final = 0x8000
 #: Flags of a mount that one in a user namespace must keep (mount_namespaces(7)).
 _KEPT: Final = (
     (os.ST_NOSUID, MS_NOSUID),
@@ -58,6 +68,8 @@ _KEPT: Final = (
     (os.ST_NODIRATIME, 2048),
     (os.ST_RELATIME, 1 << 21),
 )
+#: How mountinfo writes a space or the like (proc(5)).
+_OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 _PLACE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -183,6 +195,89 @@ def _folder_in(folder: int, name: str, stack: contextlib.ExitStack) -> int | Non
 def _white_out(name: str, mask: int) -> None:
     with contextlib.suppress(FileExistsError):
         os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=mask)
+
+
+# --- what is not written to -----------------------------------------------------------------------
+#
+# No lock tells whose mode, owner or times are set: Landlock does not look at chmod(2), chown(2) and
+# utimensat(2), nor at where a name in them leads. The OS kernel itself refuses them on a read-only
+# mount. So once all but what cells write is mounted so, for the namespace that guests are born
+# into, they may make these calls. A process in another namespace is no way out of it: by Landlock,
+# /proc leads to none that is not a guest's own.
+
+
+def seal(writable: Sequence[str], *, apart: bool) -> bool:
+    """Have every mount be read-only but those of ``writable``; return whether nothing else is not.
+
+    ``apart`` says that there are only mounts that were made for guests. Else, what the user mounts
+    later would come in here, as it is; and it can't be kept out without having it busy when the
+    user takes it away. So where any could come, nothing is done. Raises ConfineError.
+    """
+    places = {path for path in writable if os.path.lexists(path)}
+    machine = arch.current()
+    try:
+        mounts = _mounts()
+        if machine is None or not _can_set_attributes(machine):
+            return False
+        if not apart and any(tags for _, _, tags in mounts):
+            return False
+        tops = {path for path, _, _ in mounts}
+        for path, options, _ in mounts:
+            above = [top for top in places if path.startswith(f"{top}/")]
+            if above and ("rw" in options or not tops.issuperset(above)):
+                return False  # one that was mounted in what cells write
+        libc.mount("none", "/", "", MS_REC | MS_PRIVATE)
+        for path in places - tops:
+            with _opened(path) as fd:
+                libc.mount(_by(fd), _by(fd), "", MS_BIND)
+        _set_attributes(machine, AT_FDCWD, "/", AT_RECURSIVE, added=MOUNT_ATTR_RDONLY)
+        for path in places:
+            with _opened(path) as fd:
+                _set_attributes(machine, fd, "", AT_EMPTY_PATH, removed=MOUNT_ATTR_RDONLY)
+        return {path for path, options, _ in _mounts() if "rw" in options} <= places
+    except OSError as error:
+        raise ConfineError("layer", error.errno or 0, "read-only mounts") from error
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    fd = os.open(path, _PLACE)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _mounts() -> list[tuple[str, list[str], list[str]]]:
+    """Return where each mount is, its own options, and how what is mounted elsewhere comes to it.
+
+    Of those at one place the last is seen (proc(5)).
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        lines = [line.split() for line in file]
+    found = dict[str, tuple[str, list[str], list[str]]]()
+    for line in lines:
+        path = os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), line[4]))
+        tags = [field.decode() for field in line[6 : line.index(b"-")]]
+        found[path] = path, line[5].decode().split(","), tags
+    return list(found.values())
+
+
+def _can_set_attributes(machine: arch.Arch) -> bool:
+    try:
+        _set_attributes(machine, AT_FDCWD, "/", 0)
+    except OSError:
+        return False
+    return True
+
+
+def _set_attributes(
+    machine: arch.Arch, fd: int, path: str, flags: int, *, added: int = 0, removed: int = 0
+) -> None:
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    attributes = ctypes.create_string_buffer(_ATTR.pack(added, removed, 0, 0), _ATTR.size)
+    number = machine.numbers["mount_setattr"]
+    libc.syscall(number, fd, name, flags, attributes, _ATTR.size)
 
 
 # --- what changes below ---------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from cellblock.backends.plan import outermost
 from cellblock.errors import ChangesError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.services import changes
-from cellblock.policy.folders import changes_folder
 from cellblock.policy.load import from_fields
 from cellblock.policy.narrowing import check_narrower
 from cellblock.policy.paths import identity, open_unlinked, within
@@ -118,7 +117,7 @@ def _why_not(one: Staged, layers: Sequence[Layer], policy: Policy) -> str | None
     inodes = tuple(identity(layer.root)[1] for layer in layers)
     if places != [(root, folder) for root, folder, _ in one.layers] or one.inodes != inodes:
         return "it was of another folder"
-    if not all(map(_is_ours, (changes_folder(), one.folder, *_parts(folders)))):
+    if not _is_ours(one.folder, shut=True) or not all(map(_is_ours, _parts(folders))):
         return f"others than you could have changed {one.folder}"
     if any(map(_is_laid, folders)):
         return "its processes still run"
@@ -173,8 +172,11 @@ def _parts(folders: Sequence[str]) -> Iterator[str]:
         yield from (folder, f"{folder}/{UPPER}", f"{folder}/{WORK}")
 
 
-def _is_ours(folder: str) -> bool:
-    """Whether this is a folder, reached through no link, that is this user's alone to write."""
+def _is_ours(folder: str, *, shut: bool = False) -> bool:
+    """Whether this is a folder of this user's, through no link; and ``shut`` to all others.
+
+    What lies in one that is shut nobody else reaches, whatever modes cells gave it.
+    """
     try:
         fd = open_unlinked(folder, _FOLDER)
     except OSError:
@@ -183,7 +185,8 @@ def _is_ours(folder: str) -> bool:
         found = os.fstat(fd)
     finally:
         os.close(fd)
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    others = stat.S_IRWXG | stat.S_IRWXO if shut else 0
+    return found.st_uid == os.geteuid() and not found.st_mode & others
 
 
 def _is_laid(folder: str) -> bool:

@@ -40,7 +40,7 @@ def test_only_regular_files_can_be_kept_and_nothing_is_followed(upper, staged):
 
 
 def test_a_session_that_wrote_nothing_leaves_nothing_and_another_its_changes_for_a_week(
-    upper, staged, tmp_path
+    upper, staged
 ):
     began = changes.begin(staged)
     assert changes.session("one").runs()
