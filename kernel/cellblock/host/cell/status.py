@@ -27,6 +27,7 @@ from cellblock.host.output.text import json_size
 from cellblock.host.services.changes import GIT, MOST_ENTRIES
 from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
+from cellblock.policy import paths
 from cellblock.policy.enforcement import Gap, Status
 from cellblock.policy.narrowing import changed_fields
 from cellblock.render import policy_card, refusal, tables
@@ -61,6 +62,10 @@ Shown = tuple["Bundle", "Failure"]
 
 #: Bytes that a table is counted as, before it is made.
 TABLE_BYTES: Final = 32 << 10
+_IN_HOME: Final = (
+    "Nothing is staged in your home folder: put the notebook in a folder of its own: mkdir "
+    "~/analysis"
+)
 #: Seconds of the diffs in one listing of what is staged, and of all listings that a cell asks for.
 _MOST_DIFFS: Final = 0.5
 _MOST_LISTING: Final = 2.0
@@ -364,7 +369,7 @@ class Views:
     def refusal_of(self, call: wire.FailedCall, code: str) -> Refusal | None:
         """Return what of the policy is behind a call that failed in a cell, if anything is."""
         config = self._config
-        found = judge(call, config) if config is not None else None
+        found = judge(call, config, code) if config is not None else None
         return advised(found, code, config.policy) if config and found is not None else None
 
     def refusal_in_a_line(self, found: Refusal) -> str:
@@ -436,6 +441,9 @@ class Views:
     def _changes(self, argument: str) -> Bundle:
         staged = self.listable()
         if staged is None:
+            config = self._config
+            if config is not None and paths.reads_home_files(config.policy, config.project):
+                return tables.kept_note(_IN_HOME)
             return tables.kept_note("Nothing is staged under this policy.")
         try:
             return self.changes_card(staged.changes(shlex.split(argument)))
