@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -93,4 +95,4 @@ def _session(number: str) -> changes.Staged:
     found = next((one for one in changes.sessions() if one.id == number), None)
     if found is None:
         raise ChangesError(f"no session {number}: see `cellblock changes list`")
-    return found
+    return dataclasses.replace(found, base=str(Path.cwd()))

@@ -18,15 +18,17 @@ import hashlib
 import json
 import os
 import stat
+import sys
 import time
 from dataclasses import dataclass, field, replace
+from importlib.machinery import all_suffixes
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.errors import ChangesError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import changes_folder
-from cellblock.policy.paths import identity, open_unlinked
+from cellblock.policy.paths import identity, open_unlinked, within
 from cellblock.policy.secret_files import SECRETS, pattern_of
 from cellblock.render.diff import unified
 from cellblock.render.text import visible
@@ -56,6 +58,7 @@ _PART: Final = 1 << 20
 _MOST_COMPARED: Final = 64 << 20
 _LEAST_COMPARED: Final = 64 << 10
 _INFO: Final = "session.json"
+_IN_ITS_PLACE: Final = "a file is in the place of its folder"
 _UNREADABLE: Final = "it can't be read"
 #: Seconds after which a folder that no session began has been left by one that could not.
 _ORPHANED: Final = 3_600
@@ -79,6 +82,8 @@ NEVER_KEPT: Final = frozenset({
     "usercustomize.py",
 })  # fmt: skip
 
+#: What is a module by its name, or has Python import some.
+_IMPORTED: Final = (*all_suffixes(), ".pth", ".egg-link")
 #: Of those the one that people write to on purpose; and what each commit of theirs changes in it.
 GIT: Final = ".git"
 _COMMITS: Final = "logs/HEAD"
@@ -143,6 +148,8 @@ class Staged:
     names: tuple[str, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict, repr=False)
     inodes: tuple[int, ...] = ()
+    #: Where paths that are not absolute begin.
+    base: str = ""
 
     def is_written_to(self) -> bool:
         """Whether cells wrote anything. Takes microseconds."""
@@ -172,16 +179,31 @@ class Staged:
     def changes(self, paths: Collection[str] = ()) -> list[Change]:
         """Return what differs from the project, sorted; with ``paths``, what is at or beneath them.
 
-        A path is absolute, or beneath a root. A folder counts by the files in it. Raises
-        ChangesError for more than ``MOST_ENTRIES``, or for folders too deep.
+        A path that is not absolute begins at ``base``, or beneath the only root. A folder counts by
+        the files in it. Raises ChangesError for more than ``MOST_ENTRIES``, or for folders too
+        deep.
         """
-        bounds, settled = _Bounds(), self.settled()
+        bounds, settled, paths = _Bounds(), self.settled(), self.named(paths)
         found = list[Change]()
         for root, folder, hidden in self.layers:
             wanted = tuple(_beneath(root, path) for path in paths)
             walk = _Walk(root, frozenset(hidden), settled, self.began, wanted, bounds)
             found += walk.changes(f"{folder}/{UPPER}")
         return sorted(found, key=lambda change: change.name)
+
+    def named(self, paths: Collection[str]) -> list[str]:
+        """Return whole paths. Raises ChangesError for one that could be in more than one root."""
+        named, roots = list[str](), [root for root, _, _ in self.layers]
+        for path in paths:
+            at = os.path.normpath(os.path.join(self.base, path)) if self.base else path
+            known = os.path.isabs(at) and any(_beneath(root, at) is not None for root in roots)
+            if not known and not os.path.isabs(path):
+                if len(roots) > 1:
+                    folders = " or ".join(map(visible, roots))
+                    raise ChangesError(f"{visible(path)} could lie in {folders}: name it whole")
+                at = path if path.startswith("..") else os.path.join(*roots, path)
+            named.append(at)
+        return named
 
     def chosen(self, paths: Collection[str] = (), *, overwrite: bool = False) -> list[Change]:
         """Return what can be kept of the changes at or beneath ``paths``; without those, of all.
@@ -192,8 +214,8 @@ class Staged:
         if len(paths) > _MOST_PATHS:
             raise ChangesError(f"more than {_MOST_PATHS} paths: name the folders that they are in")
         picked = self.changes(paths)
-        for path in paths:
-            found = [one for one in picked if _is_at(one, path)]
+        for path, whole in zip(paths, self.named(paths), strict=True):
+            found = [one for one in picked if _is_at(one, whole)]
             if not found:
                 raise ChangesError(f"nothing was changed at {visible(path)}")
             if all(one.why_not for one in found):
@@ -419,6 +441,9 @@ class _Walk:
     ) -> None:
         self._root, self._hidden, self._settled, self._bounds = root, hidden, settled, bounds
         self._began = int(began * 1e9)
+        # The first is a program's own folder, if anything is.
+        entries = map(os.path.realpath, sys.path if sys.flags.safe_path else sys.path[1:])
+        self._imports = [one for one in entries if within(one, root) or within(root, one)]
         #: Whether something else than a folder is above, in the project.
         self._blocked = 0
         self._asked, self._wanted = bool(wanted), [path for path in wanted if path is not None]
@@ -445,29 +470,38 @@ class _Walk:
             staged, before = status(above, name), status(below, name)
             if staged is None or path in self._hidden:
                 continue
-            why = never_kept(name)
-            if why and not self._is_same(above, below, name, staged, before):
-                yield from self._whole(path, staged, before, why)
-            elif why:
-                continue
-            elif stat.S_ISDIR(staged.st_mode):
+            if stat.S_ISDIR(staged.st_mode) and not never_kept(name):
                 yield from self._enter(path, above, below, name, depth)
             elif is_whiteout(staged):
                 yield from self._deleted(path, below, name, before, staged, staged.st_ctime_ns)
             elif not self._is_same(above, below, name, staged, before):
-                yield from self._change(path, staged, before)
+                yield from self._instead(path, below, name, staged, before)
         for name in self._covered(prefix, above, below, names):
             if f"{prefix}{name}" not in self._hidden:
                 yield from self._deleted(f"{prefix}{name}", below, name, status(below, name), None)
 
-    def _whole(
-        self, path: str, staged: os.stat_result, before: os.stat_result | None, why: str
+    def _instead(
+        self,
+        path: str,
+        below: int | None,
+        name: str,
+        staged: os.stat_result,
+        before: os.stat_result | None,
     ) -> Iterator[Change]:
-        """Yield one change for all that is at or beneath a name that is never kept."""
-        kind: Kind = "deleted" if is_whiteout(staged) else "new" if before is None else "changed"
-        made = Change(self._root, path, kind, None, None, why, staged=state(staged))
-        if self._settled.get(made.name) != (None, made.staged):
-            yield made
+        """Yield what stands in a place of the project, or that of a folder which is gone there.
+
+        Of what is never kept, that is one change for all beneath it.
+        """
+        if why := never_kept(name):
+            kind: Kind = "new" if before is None else "changed"
+            made = Change(self._root, path, kind, None, None, why, staged=state(staged))
+            if self._settled.get(made.name) != (None, made.staged):
+                yield made
+            return
+        yield from self._change(path, staged, before)
+        if before is not None and stat.S_ISDIR(before.st_mode):
+            for one in self._deleted(path, below, name, before, None):
+                yield replace(one, why_not=one.why_not or _IN_ITS_PLACE)
 
     def _names(self, prefix: str, folder: int) -> list[str]:
         """Return the names in a folder that are wanted, or lead there."""
@@ -524,6 +558,7 @@ class _Walk:
                     under = os.open(name, _FOLDER, dir_fd=below)
                     stack.callback(os.close, under)
             elif there is not None:
+                yield from self._change(path, status(above, name), there, deleted=True)
                 self._blocked += 1
             yield from self._folder(f"{path}/", inner, under, depth + 1)
             self._blocked -= there is not None and not stat.S_ISDIR(there.st_mode)
@@ -602,6 +637,10 @@ class _Walk:
             return _UNREADABLE
         if pattern_of(path.lower(), SECRETS):
             return "files of this name hold secrets"
+        if found is not before and path.endswith(_IMPORTED):
+            whole = f"{self._root.rstrip('/')}/{path}"
+            if folder := next((one for one in self._imports if within(whole, one)), ""):
+                return f"Python, cellblock's own too, imports from {folder}"
         return "" if path.isprintable() else "its name can't be shown"
 
     def _covered(
