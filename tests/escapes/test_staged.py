@@ -302,13 +302,41 @@ def test_a_cell_that_leaves_files_without_end_is_stopped_and_the_next_can_clear_
     assert "No file of the project was changed." in str(published)
 
 
-def test_what_is_denied_later_is_cut_out_of_the_layer_of_a_live_session(kernel):
+def test_what_is_denied_later_is_denied_and_what_cells_made_beside_it_is_theirs(kernel):
     assert came_of(kernel, "open('folder/in', 'w').write('x')") == "1"
-    kernel.run('%policy narrow add.read_deny_paths=["folder"]')
-    for code in ("open('folder/in').read()", "open('folder/new', 'w')", "os.listdir('folder')"):
-        assert came_of(kernel, code) == "PermissionError", code
-    assert came_of(kernel, "open('old.csv').read()") == "'a'"
+    assert came_of(kernel, "open('mine', 'w').write('x')") == "1"
+    denied = ", ".join(f'"{name}"' for name in ("folder", "gone.csv", "later/deep"))
+    reply, _ = kernel.run(f"%policy narrow add.read_deny_paths=[{denied}]")
+    assert reply["status"] == "ok", reply
+    for _ in range(2):
+        for code, what in {
+            "open('folder/in').read()": "FileNotFoundError",
+            "open('folder/new', 'w')": "PermissionError",
+            "os.listdir('folder')": "[]",
+            "open('gone.csv').read()": "PermissionError",
+            "open('gone.csv', 'w')": "PermissionError",
+            "os.listdir('later/deep')": "[]",
+            "os.mkdir('later/deep/in')": "PermissionError",
+            "os.chmod('gone.csv', 0o666)": "PermissionError",
+        }.items():
+            assert came_of(kernel, code) == what, code
+        for code in (
+            "os.rmdir('later/deep')",
+            "os.unlink('gone.csv')",
+            "os.rename('folder', 'moved')",
+            "shutil.rmtree('later')",
+        ):
+            assert came_of(kernel, code) in {"OSError", "PermissionError"}, code
+        assert came_of(kernel, "open('old.csv').read()") == "'a'"
+        assert came_of(kernel, "open('mine').read() + open('old.csv', 'r').read()") == "'xa'"
+        assert came_of(kernel, "open('new', 'w').write('x')") == "1"
+        time.sleep(0.5)  # changes below are looked for after a pause
+        (kernel.world.work / "gone.csv").unlink(missing_ok=True)
+        kernel.world.write("gone.csv", "SECRET OF LATER")
     assert (kernel.world.work / "folder/in").read_text() == ""
+    _, published = kernel.run("open('gone.csv')")
+    (shown,) = reading.cards(published, "refusal")
+    assert "no policy opens this" in shown["instead"]
 
 
 def test_what_is_denied_in_a_fresh_guest_is_denied_and_the_session_goes_on(kernel):

@@ -84,6 +84,22 @@ def make_layers(
     return tuple(made)
 
 
+def cover(layers: Iterable[Layer], policy: Policy, private: Sequence[Path]) -> tuple[Layer, ...]:
+    """Return layers that cover what a narrower policy denies and they do not hide yet."""
+    denied = plan.denied(policy, private=private)
+
+    def new(layer: Layer) -> Iterator[str]:
+        known = (*layer.hidden, *layer.fixed)
+        for path in _beneath(layer.root, denied):
+            if not any(within(path, top) for top in known):
+                yield path
+
+    return tuple(
+        msgspec.structs.replace(layer, covered=tuple(dict.fromkeys((*layer.covered, *new(layer)))))
+        for layer in layers
+    )
+
+
 def _missing_secrets(policy: Policy, project: Path) -> Iterator[str]:
     """Yield names of secrets that nothing has yet, in the notebook's folder and those above.
 

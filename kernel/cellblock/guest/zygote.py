@@ -60,11 +60,12 @@ def main(control_fd: int, reaper: int) -> NoReturn:
 
         request, above = control.receive_prepare()
         witness.check_mounts(request.plan.mounted, request.mounts)
-        refresher = -1
+        mounter: layer.Mounter | None = None
         if layers := request.plan.layers:
-            layer.lay(layers, request.plan.shared_memory)
+            empty = layer.lay(layers, request.plan.shared_memory)
             request = _sealed(request)
-            refresher = layer.start_refresher(layers)
+            mounter = layer.start_mounter(layers, empty)
+            mounter.cover(layers)
         folder = request.scratch
         if reaper >= 0:
             os.write(reaper, os.fsencode(folder))
@@ -72,7 +73,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
             folder = ""
         _confine(request)
         prepared = setup.prepare(request)
-        prepared.refresher = refresher
+        prepared.mounter = mounter
         gc.freeze()
     except EOFError:
         os._exit(0)
@@ -232,6 +233,8 @@ class _Zygote:
                 done = messages.Narrowed(ticket=ticket)
                 answer = messages.Narrowed(ticket=ticket, ready=True)
                 try:
+                    if self._prepared.mounter is not None:
+                        self._prepared.mounter.cover(message.plan.layers)
                     self._gates.narrow(message, lambda: self._control.send(done))
                 except (OSError, ValueError, LockFailed) as error:
                     answer = messages.Narrowed(ticket=ticket, failure=str(error)[:_LONGEST])
@@ -280,8 +283,8 @@ class _Zygote:
             self._control.send(messages.ForksEnded(id=number))
 
     def _end_children(self) -> None:
-        if self._prepared.refresher >= 0:
-            os.close(self._prepared.refresher)
+        if self._prepared.mounter is not None:
+            self._prepared.mounter.close()
         end_children()
 
     def _end(self) -> NoReturn:

@@ -52,13 +52,14 @@ class Layer(Struct, frozen=True, kw_only=True):
     """A folder that cells seem to write in, and the session's folder that holds what they write.
 
     ``hidden`` and ``fixed`` are paths beneath ``root``: what cells never see of it, and what stays
-    as it is for them too.
+    as it is for them too. ``covered`` is what a narrower policy denied since.
     """
 
     root: str
     folder: str
     hidden: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
+    covered: tuple[str, ...] = ()
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -109,7 +110,10 @@ class Plan(Struct, frozen=True, kw_only=True):
             tops = (f"{layer.root.rstrip('/')}/{name}/" for name in names)
             return any(f"{path}/".startswith(top) for top in tops)
 
-        return any(beneath(one, one.hidden) and not beneath(one, one.fixed) for one in self.layers)
+        return any(
+            beneath(one, (*one.hidden, *one.covered)) and not beneath(one, one.fixed)
+            for one in self.layers
+        )
 
 
 class LockReport(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ import errno
 import fcntl
 import os
 import re
+import select
 import socket
 import stat
 import struct
@@ -74,15 +75,17 @@ _PLACE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def lay(layers: Sequence[Layer], shared_memory: int = 0) -> None:
+def lay(layers: Sequence[Layer], shared_memory: int = 0) -> tuple[int, int]:
     """Mount each layer, and a /dev/shm of so many bytes, in namespaces made for them.
 
-    Raises ConfineError.
+    Return an empty folder, and a file that nobody may open, to be mounted over others. Raises
+    ConfineError.
 
     For a process of one thread that has taken no lock yet.
     """
     try:
         _enter_namespaces()
+        empty = _make_empty(layers[0].folder)
         for layer in layers:
             _mount_layer(layer)
         if shared_memory:
@@ -94,6 +97,15 @@ def lay(layers: Sequence[Layer], shared_memory: int = 0) -> None:
     except (OSError, LockFailed) as error:
         number = error.errno or 0
         raise ConfineError("layer", number, "" if number else str(error)) from error
+    else:
+        return empty
+
+
+def _make_empty(folder: str) -> tuple[int, int]:
+    place = tempfile.mkdtemp(prefix="empty-", dir=folder)
+    os.mkdir(f"{place}/folder", 0o500)
+    os.close(os.open(f"{place}/file", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
+    return os.open(f"{place}/folder", _PLACE), os.open(f"{place}/file", _PLACE)
 
 
 def _enter_namespaces() -> None:
@@ -146,9 +158,13 @@ def _mount_layer(layer: Layer) -> None:
             target = _walk(merged, path, stack)
             libc.mount(_by(place), _by(target), "", MS_BIND)
             shown = _walk(merged, path, stack)
-            flags = os.fstatvfs(shown).f_flag
-            kept = sum(mount for flag, mount in _KEPT if flags & flag)
-            libc.mount("none", _by(shown), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+            _make_read_only(shown)
+
+
+def _make_read_only(fd: int) -> None:
+    flags = os.fstatvfs(fd).f_flag
+    kept = sum(mount for flag, mount in _KEPT if flags & flag)
+    libc.mount("none", _by(fd), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 
 
 def _by(fd: int) -> str:
@@ -285,39 +301,102 @@ def _set_attributes(
 # An overlay remembers the names that it has looked up: a file that the user adds or replaces below
 # would stay missing, or as it was. Mounted anew with the same options it forgets them
 # (``shrink_dcache_sb``), which takes the rights that the zygote drops. So it forks a process that
-# keeps them, does that alone, and ends with it.
+# keeps them, does that, and ends with it. It also covers what a narrower policy denies of a layer:
+# cut out of Landlock's rules, all would be denied that cells made beside it. A mount holds whatever
+# is made, moved or deleted, above it and below.
 
 #: Seconds since the last cell after which somebody may have changed a file.
 _PAUSE: Final = 0.3
 #: Seconds between two such steps at least, however often a guest asks.
 _LEAST_PAUSE: Final = 0.02
 _ASK: Final = b"r"
+_LONGEST_QUESTION: Final = 1 << 16
+_LONGEST_ANSWER: Final = 16
 
 
-def start_refresher(layers: Sequence[Layer]) -> int:
-    """Fork the process that has overlays forget; return the descriptor by which guests ask it.
+class Mounter:
+    """The zygote's ends of the process that has overlays forget, and covers what is denied later.
 
-    Raises ConfineError.
+    Guests have a descriptor to ask for the first; for the second only the zygote has one.
     """
+
+    def __init__(self, asked: int, covers: socket.socket, layers: Sequence[Layer]) -> None:
+        self.asked, self._covers = asked, covers
+        self._known = [set[str]() for _ in layers]
+
+    def cover(self, layers: Sequence[Layer]) -> None:
+        """Have nothing but emptiness be at what is ``covered``, for good. Raises OSError."""
+        for number, (layer, known) in enumerate(zip(layers, self._known, strict=True)):
+            for path in layer.covered:
+                if path in known:
+                    continue
+                self._covers.send(msgspec.json.encode((number, path)))
+                if answer := int(self._covers.recv(_LONGEST_ANSWER) or b"5"):
+                    raise OSError(answer, os.strerror(answer), path)
+                known.add(path)
+
+    def close(self) -> None:
+        """Let the process end: for a fork, and for who ends."""
+        os.close(self.asked)
+        self._covers.close()
+
+
+def start_mounter(layers: Sequence[Layer], empty: tuple[int, int]) -> Mounter:
+    """Fork the process that mounts for a zygote under locks. Raises ConfineError, OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    covers, covering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     zygote, flags = os.getpid(), MS_REMOUNT | MS_NOSUID | MS_NODEV
     merged = [os.open(layer.root, _PLACE) for layer in layers]  # nobody has moved them yet
     if os.fork() == 0:
         try:
-            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno(), *merged})
-            while theirs.recv(1):
-                for fd in merged:
-                    libc.mount("none", _by(fd), "", flags)
-                theirs.send(_ASK)
-                time.sleep(_LEAST_PAUSE)
+            kept = {0, 1, 2, theirs.fileno(), covering.fileno(), *merged, *empty}
+            process.isolate_fork(zygote, kept)
+            poll = select.poll()
+            poll.register(theirs, select.POLLIN)
+            poll.register(covering, select.POLLIN)
+            while True:
+                ready = {fd for fd, _ in poll.poll()}
+                if covering.fileno() in ready:
+                    if not (asked := covering.recv(_LONGEST_QUESTION)):
+                        break
+                    covering.send(str(_cover(asked, merged, empty)).encode())
+                elif not theirs.recv(1):
+                    break
+                else:
+                    for fd in merged:
+                        libc.mount("none", _by(fd), "", flags)
+                    theirs.send(_ASK)
+                    time.sleep(_LEAST_PAUSE)
         finally:
             os._exit(0)
-    theirs.close()
-    for fd in merged:
+    for mine in (theirs, covering):
+        mine.close()
+    for fd in (*merged, *empty):
         os.close(fd)
     high = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 64)
     ours.close()
-    return high
+    return Mounter(high, covers, layers)
+
+
+def _cover(asked: bytes, merged: Sequence[int], empty: tuple[int, int]) -> int:
+    """Mount nothing over a path, which is made where it is not there; return an errno, or 0."""
+    number, path = msgspec.json.decode(asked, type=tuple[int, str])
+    try:
+        with contextlib.ExitStack() as stack:
+            *folders, last = path.split("/")
+            at = merged[number]
+            for name in folders:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=at)
+                at = _walk(at, name, stack)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(last, dir_fd=at)
+            is_folder = stat.S_ISDIR(os.fstat(place := _walk(at, last, stack)).st_mode)
+            libc.mount(_by(empty[0 if is_folder else 1]), _by(place), "", MS_BIND)
+            _make_read_only(_walk(at, last, stack))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
 
 
 class Refresher:

@@ -174,7 +174,8 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         line = f'filesystem_read_roots = ["{path}"]'
         instead = "pass on single variables of the kernel's environment: env_var_access"
         return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
-    if not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files)):
+    covered = not hidden and plan.hides(path)
+    if covered or not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files)):
         what = "cells can't use files outside of its folders"
         return Refusal("filesystem_read_roots", what, _to_read(path, config), path)
     if hidden or _is_in(path, (*plan.writable, *plan.device_files)):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec.structs import replace
 
 from cellblock.backends.choose import choose
-from cellblock.backends.layers import make_layers, why_not
+from cellblock.backends.layers import cover, make_layers, why_not
 from cellblock.backends.plan import (
     PROC,
     filled,
@@ -259,13 +259,14 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
 def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     """Return the same for a narrower policy. Raises PolicyError, BackendError."""
     secrets, _ = _secrets(config.policy, policy)
+    named = tuple(dict.fromkeys((*config.secrets, *secrets)))
     narrowed = _resolved(
         policy,
         config.chosen,
-        layers=config.prepare.plan.layers,
+        layers=cover(config.prepare.plan.layers, policy, (*config.private, *named)),
         project=config.project,
         scratch=config.scratch,
-        unreadable=(config.private, tuple(dict.fromkeys((*config.secrets, *secrets)))),
+        unreadable=(config.private, named),
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
     )
