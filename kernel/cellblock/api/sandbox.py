@@ -356,7 +356,7 @@ class AsyncSandboxPool:
 def _remove(scratch: Path) -> None:
     """Remove a scratch folder, and the layers that are named like it if nothing is in them."""
     remove_tree.remove(str(scratch))
-    changes.end(scratch)
+    changes.end(scratch.name)
 
 
 # --- one sandbox ------------------------------------------------------------------------------

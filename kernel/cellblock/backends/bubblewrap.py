@@ -85,7 +85,7 @@ class Bubblewrap(Backend):
         ),
         "filesystem_write_roots": holds(
             "read-only mounts; Landlock; the system call filter refuses changes of mode, owner, "
-            "times, attributes",
+            "times, attributes; beside staged roots a read-only mount may do that instead",
             locks=_LOCKS,
         ),
         "read_deny_paths": denied_paths(

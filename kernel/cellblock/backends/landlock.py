@@ -128,7 +128,8 @@ class Landlock(Backend):
             "Landlock: files and folders outside the roots can't be opened", NAMES, locks=_FILES
         ),
         "filesystem_write_roots": holds(
-            "Landlock; the system call filter refuses changes of mode, owner, times, attributes",
+            "Landlock; the system call filter refuses changes of mode, owner, times, attributes; "
+            "beside staged roots a read-only mount may do that instead",
             locks=_FILES,
         ),
         "memory_max_bytes": _memory,

@@ -64,6 +64,8 @@ def make_layers(
             )
         folder = f"{changes_folder()}/{scratch.name}/{number}"
         with contextlib.suppress(OSError):  # whoever lays it says so
+            # Nobody else's: cells may give what is in it any mode.
+            os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
             for name in (UPPER, WORK):
                 os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
         made.append(
@@ -75,6 +77,22 @@ def make_layers(
             )
         )
     return tuple(made)
+
+
+def cover(layers: Iterable[Layer], policy: Policy, private: Sequence[Path]) -> tuple[Layer, ...]:
+    """Return layers that cover what a narrower policy denies and they do not hide yet."""
+    denied = plan.denied(policy, private=private)
+
+    def new(layer: Layer) -> Iterator[str]:
+        known = (*layer.hidden, *layer.fixed)
+        for path in _beneath(layer.root, denied):
+            if not any(within(path, top) for top in known):
+                yield path
+
+    return tuple(
+        msgspec.structs.replace(layer, covered=tuple(dict.fromkeys((*layer.covered, *new(layer)))))
+        for layer in layers
+    )
 
 
 def _missing_secrets(policy: Policy, project: Path) -> Iterator[str]:

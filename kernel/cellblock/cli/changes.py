@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -30,13 +32,18 @@ def list_() -> None:
     """List sessions whose changes can still be kept, the newest first."""
     for one in changes.sessions():
         when = datetime.fromtimestamp(one.began, UTC).astimezone().isoformat(" ", "minutes")
-        state = ", still running" if one.runs() else ""
-        typer.echo(f"{one.id}  {when}  policy {visible(one.policy)}{state}")
+        found, why = list[changes.Change](), ""
         try:
             found = one.changes()
         except (ChangesError, OSError) as error:
-            typer.echo(f"  it can't be listed: {visible(str(error))}")
-            continue
+            why = f"  it can't be listed: {visible(str(error))}"
+        runs = one.runs()
+        if not (found or why or runs):
+            continue  # all of it was kept, or is the same again
+        state = ", still running" if runs else ""
+        typer.echo(f"{one.id}  {when}  policy {visible(one.policy)}{state}")
+        if why:
+            typer.echo(why)
         for change in found:
             note = f"  (not kept: {change.why_not})" if change.why_not else ""
             note = note or "  (yours was changed meanwhile)" * (change.yours_since is not None)
@@ -88,4 +95,4 @@ def _session(number: str) -> changes.Staged:
     found = next((one for one in changes.sessions() if one.id == number), None)
     if found is None:
         raise ChangesError(f"no session {number}: see `cellblock changes list`")
-    return found
+    return dataclasses.replace(found, base=str(Path.cwd()))

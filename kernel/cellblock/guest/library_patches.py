@@ -1,9 +1,10 @@
 """Libraries patched for what a guest is: the standard library at once, others when imported.
 
-The system call filter refuses chmod, utime and readlink everywhere, because it can't tell inside
-from outside. Honest code meets that in functions that do their work and then copy a mode or a
-time, that make sure of a mode that is there already, or that resolve links on the way: these go on
-without. The calls themselves stay refused, and a change that a cell asks for still fails.
+The system call filter refuses readlink everywhere, and chmod and utime but where all else is
+mounted read-only (``confine.layer.seal``), because it can't tell inside from outside. Honest code
+meets that in functions that do their work and then copy a mode or a time, that make sure of a mode
+that is there already, or that resolve links on the way: these go on without. The calls themselves
+stay refused, and a change that a cell asks for still fails.
 
 It refuses shared memory without a file too, which ``mmap.mmap(-1, n)`` asks for by default. Where
 there is no process to share it with, private memory is the same thing.

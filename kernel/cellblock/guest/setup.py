@@ -35,7 +35,7 @@ from cellblock.guest import (
 from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
-from cellblock.guest.confine.layer import Refresher
+from cellblock.guest.confine.layer import Mounter, Refresher
 from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscall_args import HANDING_OVER
 from cellblock.guest.effects import effects
@@ -125,8 +125,8 @@ class Prepared:
     """A shell with its guards, ready to be forked."""
 
     _server: server.Server
-    #: The zygote's descriptor of that process.
-    refresher = -1
+    #: The zygote's process that mounts.
+    mounter: Mounter | None = None
 
     def __init__(self, request: messages.Prepare) -> None:
         self.request = request
@@ -198,8 +198,8 @@ class Prepared:
             trial = LockTrial(fork.trial, self.request, fds)
         gated = len(fds) > len(self.targets)
         kept = _place_descriptors(fds, (*self.targets, GATE_FD))
-        if self.refresher >= 0:
-            kept.add(os.dup2(self.refresher, REFRESHER_FD, inheritable=False))
+        if self.mounter is not None:
+            kept.add(os.dup2(self.mounter.asked, REFRESHER_FD, inheritable=False))
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         with _failure_reported(channel):
             isolate_fork(self._zygote, kept)
@@ -230,6 +230,8 @@ class Prepared:
         """Replace what was prepared for all by what this session has for itself."""
         own = msgspec.structs.asdict(place)
         random.seed(own.pop("seed"))
+        attributes = self.request.plan.attributes  # what the zygote saw, not the host
+        own["plan"] = msgspec.structs.replace(place.plan, attributes=attributes)
         self.request = msgspec.structs.replace(self.request, **own)
         for name in _HOME_VARIABLES:
             os.environ.pop(name, None)
@@ -267,7 +269,7 @@ class Prepared:
             self.request,
             zygote=self._zygote,
             network=self._network,
-            refresher=Refresher(REFRESHER_FD) if self.refresher >= 0 else None,
+            refresher=Refresher(REFRESHER_FD) if self.mounter is not None else None,
         )
         self._server.serve_forever()
 

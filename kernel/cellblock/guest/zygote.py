@@ -60,10 +60,12 @@ def main(control_fd: int, reaper: int) -> NoReturn:
 
         request, above = control.receive_prepare()
         witness.check_mounts(request.plan.mounted, request.mounts)
-        refresher = -1
+        mounter: layer.Mounter | None = None
         if layers := request.plan.layers:
-            layer.lay(layers, request.plan.shared_memory)
-            refresher = layer.start_refresher(layers)
+            empty = layer.lay(layers, request.plan.shared_memory)
+            request = _sealed(request)
+            mounter = layer.start_mounter(layers, empty)
+            mounter.cover(layers)
         folder = request.scratch
         if reaper >= 0:
             os.write(reaper, os.fsencode(folder))
@@ -71,7 +73,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
             folder = ""
         _confine(request)
         prepared = setup.prepare(request)
-        prepared.refresher = refresher
+        prepared.mounter = mounter
         gc.freeze()
     except EOFError:
         os._exit(0)
@@ -88,6 +90,14 @@ def main(control_fd: int, reaper: int) -> NoReturn:
     if messages.SHARED_MEMORY in request.plan.write_roots:
         control.send(messages.SharedMemory(), os.open(messages.SHARED_MEMORY, _FOLDER))
     _Zygote(control, prepared, folder, above).serve()
+
+
+def _sealed(request: messages.Prepare) -> messages.Prepare:
+    """Have what cells do not write be read-only, and know of it, where that can be."""
+    plan = request.plan
+    writable = (*plan.write_roots, *(each.root for each in plan.layers), request.scratch)
+    sealed = layer.seal(writable, apart="namespaces" in plan.locks)
+    return msgspec.structs.replace(request, plan=msgspec.structs.replace(plan, attributes=sealed))
 
 
 def _confine(request: messages.Prepare) -> None:
@@ -223,6 +233,8 @@ class _Zygote:
                 done = messages.Narrowed(ticket=ticket)
                 answer = messages.Narrowed(ticket=ticket, ready=True)
                 try:
+                    if self._prepared.mounter is not None:
+                        self._prepared.mounter.cover(message.plan.layers)
                     self._gates.narrow(message, lambda: self._control.send(done))
                 except (OSError, ValueError, LockFailed) as error:
                     answer = messages.Narrowed(ticket=ticket, failure=str(error)[:_LONGEST])
@@ -271,8 +283,8 @@ class _Zygote:
             self._control.send(messages.ForksEnded(id=number))
 
     def _end_children(self) -> None:
-        if self._prepared.refresher >= 0:
-            os.close(self._prepared.refresher)
+        if self._prepared.mounter is not None:
+            self._prepared.mounter.close()
         end_children()
 
     def _end(self) -> NoReturn:

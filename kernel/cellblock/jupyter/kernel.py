@@ -115,6 +115,8 @@ class Kernel(Front):
         self._subshells: dict[str, Shell] = {}
         #: When the first cell runs even if nobody has subscribed to iopub.
         self._subscriber_deadline: float | None = None
+        #: Whether who shut it down starts another one in its place.
+        self.restarts = False
         self._shell = {
             "kernel_info_request": self._kernel_info,
             "execute_request": self._execute,
@@ -180,7 +182,7 @@ class Kernel(Front):
                     self.interrupt()
                     self.channels.reply("control", content, message)
                 case "shutdown_request":
-                    content["restart"] = bool(message.content.get("restart"))
+                    content["restart"] = self.restarts = bool(message.content.get("restart"))
                     self.channels.reply("control", content, message)
                     self.channels.publish("shutdown_reply", content, message)
                     self._reactor.stop()
@@ -314,6 +316,7 @@ class Kernel(Front):
         self._reply({"history": messages.history_entries(self.history, message.content)}, shell)
 
     def _shutdown(self, message: Message, shell: Shell) -> None:
+        self.restarts = bool(message.content.get("restart"))
         self._reply(message.content, shell)
         self._reactor.stop()
 

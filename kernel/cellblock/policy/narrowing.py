@@ -330,6 +330,13 @@ def changed_fields(old: Policy, new: Policy) -> tuple[str, ...]:
     return tuple(key for key in FIELDS if getattr(old, key) != getattr(new, key))
 
 
+def check_narrower(old: Policy, new: Policy, *, file: str) -> None:
+    """Raise WideningError where a policy that came from elsewhere allows more than ``old``."""
+    for key in changed_fields(old, new):
+        if why := TABLE[key].rule(key, old, new):
+            raise WideningError(why, file=file, key=key, value="", remedy=_REMEDY)
+
+
 def names_paths(changes: object) -> bool:
     """Whether changes name paths: what those come to depends on the machine and the folder."""
     if not isinstance(changes, Mapping):

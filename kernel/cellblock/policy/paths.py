@@ -265,12 +265,17 @@ def checkout(project: Path) -> Path:
 
 def _holds_a_home(folder: str) -> bool:
     """Whether a home folder of the user's is this or lies in it: that of HOME, and the real one."""
-    homes = [os.path.expanduser("~")]
-    with contextlib.suppress(KeyError):
-        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    homes = [os.path.expanduser("~"), *_real_home()]
     # That of users without one is / or does not exist.
     real = {os.path.realpath(home) for home in homes if os.path.isdir(home)} - {"/"}
     return any(within(home, folder) for home in real)
+
+
+def _real_home() -> Iterable[str]:
+    """Return the home folder that the system has of the user, whatever HOME says, if it has one."""
+    with contextlib.suppress(KeyError):
+        return (pwd.getpwuid(os.getuid()).pw_dir,)
+    return ()
 
 
 def _is_trusted(marker: Path, project: Path) -> bool:
@@ -363,7 +368,11 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
         found = (
             expand(entry, key=key, places=places, must_exist=must_exist)
             for written in getattr(policy, key)
-            for entry in _without_home(written, places.project, policy.read_deny_paths)
+            for entry in (
+                _in_both_homes(written)
+                if key == _DENIED
+                else _without_home(written, places.project, policy.read_deny_paths)
+            )
         )
         paths[key] = tuple(dict.fromkeys(path for path in found if path is not None))
     if policy.artifact_export_paths:  # else nothing is put there, and no policy differs by it
@@ -386,6 +395,14 @@ def _without_home(entry: str, project: Path, denied: Sequence[str]) -> Iterable[
     if entry == "{checkout}" and _holds_a_home(os.path.realpath(project)):
         return _home_files(project, denied)
     return (entry,)
+
+
+def _in_both_homes(entry: str) -> Iterable[str]:
+    """Return what is denied in the home folder, in the real one too where HOME says another."""
+    if not entry.startswith("~/"):
+        return (entry,)
+    real = (f"{home.rstrip('/')}{entry[1:]}" for home in _real_home() if os.path.isdir(home))
+    return (entry, *real)
 
 
 def _home_files(project: Path, denied: Sequence[str]) -> list[str]:

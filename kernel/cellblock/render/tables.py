@@ -377,24 +377,29 @@ class ChangeRow(NamedTuple):
     diff: str
 
     @property
-    def sizes(self) -> str:
-        """Return how large it is, and was."""
-        return " ← ".join(size(each) for each in (self.size, self.before) if each is not None)
+    def details(self) -> str:
+        """Return how large it is, and was, and the note."""
+        sizes = " ← ".join(size(each) for each in (self.size, self.before) if each is not None)
+        return " · ".join(filter(None, (sizes, self.note)))
 
 
-def changes(rows: Sequence[ChangeRow], total: int, session: str) -> Bundle:
+def changes(rows: Sequence[ChangeRow], total: int, session: str, kept: int | None = None) -> Bundle:
     """Return the card; ``total`` is how many there are, of which ``rows`` are the first.
 
-    Without a ``session`` it does not say how they are kept: the user is asked just now.
+    ``kept`` is how many of them can be kept, where that is not all. Without a ``session`` it does
+    not say how they are kept: the user is asked just now.
     """
+    kept = total if kept is None else kept
     if not rows:
         return kept_note("No file of the project was changed.")
-    title = f"{count(total, 'file')} written by cells: yours are as they were until you keep them"
+    title = f"{count(kept, 'file')} written by cells: yours are as they were until you keep them"
+    if not kept:
+        title = "Cells wrote no file that can be kept: yours are as they were"
     lines, body, left = [title], [], _DIFF_CHARACTERS
     for row in rows:
-        name, note = clip(visible(row.name), COLUMNS), f" · {row.note}" * bool(row.note)
-        lines.append(f"  {row.kind:8} {name}  {row.sizes}{note}")
-        about = c.element("span", f" {row.kind} · {row.sizes}{note}", style=f"color:{c.MUTED}")
+        name, details = clip(visible(row.name), COLUMNS), row.details
+        lines.append(f"  {row.kind:8} {name}  {details}")
+        about = c.element("span", f" {row.kind} · {details}", style=f"color:{c.MUTED}")
         diff = "\n".join(map(visible, row.diff.split("\n")[:_DIFF_LINES]))
         if not diff or len(diff) > left:
             body.append(c.paragraph(c.code(name), about, tight=True))
@@ -407,7 +412,7 @@ def changes(rows: Sequence[ChangeRow], total: int, session: str) -> Bundle:
     if total > len(rows):
         lines.append(f"  and {total - len(rows):,} more")
         body.append(c.paragraph(f"and {total - len(rows):,} more", color=c.MUTED))
-    remedies = _HOW_TO_KEEP.format(session).split("\n") if session else []
+    remedies = _HOW_TO_KEEP.format(session).split("\n") if session and kept else []
     return c.make_card(
         title,
         *body,
@@ -441,9 +446,9 @@ def settled_changes(rows: Sequence[ChangeRow], *, kept: bool) -> Bundle:
         title = f"Dropped {count(len(rows), 'file')}: cells see them until this kernel ends"
     lines, body = [title], []
     for row in rows[:CHANGES]:
-        name, sizes = clip(visible(row.name), COLUMNS), f"{row.kind} · {row.sizes}"
-        lines.append(f"  {row.kind:8} {name}  {row.sizes}")
-        muted = c.element("span", f" {sizes}", style=f"color:{c.MUTED}")
+        name, details = clip(visible(row.name), COLUMNS), row.details
+        lines.append(f"  {row.kind:8} {name}  {details}")
+        muted = c.element("span", f" {row.kind} · {details}", style=f"color:{c.MUTED}")
         body.append(c.paragraph(c.code(name), muted, tight=True))
     if len(rows) > CHANGES:
         lines.append(f"  and {len(rows) - CHANGES:,} more")

@@ -58,13 +58,14 @@ class Layer(Struct, frozen=True, kw_only=True):
     """A folder that cells seem to write in, and the session's folder that holds what they write.
 
     ``hidden`` and ``fixed`` are paths beneath ``root``: what cells never see of it, and what stays
-    as it is for them too.
+    as it is for them too. ``covered`` is what a narrower policy denied since.
     """
 
     root: str
     folder: str
     hidden: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
+    covered: tuple[str, ...] = ()
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -88,6 +89,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     #: Writable through a layer, which the zygote lays before its locks.
     staged_roots: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()
+    #: Whether nothing else is mounted writable, which the zygote sees to: cells may then set modes,
+    #: owners and times.
+    attributes: bool = False
     #: Bytes of a /dev/shm that the zygote mounts with them; 0 where it has none to mount.
     shared_memory: int = 0
     network: bool = False
@@ -112,7 +116,10 @@ class Plan(Struct, frozen=True, kw_only=True):
             tops = (f"{layer.root.rstrip('/')}/{name}/" for name in names)
             return any(f"{path}/".startswith(top) for top in tops)
 
-        return any(beneath(one, one.hidden) and not beneath(one, one.fixed) for one in self.layers)
+        return any(
+            beneath(one, (*one.hidden, *one.covered)) and not beneath(one, one.fixed)
+            for one in self.layers
+        )
 
 
 class LockReport(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cellblock.policy.load import load
 from cellblock.policy.paths import checkout, identity, open_unlinked
 
 
@@ -77,3 +78,5 @@ def test_no_home_folder_is_a_checkout_be_it_homes_or_the_users_own(tmp_path, mon
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path / "user")))
     assert checkout(project) == project
+    denied = load("data", project=project, allow_unsafe=False).read_deny_paths
+    assert {str(tmp_path / ".ssh"), str(tmp_path / "user/.ssh")} <= {*denied}

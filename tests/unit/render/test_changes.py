@@ -10,9 +10,9 @@ LINK = ChangeRow("/lab/evil\x1b[2J", "changed", 3, 5, "not kept: it is not a reg
 
 
 def test_each_file_is_told_with_its_sizes_and_how_it_is_kept():
-    bundle = changes([NEW, LINK], 2, "k-1")
+    bundle = changes([NEW, LINK], 2, "k-1", 1)
     assert bundle["text/plain"] == (
-        "2 files written by cells: yours are as they were until you keep them\n"
+        "1 file written by cells: yours are as they were until you keep them\n"
         "  new      /lab/out.csv  1.2 KiB\n"
         "  changed  /lab/evil␛[2J  3 bytes ← 5 bytes · not kept: it is not a regular file\n"
         "  Keep them: %changes keep, or some: %changes keep PATH\n"
@@ -22,6 +22,14 @@ def test_each_file_is_told_with_its_sizes_and_how_it_is_kept():
     assert html.unescape(bundle["text/html"]).count("+a") == 1
     assert "\x1b" not in bundle["text/html"]
     assert bundle[CHANGES_JSON]["changes"][1]["note"] == "not kept: it is not a regular file"
+
+
+def test_where_nothing_can_be_kept_the_title_says_so_and_nobody_is_told_how():
+    git = ChangeRow("/lab/.git", "changed", None, None, "not kept: commit in a terminal", "")
+    assert changes([git], 1, "k-1", 0)["text/plain"] == (
+        "Cells wrote no file that can be kept: yours are as they were\n"
+        "  changed  /lab/.git  not kept: commit in a terminal"
+    )
 
 
 def test_of_more_files_than_are_listed_the_number_is_told():

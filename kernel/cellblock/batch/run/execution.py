@@ -466,7 +466,7 @@ class Execution:
                 await asyncio.to_thread(staged.drop)
         except (ChangesError, OSError) as exc:
             ending = Ending(NotebookStatus.failed, clip_reason(str(exc)))
-        await asyncio.to_thread(changes.end, Path(staged.id))
+        await asyncio.to_thread(changes.end, staged.id)
         self._left = staged.id if changes.session(staged.id) is not None else ""
         return ending
 

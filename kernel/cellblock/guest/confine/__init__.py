@@ -237,5 +237,6 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
         scoped=decides >= landlock.SCOPE_ABI,
         truncate=decides >= landlock.TRUNCATE_ABI,
         gated=gated,
+        attributes=plan.attributes,
         stacks=stacks,
     )

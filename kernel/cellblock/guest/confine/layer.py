@@ -17,11 +17,15 @@ Source: overlayfs.rst (userxattr, whiteouts), user_namespaces(7), mount(2).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
+import re
+import select
 import socket
 import stat
+import struct
 import sys
 import tempfile
 import time
@@ -30,12 +34,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.guest.confine import libc, process
+from cellblock.guest.confine import arch, libc, process
 from cellblock.guest.confine.libc import ConfineError, LockFailed
 from cellblock.wire.messages import SHARED_MEMORY, UPPER, WORK, Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 # <linux/sched.h>
 CLONE_NEWNS: Final = 0x0002_0000
@@ -48,7 +52,14 @@ MS_NOEXEC: Final = 8
 MS_REMOUNT: Final = 32
 MS_BIND: Final = 4096
 MS_REC: Final = 16384
+MS_PRIVATE: Final = 1 << 18
 MS_SLAVE: Final = 1 << 19
+# <linux/mount.h>, <linux/fcntl.h>: struct mount_attr of mount_setattr(2), Linux 5.12
+_ATTR: Final = struct.Struct("=QQQQ")
+MOUNT_ATTR_RDONLY: Final = 1
+AT_FDCWD: Final = -100
+AT_EMPTY_PATH: Final = 0x1000
+AT_RECURSIVE: Final = 0x8000
 #: Flags of a mount that one in a user namespace must keep (mount_namespaces(7)).
 _KEPT: Final = (
     (os.ST_NOSUID, MS_NOSUID),
@@ -58,19 +69,23 @@ _KEPT: Final = (
     (os.ST_NODIRATIME, 2048),
     (os.ST_RELATIME, 1 << 21),
 )
+#: How mountinfo writes a space or the like (proc(5)).
+_OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 _PLACE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def lay(layers: Sequence[Layer], shared_memory: int = 0) -> None:
+def lay(layers: Sequence[Layer], shared_memory: int = 0) -> tuple[int, int]:
     """Mount each layer, and a /dev/shm of so many bytes, in namespaces made for them.
 
-    Raises ConfineError.
+    Return an empty folder, and a file that nobody may open, to be mounted over others. Raises
+    ConfineError.
 
     For a process of one thread that has taken no lock yet.
     """
     try:
         _enter_namespaces()
+        empty = _make_empty(layers[0].folder)
         for layer in layers:
             _mount_layer(layer)
         if shared_memory:
@@ -82,6 +97,15 @@ def lay(layers: Sequence[Layer], shared_memory: int = 0) -> None:
     except (OSError, LockFailed) as error:
         number = error.errno or 0
         raise ConfineError("layer", number, "" if number else str(error)) from error
+    else:
+        return empty
+
+
+def _make_empty(folder: str) -> tuple[int, int]:
+    place = tempfile.mkdtemp(prefix="empty-", dir=folder)
+    os.mkdir(f"{place}/folder", 0o500)
+    os.close(os.open(f"{place}/file", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
+    return os.open(f"{place}/folder", _PLACE), os.open(f"{place}/file", _PLACE)
 
 
 def _enter_namespaces() -> None:
@@ -107,6 +131,8 @@ def _write(path: str, text: str) -> None:
 
 
 def _mount_layer(layer: Layer) -> None:
+    # Held as long as this process lives: who adopts a layer waits for it.
+    fcntl.flock(os.open(layer.folder, _FOLDER), fcntl.LOCK_SH)
     with contextlib.ExitStack() as stack:
 
         def opened(path: str, flags: int = _FOLDER, above: int | None = None) -> int:
@@ -132,9 +158,13 @@ def _mount_layer(layer: Layer) -> None:
             target = _walk(merged, path, stack)
             libc.mount(_by(place), _by(target), "", MS_BIND)
             shown = _walk(merged, path, stack)
-            flags = os.fstatvfs(shown).f_flag
-            kept = sum(mount for flag, mount in _KEPT if flags & flag)
-            libc.mount("none", _by(shown), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+            _make_read_only(shown)
+
+
+def _make_read_only(fd: int) -> None:
+    flags = os.fstatvfs(fd).f_flag
+    kept = sum(mount for flag, mount in _KEPT if flags & flag)
+    libc.mount("none", _by(fd), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 
 
 def _by(fd: int) -> str:
@@ -183,44 +213,190 @@ def _white_out(name: str, mask: int) -> None:
         os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=mask)
 
 
+# --- what is not written to -----------------------------------------------------------------------
+#
+# No lock tells whose mode, owner or times are set: Landlock does not look at chmod(2), chown(2) and
+# utimensat(2), nor at where a name in them leads. The OS kernel itself refuses them on a read-only
+# mount. So once all but what cells write is mounted so, for the namespace that guests are born
+# into, they may make these calls. A process in another namespace is no way out of it: by Landlock,
+# /proc leads to none that is not a guest's own.
+
+
+def seal(writable: Sequence[str], *, apart: bool) -> bool:
+    """Have every mount be read-only but those of ``writable``; return whether nothing else is not.
+
+    ``apart`` says that there are only mounts that were made for guests. Else, what the user mounts
+    later would come in here, as it is; and it can't be kept out without having it busy when the
+    user takes it away. So where any could come, nothing is done. Raises ConfineError.
+    """
+    places = {path for path in writable if os.path.lexists(path)}
+    machine = arch.current()
+    try:
+        mounts = _mounts()
+        if machine is None or not _can_set_attributes(machine):
+            return False
+        if not apart and any(tags for _, _, tags in mounts):
+            return False
+        tops = {path for path, _, _ in mounts}
+        for path, options, _ in mounts:
+            above = [top for top in places if path.startswith(f"{top}/")]
+            if above and ("rw" in options or not tops.issuperset(above)):
+                return False  # one that was mounted in what cells write
+        libc.mount("none", "/", "", MS_REC | MS_PRIVATE)
+        for path in places - tops:
+            with _opened(path) as fd:
+                libc.mount(_by(fd), _by(fd), "", MS_BIND)
+        _set_attributes(machine, AT_FDCWD, "/", AT_RECURSIVE, added=MOUNT_ATTR_RDONLY)
+        for path in places:
+            with _opened(path) as fd:
+                _set_attributes(machine, fd, "", AT_EMPTY_PATH, removed=MOUNT_ATTR_RDONLY)
+        return {path for path, options, _ in _mounts() if "rw" in options} <= places
+    except OSError as error:
+        raise ConfineError("layer", error.errno or 0, "read-only mounts") from error
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    fd = os.open(path, _PLACE)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _mounts() -> list[tuple[str, list[str], list[str]]]:
+    """Return where each mount is, its own options, and how what is mounted elsewhere comes to it.
+
+    Of those at one place the last is seen (proc(5)).
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        lines = [line.split() for line in file]
+    found = dict[str, tuple[str, list[str], list[str]]]()
+    for line in lines:
+        path = os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), line[4]))
+        tags = [field.decode() for field in line[6 : line.index(b"-")]]
+        found[path] = path, line[5].decode().split(","), tags
+    return list(found.values())
+
+
+def _can_set_attributes(machine: arch.Arch) -> bool:
+    try:
+        _set_attributes(machine, AT_FDCWD, "/", 0)
+    except OSError:
+        return False
+    return True
+
+
+def _set_attributes(
+    machine: arch.Arch, fd: int, path: str, flags: int, *, added: int = 0, removed: int = 0
+) -> None:
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    attributes = ctypes.create_string_buffer(_ATTR.pack(added, removed, 0, 0), _ATTR.size)
+    number = machine.numbers["mount_setattr"]
+    libc.syscall(number, fd, name, flags, attributes, _ATTR.size)
+
+
 # --- what changes below ---------------------------------------------------------------------------
 #
 # An overlay remembers the names that it has looked up: a file that the user adds or replaces below
 # would stay missing, or as it was. Mounted anew with the same options it forgets them
 # (``shrink_dcache_sb``), which takes the rights that the zygote drops. So it forks a process that
-# keeps them, does that alone, and ends with it.
+# keeps them, does that, and ends with it. It also covers what a narrower policy denies of a layer:
+# cut out of Landlock's rules, all would be denied that cells made beside it. A mount holds whatever
+# is made, moved or deleted, above it and below.
 
 #: Seconds since the last cell after which somebody may have changed a file.
 _PAUSE: Final = 0.3
 #: Seconds between two such steps at least, however often a guest asks.
 _LEAST_PAUSE: Final = 0.02
 _ASK: Final = b"r"
+_LONGEST_QUESTION: Final = 1 << 16
+_LONGEST_ANSWER: Final = 16
 
 
-def start_refresher(layers: Sequence[Layer]) -> int:
-    """Fork the process that has overlays forget; return the descriptor by which guests ask it.
+class Mounter:
+    """The zygote's ends of the process that has overlays forget, and covers what is denied later.
 
-    Raises ConfineError.
+    Guests have a descriptor to ask for the first; for the second only the zygote has one.
     """
+
+    def __init__(self, asked: int, covers: socket.socket, layers: Sequence[Layer]) -> None:
+        self.asked, self._covers = asked, covers
+        self._known = [set[str]() for _ in layers]
+
+    def cover(self, layers: Sequence[Layer]) -> None:
+        """Have nothing but emptiness be at what is ``covered``, for good. Raises OSError."""
+        for number, (layer, known) in enumerate(zip(layers, self._known, strict=True)):
+            for path in layer.covered:
+                if path in known:
+                    continue
+                self._covers.send(msgspec.json.encode((number, path)))
+                if answer := int(self._covers.recv(_LONGEST_ANSWER) or b"5"):
+                    raise OSError(answer, os.strerror(answer), path)
+                known.add(path)
+
+    def close(self) -> None:
+        """Let the process end: for a fork, and for who ends."""
+        os.close(self.asked)
+        self._covers.close()
+
+
+def start_mounter(layers: Sequence[Layer], empty: tuple[int, int]) -> Mounter:
+    """Fork the process that mounts for a zygote under locks. Raises ConfineError, OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    covers, covering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     zygote, flags = os.getpid(), MS_REMOUNT | MS_NOSUID | MS_NODEV
     merged = [os.open(layer.root, _PLACE) for layer in layers]  # nobody has moved them yet
     if os.fork() == 0:
         try:
-            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno(), *merged})
-            while theirs.recv(1):
-                for fd in merged:
-                    libc.mount("none", _by(fd), "", flags)
-                theirs.send(_ASK)
-                time.sleep(_LEAST_PAUSE)
+            kept = {0, 1, 2, theirs.fileno(), covering.fileno(), *merged, *empty}
+            process.isolate_fork(zygote, kept)
+            poll = select.poll()
+            poll.register(theirs, select.POLLIN)
+            poll.register(covering, select.POLLIN)
+            while True:
+                ready = {fd for fd, _ in poll.poll()}
+                if covering.fileno() in ready:
+                    if not (asked := covering.recv(_LONGEST_QUESTION)):
+                        break
+                    covering.send(str(_cover(asked, merged, empty)).encode())
+                elif not theirs.recv(1):
+                    break
+                else:
+                    for fd in merged:
+                        libc.mount("none", _by(fd), "", flags)
+                    theirs.send(_ASK)
+                    time.sleep(_LEAST_PAUSE)
         finally:
             os._exit(0)
-    theirs.close()
-    for fd in merged:
+    for mine in (theirs, covering):
+        mine.close()
+    for fd in (*merged, *empty):
         os.close(fd)
     high = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 64)
     ours.close()
-    return high
+    return Mounter(high, covers, layers)
+
+
+def _cover(asked: bytes, merged: Sequence[int], empty: tuple[int, int]) -> int:
+    """Mount nothing over a path, which is made where it is not there; return an errno, or 0."""
+    number, path = msgspec.json.decode(asked, type=tuple[int, str])
+    try:
+        with contextlib.ExitStack() as stack:
+            *folders, last = path.split("/")
+            at = merged[number]
+            for name in folders:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=at)
+                at = _walk(at, name, stack)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(last, dir_fd=at)
+            is_folder = stat.S_ISDIR(os.fstat(place := _walk(at, last, stack)).st_mode)
+            libc.mount(_by(empty[0 if is_folder else 1]), _by(place), "", MS_BIND)
+            _make_read_only(_walk(at, last, stack))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
 
 
 class Refresher:

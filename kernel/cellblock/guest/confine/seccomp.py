@@ -221,6 +221,7 @@ def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, s
     allowed.update(syscalls.NEEDS_GATE if grants.gated else ())
     allowed.update(syscalls.ZYGOTE if grants.zygote else ())
     allowed.update(syscalls.REMOVING if grants.removing else ())
+    allowed.update(syscalls.ATTRIBUTES if grants.attributes else ())
 
     def leaf(name: str) -> str:
         if name in shut:

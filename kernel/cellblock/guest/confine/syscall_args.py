@@ -86,7 +86,8 @@ class Grants(msgspec.Struct, frozen=True):
     ``relayed`` says that sockets may be made, and are connected by the host alone; ``scoped`` that
     Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation (ABI 3), ``gated``
     that the zygote decides on starts and signals (``gate``), ``zygote`` that it is the zygote's own
-    filter, under which its guests take their locks, ``removing`` that it removes what they leave.
+    filter, under which its guests take their locks, ``removing`` that it removes what they leave,
+    ``attributes`` that nothing is mounted writable but what cells write.
     From the address ``stacks`` on there are stacks of a process's first thread, and nothing else.
     """
 
@@ -98,6 +99,7 @@ class Grants(msgspec.Struct, frozen=True):
     gated: bool = False
     zygote: bool = False
     removing: bool = False
+    attributes: bool = False
     stacks: int = 0x7FFB_FF70_0000
 
 
@@ -257,6 +259,9 @@ def _files(grants: Grants) -> Iterator[Gate]:
     yield Gate("open", _opens_honestly(1), why)
     yield Gate("openat", _opens_honestly(2), why)
     yield Gate("creat", ((Masked(1, MODE_NEVER, (0,)),),), "no set-user-id files")
+    if grants.attributes:
+        for name, mode in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
+            yield Gate(name, ((Masked(mode, MODE_NEVER, (0,)),),), "no set-user-id files")
     yield Gate("fcntl", ((In(1, FCNTL),),), "no F_SETOWN, F_SETSIG: a signal to anybody; no leases")
     asked = IOCTL + NOTIF if grants.zygote else IOCTL
     yield Gate("ioctl", ((In(1, asked),),), "devices: queries only, no TIOCSTI, no FIOASYNC")

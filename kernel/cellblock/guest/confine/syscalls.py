@@ -7,7 +7,7 @@ that an architecture lacks is skipped there.
 
 Refused on purpose, though honest programs make them:
 chmod, chown, utime (by path and by descriptor): neither lock can tell inside from outside, and a
-    descriptor opened for reading is enough for an owner's fchmod.
+    descriptor opened for reading is enough for an owner's fchmod. But see ``ATTRIBUTES``.
 xattr: as above, and reading them tells what Landlock does not let be read.
 sync_file_range, syncfs, sync: they make others' data go to the disk.
 membarrier, futex_waitv: no library of the data stack makes them; they reach beyond the process.
@@ -235,6 +235,19 @@ SUBPROCESS: Final = (
         vfork
         """,
     ),
+)
+
+#: Allowed only where all is mounted read-only but what cells write (``layer.seal``). chmod itself
+#: is gated by its bits.
+ATTRIBUTES: Final = (
+    "chown",
+    "fchown",
+    "fchownat",
+    "futimesat",
+    "lchown",
+    "utime",
+    "utimensat",
+    "utimes",
 )
 
 #: Allowed only where Landlock has its TRUNCATE right (ABI 3): nothing else decides on the path.

@@ -171,8 +171,10 @@ class CellRun:
         if exported:
             self._show_exported(exported)
         # Where somebody reads along; other runs say it when they end.
-        if self.request.allow_stdin and (line := self._front.views.staging_once()):
-            self._outputs.notice(line)
+        views = self._front.views
+        for line in (views.staging_once(), views.committed()) if self.request.allow_stdin else ():
+            if line:
+                self._outputs.notice(line)
 
     def _record_usage(self, outcome: Outcome) -> None:
         """Put what the cell took into its reply, and a cell that is numbered on the account."""

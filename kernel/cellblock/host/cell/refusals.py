@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
 from cellblock.analysis import analyse, transform
@@ -19,7 +20,7 @@ from cellblock.analysis.analyser import as_written
 from cellblock.backends.plan import check_writable, denied
 from cellblock.errors import PolicyError
 from cellblock.policy.network import parse_address
-from cellblock.policy.paths import within
+from cellblock.policy.paths import reads_home_files, within
 from cellblock.policy.secret_files import pattern_beneath
 from cellblock.render.cards import value_words
 from cellblock.render.refusal import Refusal, Remedy
@@ -32,10 +33,15 @@ if TYPE_CHECKING:
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 #: Mounted anew, or by the OS kernel: no root opens it.
 _SYSTEM: Final = ("/proc", "/sys")
+#: How a cell names the home folder.
+_NAMES_HOME: Final = re.compile(r"~|expanduser|\bhome\(|\bHOME\b")
 
 
-def judge(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    """Return what the policy had to do with a failed call; None where it had nothing."""
+def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | None:
+    """Return what the policy had to do with a failed call; None where it had nothing.
+
+    ``code`` is the cell, which may name the home folder.
+    """
     policy, plan = config.policy, config.prepare.plan
     if not plan.locks:
         return None
@@ -48,7 +54,7 @@ def judge(call: FailedCall, config: SessionConfig) -> Refusal | None:
             return _network(call, policy)
         case "signal" | "process":
             return _process(call, policy)
-    return _limits_of_files(call, config) or _file(call, config)
+    return _limits_of_files(call, config) or _home(call, config, code) or _file(call, config)
 
 
 #: What the check says of a place that leads to what a field allows.
@@ -129,6 +135,33 @@ def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
     return None
 
 
+def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
+    """Return the refusal of what is in the home folder, of which cells have next to nothing.
+
+    Their ~ is their scratch folder, where that is missing which they mean. And of a home folder
+    that is the project, or holds it, they read single files: no line in the policy changes that.
+    """
+    path, field, scratch = os.path.normpath(call.target), "filesystem_read_roots", config.scratch
+    project, policy = str(config.project), config.policy
+    if call.errno == errno.ENOENT and within(path, str(scratch)) and _NAMES_HOME.search(code):
+        meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, scratch))
+        roots = (*policy.filesystem_read_roots, *policy.filesystem_staged_roots)
+        instead = f"the project is {project}: put there what cells work with"
+        if _is_in(meant, roots) and not _is_in(meant, denied(policy, private=config.private)):
+            instead = f"write {meant}"
+        return Refusal(field, "~ is the cells' own scratch folder", Remedy(instead=instead), path)
+    if call.errno not in (*_DENIED, errno.ENOENT) or not within(path, project):
+        return None
+    never = denied(policy, private=config.private)
+    if _is_in(path, never) or not reads_home_files(policy, config.project):
+        return None
+    if _is_in(path, policy.filesystem_read_roots) and call.errno == errno.ENOENT:
+        return None
+    what = "cells read the files beside a notebook in your home folder, and nothing else there"
+    instead = "put the notebook, and what it works with, in a folder of its own: mkdir ~/analysis"
+    return Refusal(field, what, Remedy(instead=instead), path)
+
+
 def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     plan, path = config.prepare.plan, os.path.normpath(call.target)
     # In namespaces what cells may not use is not there, or is mounted for reading.
@@ -150,7 +183,8 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         line = f'filesystem_read_roots = ["{path}"]'
         instead = "pass on single variables of the kernel's environment: env_var_access"
         return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
-    if not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files)):
+    covered = not hidden and plan.hides(path)
+    if covered or not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files)):
         what = "cells can't use files outside of its folders"
         return Refusal("filesystem_read_roots", what, _to_read(path, config), path)
     if hidden or _is_in(path, (*plan.writable, *plan.device_files)):
@@ -168,6 +202,12 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
     never = denied(config.policy, private=config.private)
     if _is_in(path, (*_SYSTEM, *never)):
         return Remedy(instead="no policy opens this: it holds keys, settings or processes of yours")
+    if _is_in(path, config.policy.filesystem_read_roots):
+        instead = (
+            "a denied path lies in this root, so cells have its entries one by one, as they were "
+            "when the kernel started: put the notebook in a folder without one, and restart"
+        )
+        return Remedy(instead=instead)
     line, folder = f'filesystem_read_roots = ["{path}"]', os.path.dirname(path)
     if not (writing := _to_write(folder, config).line):
         return Remedy(line, listed=True)

@@ -24,9 +24,10 @@ from cellblock.host.cell.refusals import advised, judge
 from cellblock.host.guests.supervisor import ZYGOTE_ENDED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
-from cellblock.host.services.changes import MOST_ENTRIES
+from cellblock.host.services.changes import GIT, MOST_ENTRIES
 from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
+from cellblock.policy import paths
 from cellblock.policy.enforcement import Gap, Status
 from cellblock.policy.narrowing import changed_fields
 from cellblock.render import policy_card, refusal, tables
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from cellblock.errors import AuditError
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
-    from cellblock.host.services.changes import Change, Staged
+    from cellblock.host.services.changes import Change, Staged, State
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
     from cellblock.policy.enforcement import Enforcement
@@ -61,6 +62,10 @@ Shown = tuple["Bundle", "Failure"]
 
 #: Bytes that a table is counted as, before it is made.
 TABLE_BYTES: Final = 32 << 10
+_IN_HOME: Final = (
+    "Nothing is staged in your home folder: put the notebook in a folder of its own: mkdir "
+    "~/analysis"
+)
 #: Seconds of the diffs in one listing of what is staged, and of all listings that a cell asks for.
 _MOST_DIFFS: Final = 0.5
 _MOST_LISTING: Final = 2.0
@@ -126,6 +131,7 @@ class Views:
         #: What cells wrote to the project, and nobody has kept yet.
         self.staged: Staged | None = None
         self.told_of_staging = False
+        self._commits: tuple[State, ...] = ()
         #: What one cell's listings of that took: which cell's, by its quota, and seconds.
         self._listing: tuple[Quota | None, float] = None, 0.0
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
@@ -286,6 +292,13 @@ class Views:
         what = "put aside what cells write to your project"
         return f"{what}: %changes shows it, and %changes keep keeps it"
 
+    def committed(self) -> str:
+        """Return what the reader of a cell that committed is told, whose commit is not kept."""
+        before, self._commits = self._commits, () if self.staged is None else self.staged.commits()
+        if self._commits == before or not any(self._commits):
+            return ""
+        return f"notes: {GIT} is staged and never kept, nor is this commit: commit in a terminal"
+
     # --- why a cell did not run ---------------------------------------------------------------
 
     def denial(self, findings: Sequence[Finding], label: str = "") -> Shown:
@@ -356,7 +369,7 @@ class Views:
     def refusal_of(self, call: wire.FailedCall, code: str) -> Refusal | None:
         """Return what of the policy is behind a call that failed in a cell, if anything is."""
         config = self._config
-        found = judge(call, config) if config is not None else None
+        found = judge(call, config, code) if config is not None else None
         return advised(found, code, config.policy) if config and found is not None else None
 
     def refusal_in_a_line(self, found: Refusal) -> str:
@@ -428,6 +441,9 @@ class Views:
     def _changes(self, argument: str) -> Bundle:
         staged = self.listable()
         if staged is None:
+            config = self._config
+            if config is not None and paths.reads_home_files(config.policy, config.project):
+                return tables.kept_note(_IN_HOME)
             return tables.kept_note("Nothing is staged under this policy.")
         try:
             return self.changes_card(staged.changes(shlex.split(argument)))
@@ -454,7 +470,8 @@ class Views:
                 note = "yours was changed meanwhile"
             rows.append(tables.ChangeRow(one.name, one.kind, one.size, one.before, note, diff))
         session = "" if staged is None or digests is not None else staged.id
-        return tables.changes(rows, len(changes), session)
+        keepable = sum(not one.why_not for one in changes)
+        return tables.changes(rows, len(changes), session, keepable)
 
     def _table_of_policy(self) -> Bundle:
         policy, operators = self.in_force, self.operators

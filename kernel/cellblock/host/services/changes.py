@@ -18,15 +18,17 @@ import hashlib
 import json
 import os
 import stat
+import sys
 import time
 from dataclasses import dataclass, field, replace
+from importlib.machinery import all_suffixes
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.errors import ChangesError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import changes_folder
-from cellblock.policy.paths import open_unlinked
+from cellblock.policy.paths import identity, open_unlinked, within
 from cellblock.policy.secret_files import SECRETS, pattern_of
 from cellblock.render.diff import unified
 from cellblock.render.text import visible
@@ -34,7 +36,6 @@ from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import Layer
@@ -57,10 +58,13 @@ _PART: Final = 1 << 20
 _MOST_COMPARED: Final = 64 << 20
 _LEAST_COMPARED: Final = 64 << 10
 _INFO: Final = "session.json"
+_IN_ITS_PLACE: Final = "a file is in the place of its folder"
 _UNREADABLE: Final = "it can't be read"
 #: Seconds after which a folder that no session began has been left by one that could not.
 _ORPHANED: Final = 3_600
 _SETTLED: Final = "settled.json"
+#: Seconds that one who wants a session to itself waits for those who only look whether it runs.
+_PATIENCE: Final = 0.1
 _MOST_INFO: Final = 1 << 20
 _MOST_SETTLED: Final = 32 << 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,6 +81,12 @@ NEVER_KEPT: Final = frozenset({
     "jupyter_server_config.json", "jupyter_server_config.py", "pyvenv.cfg", "sitecustomize.py",
     "usercustomize.py",
 })  # fmt: skip
+
+#: What is a module by its name, or has Python import some.
+_IMPORTED: Final = (*all_suffixes(), ".pth", ".egg-link")
+#: Of those the one that people write to on purpose; and what each commit of theirs changes in it.
+GIT: Final = ".git"
+_COMMITS: Final = "logs/HEAD"
 
 Kind = Literal["new", "changed", "deleted"]
 #: What changes when a file does; None where there is none.
@@ -123,7 +133,9 @@ class LogPlace:
 class Staged:
     """The layers of one session: what lies in them can be kept, or dropped.
 
-    ``session`` is what it is called in its audit ``log``.
+    ``session`` is what it is called in its audit ``log``. ``names`` are those of its kernel, by
+    which a later one knows that as its own, ``asked`` the fields of the policy that it began under,
+    ``inodes`` those of the roots (``adoption``).
     """
 
     id: str
@@ -133,6 +145,11 @@ class Staged:
     session: str = ""
     log: LogPlace | None = None
     lock: int = -1
+    names: tuple[str, ...] = ()
+    asked: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    inodes: tuple[int, ...] = ()
+    #: Where paths that are not absolute begin.
+    base: str = ""
 
     def is_written_to(self) -> bool:
         """Whether cells wrote anything. Takes microseconds."""
@@ -142,6 +159,18 @@ class Staged:
                     return True
         return False
 
+    def commits(self) -> tuple[State, ...]:
+        """Return what changes when a cell commits to the repository at a root. Takes microseconds.
+
+        That it is not kept is said at once: git tells the cell that all is well.
+        """
+        found = list[State]()
+        for _, folder, _ in self.layers:
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+                at, name = enter(f"{folder}/{UPPER}", f"{GIT}/{_COMMITS}", stack)
+                found.append(state(status(at, name)))
+        return tuple(found)
+
     @property
     def folder(self) -> str:
         """Return where all of it lies."""
@@ -150,16 +179,31 @@ class Staged:
     def changes(self, paths: Collection[str] = ()) -> list[Change]:
         """Return what differs from the project, sorted; with ``paths``, what is at or beneath them.
 
-        A path is absolute, or beneath a root. A folder counts by the files in it. Raises
-        ChangesError for more than ``MOST_ENTRIES``, or for folders too deep.
+        A path that is not absolute begins at ``base``, or beneath the only root. A folder counts by
+        the files in it. Raises ChangesError for more than ``MOST_ENTRIES``, or for folders too
+        deep.
         """
-        bounds, settled = _Bounds(), self.settled()
+        bounds, settled, paths = _Bounds(), self.settled(), self.named(paths)
         found = list[Change]()
         for root, folder, hidden in self.layers:
             wanted = tuple(_beneath(root, path) for path in paths)
             walk = _Walk(root, frozenset(hidden), settled, self.began, wanted, bounds)
             found += walk.changes(f"{folder}/{UPPER}")
         return sorted(found, key=lambda change: change.name)
+
+    def named(self, paths: Collection[str]) -> list[str]:
+        """Return whole paths. Raises ChangesError for one that could be in more than one root."""
+        named, roots = list[str](), [root for root, _, _ in self.layers]
+        for path in paths:
+            at = os.path.normpath(os.path.join(self.base, path)) if self.base else path
+            known = os.path.isabs(at) and any(_beneath(root, at) is not None for root in roots)
+            if not known and not os.path.isabs(path):
+                if len(roots) > 1:
+                    folders = " or ".join(map(visible, roots))
+                    raise ChangesError(f"{visible(path)} could lie in {folders}: name it whole")
+                at = path if path.startswith("..") else os.path.join(*roots, path)
+            named.append(at)
+        return named
 
     def chosen(self, paths: Collection[str] = (), *, overwrite: bool = False) -> list[Change]:
         """Return what can be kept of the changes at or beneath ``paths``; without those, of all.
@@ -170,8 +214,8 @@ class Staged:
         if len(paths) > _MOST_PATHS:
             raise ChangesError(f"more than {_MOST_PATHS} paths: name the folders that they are in")
         picked = self.changes(paths)
-        for path in paths:
-            found = [one for one in picked if _is_at(one, path)]
+        for path, whole in zip(paths, self.named(paths), strict=True):
+            found = [one for one in picked if _is_at(one, whole)]
             if not found:
                 raise ChangesError(f"nothing was changed at {visible(path)}")
             if all(one.why_not for one in found):
@@ -270,10 +314,13 @@ class Staged:
 
         Cells of that session see it until it ends. Raises ChangesError, OSError.
         """
-        if self.runs():
+        lock = self.take()
+        if lock < 0 and self.runs():
             self.settle(self.changes())
-        else:
-            remove_tree.remove(self.folder)
+            return
+        remove_tree.remove(self.folder)
+        if lock >= 0:
+            os.close(lock)
 
     def close(self) -> None:
         """Tell that the session, which ``begin`` began, has ended."""
@@ -293,6 +340,28 @@ class Staged:
             os.close(fd)
         return False
 
+    def take(self) -> int:
+        """Return a descriptor that has the session to itself while it is open; -1 if it runs."""
+        path, until = f"{self.folder}/{_INFO}", time.monotonic() + _PATIENCE
+        try:
+            fd = os.open(path, FILE)
+        except OSError:
+            return -1
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(fd), os.lstat(path)):
+                    return fd
+            except BlockingIOError:  # a session that runs; or who only looks, for a moment
+                if time.monotonic() < until:
+                    time.sleep(_PATIENCE / 10)
+                    continue
+            except OSError:
+                pass
+            os.close(fd)
+            return -1
+
 
 def _beneath(root: str, path: str) -> str | None:
     """Return a path from a root, empty for all of it, None for what is elsewhere."""
@@ -310,9 +379,12 @@ def _cut(line: str) -> str:
 
 
 def _is_at(change: Change, path: str) -> bool:
-    """Whether a change is at or beneath a path."""
+    """Whether a change is at or beneath a path, or of a folder above that is never kept."""
     at = _beneath(change.root, path)
-    return at is not None and (not at or f"{change.path}/".startswith(f"{at}/"))
+    if at is None or not at:
+        return at is not None
+    within_it = bool(change.why_not) and f"{at}/".startswith(f"{change.path}/")
+    return within_it or f"{change.path}/".startswith(f"{at}/")
 
 
 def _state_of(found: Sequence[int] | None) -> State:
@@ -369,6 +441,9 @@ class _Walk:
     ) -> None:
         self._root, self._hidden, self._settled, self._bounds = root, hidden, settled, bounds
         self._began = int(began * 1e9)
+        # The first is a program's own folder, if anything is.
+        entries = map(os.path.realpath, sys.path if sys.flags.safe_path else sys.path[1:])
+        self._imports = [one for one in entries if within(one, root) or within(root, one)]
         #: Whether something else than a folder is above, in the project.
         self._blocked = 0
         self._asked, self._wanted = bool(wanted), [path for path in wanted if path is not None]
@@ -392,18 +467,41 @@ class _Walk:
         names = self._names(prefix, above)
         for name in names:
             path = f"{prefix}{name}"
-            staged, before = _status(above, name), _status(below, name)
+            staged, before = status(above, name), status(below, name)
             if staged is None or path in self._hidden:
                 continue
-            if stat.S_ISDIR(staged.st_mode):
+            if stat.S_ISDIR(staged.st_mode) and not never_kept(name):
                 yield from self._enter(path, above, below, name, depth)
-            elif _is_whiteout(staged):
+            elif is_whiteout(staged):
                 yield from self._deleted(path, below, name, before, staged, staged.st_ctime_ns)
             elif not self._is_same(above, below, name, staged, before):
-                yield from self._change(path, staged, before)
+                yield from self._instead(path, below, name, staged, before)
         for name in self._covered(prefix, above, below, names):
             if f"{prefix}{name}" not in self._hidden:
-                yield from self._deleted(f"{prefix}{name}", below, name, _status(below, name), None)
+                yield from self._deleted(f"{prefix}{name}", below, name, status(below, name), None)
+
+    def _instead(
+        self,
+        path: str,
+        below: int | None,
+        name: str,
+        staged: os.stat_result,
+        before: os.stat_result | None,
+    ) -> Iterator[Change]:
+        """Yield what stands in a place of the project, or that of a folder which is gone there.
+
+        Of what is never kept, that is one change for all beneath it.
+        """
+        if why := never_kept(name):
+            kind: Kind = "new" if before is None else "changed"
+            made = Change(self._root, path, kind, None, None, why, staged=state(staged))
+            if self._settled.get(made.name) != (None, made.staged):
+                yield made
+            return
+        yield from self._change(path, staged, before)
+        if before is not None and stat.S_ISDIR(before.st_mode):
+            for one in self._deleted(path, below, name, before, None):
+                yield replace(one, why_not=one.why_not or _IN_ITS_PLACE)
 
     def _names(self, prefix: str, folder: int) -> list[str]:
         """Return the names in a folder that are wanted, or lead there."""
@@ -413,7 +511,7 @@ class _Walk:
             return self._bounds.names(folder, prefix)
         after = (path[len(prefix) :] for path in self._wanted if path.startswith(prefix))
         names = {path.split("/")[0] for path in after}
-        return sorted(name for name in names if _status(folder, name) is not None)
+        return sorted(name for name in names if status(folder, name) is not None)
 
     def _is_same(
         self,
@@ -454,12 +552,13 @@ class _Walk:
                 yield Change(self._root, path, "new", None, None, _UNREADABLE)
                 return
             stack.callback(os.close, inner)
-            under, there = None, _status(below, name)
+            under, there = None, status(below, name)
             if there is not None and stat.S_ISDIR(there.st_mode):
                 with contextlib.suppress(OSError):
                     under = os.open(name, _FOLDER, dir_fd=below)
                     stack.callback(os.close, under)
             elif there is not None:
+                yield from self._change(path, status(above, name), there, deleted=True)
                 self._blocked += 1
             yield from self._folder(f"{path}/", inner, under, depth + 1)
             self._blocked -= there is not None and not stat.S_ISDIR(there.st_mode)
@@ -479,6 +578,9 @@ class _Walk:
         """
         if before is None or path in self._hidden:
             return
+        if why := never_kept(name):
+            yield Change(self._root, path, "deleted", None, None, why)
+            return
         if not stat.S_ISDIR(before.st_mode):
             if when is None or before.st_ctime_ns <= when:
                 yield from self._change(path, staged, before, deleted=True)
@@ -492,7 +594,7 @@ class _Walk:
                 return
             stack.callback(os.close, fd)
             for inner in self._names(f"{path}/", fd):
-                below_it = _status(fd, inner)
+                below_it = status(fd, inner)
                 yield from self._deleted(f"{path}/{inner}", fd, inner, below_it, None, when)
 
     def _change(
@@ -533,32 +635,48 @@ class _Walk:
             return "something that is no file is in its place"
         if not (found.st_mode & stat.S_IRUSR or os.geteuid() == 0):
             return _UNREADABLE
-        for part in path.split("/"):
-            if part.lower() in NEVER_KEPT:
-                return f"{part} is run or trusted by other programs"
         if pattern_of(path.lower(), SECRETS):
             return "files of this name hold secrets"
+        if found is not before and path.endswith(_IMPORTED):
+            whole = f"{self._root.rstrip('/')}/{path}"
+            if folder := next((one for one in self._imports if within(whole, one)), ""):
+                return f"Python, cellblock's own too, imports from {folder}"
         return "" if path.isprintable() else "its name can't be shown"
 
     def _covered(
         self, prefix: str, above: int, below: int | None, names: Sequence[str]
     ) -> list[str]:
         """Return what a folder of the layer hides of the one below, because it was made anew."""
-        if below is None:
+        if below is None or not is_opaque(above):
             return []
         try:
-            if os.getxattr(above, "user.overlay.opaque") != b"y":
-                return []
             return sorted(set(self._names(prefix, below)).difference(names))
         except OSError:
             return []
 
 
-def _is_whiteout(found: os.stat_result) -> bool:
+def is_opaque(folder: int) -> bool:
+    """Whether a folder of a layer, which was made anew, hides the one below."""
+    try:
+        return os.getxattr(folder, "user.overlay.opaque") == b"y"
+    except OSError:
+        return False
+
+
+def never_kept(name: str) -> str:
+    """Return why nothing of this name is kept, nor anything in it; empty where it can be."""
+    if name.lower() == GIT:
+        return "what git writes is staged: commit in a terminal"
+    return f"{name} is run or trusted by other programs" if name.lower() in NEVER_KEPT else ""
+
+
+def is_whiteout(found: os.stat_result) -> bool:
+    """Whether it says that a file below was deleted (overlayfs.rst)."""
     return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
 
 
-def _status(folder: int | None, name: str) -> os.stat_result | None:
+def status(folder: int | None, name: str) -> os.stat_result | None:
+    """Return what a folder has under a name; None without either."""
     try:
         return None if folder is None else os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -593,14 +711,34 @@ def enter(
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def of_layers(layers: Sequence[Layer], policy: Policy, session: str = "") -> Staged:
-    """Return what a session that runs has staged; ``session`` is its name in the audit log."""
+def of_layers(
+    layers: Sequence[Layer],
+    policy: Policy,
+    session: str = "",
+    names: Sequence[str] = (),
+    adopted: Staged | None = None,
+) -> Staged:
+    """Return what a session that runs has staged; ``session`` is its name in the audit log.
+
+    One that goes on with what was ``adopted`` began when that did.
+    """
     each = tuple((layer.root, layer.folder, layer.hidden) for layer in layers)
     number = os.path.basename(os.path.dirname(layers[0].folder)) if layers else ""
     asked, log = policy.audit, None
     if asked.log:
         log = LogPlace(asked.folder, asked.max_bytes, asked.fsync, asked.required)
-    return Staged(number, each, time.time(), policy.name, session, log)
+    return Staged(
+        number,
+        each,
+        time.time() if adopted is None else adopted.began,
+        policy.name,
+        session,
+        log,
+        -1 if adopted is None else adopted.lock,
+        tuple(names),
+        policy.as_dict(),
+        tuple(identity(layer.root)[1] for layer in layers),
+    )
 
 
 def begin(staged: Staged) -> Staged:
@@ -616,11 +754,20 @@ def begin(staged: Staged) -> Staged:
         "layers": staged.layers,
         "session": staged.session,
         "log": log and [log.folder, log.max_bytes, log.fsync, log.required],
+        "names": staged.names,
+        "asked": staged.asked,
+        "inodes": staged.inodes,
     }
-    fd = os.open(f"{staged.folder}/{_INFO}", _NEW, 0o600)
+    new = f"{staged.folder}/{_INFO}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    fd = os.open(new, _NEW, 0o600)
     fcntl.flock(fd, fcntl.LOCK_SH)
     with open(os.dup(fd), "w", encoding="utf-8") as file:
         json.dump(info, file)
+    os.replace(new, f"{staged.folder}/{_INFO}")
+    if staged.lock >= 0:
+        os.close(staged.lock)
     _sweep(staged.id)
     return replace(staged, lock=fd)
 
@@ -638,22 +785,24 @@ def _sweep(own: str) -> None:
     began.sort(reverse=True)
     for number, (when, name) in enumerate(began):
         old = number >= MOST_SESSIONS or time.time() - when > KEPT_FOR
-        if old and name != own and not (one := Staged(name, ())).runs():
+        one = Staged(name, ())
+        if old and name != own and (lock := one.take()) >= 0:
             remove_tree.remove(one.folder)
+            os.close(lock)
 
 
-def end(scratch: Path) -> Staged | None:
-    """End a session, which is closed; return what can still be kept.
+def end(number: str) -> Staged | None:
+    """End the session of this number, which is closed; return what can still be kept.
 
     Without any its folder is removed.
     """
-    found = session(scratch.name)
+    found = session(number)
     try:
         nothing = found is None or all(one.why_not for one in found.changes())
     except (ChangesError, OSError):
         nothing = False
     if nothing:
-        remove_tree.remove(Staged(scratch.name, ()).folder)
+        remove_tree.remove(Staged(number, ()).folder)
     return None if nothing else found
 
 
@@ -677,7 +826,16 @@ def session(number: str) -> Staged | None:
             for root, folder, hidden in info["layers"]
         )
         log = LogPlace(*info["log"]) if info["log"] else None
-        began, policy = float(info["began"]), str(info["policy"])
-        return Staged(number, layers, began, policy, str(info["session"]), log)
+        return Staged(
+            number,
+            layers,
+            float(info["began"]),
+            str(info["policy"]),
+            str(info["session"]),
+            log,
+            names=tuple(map(str, info.get("names", ()))),
+            asked=dict(info.get("asked", {})),
+            inodes=tuple(map(int, info.get("inodes", ()))),
+        )
     except (OSError, ValueError, TypeError, KeyError):
         return None

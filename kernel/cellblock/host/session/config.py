@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec.structs import replace
 
 from cellblock.backends.base import choose
-from cellblock.backends.layers import make_layers, why_not
+from cellblock.backends.layers import cover, make_layers, why_not
 from cellblock.backends.plan import (
     PROC,
     filled,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from cellblock.backends.base import Backend, Chosen, View
+    from cellblock.host.services.changes import Staged
     from cellblock.host.session.granted_services import GrantedServices
     from cellblock.policy.model import Policy
 
@@ -134,6 +135,9 @@ class SessionConfig:
     condition: PolicyError | None = None
     #: Where the policy is, for messages.
     file: str = ""
+    #: What names the kernel, for a later one to adopt what it stages, and what it adopted itself.
+    names: tuple[str, ...] = ()
+    adopted: Staged | None = None
 
     @property
     def scratch(self) -> Path:
@@ -255,13 +259,14 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
 def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     """Return the same for a narrower policy. Raises PolicyError, BackendError."""
     secrets, _ = _secrets(config.policy, policy)
+    named = tuple(dict.fromkeys((*config.secrets, *secrets)))
     narrowed = _resolved(
         policy,
         config.chosen,
-        layers=config.prepare.plan.layers,
+        layers=cover(config.prepare.plan.layers, policy, (*config.private, *named)),
         project=config.project,
         scratch=config.scratch,
-        unreadable=(config.private, tuple(dict.fromkeys((*config.secrets, *secrets)))),
+        unreadable=(config.private, named),
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
     )

@@ -141,7 +141,8 @@ class Keeper:
             raise ChangesError(f"%changes keep has no option {other}: there is {OVERWRITE}")
         paths = [word for word in words if not word.startswith("--")]
         chosen = staged.chosen(paths, overwrite=bool(options))
-        where = f"`cellblock changes keep {shlex.join([staged.id, *words])}` in a terminal"
+        words = [staged.id, *options, *staged.named(paths)]
+        where = f"`cellblock changes keep {shlex.join(words)}` in a terminal"
         if not chosen:
             raise ChangesError("nothing is staged that could be kept")
         if self._front.consult is None:

@@ -131,8 +131,10 @@ def open_session(
         approver=front.approver,
     )
     if layers := config.prepare.plan.layers:
-        staged = changes.of_layers(layers, config.policy, front.audit.session)
-        front.views.staged = changes.begin(staged)
+        policy, own = paths.without_scratch(config.policy, config.scratch), front.audit.session
+        staged = changes.of_layers(layers, policy, own, config.names, config.adopted)
+        front.views.staged = changes.begin(replace(staged, base=config.prepare.cwd))
+        front.views.told_of_staging = config.adopted is not None
     if services := granted_services(config):
         front.exports = services.exports(reactor, session.requests.open_folder)
     return session

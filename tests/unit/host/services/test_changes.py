@@ -31,7 +31,7 @@ def test_only_regular_files_can_be_kept_and_nothing_is_followed(upper, staged):
         "old": "changed",
         "folder/new": "new",
         **dict.fromkeys(("link", "linked", "fifo", ".ENV"), "never"),
-        "sub/.git/hooks/pre-commit": "never",
+        "sub/.git": "never",
         os.fsdecode(b"\xff"): "never",
     }
     assert [one.path for one in staged.chosen()] == ["folder/new", "old"]
@@ -40,19 +40,19 @@ def test_only_regular_files_can_be_kept_and_nothing_is_followed(upper, staged):
 
 
 def test_a_session_that_wrote_nothing_leaves_nothing_and_another_its_changes_for_a_week(
-    upper, staged, tmp_path
+    upper, staged
 ):
     began = changes.begin(staged)
     assert changes.session("one").runs()
     began.close()
-    changes.end(tmp_path / "one")
+    changes.end("one")
     assert changes.sessions() == []
 
     upper.mkdir(parents=True)
     (upper / "new").write_text("new")
     began = changes.begin(staged)
     began.close()
-    changes.end(tmp_path / "one")
+    changes.end("one")
     (left,) = changes.sessions()
     assert (kinds(left), left.runs()) == ({"new": "new"}, False)
 
@@ -251,6 +251,55 @@ def test_what_can_not_be_read_or_kept_holds_nothing_else_hostage(upper, project,
     }
     with pytest.raises(ChangesError, match="is not kept: files of this name hold secrets"):
         staged.chosen(["folder/.env"])
+
+
+def test_a_file_in_place_of_a_folder_and_the_other_way_round_are_listed_whole(
+    upper, project, staged
+):
+    (project / "folder").mkdir()
+    (project / "folder" / "in").write_text("x")
+    (upper / "folder").write_text("a file now")
+    (upper / "old").mkdir()
+    (upper / "old" / "in").write_text("x")
+    found = {one.path: (one.kind, one.why_not) for one in staged.changes()}
+    assert found == {
+        "folder": ("new", "something that is no file is in its place"),
+        "folder/in": ("deleted", "a file is in the place of its folder"),
+        "old": ("deleted", ""),
+        "old/in": ("new", "something that is no file is in its place"),
+    }
+    finish(steps(staged, staged.chosen(overwrite=True)))
+    assert not (project / "old").exists()
+    assert [one.path for one in staged.chosen()] == ["old/in"]
+
+
+def test_what_python_would_import_from_the_project_is_not_kept(upper, project, staged, monkeypatch):
+    (upper / "src").mkdir()
+    for name in ("src/evil.py", "src/evil.pth", "src/plot.png", "note.py"):
+        (upper / name).write_text("x")
+    monkeypatch.setattr("sys.path", ["", str(project / "src")])
+    assert {one.path for one in staged.chosen()} == {"note.py", "src/plot.png"}
+    with pytest.raises(ChangesError, match="Python, cellblock's own too, imports from"):
+        staged.chosen(["src/evil.py"])
+    monkeypatch.setattr("sys.path", [str(project)])  # a program's own folder
+    assert "src/evil.py" in {one.path for one in staged.chosen()}
+
+
+def test_a_path_is_what_the_shell_means_by_it_and_not_two_files(upper, project, staged, tmp_path):
+    (upper / "nb").mkdir()
+    for name in ("out.csv", "nb/out.csv"):
+        (upper / name).write_text("x")
+
+    def chosen(path, base):
+        return [one.path for one in changes.replace(staged, base=base).chosen([path])]
+
+    assert chosen("out.csv", str(project / "nb")) == ["nb/out.csv"]
+    assert chosen("../out.csv", str(project / "nb")) == ["out.csv"]
+    assert chosen("out.csv", "/") == chosen("out.csv", "") == ["out.csv"]
+    other = (str(tmp_path / "other"), str(upper.parent), ())
+    two = changes.replace(staged, layers=(*staged.layers, other), base="/")
+    with pytest.raises(ChangesError, match=r"out\.csv could lie in .*: name it whole"):
+        two.chosen(["out.csv"])
 
 
 def test_a_name_reaches_no_terminal_as_it_is(upper, staged):
