@@ -39,7 +39,7 @@ class Beside:
         self.sim.reactor.turn()
 
     def done(self, request):
-        self.says(messages.Done(id=request.id))
+        self.says(messages.Done(id=request.id, repeatable=request.raw == "x = 1"))
 
     @property
     def stops(self):

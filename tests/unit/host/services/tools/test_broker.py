@@ -71,10 +71,10 @@ class Harness:
         )
         self.guest = SimpleNamespace(closed=False, backlog=0, send=self.sent.append)
         cell = messages.Execute(id=1, source="", raw="", execution_count=1)
-        self.request = SimpleNamespace(message=cell, began=True)
+        self.request = SimpleNamespace(message=cell, subshell=0)
         self.broker = Broker(
             self.reactor,
-            SimpleNamespace(guest=self.guest),
+            SimpleNamespace(guest=self.guest, owner=SimpleNamespace(is_read=lambda: True)),
             self.tooling,
             audit,
             clock=lambda: self.reactor.now,
@@ -93,7 +93,7 @@ class Harness:
         raw = msgspec.Raw(msgspec.msgpack.encode(arguments))
         message = messages.ToolCall(id=number, name=name, arguments=raw)
         query = messages.Complete(id=2, code="", cursor=0)
-        request = SimpleNamespace(message=query if querying else self.request.message)
+        request = SimpleNamespace(message=query if querying else self.request.message, subshell=0)
         self.broker.handle(message, request)
         return self.breaches.pop() if self.breaches else ""
 
@@ -106,7 +106,9 @@ def test_calls_count_for_the_request_of_their_subshell(harness):
     harness.broker.begin(7, number=3)
     for number, subshell in enumerate((0, 7, 7, 9)):
         message = messages.ToolCall(id=number, name="tool", arguments=msgspec.Raw(b"\x92\x90\x80"))
-        assert not harness.broker.call(message, subshell, querying=False)
+        request = SimpleNamespace(message=harness.request.message, subshell=subshell)
+        harness.broker.handle(message, request)
+        assert not harness.breaches
     assert [call.number for call in harness.provider.calls] == [1, 2]
     own, mains = harness.broker.end(7), harness.broker.end()
     assert [(one.number, one.status, one.cell) for one in own.records] == [
