@@ -132,6 +132,18 @@ def why_not(layers: Sequence[Layer], backend: Backend, written: Sequence[str]) -
     return ""
 
 
+def receives_mounts() -> bool:
+    """Whether what is mounted later elsewhere comes to namespaces made here (proc(5), mountinfo).
+
+    There cells set no modes, owners and times under Landlock alone (``guest.confine.layer.seal``).
+    """
+    try:
+        lines = Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return True
+    return any(line.split()[6] != "-" for line in lines)
+
+
 def _circumstances(layer: Layer, backend: Backend) -> str:
     """Return a name for all that the answer depends on."""
     try:

@@ -87,7 +87,7 @@ def make_plan(
     for root in roots(policy.filesystem_staged_roots, fill):
         laid = any(within(root, layer.root) for layer in layers)
         if laid and any(within(root, other) for other in read):
-            # What is denied since the layer was laid is cut out of it.
+            # What is denied and not hidden, as in what Python imports from, is cut out of it.
             staged += cut_out(root, denied, policy_name=policy.name)
     own = policy.subprocess_execution and backend.namespaces
     shared = own or (policy.subprocess_execution and bool(layers))
@@ -201,8 +201,8 @@ def make_view(
     return View(
         readable=outermost((*asked, *defaults, *canonical(packages))),
         writable=writable,
-        # No layer can be laid over a mask (CVE-2021-3732). It hides what is denied, and of what is
-        # denied since, Landlock grants nothing.
+        # No layer can be laid over a mask (CVE-2021-3732). It hides what is denied, and the zygote
+        # covers what is denied since.
         masked=tuple(path for path in _denied(policy, private, fill) if not laid(path)),
         devices=plan.device_files,
         names=(*named, *packages, str(project), str(scratch)),

@@ -247,7 +247,7 @@ def test_home_is_expanded_once(operator, tmp_path, monkeypatch):
     (tmp_path / "~").mkdir()
     policy = operator('filesystem_read_roots = ["~/~"]\nread_deny_paths = ["~/.secret"]')
     assert policy.filesystem_read_roots == (f"{tmp_path}/~",)
-    assert policy.read_deny_paths == (f"{tmp_path}/.secret",)
+    assert policy.read_deny_paths[0] == f"{tmp_path}/.secret"
 
 
 def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.analyser import as_written
+from cellblock.backends.layers import receives_mounts
 from cellblock.backends.plan import check_writable, denied
 from cellblock.errors import PolicyError
 from cellblock.policy.network import parse_address
@@ -164,6 +165,9 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
 
 def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     plan, path = config.prepare.plan, os.path.normpath(call.target)
+    wrapped, own = "namespaces" in plan.locks, _is_in(path, plan.writable)
+    if call.errno == errno.EPERM and plan.layers and not wrapped and (own or not call.target):
+        return _attributes(call.target) if receives_mounts() else None
     # In namespaces what cells may not use is not there, or is mounted for reading.
     hidden = call.errno == errno.ENOENT and ("namespaces" in plan.locks or plan.hides(path))
     if (
@@ -191,6 +195,13 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         return None  # it is not there for anybody, or an ordinary permission
     remedy = _to_write(os.path.dirname(path), config)
     return Refusal("filesystem_write_roots", "cells don't write there", remedy, path)
+
+
+def _attributes(path: str) -> Refusal:
+    """Return the refusal of setting a mode or times; Python does not say of which file."""
+    what = "cells set no modes, owners and times of files here without bubblewrap"
+    instead = "sudo apt install bubblewrap, and restart; shutil.copy2 and the like go on without"
+    return Refusal("filesystem_staged_roots", what, Remedy(instead=instead), path)
 
 
 def _is_in(path: str, roots: tuple[str, ...]) -> bool:
