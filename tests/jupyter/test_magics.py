@@ -99,3 +99,19 @@ def test_safe_refuses_magics_that_reach_out_and_code_they_carry(safe):
 def test_a_magic_called_by_a_computed_name_is_refused(safe):
     reply, _ = safe.run("get_ipython().run_line_magic('c' + 'd', '/')")
     assert (reply["status"], reply["ename"]) == ("error", "PolicyDenied")
+
+
+def test_lsmagic_lists_what_cells_may_use_and_no_more(safe, unsafe):
+    listed = {"%timeit", "%%capture", "%changes"}
+    refused = {"%cd", "%pip", "%%writefile"}
+    assert set(printed(safe, "%lsmagic").split()) & (listed | refused) == listed
+    assert set(printed(unsafe, "%lsmagic").split()) >= listed | refused
+
+
+def test_exit_alone_ends_the_front_ends_session_and_no_other_code_does(either):
+    for code, keeps in {"exit": False, " quit()\n": False, "exit(keep_kernel=True)": True}.items():
+        reply, published = either.run(code)
+        assert reading.kinds(published) == [], code
+        assert reply["payload"] == [{"source": "ask_exit", "keepkernel": keeps}], code
+    for code in ("1\nexit()", "exit(1 == 1)", "f = 'exit()'\neval(f)"):
+        assert not either.run(code)[0].get("payload"), code

@@ -160,3 +160,17 @@ def test_the_lines_that_it_says_to_write_allow_it(start, world, code):
     (shown,) = reading.cards(kernel.run(code)[1], "refusal")
     kernel = start(world.policy("\n".join(shown["write"])), "--allow-unsafe", world=world)
     assert kernel.run(code)[0]["status"] == "ok"
+
+
+def test_in_mode_safe_a_missing_file_says_that_cells_begin_in_a_scratch_folder(start_shared):
+    pytest.importorskip("pandas", reason="extra 'data' is not installed")
+    text = 'extends = "safe"\nadd.allowed_modules = ["@science"]\n'
+    world = World()
+    (world.work / "a.csv").write_text("a,b\n1,2\n")
+    read = "import pandas as pd\nlen(pd.read_csv('a.csv'))"
+    kernel = start_shared(world.policy(text), world=world)
+    (shown,) = reading.cards(kernel.run(read)[1], "refusal")
+    assert shown["what"] == "cells begin in a scratch folder, and read no file of your project"
+    assert shown["write"] == ['add.filesystem_read_roots = ["{project}"]']
+    followed = world.policy("\n".join([text, *shown["write"]]), name="followed")
+    assert reading.result(start_shared(followed, world=world).run(read)[1]) == "1"

@@ -119,8 +119,8 @@ CLAIMS = {
     "narrow": {
         "before": "…<table…Ada…",
         "narrowed": (
-            "The policy is narrower from the next cell on\n  read deny paths …\n"
-            "  timeout                  600 s → 10 s\nYour variables are there: …"
+            "The policy is narrower from the next cell on\n  read_deny_paths …\n"
+            "  timeout                    600 s → 10 s\nYour variables are there: …"
         ),
         "denied": "[Errno …] …: 'lesson/private/stations.csv'\n",
         "rest": "…<table…thu…",
