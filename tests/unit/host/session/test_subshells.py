@@ -220,6 +220,18 @@ def test_undo_waits_until_no_subshell_runs_anything_and_none_begins(kept):
     assert kept.ended["3"] is None
 
 
+def test_undo_steps_over_the_subshells_cell_that_it_waited_for(kept):
+    first = kept.sim.guest.copies[0]
+    kept.done(kept.begun("x = 1"))
+    other = kept.begun("x = 3", 7)
+    kept.runs("%undo")
+    kept.done(other)
+    kept.sim.reactor.advance(0.001)
+    kept.sim.takes_over(first)
+    kept.sim.again("x = 1")
+    assert [stopped.undone for kind, stopped in kept.sim.notes if kind == "undone"] == [(2,)]
+
+
 def test_undo_that_waits_for_a_subshell_can_be_interrupted(kept):
     kept.done(kept.begun("x = 1"))
     kept.begun("2", 7)
