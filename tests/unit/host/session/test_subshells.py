@@ -221,7 +221,7 @@ def test_undo_waits_until_no_subshell_runs_anything_and_none_begins(kept):
     assert kept.sent() == []
     assert signal.SIGKILL not in kept.sim.signals()
     kept.done(other)
-    kept.sim.reactor.advance(0.001)
+    kept.sim.reactor.advance(0.03)
     assert kept.ended["2"].status == "ok"
     assert signal.SIGKILL in kept.sim.signals()
     assert kept.ended["3"] is None
@@ -232,7 +232,7 @@ def test_undo_steps_over_the_subshells_cell_that_it_waited_for(kept):
     other = kept.begun("x = 3", 7)
     kept.runs("%undo")
     kept.done(other)
-    kept.sim.reactor.advance(0.001)
+    kept.sim.reactor.advance(0.03)
     kept.sim.takes_over(copy)
     assert [stopped.undone for kind, stopped in kept.sim.notes if kind == "undone"] == [(2,)]
 
