@@ -463,6 +463,7 @@ class Requests:
 
     def _look(self) -> None:
         self._looks = False
+        self._go_on_alone()
         self._send_what_waits()
 
     def _waiting(self) -> list[InFlight]:
@@ -794,9 +795,9 @@ class Requests:
             guest.throttle(on=True)
         request.done(reply)
         self._relay.account()
-        self._go_on_alone()
-        if self._waiting():
-            self._look_in(0)  # not now: whoever was told may be about to take a snapshot
+        if self._alone is not None or self._waiting():
+            # Not now: what has ended is yet to be recorded, and a snapshot of it to be taken.
+            self._look_in(0)
 
     # --- what the supervisor tells ------------------------------------------------------------
 

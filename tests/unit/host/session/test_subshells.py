@@ -41,6 +41,14 @@ class Beside:
     def done(self, request):
         self.says(messages.Done(id=request.id, repeatable=request.raw == "x = 1"))
 
+    def keeps(self, code):
+        """Run a cell to its end, and have the copy that holds what it did stand; return that."""
+        self.done(self.begun(code))
+        self.sim.reactor.advance(IDLE)
+        copy = self.sim.guest.copy()
+        self.sim.stands(copy)
+        return copy
+
     @property
     def stops(self):
         return {code: one and one.stopped for code, one in self.ended.items()}
@@ -206,22 +214,31 @@ def test_what_waited_begins_after_the_snapshot_of_the_cell_that_ended_meanwhile(
 
 
 def test_undo_waits_until_no_subshell_runs_anything_and_none_begins(kept):
-    kept.done(kept.begun("x = 1"))
+    kept.keeps("x = 1")
     other = kept.begun("2", 7)
     kept.runs("%undo")
     kept.runs("3", 8)
     assert kept.sent() == []
     assert signal.SIGKILL not in kept.sim.signals()
     kept.done(other)
-    assert kept.sent() == []
-    kept.sim.stands(kept.sim.guest.copy())
+    kept.sim.reactor.advance(0.03)
     assert kept.ended["2"].status == "ok"
     assert signal.SIGKILL in kept.sim.signals()
     assert kept.ended["3"] is None
 
 
+def test_undo_steps_over_the_subshells_cell_that_it_waited_for(kept):
+    copy = kept.keeps("x = 1")
+    other = kept.begun("x = 3", 7)
+    kept.runs("%undo")
+    kept.done(other)
+    kept.sim.reactor.advance(0.03)
+    kept.sim.takes_over(copy)
+    assert [stopped.undone for kind, stopped in kept.sim.notes if kind == "undone"] == [(2,)]
+
+
 def test_undo_that_waits_for_a_subshell_can_be_interrupted(kept):
-    kept.done(kept.begun("x = 1"))
+    kept.keeps("x = 1")
     kept.begun("2", 7)
     kept.runs("%undo")
     kept.sim.session.interrupt()
