@@ -55,7 +55,13 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
             return _network(call, policy)
         case "signal" | "process":
             return _process(call, policy)
-    return _limits_of_files(call, config) or _home(call, config, code) or _file(call, config)
+    refusals = (
+        _limits_of_files(call, config),
+        _home(call, config, code),
+        _in_scratch(call, config),
+        _file(call, config),
+    )
+    return next(filter(None, refusals), None)
 
 
 #: What the check says of a place that leads to what a field allows.
@@ -169,16 +175,7 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if call.errno == errno.EPERM and plan.layers and not wrapped and (own or not call.target):
         return _attributes(call.target) if receives_mounts() else None
     # In namespaces what cells may not use is not there, or is mounted for reading.
-    hidden = call.errno == errno.ENOENT and ("namespaces" in plan.locks or plan.hides(path))
-    if (
-        config.policy.mode == "safe"
-        and call.errno == errno.ENOENT
-        and within(path, str(config.prepare.scratch))
-        and not _is_in(str(config.project), plan.read_roots)
-    ):
-        what = "cells begin in a scratch folder, and read no file of your project"
-        line = 'filesystem_read_roots = ["{project}"]'
-        return Refusal("filesystem_read_roots", what, Remedy(line, listed=True))
+    hidden = call.errno == errno.ENOENT and (wrapped or plan.hides(path))
     if not os.path.isabs(path) or not (hidden or call.errno in _DENIED):
         return None
     roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
@@ -195,6 +192,18 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         return None  # it is not there for anybody, or an ordinary permission
     remedy = _to_write(os.path.dirname(path), config)
     return Refusal("filesystem_write_roots", "cells don't write there", remedy, path)
+
+
+def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
+    """Return why a file is looked for in the scratch folder, where mode safe has cells begin."""
+    reads_project = _is_in(str(config.project), config.prepare.plan.read_roots)
+    if config.policy.mode != "safe" or call.errno != errno.ENOENT or reads_project:
+        return None
+    if not within(os.path.normpath(call.target), str(config.prepare.scratch)):
+        return None
+    what = "cells begin in a scratch folder, and read no file of your project"
+    line = 'filesystem_read_roots = ["{project}"]'
+    return Refusal("filesystem_read_roots", what, Remedy(line, listed=True))
 
 
 def _attributes(path: str) -> Refusal:
