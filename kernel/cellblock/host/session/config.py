@@ -497,6 +497,8 @@ def guest_environment(
         "MPLCONFIGDIR": f"{folder}/.matplotlib",
         **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
         **({"SHELL": shell} if starts_shell else {}),
+        # git fails over a file that it finds and may not read.
+        **({"GIT_CONFIG_NOSYSTEM": "1"} if plan.subprocess else {}),
     }
 
 
