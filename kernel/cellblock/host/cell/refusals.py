@@ -231,9 +231,9 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
         )
         return Remedy(instead=instead)
     line, folder = f'filesystem_read_roots = ["{path}"]', os.path.dirname(path)
-    writing = "" if _is_in(path, _MACHINES) else _to_write(folder, config).line
-    if not writing:
+    if _is_in(path, _MACHINES):
         return Remedy(line, listed=True)
+    writing = _to_write(folder, config).line or "filesystem_write_roots can't have its folder"
     return Remedy(line, listed=True, instead=f"to write there: {writing}")
 
 
