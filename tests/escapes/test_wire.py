@@ -227,9 +227,10 @@ def test_the_next_cell_runs_and_a_violation_is_said(targets, user, name):
 
 
 #: What a host would have to lack for these to go unnoticed.
+_ANY = "requests.Requests._find = lambda self, _: self.request"
 LACKING = {
-    "end_of_a_cell_to_come": "requests.check_reply = lambda *_: ''",
-    "beginning_of_another_cell": "requests.check_began = lambda *_: ''",
+    "end_of_a_cell_to_come": f"requests.check_reply = lambda *_: ''; {_ANY}",
+    "beginning_of_another_cell": f"requests.check_began = lambda *_: ''; {_ANY}",
     "question_where_none_may_be_asked": "requests.check_question = lambda *_: ''",
 }
 

@@ -115,6 +115,7 @@ def test_the_guest_inherits_no_descriptor_and_no_environment(kernel):
     assert names <= {
         "HOME",
         "IPYTHONDIR",
+        "JOBLIB_MULTIPROCESSING",
         "LANG",
         "LC_CTYPE",  # Python's own coercion
         "MPLBACKEND",

@@ -60,12 +60,14 @@ EARLY: Final = (application, completerlib, magics, oinspect)
 #: Bytes; ``_murmur2`` of that many takes under a millisecond.
 _LONG_CELL: Final = 1 << 12
 _SEED: Final = 0xC70F6907
+#: Taken before cells can put something else in its place.
+_length: Final = len
 
 
 def _murmur2(source: bytes) -> int:
     """Return MurmurHash2 with ipykernel's seed (``ipykernel.compiler.get_file_name``)."""
-    factor, digest = 0x5BD1E995, _SEED ^ len(source)
-    whole = len(source) & ~3
+    factor, size = 0x5BD1E995, _length(source)
+    digest, whole = _SEED ^ size, size & ~3
     for (word,) in struct.iter_unpack("<I", source[:whole]):
         mixed = word * factor & 0xFFFFFFFF
         mixed ^= mixed >> 24

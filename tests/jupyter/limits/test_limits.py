@@ -105,7 +105,7 @@ def test_a_full_scratch_folder_ends_the_cell_and_can_be_cleared(tight):
         "(scratch_max_bytes).\n"
         "It was interrupted: your variables are there, with what it did until then.\n"
         "Its files are still there: remove some in a cell, or restart the kernel.\n"
-        "To raise it, set scratch_max_bytes in a policy file. %policy shows what is set now."
+        "To raise it, set scratch_max_bytes in a policy file. %policy shows what is set\nnow."
     )
     assert tight.run("import time\ntime.sleep(0.3)")[0]["status"] == "ok"
     assert stopped(*tight.run(FILL.replace("part", "part_more")))["reason"] == "scratch"
