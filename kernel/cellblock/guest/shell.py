@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import struct
 import subprocess
 import sys
 import zlib
@@ -60,16 +59,14 @@ EARLY: Final = (application, completerlib, magics, oinspect)
 #: Bytes; ``_murmur2`` of that many takes under a millisecond.
 _LONG_CELL: Final = 1 << 12
 _SEED: Final = 0xC70F6907
-#: Taken before cells can put something else in its place.
-_length: Final = len
 
 
 def _murmur2(source: bytes) -> int:
     """Return MurmurHash2 with ipykernel's seed (``ipykernel.compiler.get_file_name``)."""
-    factor, size = 0x5BD1E995, _length(source)
-    digest, whole = _SEED ^ size, size & ~3
-    for (word,) in struct.iter_unpack("<I", source[:whole]):
-        mixed = word * factor & 0xFFFFFFFF
+    factor, size = 0x5BD1E995, len(source)
+    digest, whole = _SEED ^ size, size - size % 4
+    for at in range(0, whole, 4):
+        mixed = int.from_bytes(source[at : at + 4], "little") * factor & 0xFFFFFFFF
         mixed ^= mixed >> 24
         digest = (digest * factor ^ mixed * factor) & 0xFFFFFFFF
     if rest := source[whole:]:

@@ -1,5 +1,7 @@
 """Names that a cell binds and reads, and which cells come out the same when they are run again."""
 
+import time
+
 import pytest
 
 from cellblock.analysis import transform
@@ -37,7 +39,7 @@ AGAIN = [
     "x = 1 / 0",
     "df = pd.read_csv('x.csv').groupby('time').mean()",
     "import time\ntime.sleep(0.1)",
-    "from datetime import datetime\nd = datetime(2026, 1, 2).strftime('%d')",
+    "from datetime import datetime\nd = datetime(2026, 1, 2)",
     "random.seed(1)\nx = random.random()",
     "time = np.linspace(0, 1)\nplt.plot(time, time)",
     "def timed(f): return f",
@@ -54,7 +56,8 @@ ONCE = [
     "random.seed()",
     "rng = random.Random()",
     "x = time.strftime('%H')",
-    "x = 1" + " " * 100_001,
+    "x = 1" + " " * 20_001,
+    "if os.path.exists('cache'): x = 1",
 ]
 
 
@@ -87,6 +90,17 @@ def test_a_function_of_an_earlier_cell_that_asks_one_is_remembered(definition, u
 
 def test_cells_are_judged_no_more_where_there_are_too_many_such_functions():
     cells = RepeatableCells()
-    source = "\n".join(f"def f{n}(): return now()" for n in range(1_001))
-    assert not cells.judge(source)
+    for first in (0, 600):
+        names = range(first, first + 600)
+        assert not cells.judge("\n".join(f"def f{n}(): return now()" for n in names))
     assert not cells.judge("x = 1")
+
+
+@pytest.mark.parametrize(
+    "piece", ["a:", "\n", "from ", "def ", "time ", "x", " ", "as ", "a = ", "seed ( ", "a\t"]
+)
+def test_no_source_costs_the_host_more_than_a_moment(piece):
+    source = "now\n" + piece * (20_000 // len(piece) - 4)
+    began = time.process_time()
+    assert not RepeatableCells().judge(source)
+    assert time.process_time() - began < 1

@@ -718,9 +718,9 @@ class Requests:
         seconds = now - request.began_at
         exact = (
             isinstance(message, messages.Execute)
+            and self._repeatable.judge(message.source)  # it may define what a later one calls
             and not message.user_expressions
             and not message.template
-            and self._repeatable.judge(message.source)
             and isinstance(reply, messages.Done)
             and reply.error is None
             and reply.repeatable
