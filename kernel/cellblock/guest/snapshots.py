@@ -299,8 +299,12 @@ class Snapshots:
         """Fork with nothing half said. Raises OSError, MemoryError."""
         if len(fds) != _DESCRIPTORS:
             raise OSError(errno.EMFILE, "")
+        register_tasks = self._driver.remember_tasks()
         with self._outlet.hold(), self._channel.hold():
-            return fork()
+            pid = fork()
+        if pid == 0:
+            register_tasks()
+        return pid
 
     def _keep_copy(self, pid: int, fds: list[int]) -> None:
         """Close what is the child's: while it is open here, its end can't be seen."""
