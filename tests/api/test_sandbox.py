@@ -169,7 +169,7 @@ def test_a_cell_that_does_not_give_way_is_killed_and_costs_nothing(unsafe):
 def test_a_call_can_only_narrow_the_policys_limit():
     with Sandbox(Policy.preset("safe", timeout=0.5)) as s:
         r = s.execute("while True: pass", timeout=60)
-    assert (r.stop.limit, "timeout in the policy" in r.stop.said) == ("0.5 s", True)
+    assert (r.stop.limit, "set timeout in a policy file" in r.stop.said) == ("0.5 s", True)
 
 
 @pytest.mark.quick

@@ -22,7 +22,7 @@ network_access = true
 subprocess_execution = true
 filesystem_read_roots = ["{project}"]
 filesystem_write_roots = ["{scratch}", "{project}/work"]
-env_var_access = ["SHELL"]
+env_var_access = ["LAB"]
 """
 DENIED = "PermissionError"
 
@@ -136,11 +136,11 @@ It stays so until the kernel is restarted.
 
 
 def test_what_is_open_stays_open_as_the_card_says_and_is_gone_with_a_new_guest(start, world):
-    kernel = opened(start, world, extra_env={"SHELL": "/bin/secret"})
+    kernel = opened(start, world, extra_env={"LAB": "secret"})
     ran(kernel, "import os; file = open('outside.txt')")
     gaps = narrow(kernel, 'filesystem_read_roots=["data"]')["gaps"]
     assert [gap["consequence"] for gap in gaps] == ["files that were open before stay open"]
-    assert value(kernel, "file.read(), os.environ['SHELL']") == "('not in data', '/bin/secret')"
+    assert value(kernel, "file.read(), os.environ['LAB']") == "('not in data', 'secret')"
     for line in ("mode='safe'", "env_var_access=[]"):
         assert denied(kernel, f"%policy narrow {line}")[0][0] == "narrowing-not-kept"
     ran(kernel, "open(os.environ['TMPDIR'] + '/kept.txt', 'w').write('kept')")
@@ -150,7 +150,7 @@ def test_what_is_open_stays_open_as_the_card_says_and_is_gone_with_a_new_guest(s
     assert before.isdisjoint(kernel.tree()), "the new guest is a new zygote's"
     assert tried(kernel, "file") == "NameError"
     assert tried(kernel, "open('outside.txt')") == DENIED
-    assert value(kernel, "import os; os.listdir('data'), os.environ.get('SHELL')") == (
+    assert value(kernel, "import os; os.listdir('data'), os.environ.get('LAB')") == (
         "(['file.txt'], None)"
     )
     assert value(kernel, "open(os.environ['TMPDIR'] + '/kept.txt').read()") == "'kept'"

@@ -188,7 +188,12 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("xml.etree.ElementTree", "pure", None, "trees in memory; no files, no entities"),
     Entry("zipfile", "restricted", _ZIPFILE, "archives in memory; no files"),
     Entry("zlib", "pure", None, "compression in memory"),
-    Entry("zoneinfo", "ambient: bundled data", _ZONEINFO, "time zones; not their search path"),
+    Entry(
+        "zoneinfo",
+        "ambient: bundled data",
+        _ZONEINFO,
+        "time zones; the search path stays as it is",
+    ),
 )
 #: The modules of record, with the names that are allowed from each.
 MODULES: Mapping[str, tuple[str, ...] | None] = MappingProxyType(

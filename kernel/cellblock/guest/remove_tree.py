@@ -16,11 +16,18 @@ _NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove(folder: str) -> None:
-    """Remove ``folder`` and all in it, following no link; what can't be removed stays."""
+    """Remove ``folder`` and all in it, following no link; what can't be removed stays.
+
+    So is the private one of the same name around it, if there is one.
+    """
+    path = Path(folder)
     with contextlib.suppress(OSError):
         _empty(folder)
     with contextlib.suppress(OSError):
-        Path(folder).rmdir()
+        path.rmdir()
+    if path.parent.name == path.name:
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
 
 
 def _empty(folder: str) -> None:

@@ -15,6 +15,7 @@ from comm.base_comm import BaseComm, CommManager
 from IPython.core.error import StdinNotImplementedError
 from msgspec import structs
 
+from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.confine import landlock
@@ -203,7 +204,7 @@ class Server:
         """
         if self._runner.running:
             with contextlib.suppress(RuntimeError, MemoryError):
-                start_new_thread(self._read_now, ())
+                run_exempt(start_new_thread, self._read_now, ())
 
     def _read_now(self) -> None:
         with contextlib.suppress(HostGone, OSError, RuntimeError):

@@ -25,36 +25,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.confine import libc, process
-from cellblock.guest.effects import cells_threads
+from cellblock.guest.effects import cells_threads, descriptors
 from cellblock.guest.output import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cellblock.guest.channel import Channel
     from cellblock.guest.loop import Driver
     from cellblock.guest.network import Network
     from cellblock.guest.output import Outlet
-
-
-#: The lowest descriptor that a cell can have.
-_FIRST: Final = 4
-
-
-def _descriptors(most: int, gap: int) -> Iterator[tuple[int, os.stat_result]]:
-    """Yield open descriptors below ``most``; ``gap`` unused ones in a row are the end."""
-    unused = 0
-    for fd in range(_FIRST, most):
-        try:
-            status = os.fstat(fd)
-        except OSError:
-            unused += 1
-            if unused >= gap:
-                return
-            continue
-        unused = 0
-        yield fd, status
 
 
 # Open files. A copy shares them with the original, offsets too. Where the original has read on,
@@ -83,7 +62,7 @@ def capture_files(before: tuple[OpenFile, ...] = ()) -> tuple[OpenFile, ...]:
     """Return what is open now. ``before`` saves reading again what has not changed."""
     known = {(one.inode, one.size, one.changed): one.contents for one in before}
     found, room = list[OpenFile](), MOST_TOGETHER
-    for fd, status in _descriptors(256, 16):
+    for fd, status in descriptors(256):
         if not stat.S_ISREG(status.st_mode):
             continue
         with contextlib.suppress(OSError):
@@ -141,7 +120,7 @@ def _restore(one: OpenFile) -> bool:
 def drop_connections() -> int:
     """Replace each connected socket by one that leads nowhere; return how many."""
     found, nowhere = 0, -1
-    for fd, status in _descriptors(4_096, 32):
+    for fd, status in descriptors(4_096, 32):
         if stat.S_ISSOCK(status.st_mode) and _is_connected(fd):
             with contextlib.suppress(OSError):
                 nowhere = _socket.socket().detach() if nowhere < 0 else nowhere
@@ -238,7 +217,7 @@ def fork() -> int:
 
 
 #: Taken before cells can put something else in its place.
-_seed_global = random.seed
+_seed_global, _get_random, _set_random = random.seed, random.getstate, random.setstate
 #: Channel, stdout and stderr of a copy.
 _DESCRIPTORS = 3
 #: Names of threads that are reported, and characters of each.
@@ -299,10 +278,11 @@ class Snapshots:
         """Fork with nothing half said. Raises OSError, MemoryError."""
         if len(fds) != _DESCRIPTORS:
             raise OSError(errno.EMFILE, "")
-        register_tasks = self._driver.remember_tasks()
+        drawn, register_tasks = _get_random(), self._driver.remember_tasks()
         with self._outlet.hold(), self._channel.hold():
             pid = fork()
-        if pid == 0:
+        if not pid:
+            _set_random(drawn)  # ``random`` has seeded itself anew
             register_tasks()
         return pid
 

@@ -379,7 +379,7 @@ class Policy(Table):
     may talk. What is said there is bounded, not cleaned."""
 
     snapshots: Literal["auto", "always", "off"] = "auto"
-    """Whether a copy of the guest is kept before each cell, from which a killed cell's state is
+    """Whether copies of the guest are kept, from which the state before a killed cell is
     restored. ``auto`` takes none while memory is short, nor for a while after two in a row of a
     guest of 256 MiB or more took over 0.25 s, and says so; ``always`` does not ask; with ``off`` a
     killed cell costs the variables."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 #: Mounted anew, or by the OS kernel: no root opens it.
 _SYSTEM: Final = ("/proc", "/sys")
+#: The machine's folders, where nobody means to have cells write.
+_MACHINES: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/run", "/sbin", "/usr", "/var")
 #: How a cell names the home folder.
 _NAMES_HOME: Final = re.compile(r"~|expanduser|\bhome\(|\bHOME\b")
 
@@ -229,8 +231,9 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
         )
         return Remedy(instead=instead)
     line, folder = f'filesystem_read_roots = ["{path}"]', os.path.dirname(path)
-    if not (writing := _to_write(folder, config).line):
+    if _is_in(path, _MACHINES):
         return Remedy(line, listed=True)
+    writing = _to_write(folder, config).line or "filesystem_write_roots can't have its folder"
     return Remedy(line, listed=True, instead=f"to write there: {writing}")
 
 

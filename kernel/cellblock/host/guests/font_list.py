@@ -73,7 +73,10 @@ def place(scratch: Path) -> None:
 
 
 def make_later(reactor: Reactor) -> None:
-    """Have the list made in a while, if matplotlib is there and no list that is up to date."""
+    """Have the list made in a while, if matplotlib is there and no list that is up to date.
+
+    For kernels: a program that uses a sandbox has no child that it does not know of.
+    """
     if sys.platform == "linux":
         reactor.call_later(AFTER, lambda: _make_if_needed(reactor))
 

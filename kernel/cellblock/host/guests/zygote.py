@@ -15,6 +15,7 @@ import signal
 import socket
 import time
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -165,7 +166,8 @@ class Zygote:
         """Tell it the policy; the first frame that it gets.
 
         One that sees the guests' folder as a mount of its own can empty it, and no more: what that
-        lies in comes along. Guests never have it (``close_inherited``).
+        lies in comes along, the private folder and what has that. Guests never have them
+        (``close_inherited``).
         """
         # Found now, not when it was planned: the user may have made a folder anew since.
         mounts = tuple(map(identity, prepare.plan.mounted))
@@ -173,12 +175,12 @@ class Zygote:
         if not self._namespace:
             self._send(prepare)
             return
-        with contextlib.suppress(OSError):  # as in ``_send``
-            above = os.open(os.path.dirname(prepare.scratch), _FOLDER)
-            try:
-                self._send(prepare, [above])
-            finally:
-                os.close(above)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # as in ``_send``
+            above = list[int]()
+            for folder in list(Path(prepare.scratch).parents)[:2]:
+                above.append(os.open(folder, _FOLDER))
+                opened.callback(os.close, above[-1])
+            self._send(prepare, above)
 
     @property
     def closed(self) -> bool:

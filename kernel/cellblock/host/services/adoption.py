@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 #: Seconds for which the zygote of a kernel that was killed may still have a layer.
 _PATIENCE: Final = 2.0
+_NAMED: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -59,6 +60,7 @@ def adopt(layers: tuple[Layer, ...], policy: Policy, names: Sequence[str]) -> Ad
     for one in _candidates(names, own):
         if (lock := one.take()) < 0:
             return Adopted(None, layers, _left(one, "another kernel of it runs"))
+        _open_to_owner(one)
         if (why := _why_not(one, layers, policy)) is None:
             _remove_settled(one)
             if one.is_written_to() and not _is_dropped(one):
@@ -187,6 +189,18 @@ def _is_ours(folder: str, *, shut: bool = False) -> bool:
         os.close(fd)
     others = stat.S_IRWXG | stat.S_IRWXO if shut else 0
     return found.st_uid == os.geteuid() and not found.st_mode & others
+
+
+def _open_to_owner(one: Staged) -> None:
+    """Let the owner into what cells see as their root again: they may have given it any mode."""
+    for _, folder, _ in one.layers:
+        with contextlib.suppress(OSError):
+            fd = open_unlinked(f"{folder}/{UPPER}", _NAMED)
+            try:
+                mode = stat.S_IMODE(os.fstat(fd).st_mode)
+                Path(f"/proc/self/fd/{fd}").chmod(mode | stat.S_IRWXU)
+            finally:
+                os.close(fd)
 
 
 def _is_laid(folder: str) -> bool:

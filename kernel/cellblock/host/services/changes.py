@@ -76,12 +76,14 @@ NEVER_KEPT: Final = frozenset({
     ".bashrc", ".claude", ".cursor", ".devcontainer", ".direnv", ".gdbinit", ".git",
     ".gitattributes", ".github", ".gitlab-ci.yml", ".gitmodules", ".hg", ".idea", ".ipython",
     ".jupyter", ".mcp.json", ".nox", ".pre-commit-config.yaml", ".profile", ".svn", ".tox",
-    ".venv", ".vscode", "conftest.py", "ipython_config.py", "jupyter_config.py",
+    ".venv", ".vscode", "__pycache__", "conftest.py", "ipython_config.py", "jupyter_config.py",
     "jupyter_lab_config.py", "jupyter_nbconvert_config.py", "jupyter_notebook_config.py",
     "jupyter_server_config.json", "jupyter_server_config.py", "pyvenv.cfg", "sitecustomize.py",
     "usercustomize.py",
 })  # fmt: skip
 
+#: What runs in place of a module's source, without a change that could be read.
+_COMPILED: Final = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
 #: What is a module by its name, or has Python import some.
 _IMPORTED: Final = (*all_suffixes(), ".pth", ".egg-link")
 #: Of those the one that people write to on purpose; and what each commit of theirs changes in it.
@@ -637,11 +639,18 @@ class _Walk:
             return _UNREADABLE
         if pattern_of(path.lower(), SECRETS):
             return "files of this name hold secrets"
-        if found is not before and path.endswith(_IMPORTED):
-            whole = f"{self._root.rstrip('/')}/{path}"
-            if folder := next((one for one in self._imports if within(whole, one)), ""):
-                return f"Python, cellblock's own too, imports from {folder}"
-        return "" if path.isprintable() else "its name can't be shown"
+        imported = "" if found is before else self._imported(path)
+        return imported or ("" if path.isprintable() else "its name can't be shown")
+
+    def _imported(self, path: str) -> str:
+        """Return why what was written would run unread; empty where it does not."""
+        if path.lower().endswith(_COMPILED):
+            return "compiled code would run in place of the source beside it"
+        whole = f"{self._root.rstrip('/')}/{path}"
+        folder = next((one for one in self._imports if within(whole, one)), "")
+        if folder and path.endswith(_IMPORTED):
+            return f"Python, cellblock's own too, imports from {folder}"
+        return ""
 
     def _covered(
         self, prefix: str, above: int, below: int | None, names: Sequence[str]

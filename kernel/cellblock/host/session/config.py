@@ -30,6 +30,7 @@ from cellblock.backends.plan import (
     standing,
 )
 from cellblock.errors import BackendError, PolicyError, StartError
+from cellblock.guest import remove_tree
 from cellblock.host.guests import spawn
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
@@ -497,17 +498,25 @@ def guest_environment(
         "MPLCONFIGDIR": f"{folder}/.matplotlib",
         **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
         **({"SHELL": shell} if starts_shell else {}),
+        # git fails over a file that it finds and may not read.
+        **({"GIT_CONFIG_NOSYSTEM": "1"} if plan.subprocess else {}),
     }
 
 
 def make_scratch() -> str:
-    """Make a private folder for guests; return its path, without links. Raises StartError."""
+    """Make a private folder for guests; return its path, without links. Raises StartError.
+
+    It lies in one of the same name that nobody else may enter: guests may give theirs any mode.
+    """
     try:
-        folder = os.path.realpath(tempfile.mkdtemp(prefix="cellblock-"))
+        private = os.path.realpath(tempfile.mkdtemp(prefix="cellblock-"))
+        folder = f"{private}/{os.path.basename(private)}"
+        if os.access(private, os.R_OK | os.W_OK | os.X_OK):
+            os.mkdir(folder, 0o700)
     except OSError as exc:
         raise StartError(f"no folder for temporary files: {exc}") from None
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        os.rmdir(folder)
+        remove_tree.remove(folder)
         what = f"a folder made in {tempfile.gettempdir()} can't be used, though it is ours"
         raise StartError(f"{what}. Give its owner all rights: umask 077.")
     return folder

@@ -566,6 +566,8 @@ class Requests:
         self._show(messages.Stream(name=kind, text=text))
 
     def _show(self, message: messages.FromGuest) -> None:
+        if (subshell := getattr(message, "subshell", 0)) and subshell not in self.beside:
+            message = msgspec.structs.replace(message, subshell=0)  # as of the main shell
         self._monitor.output_bytes += _size_of(message)
         if self.request is not None and _links(message):
             self.request.linked = True

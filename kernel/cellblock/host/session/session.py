@@ -116,7 +116,6 @@ def open_session(
 ) -> Session:
     """Return the session of a front; ``make_tools`` makes tools of a program's own."""
     font_list.place(Path(config.prepare.scratch))
-    font_list.make_later(reactor)
     settings = settings_of(config, front, make_tools)
     front.views.templates_in_force = settings.gate.templates
     narrower = Narrower(config, front, settings.tools)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from dataclasses import replace
 from itertools import takewhile
@@ -79,6 +80,8 @@ class Restoration:
         self._missed = list(missed)
         self._due: list[PastRequest] = []
         self._again: list[PastRequest] = []
+        #: What was run again when the last one was killed.
+        self._stumbled: Any = None
         self._timer: Timer | None = None
         self._patience, self._tries = PATIENCE, 0
         #: How processes ended since it was told to resume, by pid.
@@ -213,7 +216,11 @@ class Restoration:
             case messages.Resumed() if self._resumed is None and guest.pidfd is not None:
                 self._resumed = message
                 return not self._due
-            case messages.Done(id=number) if self._due and number == self._due[0].message.id:
+            case messages.Done(id=number, error=error) if (
+                self._due and number == self._due[0].message.id
+            ):
+                if error is not None and self._due[0].repeatable:
+                    raise GuestError("it fails now")
                 self._again.append(self._due.pop(0))
                 self._missed.pop(0)
                 return not self._due
@@ -234,9 +241,11 @@ class Restoration:
         self._snapshot = None
         if snapshot.on_serving is not None:
             snapshot.on_serving()  # it has what waited to be safe; what comes next is not sent yet
-        for request in self._again:
-            # An older snapshot lacks it, should this guest end at once.
-            self._snapshots.record(replace(request, ended=self._supervisor.clock()))
+        for number, request in enumerate(self._again, 1 - len(self._again)):
+            # An older snapshot lacks it, should this guest end at once. Behind the last, random
+            # numbers are new: what comes next is not run again from before that.
+            repeatable, now = request.repeatable and number < 0, self._supervisor.clock()
+            self._snapshots.record(replace(request, ended=now, repeatable=repeatable))
         self._stop_timer()
         self._supervisor.on_restored(self, snapshot.guest)
 
@@ -246,9 +255,18 @@ class Restoration:
             self._fail(self._snapshot)
 
     def _fail(self, snapshot: Snapshot, *, killed: bool = False) -> None:
-        """Have another take over: its backup, where this one was killed, or the one before it."""
+        """Have another take over: its backup, where this one was killed, or the one before it.
+
+        One that did not get over a cell that it ran again was right up to there: its backup takes
+        over without that cell and those behind it, which are told.
+        """
         if self._snapshot is not snapshot:
             return
+        if self._resumed is not None and self._due:
+            stumbled = self._due[0].message
+            if not killed or stumbled is self._stumbled:  # else whoever killed it is at fault
+                self._missed[0] = replace(self._missed[0], repeatable=False, ended=-math.inf)
+            self._stumbled, killed = stumbled, True
         self._snapshot = None
         self._exits.clear()
         self._supervisor.on_trying(None)

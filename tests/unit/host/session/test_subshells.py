@@ -39,7 +39,7 @@ class Beside:
         self.sim.reactor.turn()
 
     def done(self, request):
-        self.says(messages.Done(id=request.id, repeatable=request.raw == "x = 1"))
+        self.says(messages.Done(id=request.id))
 
     def keeps(self, code):
         """Run a cell to its end, and have the copy that holds what it did stand; return that."""

@@ -30,9 +30,9 @@ def kill(sim, copy, stage):
         sim.reactor.turn()
     if stage == "serves":
         sim.again(EXACT)
-        young = copy.copy()  # asked for when it took over
+        young = tuple(copy.copies[1:])  # asked for when it took over, and when it had caught up
         sim.reaped(9)
-        sim.end(young)
+        sim.end(*young)
     else:
         sim.end(*([copy.copy()] if stage != "told to" else []), copy)
     return backup
@@ -50,7 +50,9 @@ def test_a_second_kill_costs_nothing_at_whichever_stage_of_a_restoration_it_come
     backup = kill(sim, copy, stage)
     sim.takes_over(backup)
     sim.again(EXACT)
-    assert {stopped.restored for stopped in sim.losses()} == {Restored()}
+    restored = {stopped.restored for stopped in sim.losses()}
+    assert restored == {Restored()} if stage != "serves" else restored >= {Restored()}
+    sim.stands(sim.guest.copy())
     assert sim.cell().status == "ok"
 
 

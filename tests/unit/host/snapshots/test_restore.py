@@ -4,6 +4,7 @@ import pytest
 
 from cellblock.host.guests import supervisor
 from cellblock.host.session.types import Restored, Stopped
+from cellblock.host.snapshots import restore
 from cellblock.wire import messages
 from support.stepwise import CRASH, EXACT, INEXACT, lost
 
@@ -242,7 +243,30 @@ def test_what_was_run_again_is_not_lost_with_the_guest_that_did(sim):
     assert sim.takes_over(older).inputs == []
     sim.again(INEXACT)
     sim.again("a = 1")
-    assert sim.losses()[-1] == lost(again=(1,))
+    assert sim.losses()[-1] == lost(again=(1, 2))  # behind 2, its guest had other random numbers
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_a_cell_that_can_not_be_run_again_costs_itself_and_those_behind_it(sim, how):
+    copy = sim.kept()
+    backup = copy.backup() or sim.backup(copy)
+    for code in ("a = 1", "b = 1", "c = 1"):
+        sim.cell(code)
+    sim.reaped(9)
+    sim.takes_over(copy)
+    sim.end(copy.copy())  # asked for when it took over
+    sim.again("a = 1")
+    (request,) = copy.read()
+    copy.send(messages.Began(id=request.id))
+    if how == "fails":
+        error = messages.Error(ename="E", evalue="", traceback=[])
+        copy.send(messages.Done(id=request.id, error=error))
+    sim.reactor.turn()
+    if how == "hangs":
+        sim.reactor.advance(restore.PATIENCE)
+    sim.takes_over(backup)
+    sim.again("a = 1")
+    assert sim.losses()[-1].restored.missed == (3, 4)
 
 
 def test_of_what_a_copy_lacks_all_is_run_again_up_to_what_can_not_be(sim):
