@@ -130,7 +130,7 @@ import ctypes, functools, time
 trip = ctypes.pythonapi.PyErr_SetInterruptEx
 trip.restype = (60).__add__
 class Minute:
-    __index__ = functools.partial(trip, 2)
+    __index__ = staticmethod(functools.partial(trip, 2))
 print('go', flush=True)
 time.sleep(Minute())
 """

@@ -15,7 +15,7 @@ CELLS = {
     "ex.submit(int).result()\nt = type(list(ex._threads)[0])(target=lambda: 1/0)\n"
     "t.start(); t.join()": "Exception in thread",
     "import ast\ntry: ast.literal_eval('1 +')\nexcept SyntaxError: print('so')": "so",
-    "import typing\ntry: typing.ForwardRef('1 +')\nexcept SyntaxError: print('so')": "so",
+    "import typing\ntry: typing.ForwardRef('1 +').evaluate()\nexcept SyntaxError: print('so')": "so",
     "import zoneinfo\ntry: zoneinfo.ZoneInfo('No/Where')\nexcept KeyError: print('so')": "so",
     "import time\nprint(time.strptime('2020', '%Y').tm_year)": "2020",
     "'x'.encode('cp037'); b'x'.decode('idna'); print('so')": "so",

@@ -16,6 +16,7 @@ import threading
 import weakref
 from asyncio import _get_running_loop, _set_running_loop, base_events, selector_events
 from asyncio.futures import _set_result_unless_cancelled  # type: ignore[attr-defined]
+from asyncio.tasks import _register_task, _unregister_task
 from collections import deque
 from contextlib import contextmanager, suppress
 from operator import attrgetter
@@ -264,6 +265,24 @@ class Driver:
         """Stop the loop; not where that comes late, and the loop turns for a cell."""
         if self._turning:
             self.loop.stop()
+
+    def remember_tasks(self) -> Callable[[], None]:
+        """Return what tells asyncio of the loop's tasks in a fork: Python 3.14 forgets them there.
+
+        Before it is told of any, all are taken out of the list that links them.
+        """
+        tasks: set[asyncio.Task[Any]] = set()
+        with suppress(Exception):  # what cells may have made of them
+            tasks = asyncio.all_tasks(self.loop)
+
+        def register() -> None:
+            with suppress(Exception):
+                for task in tasks:
+                    _unregister_task(task)
+                for task in tasks:
+                    _register_task(task)
+
+        return register
 
     def resume(self) -> int:
         """Make the loop one that a copy can run; cancel its tasks and return how many.

@@ -278,11 +278,12 @@ class Snapshots:
         """Fork with nothing half said. Raises OSError, MemoryError."""
         if len(fds) != _DESCRIPTORS:
             raise OSError(errno.EMFILE, "")
-        drawn = _get_random()
+        drawn, register_tasks = _get_random(), self._driver.remember_tasks()
         with self._outlet.hold(), self._channel.hold():
             pid = fork()
         if not pid:
             _set_random(drawn)  # ``random`` has seeded itself anew
+            register_tasks()
         return pid
 
     def _keep_copy(self, pid: int, fds: list[int]) -> None:

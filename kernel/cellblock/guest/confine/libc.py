@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import Any
+
+from cellblock.guest.audit_exempt import run_exempt
 
 
 class ConfineError(Exception):
@@ -40,7 +43,9 @@ def fatal(lock: str, error: OSError | ValueError | LockFailed) -> ConfineError:
 
 # The C library by ctypes: raw system calls, with errno as OSError.
 #
-# Nothing here is compiled or installed, so the locks work wherever a CPython for Linux does.
+# Nothing here is compiled or installed, so the locks work wherever a CPython for Linux does. Calls
+# are exempt from the audit hook, under which snapshots make theirs: ctypes raises an event for each
+# from Python 3.14 on, and at any time for ``get_errno``.
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
@@ -58,40 +63,37 @@ def on_first_stack() -> int:
     return int(_LIBC.getauxval(_AT_RANDOM))
 
 
-def _word(arg: Arg) -> ctypes.c_void_p | ctypes.c_ulong:
-    if isinstance(arg, ctypes.Array):
-        return ctypes.cast(arg, ctypes.c_void_p)
-    # Sign extension as C would do it: prctl and syscall are variadic.
-    return ctypes.c_ulong(0 if arg is None else arg)
+def _word(arg: Arg) -> ctypes.Array[ctypes.c_char] | ctypes.c_ulong:
+    # An array goes as its address, a number with sign extension: prctl and syscall are variadic.
+    return arg if isinstance(arg, ctypes.Array) else ctypes.c_ulong(arg or 0)
 
 
 def syscall(number: int, *args: Arg) -> int:
     """Make system call ``number``. Raises OSError with the kernel's errno."""
-    result: int = _LIBC.syscall(ctypes.c_long(number), *map(_word, args))
-    return _checked(result)
+    return _call(_LIBC.syscall, ctypes.c_long(number), *map(_word, args))
 
 
 def prctl(option: int, *args: Arg) -> int:
     """Set or query a process attribute; unused arguments are zero. Raises OSError."""
     padded = (*args, 0, 0, 0, 0)[:4]
-    result: int = _LIBC.prctl(ctypes.c_int(option), *map(_word, padded))
-    return _checked(result)
+    return _call(_LIBC.prctl, ctypes.c_int(option), *map(_word, padded))
 
 
 def unshare(flags: int) -> None:
     """Enter namespaces of one's own (unshare(2)). Raises OSError."""
-    _checked(_LIBC.unshare(ctypes.c_int(flags)))
+    _call(_LIBC.unshare, ctypes.c_int(flags))
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     """Mount something, or change a mount (mount(2)). Raises OSError."""
     words = [ctypes.c_char_p(os.fsencode(word)) for word in (source, target, kind)]
     data = ctypes.c_char_p(options.encode()) if options else None
-    _checked(_LIBC.mount(*words, ctypes.c_ulong(flags), data))
+    _call(_LIBC.mount, *words, ctypes.c_ulong(flags), data)
 
 
-def _checked(result: int) -> int:
+def _call(function: Any, *args: Any) -> int:
+    result: int = run_exempt(function, *args)
     if result < 0:
-        errno = ctypes.get_errno()
+        errno = run_exempt(ctypes.get_errno)
         raise OSError(errno, os.strerror(errno))
     return result

@@ -1,5 +1,6 @@
 """The audit hook alone: guards and source check are off, and user code holds the real things."""
 
+import errno
 import os
 import socket
 import sys
@@ -102,6 +103,16 @@ def test_positive_control_without_the_hook_it_is_not(tmp_path):
     for (program, _), result in ran(tmp_path, arm=False):
         assert result["error"] is None, (program, result)
         assert "operation-not-allowed" not in result["out"], (program, result)
+
+
+def test_a_guests_own_system_calls_are_no_breach_not_even_those_that_fail(tmp_path):
+    code = (
+        "from cellblock.guest.confine import libc, process\nprocess.set_name('snapshot')\n"
+        "try: libc.prctl(-1)\nexcept OSError as error: print('FAILED', error.errno)\n"
+    )
+    program = guarded.Program("own", (code,))
+    result = guarded.World(tmp_path).run([program], check=False, guards=False, layer=True)["own"]
+    assert (result["error"], result["out"]) == (None, f"FAILED {errno.EINVAL}\n")
 
 
 @pytest.mark.parametrize("locked", [False, True])
