@@ -1,6 +1,7 @@
 """After a restoration: everything is as it was, and what cells use goes on working."""
 
 import os
+import random
 import signal
 import time
 
@@ -118,6 +119,20 @@ def test_killed_while_idle_nothing_that_a_short_cell_just_did_is_missing(tight):
     run(tight, STATE)
     assert lose(tight) == []
     assert values(tight, LOOK) == SEEN
+
+
+def test_what_a_cell_read_stays_though_the_killed_one_wrote_there(tight):
+    run(tight, "import random; file = open('read.txt', 'w'); file.write('one'); file.close()")
+    run(tight, "kept = open('read.txt').read()")
+    run(tight, "random.seed(42)")
+    run(tight, "open('more.txt', 'w').close()")  # has a copy
+    run(tight, "drawn = random.random()")
+    mid = tight.execute_send("open('read.txt', 'w').close(); print('go')\nwhile True: pass")
+    tight.until(lambda m: m["msg_type"] == "stream", mid)
+    os.kill(tight.sole_guest(), signal.SIGKILL)
+    assert tight.reply(mid)["content"]["ename"] == "CellStopped"
+    tight.until_idle(mid)
+    assert values(tight, "kept, drawn") == ("one", random.Random(42).random())
 
 
 # --- what goes on working ------------------------------------------------------------------------

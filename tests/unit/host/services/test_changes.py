@@ -285,6 +285,13 @@ def test_what_python_would_import_from_the_project_is_not_kept(upper, project, s
     assert "src/evil.py" in {one.path for one in staged.chosen()}
 
 
+def test_compiled_code_which_nobody_can_read_is_not_kept(upper, staged):
+    for name in ("__pycache__/helper.cpython-311.pyc", "helper.PYC", "helper.abi3.so"):
+        (upper / name).parent.mkdir(exist_ok=True)
+        (upper / name).write_bytes(b"code")
+    assert {*kinds(staged).values()} == {"never"}
+
+
 def test_a_path_is_what_the_shell_means_by_it_and_not_two_files(upper, project, staged, tmp_path):
     (upper / "nb").mkdir()
     for name in ("out.csv", "nb/out.csv"):

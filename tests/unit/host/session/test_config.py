@@ -1,12 +1,14 @@
 """What decides about cells, and what vouches for it, lies where cells can't write, or read."""
 
 import dataclasses
+import stat
 from pathlib import Path
 
 import nbformat
 import pytest
 
 from cellblock.errors import PolicyError
+from cellblock.guest import remove_tree
 from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
@@ -85,7 +87,12 @@ def test_a_folder_for_temporary_files_behind_a_link_is_known_by_where_it_is(tmp_
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     monkeypatch.setattr("tempfile.tempdir", f"{tmp_path}/link")
-    assert make_scratch().startswith(f"{tmp_path}/real/cellblock-")
+    scratch = Path(make_scratch())
+    assert str(scratch).startswith(f"{tmp_path}/real/cellblock-")
+    scratch.chmod(0o777)  # as a cell may
+    assert stat.S_IMODE(scratch.parent.stat().st_mode) == 0o700
+    remove_tree.remove(str(scratch))
+    assert not scratch.parent.exists()
 
 
 def test_places_apart_from_what_cells_reach_and_those_that_nobody_asks_for_are_fine():
