@@ -274,7 +274,7 @@ def _file(name: str, folders: Sequence[str]) -> bytes:
 
 _BUNDLE: Final = "import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle())"
 #: Seconds that vl-convert has: a second on a quiet machine. The kernel does nothing else meanwhile.
-_BUNDLE_TIMEOUT: Final = 20.0
+_BUNDLE_TIMEOUT: Final = 60.0
 _MOST_BYTES: Final = 8 << 20
 
 
