@@ -16,9 +16,13 @@ from support import lessons
 from support.kernels import argv_for
 from support.runs import code, document, markdown
 
+#: A line may end in the middle of a long name.
+_BREAK = r"(?:\\n\s*)?"
+_SCRATCH = _BREAK.join([*"cellblock-", *[r"\w"] * 8])
 #: Names that are made by chance, and what is measured.
 CHANCE = re.compile(
-    r"ipykernel_\d+/\d+|0x[0-9a-f]+|T_[0-9a-f]{5}|[0-9a-f-]{36}|[0-9a-f]{32}|cellblock-[0-9a-f]{12}|cellblock-\w{8}(?:/\d+)?"
+    rf"ipykernel_\d+/\d+|0x[0-9a-f]+|T_[0-9a-f]{{5}}|[0-9a-f-]{{36}}|[0-9a-f]{{32}}"
+    rf"|cellblock-[0-9a-f]{{12}}|{_SCRATCH}(?:/\d+)?"
     r"|(?<![\d.,])[\d.,]+ (?:n|μ|m)?s\b|\d\d:\d\d(?::\d\d)?"
 )
 #: What %timeit says where the machine had other work.

@@ -391,7 +391,10 @@ def test_what_was_left_behind_does_not_go_on_beside(start, world):
     deadline = time.monotonic() + 20
 
     def sizes():
-        found = {path.name: path.stat().st_size for path in world.root.glob("tmp/cellblock*/*")}
+        found = {
+            path.name: path.stat().st_size
+            for path in world.root.glob("tmp/cellblock*/cellblock*/*")
+        }
         return {name: found.get(name, 0) for name in LEFT_BEHIND}
 
     while not all(sizes().values()) and time.monotonic() < deadline:
