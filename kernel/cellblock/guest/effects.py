@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 #: Audit events of changes to files, of processes and of the network.
 _EVENTS: Final = word_set("""
-    os.chmod os.chown os.exec os.fork os.forkpty os.kill os.killpg os.link os.mkdir os.posix_spawn
-    os.remove os.removexattr os.rename os.rmdir os.setxattr os.spawn os.symlink os.system
-    os.truncate os.utime pty.spawn socket.bind socket.connect socket.getaddrinfo
+    os.chmod os.chown os.exec os.kill os.killpg os.link os.mkdir os.posix_spawn os.remove
+    os.removexattr os.rename os.rmdir os.setxattr os.spawn os.symlink os.system os.truncate
+    os.utime pty.spawn socket.bind socket.connect socket.getaddrinfo
     socket.gethostbyname socket.sendto sqlite3.connect subprocess.Popen
 """)
 #: Of what is read: the cell that is killed may have changed it.

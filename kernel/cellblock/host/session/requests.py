@@ -569,8 +569,9 @@ class Requests:
         if (subshell := getattr(message, "subshell", 0)) and subshell not in self.beside:
             message = msgspec.structs.replace(message, subshell=0)  # as of the main shell
         self._monitor.output_bytes += _size_of(message)
-        if self.request is not None and _links(message):
-            self.request.linked = True
+        if _links(message):
+            for one in self._all():
+                one.linked = True
         self._front.on_output(message)
 
     def on_excess(self, why: Excess, urgent: bool) -> None:

@@ -213,6 +213,16 @@ def test_what_waited_begins_after_the_snapshot_of_the_cell_that_ended_meanwhile(
     assert [one.raw for one in kept.sent()] == ["2"]
 
 
+def test_a_cell_of_a_subshell_that_shows_what_a_page_updates_is_kept_and_not_run_again(kept):
+    kept.keeps("x = 1")
+    known = len(kept.sim.guest.copies)
+    request = kept.begun("2", 7)
+    kept.says(messages.Display(data={"text/plain": "1"}, display_id="one", subshell=7))
+    kept.says(messages.Done(id=request.id, repeatable=True))
+    kept.sim.guest.copy()
+    assert len(kept.sim.guest.copies) == known + 1
+
+
 def test_undo_waits_until_no_subshell_runs_anything_and_none_begins(kept):
     kept.keeps("x = 1")
     other = kept.begun("2", 7)
