@@ -81,8 +81,7 @@ class Effects:
         os.urandom = vars(random)["_urandom"] = self._noting(os.urandom)  # SystemRandom's, too
         # Without an event before Python 3.13.
         start = self._noting(_thread.start_new_thread, lasting=True)
-        _thread.start_new_thread = start
-        vars(threading)["_start_new_thread"] = start
+        _thread.start_new_thread = vars(threading)["_start_new_thread"] = start
 
     def _noting(self, function: Callable[..., Any], *, lasting: bool = False) -> Any:
         @functools.wraps(function)
