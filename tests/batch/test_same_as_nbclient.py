@@ -24,6 +24,8 @@ CHANCE = re.compile(
     rf"ipykernel_\d+/\d+|0x[0-9a-f]+|T_[0-9a-f]{{5}}|[0-9a-f-]{{36}}|[0-9a-f]{{32}}"
     rf"|cellblock-[0-9a-f]{{12}}|{_SCRATCH}(?:/\d+)?"
     r"|(?<![\d.,])[\d.,]+ (?:n|μ|m)?s\b|\d\d:\d\d(?::\d\d)?"
+    # Longer where nothing but what cells write can be written to, and what mounts there are varies.
+    r"|\d+ instructions"
 )
 #: What %timeit says where the machine had other work.
 BUSY = re.compile(r"The slowest run took [^\\]*\\n")
