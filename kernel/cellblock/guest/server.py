@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from cellblock.guest.shell import GuestShell
 
 
+#: A cell can put something else in its place.
+_mmap: Final = mmap.mmap
+
+
 class Reserve:
     """Memory of a guest limited to ``limit`` bytes, so that a cell can make room when it is full.
 
@@ -65,10 +69,14 @@ class Reserve:
         self.give_back()
         try:
             while self._size and len(self._pieces) < self._PIECES:
-                mmap.mmap(-1, 2 * self._size, flags=self._FLAGS).close()
-                self._pieces.append(mmap.mmap(-1, self._size, flags=self._FLAGS))
+                self._set_aside(2 * self._size).close()
+                self._pieces.append(self._set_aside(self._size))
         except (OSError, MemoryError):
             return
+
+    def _set_aside(self, size: int) -> mmap.mmap:
+        made: mmap.mmap = run_exempt(_mmap, -1, size, flags=self._FLAGS)
+        return made
 
     def give_back(self) -> bool:
         """Give a piece back; return whether there was one."""
