@@ -259,20 +259,14 @@ def test_check_takes_the_policy_of_the_kernel_that_a_notebook_names(run, tmp_pat
     assert [(f["path"], f["policy"]) for f in report["findings"]] == [("b.ipynb", "safe")]
 
 
-def test_a_script_has_the_policy_of_the_notebooks_around_it(run, tmp_path, monkeypatch):
+def test_a_script_has_the_policy_of_all_the_notebooks_that_are_checked(run, tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
-    for name in ("analysis", "mixed", "scripts"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "helpers.py").write_text("import socket")
-    notebook_for(tmp_path / "analysis/a.ipynb", "cellblock-data", "import socket")
-    notebook_for(tmp_path / "mixed/a.ipynb", "cellblock-data", "import socket")
-    assert run("check", ".") == (0, "5 files, no findings · policy data\n", "")
-    notebook_for(tmp_path / "mixed/b.ipynb", "python3", "1")
-    status, out, err = run("check", "--format", "json", ".")
-    said = "cellblock: mixed/helpers.py and 1 more are judged by policy safe: notebooks of several"
-    assert (status, err) == (1, f"{said} policies are around. For another: --policy\n")
-    found = [(f["path"], f["policy"]) for f in json.loads(out)["findings"]]
-    assert found == [("mixed/helpers.py", "safe"), ("scripts/helpers.py", "safe")]
+    (tmp_path / "helpers.py").write_text("import socket")
+    notebook_for(tmp_path / "a.ipynb", "cellblock-data", "import socket")
+    assert run("check", ".") == (0, "2 files, no findings · policy data\n", "")
+    notebook_for(tmp_path / "b.ipynb", "python3", "1")
+    report = json.loads(run("check", "--format", "json", ".")[1])
+    assert [(f["path"], f["policy"]) for f in report["findings"]] == [("helpers.py", "safe")]
 
 
 def test_run_runs_each_notebook_under_its_own_kernels_policy(run, tmp_path, monkeypatch):

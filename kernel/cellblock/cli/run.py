@@ -25,8 +25,14 @@ from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
 from cellblock.batch.run.output_folder import OutputFolder
 from cellblock.batch.run.report import Progress, ProgressBar
 from cellblock.batch.run.runner import PlannedNotebook, RunRequest, plan, read
-from cellblock.cli.common import clean, complain_of_files, unwritable, write_report
-from cellblock.cli.notebook_policy import NotebooksPolicyOption, policy_of
+from cellblock.cli.common import (
+    NotebooksPolicyOption,
+    clean,
+    complain_of_files,
+    policy_of,
+    unwritable,
+    write_report,
+)
 from cellblock.errors import CellblockError, InputError
 from cellblock.host.guests.spawn import available_processors
 from cellblock.host.session.history import encode_inputs, inputs_from_file

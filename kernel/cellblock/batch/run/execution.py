@@ -38,7 +38,7 @@ from cellblock.host.cell.status import LIMITS
 from cellblock.host.services import changes, keeping
 from cellblock.jupyter.messages import kernel_info
 from cellblock.policy import paths
-from cellblock.policy.narrow_requests import narrow_for_notebook, requested_table
+from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, narrow_for_notebook
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
@@ -245,12 +245,12 @@ class PolicyPools:
 
     async def policy_of(self, notebook: Notebook, job: Job) -> Policy:
         """Return the policy for a notebook. Raise PolicyError, also where it asks for more."""
-        whole, config = {"metadata": notebook.metadata}, self.operators.config
-        if requested_table(whole) is None:
+        config = self.operators.config
+        if NOTEBOOK_TABLE not in notebook.metadata:
             return config.policy
         return await asyncio.to_thread(
             narrow_for_notebook,
-            whole,
+            notebook.metadata,
             config.policy,
             file=job.file,
             project=config.project,
