@@ -46,7 +46,6 @@ from cellblock.batch.run.execution import (
     NotebookStatus,
     PolicyPools,
     RunOptions,
-    UnwritableError,
 )
 from cellblock.batch.run.runner import Run, check_out_of_reach
 from cellblock.errors import AuditError, BackendError, CellblockError
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 
     from distributed import Worker
 
-    from cellblock.batch.run.output_folder import FileSaver, OutputFolder
+    from cellblock.batch.run.output_folder import OutputFolder
     from cellblock.batch.run.report import Progress
     from cellblock.batch.run.runner import RunRequest, RunResult
 
@@ -565,7 +564,7 @@ class ClusterExecutor:
 
     # --- notebooks ------------------------------------------------------------------------------
 
-    async def run(self, job: Job, options: RunOptions, saver: FileSaver) -> NotebookResult:
+    async def run(self, job: Job, options: RunOptions) -> tuple[NotebookResult, Document | None]:
         """Run a notebook on a worker, and on another if that is lost. Raise ClusterError."""
         payload = msgspec.msgpack.encode((job, options))
         status = NotebookStatus.killed
@@ -577,11 +576,11 @@ class ClusterExecutor:
                 break
             answer = await self._send(payload, workers)
             if isinstance(answer, TaskResult):
-                return self._take_home(answer, saver)
+                return self._take_home(answer)
             if answer is not None:
                 why = answer
                 break
-        return NotebookResult(notebook=job.name, status=status, reason=why)
+        return NotebookResult(notebook=job.name, status=status, reason=why), None
 
     async def _send(self, payload: bytes, workers: list[str]) -> TaskResult | str | None:
         """Return the result, why there can't be one, or None if the task has to be sent again."""
@@ -625,18 +624,13 @@ class ClusterExecutor:
             raise ClusterError(f"{self._address}: the scheduler was lost. --resume goes on.")
         return None
 
-    def _take_home(self, answer: TaskResult, saver: FileSaver) -> NotebookResult:
-        """Save what a worker has sent. Raise OSError where its log can't be saved."""
-        result = answer.result
+    def _take_home(self, answer: TaskResult) -> tuple[NotebookResult, Document | None]:
+        """Take what a worker has sent. Raise OSError where its log can't be saved."""
         for name, content in answer.audit.items():
             if is_log_name(name):
                 self._folder.keep(_AUDIT, name, content)
         if left := answer.audit_left:
-            self._message(f"{result.notebook}: its audit log stays on its worker: {left}")
-        try:
-            if answer.document is not None:
-                saver.begin(Document.from_bytes(answer.document))
-                saver.finish(result)
-        except UnwritableError as exc:
-            return exc.result(result)
-        return result
+            name = answer.result.notebook
+            self._message(f"{name}: its audit log stays on its worker: {left}")
+        written = answer.document
+        return answer.result, None if written is None else Document.from_bytes(written)
