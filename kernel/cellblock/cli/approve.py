@@ -135,8 +135,8 @@ def _show(reviewed: Review, policy: Policy, place: ManifestLocation, why: str) -
 
 def _show_cell(cell: NewCell, policy: Policy) -> None:
     typer.echo(f"\ncell {cell.number}")
-    for line in (cell.change or cell.source).split("\n"):
-        typer.echo(f"  {'' if cell.change else '│ '}{clean(line)}".rstrip())
+    for line in cell.source.split("\n"):
+        typer.echo(f"  │ {clean(line)}".rstrip())
     for name in cell.letters:
         _say(f"  ! a name that is not ASCII: {name}")
     if cell.findings:
