@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.batch.run.execution import NotebookResult
+from cellblock.batch.run.execution import NotebookResult, NotebookStatus
 from cellblock.errors import CellblockError
 from cellblock.guest import remove_tree
 
@@ -186,7 +186,7 @@ class RunLog:
     def find(self, output: str, key: str) -> NotebookResult | None:
         """Return the earlier result of the same notebook, if it need not run again."""
         entry = self._known.get(os.fsencode(output).hex())
-        if entry is None or entry.key != key:
+        if entry is None or entry.key != key or entry.record.status is not NotebookStatus.passed:
             return None
         return msgspec.structs.replace(entry.record, kept=True)
 
