@@ -99,7 +99,7 @@ def ran(run_shared):
     (run_shared.work / "out/nb/placeless.ipynb").mkdir(parents=True)
     (run_shared.work / "more.json").write_text('{"n": 0, "who": "Ada"}')
     options = ("--policy", run_shared.world.policy(POLICY), "--cell-timeout", "1")
-    given = ("--input", "more.json", "-p", "n", "3")
+    given = ("--input", "more.json", "-p", "n=3")
     ended = run_shared("nb", "-o", "out", *options, *given, "--junit", "reports/junit.xml")
     assert ended.err == ""
     return ended
@@ -191,7 +191,7 @@ def test_a_run_that_can_not_be_had_says_why_and_runs_nothing(run, here):
         (["no.ipynb", "a.ipynb", "-o", "out"], "cellblock: no.ipynb: no such file or folder\n"),
         (["a.ipynb", "-o", "."], "cellblock: a.ipynb: would be overwritten: name another --output-dir\n"),
         (["a.ipynb", "-o", "out", "--policy", "unsafe"], "cellblock: unsafe: mode: mode unsafe has to be asked for (got 'unsafe'). Run with --allow-unsafe, or choose a policy of mode confined or safe.\n"),
-        (["a.ipynb", "-o", "out", "-p", "x"], "cellblock: -p: no name and value (got 'x'). Write -p NAME=VALUE, or -p NAME VALUE.\n"),
+        (["a.ipynb", "-o", "out", "-p", "x"], "cellblock: -p: no name and value (got 'x'). Write -p NAME=VALUE.\n"),
         (["a.ipynb", "-o", "work/out", "--policy", writes], f"cellblock: {run.work}/work/out: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
         (["work/b.ipynb", "-o", "out", "--policy", within], f"cellblock: {run.work}/out/work/b.ipynb: cells could change what is written: {run.work}/out/work is writable. Name another place.\n"),
         (["a.ipynb", "-o", "out", "--policy", writes, "--junit", "work/a.xml"], f"cellblock: {run.work}/work/a.xml: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
@@ -205,7 +205,7 @@ def test_parameters_are_set_behind_the_cell_that_is_tagged_for_them(run):
     cells = (code("month, year = 1, 2024", "parameters"), "month, year, who", "inputs['a-b']")
     write(run.work / "a.ipynb", *cells)
     write(run.work / "b.ipynb", "month = 1", "month")
-    given = ("-p", "month", "3", "-p", "who", "Ada", "-p", "a-b", "[1]", "--no-timing")
+    given = ("-p", "month=3", "-p", "who=Ada", "-p", "a-b=[1]", "--no-timing")
     for source, place in (("a.ipynb", "out"), ("out/a.ipynb", "again")):
         ended = run(source, "b.ipynb", "-o", place, *given)
         assert set(ended.statuses.values()) == {"passed"}, ended

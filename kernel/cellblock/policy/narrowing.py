@@ -337,13 +337,6 @@ def check_narrower(old: Policy, new: Policy, *, file: str) -> None:
             raise WideningError(why, file=file, key=key, value="", remedy=_REMEDY)
 
 
-def names_paths(changes: object) -> bool:
-    """Whether changes name paths: what those come to depends on the machine and the folder."""
-    if not isinstance(changes, Mapping):
-        return False
-    return any(str(key).removeprefix(f"{ADD}.") in PATHS for key, _ in _unfolded(changes))
-
-
 def _wider(key: str, old: Policy, new: Policy) -> str:
     return "" if getattr(old, key) == getattr(new, key) else TABLE[key].rule(key, old, new)
 

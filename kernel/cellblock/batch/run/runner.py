@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Protocol
 
+from msgspec.structs import replace
+
 from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.batch import files
 from cellblock.batch.run import notebook
@@ -28,14 +30,13 @@ from cellblock.batch.run.execution import (
     NotebookResult,
     NotebookStatus,
     PolicyPools,
+    clip_reason,
 )
 from cellblock.batch.run.output_folder import (
     OWN,
-    FileSaver,
     OutputFolder,
     OutputFolderError,
     RunLog,
-    recover,
 )
 from cellblock.batch.verdict import MAX_FILE_BYTES, FileKind, Problem
 from cellblock.policy import paths
@@ -45,6 +46,7 @@ from cellblock.render.text import visible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from cellblock.batch.run.document import Document
     from cellblock.batch.run.execution import RunOptions
     from cellblock.batch.run.report import Progress
     from cellblock.policy.enforcement import Gap
@@ -136,7 +138,7 @@ class RunRequest:
     """What to run, under which policy, and how.
 
     ``notebooks`` names the policy of each; ``policies`` has them by these names.
-    ``resume`` takes over the results of an earlier run; with ``again``, only those that passed.
+    ``resume`` takes over what passed in an earlier run.
     ``report`` is a file that is written when all has ended.
     """
 
@@ -146,7 +148,6 @@ class RunRequest:
     options: RunOptions
     jobs: int
     resume: bool = False
-    again: bool = False
     report: Path | None = None
 
 
@@ -173,8 +174,8 @@ class Executor(Protocol):
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced; known once a notebook has run."""
 
-    async def run(self, job: Job, options: RunOptions, saver: FileSaver) -> NotebookResult:
-        """Run a notebook. What is wrong with it is its result."""
+    async def run(self, job: Job, options: RunOptions) -> tuple[NotebookResult, Document | None]:
+        """Run a notebook; return it, too, if it could be read. What is wrong is its result."""
 
     def stop(self) -> None:
         """End what runs soon; when called twice, at once."""
@@ -193,12 +194,13 @@ class LocalExecutor:
         config = self._pools[policy].operators.config
         return paths.without_scratch(config.policy, Path(config.prepare.scratch)).digest()
 
-    async def run(self, job: Job, options: RunOptions, saver: FileSaver) -> NotebookResult:
+    async def run(self, job: Job, options: RunOptions) -> tuple[NotebookResult, Document | None]:
         """Run a notebook in a sandbox of the pool that has its policy."""
-        execution = Execution(job, options, saver)
+        execution = Execution(job, options)
         self._running.add(execution)
         try:
-            return await execution.run(self._pools[job.policy])
+            result = await execution.run(self._pools[job.policy])
+            return result, execution.document
         finally:
             self._running.discard(execution)
             known = {(gap.capability, gap.consequence) for gap in self.gaps}
@@ -247,9 +249,6 @@ class Run:
         """Run all notebooks. With ``exports``, cells' files are kept. Raise CellblockError."""
         try:
             log = RunLog(self._folder, resumed=self._request.resume)
-            recover(self._folder, log)
-            if self._request.resume:
-                log.load()
         except OSError as exc:
             raise OutputFolderError(f"{self._folder.path}: {exc.strerror}") from None
         waiting = iter(self._request.notebooks)
@@ -293,25 +292,24 @@ class Run:
             return _not_run(planned, NotebookStatus.unreadable, why)
         policy = self._request.notebooks[planned]
         key = self._request.options.key(content, executor.digest(policy))
-        known = log.find(planned.output, key, passed=self._request.again)
+        known = log.find(planned.output, key)
         if known is not None:
             return known
-        self._progress.began(planned.name)
-        saver = FileSaver(self._folder, planned.output, key, asyncio.get_running_loop())
-        done = False
+        result = _not_run(planned, NotebookStatus.killed, "")
         try:
             artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
             options, folder = self._request.options, files.absolute(planned.path.parent)
             changes = options.changes_folder(planned)
             job = Job(planned.name, content, folder, policy, artifacts, changes)
-            result = await executor.run(job, options, saver)
-            log.append(planned.output, key, result)
-            done = True
+            result, document = await executor.run(job, options)
+            if document is not None:
+                pieces = document.file_content()
+                await asyncio.to_thread(self._folder.write, planned.output, pieces)
+            if result.status is NotebookStatus.passed:
+                log.append(planned.output, key, result)
         except OSError as exc:
-            why = f"its record can't be written: {exc.strerror}"
-            return _not_run(planned, NotebookStatus.killed, why)
-        finally:
-            saver.close(done=done)
+            why = clip_reason(f"its output can't be written: {exc.strerror}")
+            return replace(result, status=NotebookStatus.killed, reason=why, cell=0)
         return result
 
     @contextmanager
