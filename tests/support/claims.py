@@ -110,7 +110,6 @@ CLAIMS = {
     "llm": {
         "asked": "Rhine, Tiber, Akerselva\n",
         "known": "('llama3.2-2026', 'stop', …, 3)",
-        "streamed": "It crosses at six. It comes back at seven. ",
         "together": "{'Rome': 'Tiber', 'Oslo': 'Akerselva'}",
         "beyond": "ValidationError: …another…\nValidationError: …\n",
         "key": "…module-name-not-allowed · line 3…PolicyDenied: 1 finding: …",

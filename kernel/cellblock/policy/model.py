@@ -113,9 +113,6 @@ class Llm(Table):
     key_env: str = ""
     """The host's environment variable that holds the key. Cells never have it."""
 
-    keyring: str = ""
-    """Where the key is in the host's keyring, instead: ``service:user``."""
-
     timeout: Annotated[float, Range(0.1)] = 120.0
     """Seconds that one call may take, with all its retries."""
 
@@ -280,9 +277,8 @@ class Policy(Table):
     """Modules bound to their names before the first cell."""
 
     tools: Names = ()
-    """Functions of the operator's that cells may call: ``module:function``, or the name of an entry
-    point of the group ``cellblock.tools``. Imported in a process of their own, from what is
-    installed."""
+    """Functions of the operator's that cells may call: ``module:function``. Imported in a process
+    of their own, from what is installed."""
 
     tool_timeout: Seconds | None = 30.0
     """Seconds that one call of a tool may take."""

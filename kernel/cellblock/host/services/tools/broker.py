@@ -121,7 +121,7 @@ class Broker:
         #: By the subshell of their request; 0 is the main shell.
         self._accounts = {0: _Account()}
         #: Answers that wait until the guest has read the request before them.
-        self._unsent: list[messages.ToolResult | messages.ToolPiece] = []
+        self._unsent: list[messages.ToolResult] = []
         #: Progress lines that no cell was there to show.
         self._lines: list[str] = []
         policy = tooling.policy
@@ -296,7 +296,6 @@ class Broker:
             one.tool,
             one.message.arguments,
             answer=lambda answer: self._settle(one, answer, "error" if answer.kind else "ok"),
-            piece=lambda text: self._piece(one, text),
             tell=self._tell,
         )
 
@@ -360,11 +359,6 @@ class Broker:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _piece(self, one: _PendingCall, text: str) -> None:
-        """Pass a piece on, unless the guest is behind: the answer will have all of the text."""
-        if self._is_pending(one) and self._backlog() <= MAX_BACKLOG:
-            self._send(messages.ToolPiece(id=one.message.id, text=text))
-
     def _settle(self, one: _PendingCall, answer: Answer, status: Status) -> None:
         """Answer a call and record it, unless that is done or it was withdrawn."""
         if not self._is_pending(one):
@@ -392,7 +386,7 @@ class Broker:
         if much:
             self._reactor.call_later(POLL_SECONDS, self._hold)
 
-    def _send(self, message: messages.ToolResult | messages.ToolPiece) -> None:
+    def _send(self, message: messages.ToolResult) -> None:
         """Send an answer once the request before it is read.
 
         Until the guest has begun a request, unread bytes in its socket show that it has not read
