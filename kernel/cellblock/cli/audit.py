@@ -143,13 +143,12 @@ def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
 
     Raises AuditError for a file that is no session's.
     """
-    for file in session.files:
-        try:
-            yield from log.lines(file)
-        except AuditError as exc:
-            if not session.id:
-                raise
-            failed.append(exc)
+    try:
+        yield from log.lines(session.file)
+    except AuditError as exc:
+        if not session.id:
+            raise
+        failed.append(exc)
 
 
 def _entries(session: Session, failed: list[AuditError]) -> Iterator[Entry]:
