@@ -78,7 +78,7 @@ CLAIMS = {
         "together": "['weather', 'instrument']",
         "beyond": "[llama3.2] the host carries no top_p\n[another] llm.chat: ValidationError: …\n",
         "again": "'instrument'",
-        "left": "…llm: 17 of 20 calls and … of 20,000 tokens are left for this session.…",
+        "left": "…llm: 16 of 20 calls and … of 20,000 tokens are left for this session.…",
         "out": "…1 file copied out\n  artifacts/sorter.json  … bytes  application/json",
     },
     "inputs": {

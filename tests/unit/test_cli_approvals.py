@@ -2,7 +2,6 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -54,27 +53,6 @@ def test_what_counts_under_a_policy_here_is_told_from_what_is_void():
     assert len(run("list", "--policy", "mine.toml").splitlines()) == 2
     (kept_file,) = json.loads(run("list", "--policy", "mine.toml", "--json"))
     assert (kept_file["of"], kept_file["subject"]) == ("import", "csv")
-
-
-def test_what_was_allowed_under_a_narrowed_policy_is_listed_under_that_one_and_taken_back(kept):
-    (here, *_) = kept.grants()
-    under = GrantContext(scope=here.scope, policy=here.policy, digest=here.digest)
-    narrower = under.narrower("e" * 64, {"timeout": "3", "network_hosts": '["x"]'})
-    narrower = narrower.narrower("f" * 64, {"timeout": "2"})
-    kept.add((narrower.grant("call", "ops.http"),))
-    one = kept.grants()[-1]
-    assert run("list", "--policy", "mine.toml").splitlines()[2:] == [
-        f"{one.id}  calls of ops.http",
-        f"          policy mine ({here.digest[:12]}) in {here.scope}, {one.at}",
-        '          where that is narrowed to network_hosts = ["x"], timeout = 2 (ffffffffffff)',
-    ]
-    (_, told) = json.loads(run("list", "--policy", "mine.toml", "--json"))
-    assert (told["base"], told["digest"]) == (here.digest, "f" * 64)
-    assert "1 allowed for always" in approvals.summary(
-        load("mine.toml", project=Path.cwd(), allow_unsafe=False)
-    )
-    assert run("revoke", one.id) == f"Took back {one.id}: calls of ops.http\n"
-    assert len(run("list", "--policy", "mine.toml").splitlines()) == 2
 
 
 @pytest.mark.usefixtures("kept")

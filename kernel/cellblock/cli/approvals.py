@@ -28,7 +28,7 @@ UnderOption = Annotated[
     typer.Option(
         "--policy",
         metavar="NAME|FILE",
-        help="Only what counts here under it, or once it is narrowed.",
+        help="Only what counts here under it.",
     ),
 ]
 _DIGEST: Final = 12
@@ -38,12 +38,11 @@ _DIGEST: Final = 12
 def list_(*, policy: UnderOption = None, as_json: AsJson = False) -> None:
     """List what was allowed for always: what, where, and under which policy as it was then.
 
-    A notebook's metadata and %policy make a policy narrower. What was allowed then counts where it
-    is exactly that narrow.
+    A notebook's metadata and %policy make a policy narrower, which is another one then.
     """
     store = Store(default_path())
     under = None if policy is None else load_policy(policy)
-    grants = [one for one in store.grants() if under is None or _counts(one, under, narrowed=True)]
+    grants = [one for one in store.grants() if under is None or _counts(one, under)]
     if as_json:
         print_json([asdict(one) for one in grants])
         return
@@ -51,12 +50,8 @@ def list_(*, policy: UnderOption = None, as_json: AsJson = False) -> None:
         complain(f"nothing in {default_path()} counts: {_DAMAGE}")
     for one in grants:
         typer.echo(clean(f"{one.id}  {_WHAT[one.of]} {one.subject}"))
-        written = (one.base or one.digest)[:_DIGEST]
-        typer.echo(clean(f"          policy {one.policy} ({written}) in {one.scope}, {one.at}"))
-        if one.base:
-            fields = ", ".join(f"{key} = {value}" for key, value in sorted(one.narrowed.items()))
-            said = f"where that is narrowed to {fields} ({one.digest[:_DIGEST]})"
-            typer.echo(clean(f"          {said}"))
+        under_which = f"policy {one.policy} ({one.digest[:_DIGEST]}) in {one.scope}, {one.at}"
+        typer.echo(clean(f"          {under_which}"))
     if not grants:
         typer.echo("nothing was allowed for always")
 
@@ -94,13 +89,12 @@ def summary(policy: Policy) -> str:
     """Return a line on approvals under a policy in this folder; nothing where nobody is asked."""
     if policy.approvals != "prompt":
         return ""
-    standing = sum(_counts(one, policy, narrowed=False) for one in Store(default_path()).grants())
+    standing = sum(_counts(one, policy) for one in Store(default_path()).grants())
     what = "imports, and calls of tools, operations and language models"
     return f"Users are asked about {what}; {standing} allowed for always: cellblock approvals list."
 
 
-def _counts(grant: Grant, policy: Policy, *, narrowed: bool) -> bool:
-    """Whether a grant is in force in this folder under a policy, or once that is ``narrowed``."""
+def _counts(grant: Grant, policy: Policy) -> bool:
+    """Whether a grant is in force in this folder under a policy."""
     scope = policy.approval.scope.replace("{project}", os.path.realpath(Path.cwd()))
-    digest = grant.base or grant.digest if narrowed else grant.digest
-    return (grant.scope, grant.policy, digest) == (scope, policy.name, policy.digest())
+    return (grant.scope, grant.policy, grant.digest) == (scope, policy.name, policy.digest())

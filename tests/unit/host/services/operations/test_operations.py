@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from cellblock.errors import PolicyError
 from cellblock.host.services.operations import catalog
 from cellblock.host.services.operations.catalog import OperationError
-from cellblock.host.services.operations.provider import OperationsProvider
 from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.calls import Answer, Call
+from cellblock.host.services.tools.providers import OperationsProvider
 from cellblock.policy import operations as tables
 from cellblock.policy.folders import package_folder
 from cellblock.policy.model import Policy
