@@ -245,7 +245,7 @@ def test_a_filter_that_only_says_that_it_holds_is_a_gap_of_a_list_too():
 @needs_landlock
 def test_a_relay_that_connects_to_more_than_is_listed_is_a_gap(monkeypatch):
     """The host's own witnesses say so: what listens beside the listed address was called."""
-    monkeypatch.setattr(reach, "_MODULE", "support.spoilt_relay")
+    monkeypatch.setattr(reach, "__name__", "support.spoilt_relay")
     found = suite.run("landlock", **LISTED)
     assert found.contradicted == ["unlisted_port", "unlisted_host"]
     assert found.statuses["network_access"] == "unenforced"

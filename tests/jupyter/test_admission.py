@@ -221,5 +221,5 @@ def manifest_of(world, policy):
 
 def records(world, folder):
     (session,) = chain.sessions(world.home / ".cache" / "cellblock" / folder)
-    lines = [line for file in session.files for line in file.read_text().splitlines()]
+    lines = session.file.read_text().splitlines()
     return [json.loads(line) for line in lines]

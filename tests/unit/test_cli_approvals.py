@@ -1,6 +1,5 @@
 """``cellblock approvals``: what was allowed for always, and taking it back."""
 
-import json
 import os
 
 import pytest
@@ -47,22 +46,6 @@ def test_all_that_was_allowed_is_listed_with_where_and_under_what(kept):
     assert "in /els⟨U+202E⟩ewhere," in elsewhere
 
 
-def test_what_was_allowed_under_a_narrowed_policy_is_listed_under_that_one_and_taken_back(kept):
-    (here, *_) = kept.grants()
-    under = GrantContext(scope=here.scope, policy=here.policy, digest=here.digest)
-    narrower = under.narrower("e" * 64, {"timeout": "3", "network_hosts": '["x"]'})
-    narrower = narrower.narrower("f" * 64, {"timeout": "2"})
-    kept.add((narrower.grant("call", "ops.http"),))
-    one = kept.grants()[-1]
-    assert run("list").splitlines()[-3:] == [
-        f"{one.id}  calls of ops.http",
-        f"          policy mine ({here.digest[:12]}) in {here.scope}, {one.at}",
-        '          where that is narrowed to network_hosts = ["x"], timeout = 2 (ffffffffffff)',
-    ]
-    *_, told = json.loads(run("list", "--json"))
-    assert (told["base"], told["digest"]) == (here.digest, "f" * 64)
-    assert run("revoke", one.id) == f"Took back {one.id}: calls of ops.http\n"
-    assert len(kept.grants()) == 3
 
 
 def test_what_is_taken_back_is_named(kept):

@@ -238,14 +238,14 @@ def ended_by_run(job: Job) -> NotebookResult:
 
 
 def audit_files(session: str, audit: Audit) -> tuple[dict[str, bytes], str]:
-    """Return the files of a session's audit log by name, and why it stays here, if it does."""
+    """Return the file of a session's audit log by its name, and why it stays here, if it does."""
     if not session or not audit.log:
         return {}, ""
     try:
         found = find(Path(audit.folder), session)
-        if sum(path.stat().st_size for path in found.files) > MAX_AUDIT_BYTES:
+        if found.file.stat().st_size > MAX_AUDIT_BYTES:
             return {}, f"it is over {MAX_AUDIT_BYTES >> 20} MiB"
-        return {path.name: path.read_bytes() for path in found.files}, ""
+        return {found.file.name: found.file.read_bytes()}, ""
     except AuditError as exc:
         return {}, exc.message
     except OSError as exc:

@@ -208,8 +208,7 @@ _DIGEST: Final = 12
 def list_approvals(*, as_json: AsJson = False) -> None:
     """List what was allowed for always: what, where, and under which policy as it was then.
 
-    A notebook's metadata and %policy make a policy narrower. What was allowed then counts where it
-    is exactly that narrow.
+    A notebook's metadata and %policy make a policy narrower, which is another one then.
     """
     store = Store(grants_path())
     grants = store.grants()
@@ -220,12 +219,8 @@ def list_approvals(*, as_json: AsJson = False) -> None:
         complain(f"nothing in {grants_path()} counts: {_DAMAGE}")
     for one in grants:
         typer.echo(clean(f"{one.id}  {_WHAT[one.of]} {one.subject}"))
-        written = (one.base or one.digest)[:_DIGEST]
-        typer.echo(clean(f"          policy {one.policy} ({written}) in {one.scope}, {one.at}"))
-        if one.base:
-            fields = ", ".join(f"{key} = {value}" for key, value in sorted(one.narrowed.items()))
-            said = f"where that is narrowed to {fields} ({one.digest[:_DIGEST]})"
-            typer.echo(clean(f"          {said}"))
+        where = f"policy {one.policy} ({one.digest[:_DIGEST]}) in {one.scope}, {one.at}"
+        typer.echo(clean(f"          {where}"))
     if not grants:
         typer.echo("nothing was allowed for always")
 

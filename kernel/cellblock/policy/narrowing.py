@@ -211,7 +211,6 @@ TABLE: Final[dict[str, Narrowing]] = {
     "tool_timeout": _LOWER,
     "tool_timeouts": Narrowing("lower numbers", _tool_timeouts),
     "tool_max_calls": _LOWER,
-    "tool_max_per_second": _LOWER,
     "tool_max_in_flight": _LOWER_IN_GUEST,
     "tool_max_bytes": _LOWER_IN_GUEST,
     "llm": _never(_GRANTED),

@@ -13,7 +13,7 @@ from cellblock.batch.run.output_folder import OutputFolder
 from cellblock.policy.model import Audit, Policy
 
 SESSION = "0123456789abcdef"
-FIRST, SECOND = (f"20260101T000000Z-{SESSION}.{part}.jsonl" for part in ("0001", "0002"))
+FILE = f"20260101T000000Z-{SESSION}.jsonl"
 
 
 @pytest.fixture
@@ -28,12 +28,11 @@ def output(tmp_path):
     made.close()
 
 
-def test_a_log_is_all_files_of_its_session_and_one_that_is_too_large_is_left(audit, tmp_path):
-    (tmp_path / FIRST).write_bytes(b"1")
-    (tmp_path / SECOND).write_bytes(b"2")
-    assert audit_files(SESSION, audit) == ({FIRST: b"1", SECOND: b"2"}, "")
+def test_a_log_comes_and_one_that_is_too_large_is_left(audit, tmp_path):
+    (tmp_path / FILE).write_bytes(b"1")
+    assert audit_files(SESSION, audit) == ({FILE: b"1"}, "")
 
-    with (tmp_path / FIRST).open("wb") as file:
+    with (tmp_path / FILE).open("wb") as file:
         file.truncate(MAX_AUDIT_BYTES + 1)
     assert audit_files(SESSION, audit) == ({}, "it is over 16 MiB")
 
@@ -45,7 +44,7 @@ def test_where_no_log_is_written_none_is_missed(audit, session, log):
 
 def test_a_log_that_can_not_be_read_is_left_and_why_is_said(audit, tmp_path):
     assert audit_files(SESSION, audit) == ({}, f"no session {SESSION}")
-    (tmp_path / FIRST).mkdir()
+    (tmp_path / FILE).mkdir()
     assert audit_files(SESSION, audit) == ({}, "it can't be read: Is a directory")
 
 
@@ -54,10 +53,10 @@ def test_a_log_comes_home_or_the_run_says_that_it_stays(output):
     record = NotebookResult(notebook="a.ipynb", status=NotebookStatus.passed, session=SESSION)
     made = ClusterExecutor("tcp://127.0.0.1:9", Policy(), output, said.append, allow_unsafe=False)
     document = Document((), {}, 5).to_bytes()
-    answer = TaskResult(result=record, document=document, audit={FIRST: b"1"})
+    answer = TaskResult(result=record, document=document, audit={FILE: b"1"})
     result, taken = made._take_home(answer)
     assert (result, taken.to_bytes()) == (record, document)
-    assert (output.path / ".cellblock/audit" / FIRST).read_bytes() == b"1"
+    assert (output.path / ".cellblock/audit" / FILE).read_bytes() == b"1"
     assert said == []
     answer = TaskResult(result=record, audit_left="it is over 16 MiB")
     assert made._take_home(answer) == (record, None)

@@ -32,6 +32,7 @@ import msgspec
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.admission import Approved, runs_nothing, sha256
 from cellblock.errors import AdmissionError
+from cellblock.host.files import PrivateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 # --- files that decide what may run: opened without following links, bounded, written whole -------
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def read_file(path: Path, most: int, *, what: str, remedy: str) -> tuple[bytes, os.stat_result]:
@@ -113,18 +113,10 @@ def file_state(file: Path) -> FileState | None:
 
 def write(path: Path, content: bytes) -> None:
     """Put a new file in place of an old one, whole or not at all. Raise AdmissionError."""
-    beside = path.with_name(f".{path.name}-{os.urandom(4).hex()}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(beside, _MAKE, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        PrivateFile(path, len(content)).write(content)
     except OSError as exc:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        message = f"can't be written: {exc.strerror}"
+        message = f"can't be written: {exc.strerror or exc}"
         remedy = "See to it that there is room, and that the folder is yours."
         raise AdmissionError(message, file=str(path), remedy=remedy) from None
 
