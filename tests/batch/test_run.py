@@ -79,7 +79,7 @@ REASONS = {
     "r": "    its language is R\n",
     "widen": "    metadata.cellblock.policy.timeout: a notebook can't have more than the policy: 1000000 is more than ",
     "torn": "    it is no JSON: Expecting value (line 1, column 12)\n",
-    "link": "    it is a link, and those are followed only where they are named\n",
+    "link": "    it is a link, and none is followed: name what it leads to\n",
     "placeless": "    its output can't be written: Is a directory\n",
 }
 POLICY = 'extends = "data"\nmode = "safe"\nsubprocess_execution = false\nallowed_modules = ["os"]\nsnapshots = "off"\n'
@@ -268,10 +268,10 @@ def test_files_that_cells_leave_are_beside_the_notebook(run):
 
 
 def test_modules_are_imported_once_for_all(run):
-    policy = run.world.policy('extends = "data"\nadd.allowed_modules = ["sys"]\n')
+    policy = run.world.policy('extends = "data"\npreload = ["pandas"]\n')
     cells = ("import sys\n'pandas' in sys.modules", "import pandas as pd\npd.Series([1, 2]).sum()")
     write(run.work / "a.ipynb", *cells)
-    ended = run("a.ipynb", "-o", "out", "--policy", policy, "--preload", "pandas")
+    ended = run("a.ipynb", "-o", "out", "--policy", policy)
     assert ended.statuses == {"a.ipynb": "passed"}, ended.out
     assert texts(run.work / "out/a.ipynb") == ["True", "np.int64(3)"]
 

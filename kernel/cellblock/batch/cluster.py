@@ -315,9 +315,8 @@ async def _run(
 ) -> RunResult:
     run = Run(request, folder, progress)
     with run.handling_signals():
-        (policy,), unsafe = request.policies.values(), request.allow_unsafe
-        if not isinstance(policy, Policy):
-            policy = load.load(policy, project=Path.cwd(), allow_unsafe=unsafe)
+        (name,), unsafe = set(request.notebooks.values()), request.allow_unsafe
+        policy = load.load(name, project=Path.cwd(), allow_unsafe=unsafe)
         if policy.artifact_export_paths:
             what = "files that cells leave are not brought home from workers"
             raise ClusterError(f"{policy.name}: artifact_export_paths: {what}. Remove the entry.")

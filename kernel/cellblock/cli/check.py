@@ -5,7 +5,6 @@ Exit status 0: nothing found; 1: findings; 2: something could not be checked, or
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -83,9 +82,7 @@ def _policies(found: Sequence[files.File], named: str | None) -> dict[files.File
     policies = dict.fromkeys(found, named or "safe")
     if named is None:
         notebooks = [file for file in found if file.kind is FileKind.notebook]
-        for file in notebooks:
-            with contextlib.suppress(OSError, files.NoFileError):  # told when it is checked
-                policies[file] = policy_of(files.read(file))
+        policies |= {file: policy_of(file) for file in notebooks}
         known = {policies[file] for file in notebooks}
         if len(known) == 1:
             scripts = [file for file in found if file.kind is FileKind.script]

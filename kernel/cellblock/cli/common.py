@@ -100,11 +100,12 @@ class _Notebook(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
-def policy_of(notebook: bytes) -> str:
-    """Return the policy of the kernel that a notebook of this content names."""
+def policy_of(notebook: files.File) -> str:
+    """Return the policy of the kernel that a notebook names; what is wrong is told later."""
     try:
-        name = msgspec.json.decode(notebook, type=_Notebook).metadata.kernelspec.name
-    except msgspec.DecodeError:  # whoever reads it as a whole says what is wrong
+        content = files.read(notebook)
+        name = msgspec.json.decode(content, type=_Notebook).metadata.kernelspec.name
+    except (OSError, files.NoFileError, msgspec.DecodeError):
         return _DEFAULT
     return _policy_of_kernel(name.lower())
 

@@ -22,7 +22,7 @@ from cellblock.batch.run import report, runner
 from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
 from cellblock.batch.run.output_folder import OutputFolder
 from cellblock.batch.run.report import Progress
-from cellblock.batch.run.runner import PlannedNotebook, RunRequest, plan, read
+from cellblock.batch.run.runner import RunRequest, plan
 from cellblock.cli.common import (
     NotebooksPolicyOption,
     clean,
@@ -58,10 +58,6 @@ def run(
     allow_unsafe: Annotated[
         bool, typer.Option("--allow-unsafe", help="Take a policy that confines nothing.")
     ] = False,
-    preload: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE", help="Import it once for all notebooks; repeatable."),
-    ] = None,
     parameter: Annotated[
         list[str] | None,
         typer.Option(
@@ -126,10 +122,9 @@ def run(
     if changes not in {"", KEEP, DROP}:
         changes = str(Path(changes).absolute())
         _check_writable(Path(changes, "changes"))
-    notebooks = {one: policy or _policy_of(one) for one in planned}
+    notebooks = {one: policy or policy_of(one.file) for one in planned}
     policies = {
-        spec: _load(spec, preload or (), allow_unsafe=allow_unsafe)
-        for spec in dict.fromkeys(notebooks.values())
+        spec: _load(spec, allow_unsafe=allow_unsafe) for spec in dict.fromkeys(notebooks.values())
     }
     if cluster and len(policies) > 1:
         several = " and ".join(sorted(map(clean, policies)))
@@ -145,7 +140,6 @@ def run(
     )
     request = RunRequest(
         notebooks=notebooks,
-        policies=policies if preload else {spec: spec for spec in policies},
         allow_unsafe=allow_unsafe,
         options=options,
         jobs=jobs or available_processors(),
@@ -157,20 +151,12 @@ def run(
     raise typer.Exit(code=_status(ran, reported=reported))
 
 
-def _policy_of(planned: PlannedNotebook) -> str:
-    """Return the policy of the kernel that a notebook names; what can't be read is told later."""
-    try:
-        return policy_of(read(planned))
-    except OSError:
-        return policy_of(b"")
-
-
-def _load(spec: str, preload: Any, *, allow_unsafe: bool) -> Policy:
+def _load(spec: str, *, allow_unsafe: bool) -> Policy:
     """Return a policy. It is checked here so that what is wrong with it is said in these words."""
     found = load(spec, project=Path.cwd(), allow_unsafe=True)
     if not allow_unsafe and (error := unsafe_error(found, spec, ask=_ASK, asks=False)):
         raise error
-    return found.replace(preload=tuple(dict.fromkeys((*found.preload, *preload))))
+    return found
 
 
 def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult, float]:
