@@ -276,6 +276,11 @@ class Policy(Table):
     cells are, in an empty folder: it finds no settings of the project's or the user's
     (`./matplotlibrc`)."""
 
+    preload_when_idle: Names = ()
+    """Modules that a new guest may import, where they are installed, while it waits for its first
+    cell, so that a first cell that names one need not wait. It finds what it would have found
+    there. Memory is taken for them until that cell."""
+
     pre_imported: Names = ("json", "math", "re", "asyncio")
     """Modules bound to their names before the first cell."""
 

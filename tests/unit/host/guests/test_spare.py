@@ -1,0 +1,101 @@
+"""A spare guest serves a first cell that names what it has imported; one that lies is ended."""
+
+import pytest
+
+from cellblock.host.guests import spare
+from cellblock.policy.model import Policy
+from cellblock.wire import messages
+
+POLICY = Policy().replace(snapshots="off", preload_when_idle=("numpy.linalg",))
+NAMES_IT = "numpy = 1"
+
+
+@pytest.fixture
+def waiting(simulate):
+    """Return a session whose guest waits for its first cell, that guest, and the spare one."""
+    sim = simulate(policy=POLICY)
+    serving = sim.guest
+    sim.reactor.advance(spare.IDLE)
+    (asked,) = sim.guest.read()
+    assert asked == messages.Preload(modules=("numpy.linalg",))
+    return sim, serving, sim.guest
+
+
+def test_a_first_cell_that_names_a_module_runs_where_that_is_imported(waiting):
+    sim, serving, other = waiting
+    sim.hears(messages.Preloaded(same=True))
+    sim.runs(NAMES_IT)
+    (request,) = other.read()
+    assert request.source == NAMES_IT
+    assert serving.gone()
+    sim.hears(messages.Began(id=request.id))
+    sim.done(request)
+    assert sim.ended.status == "ok"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["x = 1", "numpy = environ = 1", "sys = path = numpy = 1", "#" * spare._MOST + "\nnumpy"],
+    ids=["names none", "an environment", "a search path", "too long to look at"],
+)
+def test_any_other_first_cell_runs_where_nothing_is(waiting, code):
+    sim, serving, other = waiting
+    sim.hears(messages.Preloaded(same=True))
+    sim.runs(code)
+    assert [request.raw for request in serving.read()] == [code]
+    assert other.gone()
+
+
+LIES = {
+    "had something in its way": messages.Preloaded(same=False),
+    "reports other locks": messages.Ready(report=messages.LockReport(achieved={"a": "b"})),
+    "printed something": messages.Stream(name="stdout", text="x"),
+    "shows a result": messages.Began(id=1),
+    "asks for a tool": messages.Breach(operation="x"),
+}
+
+
+@pytest.mark.parametrize("said", LIES.values(), ids=LIES)
+def test_one_that_says_anything_else_is_ended_and_nobody_is_told(waiting, said):
+    sim, serving, other = waiting
+    sim.hears(said)
+    assert other.gone()
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in serving.read()] == [NAMES_IT]
+    assert [kind for kind, _ in sim.notes] == ["locked"]
+
+
+def test_no_cell_waits_for_it(waiting):
+    sim, serving, other = waiting
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in serving.read()] == [NAMES_IT]
+    assert other.gone()
+
+
+def test_it_is_ended_when_imports_take_too_long(waiting):
+    sim, _, other = waiting
+    sim.reactor.advance(spare.PATIENCE)
+    assert other.gone()
+
+
+def test_it_is_not_kept_for_ever(waiting):
+    sim, serving, other = waiting
+    sim.hears(messages.Preloaded(same=True))
+    sim.reactor.advance(spare.KEPT)
+    assert other.gone()
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in serving.read()] == [NAMES_IT]
+
+
+def test_a_guest_that_serves_can_not_pass_for_one(simulate):
+    sim = simulate(policy=POLICY)
+    sim.hears(messages.Preloaded(same=True))
+    assert sim.guests[0].gone()
+
+
+def test_a_completion_decides_nothing(waiting):
+    sim, serving, other = waiting
+    sim.hears(messages.Preloaded(same=True))
+    sim.session.complete("x", 1, lambda _: None)
+    assert [type(request) for request in serving.read()] == [messages.Complete]
+    assert not other.gone()
