@@ -78,7 +78,7 @@ class SpareGuest:
         """Have it import when it has the locks of the other; anything unexpected ends it."""
         guest = self._guest
         match message:
-            case messages.Ready(report=report) if not self._told and report == self._report:
+            case messages.Ready(report=report) if not self._told and self._is_equal(report):
                 self._told = True
                 try:
                     if guest is not None:
@@ -92,15 +92,23 @@ class SpareGuest:
             case _:
                 self.end()
 
+    def _is_equal(self, report: messages.LockReport) -> bool:
+        """Return whether locks are those of the guest that serves; what they say may be a count."""
+        own = self._report
+        return own.achieved.keys() == report.achieved.keys() and own.failed.keys() == (
+            report.failed.keys()
+        )
+
     def _on_trouble(self, *_: Any) -> None:
         self.end()
 
     def take(self, message: Any) -> Guest | None:
         """Return it, where the first request is a cell to be run there; end it at any other cell.
 
-        A query decides nothing.
+        A query decides nothing, nor does a comm message: front ends look for widgets when they
+        open a notebook, and before the first cell nobody answers.
         """
-        if isinstance(message, messages.Complete | messages.Inspect):
+        if isinstance(message, messages.Complete | messages.Inspect | messages.CommIn):
             return None
         guest, wanted = self._guest, self._done and self._is_wanted(message)
         if guest is None or not wanted:

@@ -93,9 +93,12 @@ def test_a_guest_that_serves_can_not_pass_for_one(simulate):
     assert sim.guests[0].gone()
 
 
-def test_a_completion_decides_nothing(waiting):
+def test_what_is_no_cell_decides_nothing(waiting):
     sim, serving, other = waiting
     sim.hears(messages.Preloaded(same=True))
     sim.session.complete("x", 1, lambda _: None)
-    assert [type(request) for request in serving.read()] == [messages.Complete]
+    (query,) = serving.read()
+    sim.hears(messages.Completed(id=query.id, matches=[], start=0, end=0), by=serving)
+    sim.session.comm("comm_open", {"comm_id": "a"}, {}, [], lambda _: None)
+    assert [type(message) for message in serving.read()] == [messages.CommIn]
     assert not other.gone()
