@@ -277,9 +277,9 @@ class Policy(Table):
     (`./matplotlibrc`)."""
 
     preload_when_idle: Names = ()
-    """Modules that a new guest may import, where they are installed, while it waits for its first
-    cell, so that a first cell that names one need not wait. It finds what it would have found
-    there. Memory is taken for them until that cell."""
+    """Modules that are imported, where they are installed and cells may import them, while a kernel
+    waits for its first cell: one that names any of them need not wait. They take memory meanwhile,
+    for five minutes at most."""
 
     pre_imported: Names = ("json", "math", "re", "asyncio")
     """Modules bound to their names before the first cell."""

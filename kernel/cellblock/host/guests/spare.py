@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.session.types import Reactor, Timer
+    from cellblock.policy.model import Policy
 
 
 #: Seconds that a new guest waits for a cell before another is forked beside it.
@@ -42,6 +43,12 @@ _SETTINGS: Final = frozenset({
     "setlocale", "setrlimit", "unsetenv",
 })  # fmt: skip
 _SEARCH_PATH: Final = {"sys", "path"}
+
+
+def imported_ahead(policy: Policy) -> tuple[str, ...]:
+    """Return what a spare guest imports: nothing that cells may not import themselves."""
+    names, rules = policy.preload_when_idle, policy.rules()
+    return tuple(name for name in names if not rules.language or rules.allows_module(name))
 
 
 class SpareGuest:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.spare import SpareGuest
+from cellblock.host.guests.spare import SpareGuest, imported_ahead
 from cellblock.host.guests.zygote import ZygoteSource, exit_reason, kill_session
 from cellblock.host.session import types
 from cellblock.host.session.types import NarrowingStep, Stopped
@@ -94,10 +94,9 @@ class Supervisor:
         self._last_session = -1
         self.snapshots = Snapshots(reactor, clock, policy, self)
         self._restoration: Restoration | None = None
+        self._spare = SpareGuest(reactor, self, imported_ahead(policy))
         # A relay serves one guest at a time; sandboxes of a pool may wait for long.
-        alone = not (prepare.plan.relayed or zygotes.is_shared)
-        ahead = policy.preload_when_idle if alone else ()
-        self._spare = SpareGuest(reactor, self, ahead)
+        self._has_spare = not (prepare.plan.relayed or zygotes.is_shared)
         #: Guests in a row that failed to start, and what they wrote; guests that were lost since
         #: one ran anything to its end.
         self._failed_starts = 0
@@ -196,7 +195,8 @@ class Supervisor:
             if zygote is not None:
                 self.snapshots.begin(guest, zygote)
             self.snapshots.take_when_idle()
-            self._spare.fork_later(report)
+            if self._has_spare:
+                self._spare.fork_later(report)
             self.owner.on_served()
 
     def _give_up(self, detail: str) -> None:

@@ -6,7 +6,12 @@ from cellblock.host.guests import spare
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
 
-POLICY = Policy().replace(snapshots="off", preload_when_idle=("numpy.linalg",))
+POLICY = Policy().replace(
+    mode="safe",
+    snapshots="off",
+    allowed_modules=("numpy",),
+    preload_when_idle=("numpy.linalg", "gc"),
+)
 NAMES_IT = "numpy = 1"
 
 
