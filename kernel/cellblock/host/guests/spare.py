@@ -2,8 +2,8 @@
 
 It is forked beside the guest that serves, under the same locks, in the same folder and environment,
 and imports the modules that the policy names (``preload_when_idle``). A first cell that names one
-of them runs in it, and the other guest is ended; any other first cell ends the spare one. So no
-cell waits for it.
+of them runs in it, and the other guest is ended; at any other first cell the spare one is stopped,
+and ended a little later: no cell waits for it, nor for the OS kernel to take its memory back.
 
 Nobody can tell the two apart but by the time that an import takes. So the spare guest is not used
 for a cell that could have had an import come out otherwise (``_SETTINGS``), nor when an import
@@ -14,6 +14,8 @@ cells, and never because the notebook was opened (promise P1).
 from __future__ import annotations
 
 import re
+import signal
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import CellblockError
@@ -32,6 +34,8 @@ IDLE: Final = 1.0
 #: Seconds that the imports may take, and that it is kept for a first cell: it takes memory.
 PATIENCE: Final = 60.0
 KEPT: Final = 300.0
+#: Seconds until one that is not used is ended.
+DISMISSED: Final = 0.5
 #: Characters of a cell that is looked at. A longer one runs as if there were no spare guest.
 _MOST: Final = 1 << 16
 _WORD: Final = re.compile(r"[^\W\d]\w*")
@@ -51,6 +55,15 @@ def imported_ahead(policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in names if not rules.language or rules.allows_module(name))
 
 
+class SpareState(Enum):
+    """How far it is; ``dismissed``: it is stopped, and will be ended."""
+
+    forked = 0
+    importing = 1
+    ready = 2
+    dismissed = 3
+
+
 class SpareGuest:
     """At most one for a supervisor, whose guests may have it import ``modules``."""
 
@@ -62,8 +75,7 @@ class SpareGuest:
         self._zygote: Zygote | None = None
         #: What the locks of the guest that serves achieved.
         self._report = messages.LockReport()
-        #: It was told what to import, and has done so.
-        self._told = self._done = False
+        self._state = SpareState.forked
 
     def fork_later(self, report: messages.LockReport) -> None:
         """Fork one when nothing is asked of a new guest for a while; ``report`` has its locks."""
@@ -77,25 +89,25 @@ class SpareGuest:
             guest = Guest(self._reactor, self._on_message, self._on_trouble, self._on_trouble)
         except OSError:
             return  # it would be missing elsewhere
-        self._told = self._done = False
+        self._state = SpareState.forked
         self._guest, self._zygote = guest, self._supervisor.fork(guest)
-        self._timer = self._reactor.call_later(PATIENCE, self.end)
+        self._end_in(PATIENCE)
 
     def _on_message(self, message: messages.FromGuest) -> None:
         """Have it import when it has the locks of the other; anything unexpected ends it."""
-        guest = self._guest
+        guest, state = self._guest, self._state
         match message:
-            case messages.Ready(report=report) if not self._told and self._is_equal(report):
-                self._told = True
+            case messages.Ready(report=report) if (
+                state is SpareState.forked and guest is not None and self._is_equal(report)
+            ):
+                self._state = SpareState.importing
                 try:
-                    if guest is not None:
-                        guest.send(messages.Preload(modules=self._modules))
+                    guest.send(messages.Preload(modules=self._modules))
                 except CellblockError:
                     self.end()
-            case messages.Preloaded(same=True) if self._told and not self._done:
-                self._done = True
-                self._stop_timer()
-                self._timer = self._reactor.call_later(KEPT, self.end)
+            case messages.Preloaded(same=True) if state is SpareState.importing:
+                self._state = SpareState.ready
+                self._end_in(KEPT)
             case _:
                 self.end()
 
@@ -110,20 +122,25 @@ class SpareGuest:
         self.end()
 
     def take(self, message: Any) -> Guest | None:
-        """Return it, where the first request is a cell to be run there; end it at any other cell.
+        """Return it, where the first request is a cell to be run there; else dismiss it.
 
         A query decides nothing, nor does a comm message: front ends look for widgets when they
         open a notebook, and before the first cell nobody answers.
         """
         if isinstance(message, messages.Complete | messages.Inspect | messages.CommIn):
             return None
-        guest, wanted = self._guest, self._done and self._is_wanted(message)
-        if guest is None or not wanted:
+        guest = self._guest
+        if guest is not None and self._state is SpareState.ready and self._is_wanted(message):
+            self._guest = None
+            self._stop_timer()
+            return guest
+        if guest is None:
             self.end()
-            return None
-        self._guest = None
-        self._stop_timer()
-        return guest
+        elif self._state is not SpareState.dismissed:
+            self._state = SpareState.dismissed
+            guest.signal(signal.SIGSTOP)
+            self._end_in(DISMISSED)
+        return None
 
     def _is_wanted(self, message: Any) -> bool:
         if not isinstance(message, messages.Execute) or message.subshell:
@@ -143,6 +160,10 @@ class SpareGuest:
             guest.close()
             if zygote is not None and guest.lineage.session > 0:
                 zygote.keep_only(guest.lineage.number, guest.lineage.session, ())
+
+    def _end_in(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self._reactor.call_later(seconds, self.end)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -1,5 +1,7 @@
 """A spare guest serves a first cell that names what it has imported; one that lies is ended."""
 
+import signal
+
 import pytest
 
 from cellblock.host.guests import spare
@@ -46,8 +48,11 @@ def test_a_first_cell_that_names_a_module_runs_where_that_is_imported(waiting):
 def test_any_other_first_cell_runs_where_nothing_is(waiting, code):
     sim, serving, other = waiting
     sim.hears(messages.Preloaded(same=True))
+    sim.signals()
     sim.runs(code)
     assert [request.raw for request in serving.read()] == [code]
+    assert sim.signals() == [signal.SIGSTOP]
+    sim.reactor.advance(spare.DISMISSED)
     assert other.gone()
 
 
@@ -74,6 +79,7 @@ def test_no_cell_waits_for_it(waiting):
     sim, serving, other = waiting
     sim.runs(NAMES_IT)
     assert [request.raw for request in serving.read()] == [NAMES_IT]
+    sim.hears(messages.Preloaded(same=True), by=other)  # it was about to say so
     assert other.gone()
 
 
