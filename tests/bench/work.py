@@ -35,9 +35,9 @@ BEGIN, END = "<!-- made by tests/bench/work.py -->", "<!-- end -->"
 NONE = "\N{EN DASH}"
 STOCK, XEUS = "ipykernel", "xeus-python"
 IMPORTS = "['json', 'math', 'matplotlib', 'numpy', 'pandas', 'plotly', 're', 'sklearn']"
-#: What ours are told: preset safe has to import and read what the cells do.
+#: A preset, or a policy of one's own: preset safe has to import and read what the cells do.
 POLICIES = {
-    "data": 'extends = "data"\n',
+    "data": "data",
     "safe": f"""extends = "safe"
 allowed_modules = {IMPORTS}
 filesystem_read_roots = ["{{project}}"]
@@ -47,6 +47,8 @@ memory_max_bytes = 4_294_967_296
 }
 #: Seconds that a kernel is left alone before a timed cell, and that one may take.
 PAUSE, PATIENCE = 0.15, 120.0
+#: Seconds from a kernel's start to the first cell of somebody who has read the page before.
+READ = 4.0
 #: Seconds until a kernel's iopub has surely been subscribed to.
 SUBSCRIBED = 0.2
 
@@ -159,7 +161,8 @@ class Contestant:
             (self.world.work / "small" / str(number)).write_text("small")
         self.mode = "message" if label in POLICIES else "signal"
         if label in POLICIES:
-            self.argv = argv_for(self.world.policy(POLICIES[label]))
+            policy = POLICIES[label]
+            self.argv = argv_for(self.world.policy(policy) if "\n" in policy else policy)
         else:
             self.argv = argv_of({STOCK: "python3", XEUS: "xpython"}[label])
             if self.argv[0].startswith("python3"):  # xeus-python says python3.11
@@ -188,6 +191,16 @@ class Contestant:
         finally:
             made.close()
 
+    def read_first(self) -> float:
+        """Milliseconds that the first cell takes of somebody who has read the page before."""
+        kernel = self.start()
+        try:
+            kernel.wait_heard()
+            time.sleep(READ)
+            return run(kernel, FIRST_IMPORTS)
+        finally:
+            kernel.close()
+
     def memory(self, count: int) -> float:
         """MiB of so many kernels that have pandas: what they share is counted once (PSS)."""
         kernels = [self.start("x = 1") for _ in range(count)]
@@ -213,12 +226,14 @@ class Contestant:
         return self.spawned(FIRST_PLOT, kernel)
 
 
+FIRST_IMPORTS = "import numpy as np\nimport pandas as pd\nimport matplotlib.pyplot as plt"
 FIRST_PLOT = f"import matplotlib.pyplot as plt\n{PLOT}"
 #: What needs kernels of its own.
 WHOLE = {
     "spawn to first reply": lambda one: one.spawned("x = 1"),
     "spawn to first plot": lambda one: one.spawned(FIRST_PLOT),
     "restart to first plot": Contestant.restarted,
+    "first imports, after reading": Contestant.read_first,
     "interrupt": Contestant.interrupted,
     "memory of one with pandas": lambda one: one.memory(1),
     "memory of ten with pandas": lambda one: one.memory(10),

@@ -46,8 +46,6 @@ def test_all_that_was_allowed_is_listed_with_where_and_under_what(kept):
     assert "in /els⟨U+202E⟩ewhere," in elsewhere
 
 
-
-
 def test_what_is_taken_back_is_named(kept):
     first, second, third = kept.grants()
     said = run("revoke", first.id, third.id)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import mmap
 import os
 import signal
+import sys
 import threading
 from _thread import start_new_thread
 from collections import deque
 from functools import partial
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import comm
@@ -383,6 +386,8 @@ class Server:
                     self._take_over(resume)
                 elif not self._channel.is_readable(REST):
                     self._runner.rehearse()
+            case messages.Preload(modules=modules):
+                self.out.send(messages.Preloaded(same=_import_ahead(modules)))
             case messages.Input():
                 pass  # an answer that came after its question was interrupted
 
@@ -504,6 +509,28 @@ class Server:
             self._channel,
             messages.InputRequest(id=request.id, prompt=str(prompt), password=password),
         )
+
+
+def _import_ahead(modules: tuple[str, ...]) -> bool:
+    """Import these modules; return whether a cell's import would have had the same.
+
+    Cells may look for modules beside the notebook first. This does not, so that nothing there is
+    run; where one lies there of the name of anything imported, theirs would have been another.
+    """
+    known, places = set(sys.modules), sys.path[:]
+    sys.path[:] = filter(None, places)
+    try:
+        for name in modules:
+            if importlib.util.find_spec(name.partition(".")[0]) is not None:
+                importlib.import_module(name)
+    except BaseException:  # the cell that imports it is to see that
+        return False
+    finally:
+        sys.path[:] = places
+    beside = [os.getcwd()] if "" in places else []
+    found = {name.partition(".")[0] for name in set(sys.modules) - known}
+    specs = [PathFinder.find_spec(name, beside) for name in found]
+    return all(spec is None or spec.loader is None for spec in specs)
 
 
 def reader(find: Callable[[], Server], *, password: bool) -> Any:

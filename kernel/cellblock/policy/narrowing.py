@@ -206,6 +206,7 @@ TABLE: Final[dict[str, Narrowing]] = {
     "allowed_modules": _FEWER_IN_GUEST,
     "magics": _FEWER_IN_GUEST,
     "preload": _never(_LOADED),
+    "preload_when_idle": _never(_LOADED),
     "pre_imported": _never(_LOADED),
     "tools": _FEWER_IN_GUEST,
     "tool_timeout": _LOWER,

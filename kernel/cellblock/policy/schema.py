@@ -123,6 +123,7 @@ _IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
 _MAX_NAME, _MAX_SCOPE, _MAX_PATTERN, _MAX_MODEL = 64, 200, 1_000, 200
 _TOOL: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _VARIABLE: Final = re.compile(r"[^\W\d]\w*|")
+_AS_IMPORTED: Final = "Give a name as in an import statement."
 
 
 def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bool) -> None:
@@ -188,8 +189,7 @@ def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem
             yield "allowed_modules", "not a top-level package", name, remedy
         elif not (can_install and name.isidentifier()):  # it may be installed while a kernel runs
             yield from _import_problems("allowed_modules", name)
-    for name in policy.preload:
-        yield from _import_problems("preload", name)
+    yield from _preload_problems(policy)
     for name in policy.pre_imported:
         if "." in name:
             remedy = "A dotted name binds no single name."
@@ -200,17 +200,28 @@ def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem
             yield "pre_imported", "not an allowed module", name, remedy
 
 
+def _preload_problems(policy: Policy) -> Iterator[Problem]:
+    for name in policy.preload:
+        yield from _import_problems("preload", name)
+    for name in policy.preload_when_idle:  # those that are not installed are left out
+        if not _is_module_name(name):
+            yield "preload_when_idle", "not a module name", name, _AS_IMPORTED
+
+
 def _import_problems(key: str, name: str) -> Iterator[Problem]:
     """Look for the first part of a dotted name, without importing it."""
     top = name.partition(".")[0]
-    if not all(part.isidentifier() for part in name.split(".")):
-        remedy = "Give a name as in an import statement."
-        yield key, "not a module name", name, remedy
+    if not _is_module_name(name):
+        yield key, "not a module name", name, _AS_IMPORTED
     elif top not in sys.stdlib_module_names and not _is_installed(top):
         known = {module.name for module in pkgutil.iter_modules()} | sys.stdlib_module_names
         near = closest(top, known, what="modules")
         near = f"{near} " if near.startswith("Did") else ""
         yield key, "no such module here", name, f"{near}Install it, or remove the entry."
+
+
+def _is_module_name(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def _is_installed(top: str) -> bool:

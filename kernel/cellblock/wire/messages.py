@@ -408,6 +408,12 @@ class CommIn(OfSubshell, tag="comm_in", frozen=True, kw_only=True):
     granted: Granted | None = None
 
 
+class Preload(Struct, tag="preload", frozen=True, kw_only=True):
+    """Import these modules where they are installed: a spare guest's first request."""
+
+    modules: tuple[Name, ...]
+
+
 class Subshells(Struct, tag="subshells", frozen=True, kw_only=True):
     """The subshells that there are from now on, by number: each is a thread."""
 
@@ -495,6 +501,12 @@ class Resumed(Struct, tag="resumed", frozen=True, kw_only=True):
     tasks: Count = 0
     files: Count = 0
     connections: Count = 0
+
+
+class Preloaded(Struct, tag="preloaded", frozen=True, kw_only=True):
+    """The modules of ``Preload`` are imported; ``same``: as a cell would have found them."""
+
+    same: bool
 
 
 class Began(Struct, tag="began", frozen=True, kw_only=True, omit_defaults=True):
@@ -659,11 +671,11 @@ ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
 FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
     SessionSetup | Execute | Complete | Inspect | Input | CommIn | ToolResult
-    | Subshells | Snapshot | Resume
+    | Preload | Subshells | Snapshot | Resume
 )  # fmt: skip
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | CommOut | Show | Undo | ToolCall
+    | CommOut | Show | Undo | ToolCall | Preloaded
     | ToolWithdrawn | Breach
 )  # fmt: skip

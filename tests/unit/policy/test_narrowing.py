@@ -120,6 +120,7 @@ WIDER = {
     "allowed_modules": [["os"], ["numpy", "os"], ["Numpy"], ["numpy "], ["ｎumpy"]],
     "magics": [["policy", "bash"], ["%policy"]],
     "preload": [["os"]],
+    "preload_when_idle": [["os"]],
     "pre_imported": [[], ["os"]],
     "tools": [["json:dumps", "os:system"], ["json:load"]],
     "tool_timeout": [31, 2.0**53, "none", None],

@@ -13,7 +13,8 @@ A session has one guest at a time, from one zygote; the supervisor replaces both
 
 - *starting* (``_start``): a guest is forked from the zygote, or from a new one where there is none,
   or where guests of this one would have more than they may (``narrow_to``). It reports its locks.
-- *serving* (``guest``): the session speaks to it.
+- *serving* (``guest``): the session speaks to it. Its first cell may have a *spare* guest take its
+  place, which has imported what that cell will (``begin``).
 - *lost* (``replace``): the session ended it, it broke the protocol (``_on_lost``), it ended
   (``on_zygote``), or the zygote did (``on_zygote_lost``).
 - *restoring*: the newest snapshot takes over (``snapshots.restore``). It has the guest's state from
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from cellblock.host.guests.process import Guest
+from cellblock.host.guests.spare import SpareGuest, imported_ahead
 from cellblock.host.guests.zygote import ZygoteSource, exit_reason, kill_session
 from cellblock.host.session import types
 from cellblock.host.session.types import NarrowingStep, Stopped
@@ -92,6 +94,9 @@ class Supervisor:
         self._last_session = -1
         self.snapshots = Snapshots(reactor, clock, policy, self)
         self._restoration: Restoration | None = None
+        self._spare = SpareGuest(reactor, self, imported_ahead(policy))
+        # A relay serves one guest at a time; sandboxes of a pool may wait for long.
+        self._has_spare = not (prepare.plan.relayed or zygotes.is_shared)
         #: Guests in a row that failed to start, and what they wrote; guests that were lost since
         #: one ran anything to its end.
         self._failed_starts = 0
@@ -163,6 +168,12 @@ class Supervisor:
         self._guest = guest
         self._zygotes.fork(self.zygote, guest)
 
+    def fork(self, guest: Guest) -> Zygote | None:
+        """Have the zygote fork a spare guest; return it."""
+        if self.zygote is not None:
+            self._zygotes.fork(self.zygote, guest)
+        return self.zygote
+
     def _leave_zygote(self, zygote: Zygote) -> None:
         """Have it end with all that it started: its guests would have more than they may."""
         self.zygote = None
@@ -184,6 +195,8 @@ class Supervisor:
             if zygote is not None:
                 self.snapshots.begin(guest, zygote)
             self.snapshots.take_when_idle()
+            if self._has_spare:
+                self._spare.fork_later(report)
             self.owner.on_served()
 
     def _give_up(self, detail: str) -> None:
@@ -193,6 +206,21 @@ class Supervisor:
         self.owner.on_failure(detail[:LAST_WORDS])
 
     # --- serving ------------------------------------------------------------------------------
+
+    def begin(self, message: Any) -> None:
+        """Have a first cell served by the spare guest, where that has imported what it names."""
+        spare = self._spare.take(message)
+        if spare is None or self.guest is None or self.zygote is None:
+            return
+        self.snapshots.end()  # and with it the guest that has run nothing
+        self._end()
+        spare.on_message, spare.on_text = self._on_message, self.on_text
+        spare.on_lost, spare.ready = self._on_lost, True
+        self._guest = spare
+        spare.hold(held=self._held)
+        self.snapshots.begin(spare, self.zygote)
+        self.snapshots.take()
+        self.owner.on_served()
 
     def _on_message(self, message: messages.FromGuest) -> None:
         breach = types.unasked(message, served=self.guest is not None)
@@ -259,6 +287,7 @@ class Supervisor:
         return running
 
     def _end(self) -> None:
+        self._spare.end()
         guest, self._guest = self._guest, None
         if guest is not None:
             served = guest.ready or guest.copied
@@ -306,6 +335,7 @@ class Supervisor:
     def on_zygote_lost(self) -> None:
         """End what there is, and replace it."""
         self.zygote = None
+        self._spare.end()
         self.snapshots.clear()  # nobody lets forks of theirs through any more
         if self._guest is not None:
             kill_session(self._guest.lineage.session)
@@ -383,6 +413,7 @@ class Supervisor:
 
     def narrow_to(self, settings: SessionSettings) -> None:
         """Have guests under a narrower policy from now on; where it takes another one, at once."""
+        self._spare.end()
         own = self._prepare
         tools = tuple(tool for tool in own.tools if tool.name not in settings.tools_gone)
         self._prepare = structs.replace(settings.prepare, tools=tools, paths=own.paths)

@@ -503,6 +503,11 @@ class ZygoteSource:
         self._user: ZygoteUser | None = None
         self._forks: list[int] = []
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether others have guests of the same zygotes."""
+        return self._on_left is not None
+
     def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
         """Return a zygote that prepares for this, or has. Raises OSError."""
         if isinstance(self._spawn, SharedZygote):

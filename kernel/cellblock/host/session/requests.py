@@ -326,6 +326,7 @@ class Requests:
         request.number = number
         if self._of(request.subshell) is not None:
             raise RuntimeError("one request at a time")
+        self.supervisor.begin(message)
         if request.subshell:
             self._submit_beside(request)
             return

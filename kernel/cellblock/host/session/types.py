@@ -288,6 +288,8 @@ def unasked(message: messages.FromGuest, *, served: bool) -> str:
         return "nobody asked what it tried"
     if isinstance(message, messages.SnapshotReady | messages.Resumed):
         return "it speaks as a snapshot"
+    if isinstance(message, messages.Preloaded):
+        return "it speaks as a spare guest"
     if served and isinstance(message, messages.Ready | messages.NotReady):
         # Claims about locks count once, before the first user byte.
         return "a second report of its locks"

@@ -1,0 +1,115 @@
+"""A spare guest serves a first cell that names what it has imported; one that lies is ended."""
+
+import signal
+
+import pytest
+
+from cellblock.host.guests import spare
+from cellblock.policy.model import Policy
+from cellblock.wire import messages
+
+POLICY = Policy().replace(
+    mode="safe",
+    snapshots="off",
+    allowed_modules=("numpy",),
+    preload_when_idle=("numpy.linalg", "gc"),
+)
+NAMES_IT = "numpy = 1"
+
+
+@pytest.fixture
+def waiting(simulate):
+    """Return a session whose guest waits for its first cell, that guest, and the spare one."""
+    sim = simulate(policy=POLICY)
+    serving = sim.guest
+    sim.reactor.advance(spare.IDLE)
+    (asked,) = sim.guest.read()
+    assert asked == messages.Preload(modules=("numpy.linalg",))
+    return sim, serving, sim.guest
+
+
+def test_a_first_cell_that_names_a_module_runs_where_that_is_imported(waiting):
+    sim, serving, other = waiting
+    sim.hears(messages.Preloaded(same=True))
+    sim.runs(NAMES_IT)
+    (request,) = other.read()
+    assert request.source == NAMES_IT
+    assert serving.gone()
+    sim.hears(messages.Began(id=request.id))
+    sim.done(request)
+    assert sim.ended.status == "ok"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["x = 1", "numpy = environ = 1", "sys = path = numpy = 1", "#" * spare._MOST + "\nnumpy"],
+    ids=["names none", "an environment", "a search path", "too long to look at"],
+)
+def test_any_other_first_cell_runs_where_nothing_is(waiting, code):
+    sim, serving, other = waiting
+    sim.hears(messages.Preloaded(same=True))
+    sim.signals()
+    sim.runs(code)
+    assert [request.raw for request in serving.read()] == [code]
+    assert sim.signals() == [signal.SIGSTOP]
+    sim.reactor.advance(spare.DISMISSED)
+    assert other.gone()
+
+
+LIES = {
+    "had something in its way": messages.Preloaded(same=False),
+    "reports other locks": messages.Ready(report=messages.LockReport(achieved={"a": "b"})),
+    "printed something": messages.Stream(name="stdout", text="x"),
+    "shows a result": messages.Began(id=1),
+    "asks for a tool": messages.Breach(operation="x"),
+}
+
+
+@pytest.mark.parametrize("said", LIES.values(), ids=LIES)
+def test_one_that_says_anything_else_is_ended_and_nobody_is_told(waiting, said):
+    sim, serving, other = waiting
+    sim.hears(said)
+    assert other.gone()
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in serving.read()] == [NAMES_IT]
+    assert [kind for kind, _ in sim.notes] == ["locked"]
+
+
+def test_no_cell_waits_for_it(waiting):
+    sim, serving, other = waiting
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in serving.read()] == [NAMES_IT]
+    sim.hears(messages.Preloaded(same=True), by=other)  # it was about to say so
+    assert other.gone()
+
+
+def test_it_is_ended_when_imports_take_too_long(waiting):
+    sim, _, other = waiting
+    sim.reactor.advance(spare.PATIENCE)
+    assert other.gone()
+
+
+def test_it_is_not_kept_for_ever(waiting):
+    sim, serving, other = waiting
+    sim.hears(messages.Preloaded(same=True))
+    sim.reactor.advance(spare.KEPT)
+    assert other.gone()
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in serving.read()] == [NAMES_IT]
+
+
+def test_a_guest_that_serves_can_not_pass_for_one(simulate):
+    sim = simulate(policy=POLICY)
+    sim.hears(messages.Preloaded(same=True))
+    assert sim.guests[0].gone()
+
+
+def test_what_is_no_cell_decides_nothing(waiting):
+    sim, serving, other = waiting
+    sim.hears(messages.Preloaded(same=True))
+    sim.session.complete("x", 1, lambda _: None)
+    (query,) = serving.read()
+    sim.hears(messages.Completed(id=query.id, matches=[], start=0, end=0), by=serving)
+    sim.session.comm("comm_open", {"comm_id": "a"}, {}, [], lambda _: None)
+    assert [type(message) for message in serving.read()] == [messages.CommIn]
+    assert not other.gone()
