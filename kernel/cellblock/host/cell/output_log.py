@@ -153,10 +153,10 @@ class OutputLog:
     def _write(self, text: Text) -> None:
         """Write what is gathered, as far as there is room."""
         mine = sum(t.size for t in self._now.values())
-        data = memoryview(bytes(text.pending))[: max(0, self._cap // 2 - mine)]
-        text.cut |= len(data) < len(text.pending)
+        pending, text.pending = text.pending, bytearray()
+        data = memoryview(pending)[: max(0, self._cap // 2 - mine)]
+        text.cut |= len(data) < len(pending)
         text.full = text.cut
-        text.pending.clear()
         self._make_room(len(data))
         try:
             if data and text.fd is None and text.size:  # written before, then settled
