@@ -25,6 +25,7 @@ from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots
 from cellblock.guest.subshells import Subshells
 from cellblock.guest.tool_calls import Calls
+from cellblock.guest.variables import list_variables
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -240,6 +241,11 @@ class Server:
                 unknown = messages.Inspected(id=message.id, data={})
                 self.out.send(
                     self._runner.query(lambda: inspect(self._shell, self._rules, message), unknown)
+                )
+            case messages.ListVariables():
+                empty = messages.Variables(id=message.id)
+                self.out.send(
+                    self._runner.query(lambda: list_variables(self._shell, message.id), empty)
                 )
             case messages.CommIn():
                 self._comm(message)
