@@ -64,7 +64,7 @@ def mcp(
     """Serve sandboxes to an MCP client: one session is one sandbox under the policy."""
     if importlib.util.find_spec("mcp") is None:
         raise CellblockError("mcp is not installed. Install it: pip install 'cellblock[mcp]'.")
-    pool = AsyncSandboxPool(policy, project=project, allow_unsafe=allow_unsafe)
+    pool = AsyncSandboxPool(policy, project=project or Path.cwd(), allow_unsafe=allow_unsafe)
     if not http:
         asyncio.run(_serve_stdio(pool))
         return

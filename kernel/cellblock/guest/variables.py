@@ -67,7 +67,7 @@ def _shape(kind: type, value: Any) -> str:
         return str(len(value))
     shape = _read(kind, value, "shape")
     if isinstance(shape, tuple) and all(type(one) is int for one in shape):
-        return " × ".join(map(str, shape))[:_LONGEST]
+        return " by ".join(map(str, shape))[:_LONGEST]
     return ""
 
 
@@ -93,7 +93,7 @@ def _read(kind: type, value: Any, name: str) -> Any:
     found = _attribute(kind, name)
     if isinstance(found, _IN_C):
         return found.__get__(value, kind)
-    if type(found) is property and type(found.fget) is FunctionType:
-        if found.fget.__code__.co_filename.startswith(_LIBRARIES):
-            return found.fget(value)
+    getter = found.fget if type(found) is property else None
+    if type(getter) is FunctionType and getter.__code__.co_filename.startswith(_LIBRARIES):
+        return getter(value)
     return None

@@ -60,7 +60,9 @@ class HttpSettings:
         return TransportSecuritySettings(
             enable_dns_rebinding_protection=True,
             allowed_hosts=hosts,
-            allowed_origins=[f"{scheme}://{name}" for name in hosts for scheme in ("http", "https")],
+            allowed_origins=[
+                f"{scheme}://{name}" for name in hosts for scheme in ("http", "https")
+            ],
         )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import inspect
-from typing import TYPE_CHECKING, Any, Final
+import os
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import mcp_types as types
 import msgspec
@@ -38,6 +40,8 @@ _INSTRUCTIONS: Final = (
     "says what is allowed and which tools cells can call. Files that cells write to the project "
     "are staged until a person keeps them."
 )
+#: Bytes of a request over stdin.
+MAX_LINE: Final = 10 << 20
 #: The key of the one question that a call puts at a time.
 _QUESTION: Final = "approval"
 _LABELS: Final = {"no": "No", "once": "Yes, once", "session": "Yes, for this session"}
@@ -80,10 +84,58 @@ def make_server(session: Session) -> Server[Any]:
 
 
 async def serve_stdio(session: Session) -> None:
-    """Serve one client over stdin and stdout, until it hangs up."""
-    server = make_server(session)
-    async with stdio_server() as (read, write):
+    """Serve one client over stdin and stdout, until it hangs up.
+
+    Both are read and written on the loop: the SDK's own threads take a millisecond a message, and
+    one that waits for a line can't be cancelled. What else is printed here goes to stderr.
+    """
+    server, loop = make_server(session), asyncio.get_running_loop()
+    wires = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
+    os.dup2(2, 1)
+    reader = asyncio.StreamReader(limit=MAX_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(wires[0]))
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(wires[1], "w")
+    )
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    lines: Any = _Lines(reader)
+    out: Any = _Out(writer)
+    async with stdio_server(lines, out) as (read, write):
         await server.run(read, write, server.create_initialization_options())
+
+
+class _Lines:
+    """Stdin by lines, as the SDK reads a file; one that is too long is the last."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        try:
+            line = await self._reader.readline()
+        except ValueError:
+            line = b""
+        if not line:
+            raise StopAsyncIteration
+        return line.decode("utf-8", "replace")
+
+
+class _Out:
+    """Stdout, as the SDK writes a file; a client that is gone is told nothing."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def write(self, text: str) -> None:
+        self._writer.write(text.encode("utf-8", "replace"))
+
+    async def flush(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
 
 
 # --- tools ----------------------------------------------------------------------------------------
@@ -96,7 +148,9 @@ def _tools() -> list[types.Tool]:
             description=" ".join(inspect.cleandoc(kind.__doc__ or "").split()),
             input_schema=_schema(kind),
             annotations=types.ToolAnnotations(
-                read_only_hint=reads, destructive_hint=name in ("reset", "undo"), open_world_hint=False
+                read_only_hint=reads,
+                destructive_hint=name in ("reset", "undo"),
+                open_world_hint=False,
             ),
         )
         for name, (kind, reads) in TOOLS.items()
@@ -189,16 +243,12 @@ def _form(question: Question) -> types.ElicitRequestFormParams:
         "enumNames": [_LABELS[one] for one in offers],
     }
     schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
-    return types.ElicitRequestFormParams(
-        message=encodable(question.text), requested_schema=schema
-    )
+    return types.ElicitRequestFormParams(message=encodable(question.text), requested_schema=schema)
 
 
 def _input_required(call: ToolCall, question: Question) -> types.InputRequiredResult:
     asked = types.ElicitRequest(params=_form(question))
-    return types.InputRequiredResult(
-        input_requests={_QUESTION: asked}, request_state=call.token
-    )
+    return types.InputRequiredResult(input_requests={_QUESTION: asked}, request_state=call.token)
 
 
 async def _elicit(ctx: Context, question: Question) -> object:

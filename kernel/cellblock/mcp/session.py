@@ -106,9 +106,7 @@ class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Explain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Say why the last cell was refused or stopped, what the policy allows, and which tools
-    cells have.
-    """
+    """Say why the last cell was refused or stopped; what the policy allows; what cells can call."""
 
     topic: Literal["all", "refusal", "policy", "tools"] = "all"
 
@@ -357,41 +355,39 @@ class Session:
     ) -> Reply:
         sandbox = await self.sandbox()
         match asked:
-            case RunCell(code=code, timeout=timeout):
-                return self._told(call, await self._run(sandbox, code, timeout, report))
+            case RunCell(code=code, timeout=seconds):
+                reply = self._told(call, await self._run(sandbox, code, seconds, report))
             case Undo(cells=cells):
-                return self._told(call, await sandbox.execute(f"%undo {cells}"))
+                reply = self._told(call, await sandbox.execute(f"%undo {cells}"))
             case Reset():
-                return await self._reset(sandbox)
+                reply = await self._reset(sandbox)
             case Variables():
-                return _variables(await sandbox.variables())
+                reply = _variables(await sandbox.variables())
             case Changes(paths=paths, diff=diff):
                 found = await sandbox.changes(paths)
-                return await asyncio.to_thread(_changes, sandbox.staged, found, diff=diff)
+                reply = await asyncio.to_thread(_changes, sandbox.staged, found, diff=diff)
             case Keep(paths=paths):
-                return await self._keep(call, sandbox.staged, paths)
-            case Explain(topic=topic):
-                return self._explain(sandbox, topic)
+                reply = await self._keep(call, sandbox.staged, paths)
             case EarlierOutput(cell=cell, stream=stream, page=page):
                 which = "" if cell is None else f"{cell} {stream} {page}"
-                return Reply(_bounded(without_styles(sandbox.earlier_output(which))))
-        raise CellblockError("no such tool")
+                reply = Reply(_bounded(without_styles(sandbox.earlier_output(which))))
+            case _:
+                reply = self._explain(sandbox, asked.topic)
+        return reply
 
     async def _run(
         self,
         sandbox: AsyncSandbox,
         code: str,
-        timeout: float | None,
+        seconds: float | None,
         report: Callable[[str], Awaitable[None]] | None,
     ) -> Result:
         if report is None:
-            return await sandbox.execute(code, timeout=timeout, may_ask=False)
+            return await sandbox.execute(code, timeout=seconds, may_ask=False)
         said = Progress(report)
         reporting = asyncio.get_running_loop().create_task(said.serve())
         try:
-            return await sandbox.execute(
-                code, timeout=timeout, on_output=said.add, may_ask=False
-            )
+            return await sandbox.execute(code, timeout=seconds, on_output=said.add, may_ask=False)
         finally:
             reporting.cancel()
 
@@ -458,20 +454,21 @@ class Session:
 
     # --- what takes a person's consent ------------------------------------------------------------
 
-    async def _approve(self, request: ApprovalRequest) -> str:
+    async def _approve(self, request: ApprovalRequest) -> str | bool:
         """Ask the person at the client; where nobody can be asked, say what the operator can do."""
         call = self._running
         if call is None or not call.can_ask:
             if call is not None:
                 call.unasked.append(_operators_remedy(request))
-            return "no"
+            return False
         source = visible_lines(clipped(request.source, MAX_SOURCE))
         text = f"{request.text}\n\nThe cell, which a model wrote:\n\n{source}"
         answer = await call.ask(text, "once", "session")
-        if answer == "no":
-            what = ", ".join(map(visible, request.names))
-            call.unasked.append(f"The person at the client was asked about {what}, and said no.")
-        return answer
+        if answer != "no":
+            return answer
+        what = ", ".join(map(visible, request.names))
+        call.unasked.append(f"The person at the client was asked about {what}, and said no.")
+        return False
 
     async def _keep(self, call: ToolCall, staged: Staged | None, paths: Sequence[str]) -> Reply:
         """Keep what a person says yes to: exactly what was shown."""
@@ -485,9 +482,7 @@ class Session:
                 "nothing was kept: it is a person's to say, and this client can't ask one. In a "
                 f"terminal: cellblock changes keep {staged.id}"
             )
-        digests = await asyncio.to_thread(
-            lambda: keeping.finish(keeping.digests(staged, chosen))
-        )
+        digests = await asyncio.to_thread(lambda: keeping.finish(keeping.digests(staged, chosen)))
         wanted = of_keeping(chosen, digests, paths)
         if not wanted.whole:
             raise ChangesError(
@@ -591,7 +586,9 @@ def _failed(text: str) -> Reply:
 def _listed(head: str, lines: Sequence[str]) -> str:
     more = len(lines) - MAX_CHANGES
     return _bounded(
-        "\n".join([f"{head}: {len(lines)}", *lines[:MAX_CHANGES], *([f"and {more} more"] * (more > 0))])
+        "\n".join(
+            [f"{head}: {len(lines)}", *lines[:MAX_CHANGES], *([f"and {more} more"] * (more > 0))]
+        )
     )
 
 
@@ -689,7 +686,7 @@ def _artifact_contents(artifact: Artifact) -> Contents:
     """Return a file that was copied out. Raises CellblockError."""
     try:
         fd = os.open(artifact.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
+        with os.fdopen(fd, "rb") as file:
             content = file.read(MAX_ARTIFACT + 1)
     except OSError as error:
         raise CellblockError(f"{visible(artifact.name)}: {error.strerror}") from None

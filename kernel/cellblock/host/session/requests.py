@@ -539,10 +539,7 @@ class Requests:
             case messages.Breach(operation=operation):
                 self.supervisor.replace(Stopped("breach", operation))
             case (
-                messages.Done()
-                | messages.Completed()
-                | messages.Inspected()
-                | messages.Variables()
+                messages.Done() | messages.Completed() | messages.Inspected() | messages.Variables()
             ):
                 self._on_reply(message)
             case _:
