@@ -180,7 +180,7 @@ class AsyncSandboxPool:
             prepare = msgspec.structs.replace(config.prepare, preload=preload)
             zygote = SharedZygote(reactor, functools.partial(spawn.start, config.wrap), prepare)
             policy = config.policy
-            if config.shareable and not policy.tools and not policy.packages:
+            if config.shareable and not (policy.tools or policy.mcp or policy.packages):
                 services = granted_services(config)
                 zygote.warm((*self._tools, *(services.tools() if services else ())))
             self._open = _OpenPool(config, reactor, zygote, scratch)

@@ -125,7 +125,8 @@ class Broker:
         #: Progress lines that no cell was there to show.
         self._lines: list[str] = []
         policy = tooling.policy
-        if policy.tools or tooling.functions or tooling.operations or policy.llm.granted:
+        granted = policy.tools or policy.mcp or policy.llm.granted
+        if granted or tooling.functions or tooling.operations:
             self._loaded()
 
     def _loaded(self) -> Providers:
