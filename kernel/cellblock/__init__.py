@@ -23,6 +23,7 @@ __all__ = [
     "Stop",
     "ToolCall",
     "Usage",
+    "Variable",
     "__version__",
 ]
 

@@ -8,6 +8,7 @@ from cellblock.api.results import (
     Result,
     Stop,
     ToolCall,
+    Variable,
 )
 from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
 from cellblock.host.services.artifacts import Artifact
@@ -33,5 +34,6 @@ __all__ = [
     "Stop",
     "ToolCall",
     "Usage",
+    "Variable",
     "__version__",
 ]

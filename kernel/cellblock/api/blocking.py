@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cellblock.api.front import OnOutput
-    from cellblock.api.results import ApprovalRequest, Result
+    from cellblock.api.results import ApprovalRequest, Result, Variable
     from cellblock.api.sandbox import Paths, Tools
     from cellblock.host.services.changes import Change
     from cellblock.policy.enforcement import Enforcement, Gap
@@ -227,6 +227,10 @@ class Sandbox(_Blocking):
         ``on_output`` is called in the sandbox's thread.
         """
         return self._running.run(self._sandbox.execute(code, timeout=timeout, on_output=on_output))
+
+    def variables(self) -> tuple[Variable, ...]:
+        """Return the variables that cells have; see ``AsyncSandbox.variables``."""
+        return self._running.run(self._sandbox.variables())
 
     def interrupt(self) -> None:
         """Interrupt the cell that another thread waits for; a second time, kill it."""

@@ -81,6 +81,7 @@ class SandboxFront(Front):
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self._stem, self._serial = os.urandom(8).hex(), itertools.count()
         self._done: asyncio.Future[Result] | None = None
+        self._answered: asyncio.Future[Any] | None = None
         self._outputs: list[Output] = []
         self._on_output: OnOutput | None = None
         self._question: asyncio.Task[None] | None = None
@@ -101,11 +102,23 @@ class SandboxFront(Front):
 
     def abandon(self, error: Exception) -> None:
         """Raise ``error`` for whoever waits."""
-        for future in (self.ready, self._done):
+        for future in (self.ready, self._done, self._answered):
             if future is not None and not future.done():
                 future.set_exception(error)
                 future.exception()  # nobody may be waiting
         self._stop_asking()
+
+    def list_variables(self) -> asyncio.Future[wire.Variables | None]:
+        """Ask the guest what is in its namespace; None if it does not say."""
+        self._answered = answered = self.loop.create_future()
+
+        def settle(reply: wire.Variables | None) -> None:
+            if not answered.done():
+                answered.set_result(reply)
+
+        if self.session is not None:
+            self.session.variables(settle)
+        return answered
 
     def interrupt(self) -> None:
         """Interrupt what runs; a second time, kill what goes on."""

@@ -212,6 +212,19 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of the user's: ``shape`` is a length, or the sides of an array or table.
+
+    ``size`` is bytes, without what it refers to; 0 where that is not known.
+    """
+
+    name: str
+    type: str
+    shape: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """What a cell may do only if the program says so: import modules, or make one call.
 

@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
+from cellblock.api.results import Variable
 from cellblock.errors import ChangesError, GuestError, PolicyError
 from cellblock.guest import remove_tree
+from cellblock.host.cell import output_log
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.guests import spawn
 from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
+from cellblock.host.output.text import clean_line
 from cellblock.host.services import changes, keeping
 from cellblock.host.session.config import (
     SessionConfig,
@@ -177,7 +180,7 @@ class AsyncSandboxPool:
             prepare = msgspec.structs.replace(config.prepare, preload=preload)
             zygote = SharedZygote(reactor, functools.partial(spawn.start, config.wrap), prepare)
             policy = config.policy
-            if config.shareable and not policy.tools and not policy.packages:
+            if config.shareable and not (policy.tools or policy.mcp or policy.packages):
                 services = granted_services(config)
                 zygote.warm((*self._tools, *(services.tools() if services else ())))
             self._open = _OpenPool(config, reactor, zygote, scratch)
@@ -368,6 +371,7 @@ INTERRUPT_TIMEOUT: Final = 2.0
 GUESTS_END_TIMEOUT: Final = 5.0
 #: Seconds that async tools have to end.
 TOOLS_END_TIMEOUT: Final = 1.0
+_LONGEST_NAME: Final = 200
 NOT_OPEN: Final = (
     "the sandbox is not open: use `with Sandbox(…) as s:`, or `async with AsyncSandbox(…) as s:`"
 )
@@ -551,6 +555,33 @@ class AsyncSandbox:
         if done.done() and not done.cancelled():
             done.exception()  # nobody asks for it
 
+    async def variables(self) -> tuple[Variable, ...]:
+        """Return the variables that cells have, by name: 1,000 at most. No cell's code is run."""
+        async with self._lock:
+            answered = self._live.list_variables()
+            try:
+                found = await asyncio.shield(answered)
+            except asyncio.CancelledError:
+                await asyncio.wait({answered})  # a session has one request at a time
+                raise
+        return tuple(
+            Variable(
+                clean_line(one.name, _LONGEST_NAME),
+                clean_line(one.type, _LONGEST_NAME),
+                clean_line(one.shape, _LONGEST_NAME),
+                one.size,
+            )
+            for one in (found.variables if found is not None else ())
+        )
+
+    def earlier_output(self, argument: str = "") -> str:
+        """Return a page of what earlier cells said that is not in their results.
+
+        ``argument`` is what ``%output`` takes; with none, what there is.
+        """
+        kept = self._live.outputs.cells_kept
+        return str(output_log.answer(kept, argument)["text/plain"])
+
     def interrupt(self) -> None:
         """Interrupt the cell that runs; a second time, half a second later or more, kill it."""
         self._live.interrupt()
@@ -651,6 +682,11 @@ class AsyncSandbox:
     def enforcement(self) -> Mapping[str, Enforcement]:
         """How far each capability is enforced in this sandbox."""
         return self._live.views.enforcement
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What cells may call."""
+        return self._live.views.tools_in_force
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

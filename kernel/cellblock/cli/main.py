@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "refused.",
     "check": "Check notebooks and scripts by a policy, without running anything of them.",
     "run": "Run notebooks in confined guests, and write what they show to DIR.",
+    "mcp": "Serve sandboxes to an MCP client: one session is one sandbox under the policy.",
     "install": "Install a kernel for a policy of your own, so that Jupyter offers it.",
     "uninstall": "Remove a kernel that `cellblock install` installed.",
     "doctor": "Try what this machine enforces of a policy, and say in a line whether that is all.",

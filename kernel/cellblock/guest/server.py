@@ -29,6 +29,7 @@ from cellblock.guest.output import current_cell, current_subshell, plain, set_pa
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots
 from cellblock.guest.tool_calls import Calls
+from cellblock.guest.variables import list_variables
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -363,7 +364,8 @@ class Server:
         return message
 
     def _handle(self, message: messages.ToGuest) -> None:
-        # Of a subshell that has no thread, if of any.
+        # Of a subshell that has no thread, if of any. An ``Input`` is an answer whose question was
+        # interrupted.
         current_subshell.set(getattr(message, "subshell", 0))
         match message:
             case messages.Execute():
@@ -378,6 +380,11 @@ class Server:
                 self.out.send(
                     self._runner.query(lambda: inspect(self._shell, self._rules, message), unknown)
                 )
+            case messages.ListVariables():
+                empty = messages.Variables(id=message.id)
+                self.out.send(
+                    self._runner.query(lambda: list_variables(self._shell, message.id), empty)
+                )
             case messages.CommIn():
                 self._comm(message)
             case messages.Snapshot():
@@ -388,8 +395,6 @@ class Server:
                     self._runner.rehearse()
             case messages.Preload(modules=modules):
                 self.out.send(messages.Preloaded(same=_import_ahead(modules)))
-            case messages.Input():
-                pass  # an answer that came after its question was interrupted
 
     def _take_over(self, resume: messages.Resume) -> None:
         """Go on as the guest; a narrower policy's locks come last, and before any request."""

@@ -159,7 +159,7 @@ _MORE = int(zmq.SNDMORE)
 _LARGE = 1 << 16
 
 
-def send(sock: zmq.Socket[bytes], frames: Sequence[zmq.Frame | bytes]) -> None:
+def send(sock: zmq.Socket[bytes], frames: Sequence[Any]) -> None:
     """Send one message, in half the time of ``send_multipart``; large frames are not copied."""
     for frame in frames[:-1]:
         sock.send(frame, _MORE, copy=len(frame) < _LARGE)

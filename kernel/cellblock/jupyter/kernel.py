@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
     from cellblock.host.session.history import History
-    from cellblock.host.session.types import Stopped
+    from cellblock.host.session.types import Stopped, Timer
     from cellblock.jupyter.messages import Message, MessageCodec
     from cellblock.jupyter.reactor import ZmqReactor
     from cellblock.wire import messages as wire

@@ -271,9 +271,17 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
+#: What a table ``[tools]`` in a file has, and which fields that is.
+_IN_TOOLS: Final = {"functions": "tools", "mcp": "mcp"}
+
+
 def normal(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with former spellings, "none" and groups of names replaced."""
     normal = {key: None if key in LIMITS and v == "none" else v for key, v in values.items()}
+    tools: Any = normal.get("tools")
+    if isinstance(tools, dict) and tools.keys() <= {"functions", "mcp"}:
+        del normal["tools"]
+        normal |= {_IN_TOOLS[key]: own for key, own in tools.items()}
     if isinstance(mode := normal.get("mode"), str):
         normal["mode"] = FORMER_NAMES.get(mode, mode)
     modules: Any = normal.get("allowed_modules")

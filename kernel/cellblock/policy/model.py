@@ -140,6 +140,29 @@ class Llm(Table):
         return bool(self.base_url)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServer(Table):
+    """An MCP server of the operator's whose tools are functions in cells."""
+
+    command: tuple[str, ...] = ()
+    """The program and its arguments: it is started, and spoken to over stdin and stdout. It runs as
+    the user of the host, unconfined."""
+
+    url: str = ""
+    """Or where it is, over streamable HTTP: ``https://mcp.example.org/mcp``."""
+
+    env: tuple[str, ...] = ()
+    """The host's environment variables that the program gets, besides HOME, LOGNAME, PATH, SHELL,
+    TERM and USER."""
+
+    token_env: str = ""
+    """The host's environment variable that holds the bearer token for ``url``."""
+
+    tools: tuple[str, ...] = ()
+    """Which of its tools cells may call, by the server's names for them; ``["*"]`` is all that it
+    has when it is started."""
+
+
 def _operations_class() -> type[Operations]:
     """Return the class of ``ops``, imported for policies that grant any: that takes 3 ms."""
     from cellblock.policy.operations import Operations  # noqa: PLC0415
@@ -164,6 +187,18 @@ class OperationsField:
         return {"type": "function-after", "function": after, "schema": schema}
 
 
+def servers_of(**values: Any) -> dict[str, McpServer]:
+    """Return MCP servers of a file's values, or of servers."""
+    return {
+        name: one if isinstance(one, McpServer) else McpServer(**_as_tuples(one))
+        for name, one in values.items()
+    }
+
+
+def _as_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(own) if isinstance(own, list) else own for key, own in values.items()}
+
+
 def _operations(**values: Any) -> Operations | None:
     return _operations_class().of_values(values) if values else None
 
@@ -171,7 +206,7 @@ def _operations(**values: Any) -> Operations | None:
 #: Fields that are tables of fields.
 TABLES: Final = {"approval": Approval, "audit": Audit, "llm": Llm, "templates": Templates}
 #: Fields that are tables: how each is made of a file's values.
-SECTIONS: Final[dict[str, Callable[..., Any]]] = {**TABLES, "ops": _operations}
+SECTIONS: Final[dict[str, Callable[..., Any]]] = {**TABLES, "mcp": servers_of, "ops": _operations}
 
 
 def plain(value: Any) -> Any:
@@ -179,6 +214,8 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = dataclasses.asdict(value)
         return {key: own for key, own in found.items() if own is not None}
+    if isinstance(value, dict):
+        return {key: plain(own) for key, own in value.items()}
     return value
 
 
@@ -283,6 +320,11 @@ class Policy(Table):
     tools: Names = ()
     """Functions of the operator's that cells may call: ``module:function``. Imported in a process
     of their own, from what is installed."""
+
+    mcp: dict[str, McpServer] = field(default_factory=dict)
+    """MCP servers whose tools cells call as ``NAME_TOOL``. In a file, a table for each:
+    ``[tools.mcp.NAME]``, with ``command`` or ``url``, ``env``, ``token_env`` and ``tools``;
+    functions are then ``tools.functions``."""
 
     tool_timeout: Seconds | None = 30.0
     """Seconds that one call of a tool may take."""

@@ -22,7 +22,7 @@ from cellblock.policy.load import from_fields
 from cellblock.policy.model import FIELDS, PATHS
 from cellblock.policy.paths import present, resolve, within
 from cellblock.policy.secret_files import pattern_beneath
-from cellblock.policy.vocabulary import closest, tool_name
+from cellblock.policy.vocabulary import closest, is_of_server, tool_name
 
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
@@ -155,7 +155,9 @@ def _network(_field: str, old: Policy, new: Policy) -> str:
 
 
 def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
-    for name in map(tool_name, new.tools):
+    timed = (*old.tool_timeouts, *new.tool_timeouts)
+    names = (name for name in timed if is_of_server(name, old.mcp))
+    for name in (*map(tool_name, new.tools), *names):
         before = old.tool_timeouts.get(name, old.tool_timeout)
         after = new.tool_timeouts.get(name, new.tool_timeout)
         if before is not None and (after is None or after > before):
@@ -209,6 +211,7 @@ TABLE: Final[dict[str, Narrowing]] = {
     "preload_when_idle": _never(_LOADED),
     "pre_imported": _never(_LOADED),
     "tools": _FEWER_IN_GUEST,
+    "mcp": _never(_GRANTED),
     "tool_timeout": _LOWER,
     "tool_timeouts": Narrowing("lower numbers", _tool_timeouts),
     "tool_max_calls": _LOWER,

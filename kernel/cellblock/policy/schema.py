@@ -23,9 +23,15 @@ from cellblock.analysis.magics import MAGICS, UNCHECKED_MAGICS
 from cellblock.errors import PolicyError
 from cellblock.policy import network
 from cellblock.policy.enforcement import CAPABILITIES
-from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, Policy
+from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, McpServer, Policy
 from cellblock.policy.operations import OPERATIONS, operation_problems
-from cellblock.policy.vocabulary import FIXED_ENVIRONMENT, WIDGET_TARGETS, closest, tool_name
+from cellblock.policy.vocabulary import (
+    FIXED_ENVIRONMENT,
+    WIDGET_TARGETS,
+    closest,
+    is_of_server,
+    tool_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -72,6 +78,10 @@ def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
     if top not in SECTIONS or len(loc) == 1:
         return top, None
     second, *rest = map(str, loc[1:])
+    if top == "mcp":
+        key = f"tools.mcp.{second}"
+        known = _field_names(McpServer)
+        return (f"{key}.{rest[0]}", None if rest[0] in known else known) if rest else (key, None)
     known = tuple(OPERATIONS) if top == "ops" else _field_names(TABLES[top])
     if second not in known or top != "ops" or not rest:
         return f"{top}.{second}", None if second in known else known
@@ -88,6 +98,7 @@ def json_schema() -> dict[str, Any]:
     schema = _adapter().json_schema()
     # A default that is made anew for each policy is not in what pydantic says.
     schema["properties"]["tool_timeouts"]["default"] = {}
+    schema["properties"]["mcp"]["default"] = {}
     schema["properties"]["ops"]["default"] = {}  # in a file there is no None
     return schema
 
@@ -122,6 +133,7 @@ _IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
 #: The most characters of a policy's name, an approval's scope, a glob pattern and a model's name.
 _MAX_NAME, _MAX_SCOPE, _MAX_PATTERN, _MAX_MODEL = 64, 200, 1_000, 200
 _TOOL: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_SERVER: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _VARIABLE: Final = re.compile(r"[^\W\d]\w*|")
 _AS_IMPORTED: Final = "Give a name as in an import statement."
 
@@ -137,6 +149,7 @@ def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bo
         _word_problems(policy),
         _access_problems(policy),
         _tool_problems(policy),
+        _server_problems(policy, here=here),
         _llm_problems(policy, here=here),
         operation_problems(policy, here=here),
     )
@@ -264,9 +277,48 @@ def _tool_problems(policy: Policy) -> Iterator[Problem]:
             yield "tools", "not the name of a function", entry, remedy
     tools = set(map(tool_name, policy.tools))
     for name in policy.tool_timeouts:
-        if name not in tools:
+        if name not in tools and not is_of_server(name, policy.mcp):
             remedy = closest(name, tools, what="tools")
             yield "tool_timeouts", "no such tool", name, remedy
+
+
+def _server_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
+    """Yield what is wrong with ``[tools.mcp.NAME]``."""
+    for name, server in policy.mcp.items():
+        key = f"tools.mcp.{name}"
+        if not _SERVER.fullmatch(name):
+            remedy = "Cells see it: give lower-case letters, digits and _, a letter first."
+            yield key, "not a name", name, remedy
+        if bool(server.command) is bool(server.url):
+            remedy = "Give one of command, to start it, and url, where it is."
+            yield key, "it says nowhere, or twice, what to speak to", None, remedy
+        if not server.tools:
+            remedy = 'Name some of its tools, or tools = ["*"].'
+            yield f"{key}.tools", "none is named", [], remedy
+        for variable in (*server.env, *filter(None, [server.token_env])):
+            if not _VARIABLE.fullmatch(variable):  # it may be the secret itself
+                remedy = "Give its name as in `env`, without $."
+                yield key, "not the name of a variable", "•••", remedy
+            elif variable in policy.env_var_access and variable == server.token_env:
+                remedy = "Take it out of env_var_access."
+                yield f"{key}.token_env", "cells would be given the token", variable, remedy
+        if server.url:
+            yield from _address_problems(f"{key}.url", server.url, secret=bool(server.token_env))
+        if here and importlib.util.find_spec("mcp") is None:
+            yield key, "mcp is not installed", None, "Install it: pip install 'cellblock[mcp]'."
+
+
+def _address_problems(key: str, address: str, *, secret: bool) -> Iterator[Problem]:
+    """Yield what is wrong with where the host sends what cells say, and a ``secret``."""
+    url = network.split_url(address)
+    if url is None:
+        yield key, "not an address", address, "Write it as in https://mcp.example.org/mcp."
+    elif network.may_hold_secret(url):
+        remedy = "Give the token by token_env, and nothing behind the path."
+        yield key, "it may be shown, so it holds no secret", "•••", remedy
+    elif url.scheme == "http" and secret and not network.is_loopback(url.hostname or ""):
+        message = "the token would cross the network in the clear"
+        yield key, message, url.geturl(), "Write https, or leave out the token."
 
 
 def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:

@@ -91,6 +91,11 @@ def tool_name(entry: str) -> str:
     return entry.rpartition(":")[2].rpartition(".")[2]
 
 
+def is_of_server(name: str, servers: Iterable[str]) -> bool:
+    """Whether cells call a tool of an MCP server's by this name."""
+    return any(name.startswith(f"{server}_") for server in servers)
+
+
 #: Names that are listed rather than referred to.
 _FEW: Final = 12
 

@@ -389,6 +389,12 @@ class Inspect(Struct, tag="inspect", frozen=True, kw_only=True):
     detail: int = 0
 
 
+class ListVariables(Struct, tag="list_variables", frozen=True, kw_only=True):
+    """List what is in the user's namespace, without running anything of it."""
+
+    id: Id
+
+
 class Input(Struct, tag="input", frozen=True, kw_only=True):
     """The answer to an ``InputRequest``; ``eof`` says that there is none."""
 
@@ -619,6 +625,23 @@ class Inspected(Struct, tag="inspected", frozen=True, kw_only=True):
     data: Bundle
 
 
+class Variable(Struct, frozen=True, kw_only=True):
+    """A name in the user's namespace; ``shape`` is in words, ``size`` bytes, 0 where not known."""
+
+    name: Name
+    type: Name
+    shape: Name = ""
+    size: Size = 0
+
+
+class Variables(Struct, tag="variables", frozen=True, kw_only=True):
+    """The first variables by name, and how many more there are."""
+
+    id: Id
+    variables: Annotated[tuple[Variable, ...], msgspec.Meta(max_length=1_000)] = ()
+    more: Count = 0
+
+
 class CommOut(OfSubshell, tag="comm_out", frozen=True, kw_only=True):
     """A comm message for the front end."""
 
@@ -670,12 +693,12 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
 ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
 FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
-    SessionSetup | Execute | Complete | Inspect | Input | CommIn | ToolResult
+    SessionSetup | Execute | Complete | Inspect | ListVariables | Input | CommIn | ToolResult
     | Preload | Subshells | Snapshot | Resume
 )  # fmt: skip
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | CommOut | Show | Undo | ToolCall | Preloaded
+    | Variables | CommOut | Show | Undo | ToolCall | Preloaded
     | ToolWithdrawn | Breach
 )  # fmt: skip

@@ -80,6 +80,7 @@ _ANSWERS: Final[dict[type, type]] = {
     messages.CommIn: messages.Done,
     messages.Complete: messages.Completed,
     messages.Inspect: messages.Inspected,
+    messages.ListVariables: messages.Variables,
 }
 
 
@@ -538,7 +539,9 @@ class Requests:
                 self.tools.handle(message, self.request)
             case messages.Breach(operation=operation):
                 self.supervisor.replace(Stopped("breach", operation))
-            case messages.Done() | messages.Completed() | messages.Inspected():
+            case (
+                messages.Done() | messages.Completed() | messages.Inspected() | messages.Variables()
+            ):
                 self._on_reply(message)
             case _:
                 self._show(message)

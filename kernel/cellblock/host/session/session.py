@@ -393,6 +393,11 @@ class Session:
         message = messages.Inspect(id=number, code=code, cursor=cursor, detail=detail)
         self._query(message, messages.Inspected, done)
 
+    def variables(self, done: Callable[[Any], None]) -> None:
+        """Ask the guest what is in its namespace; ``done`` gets ``Variables`` or None."""
+        message = messages.ListVariables(id=self.requests.next_id())
+        self._query(message, messages.Variables, done)
+
     def _query(self, message: Any, kind: type, done: Callable[[Any], None]) -> None:
         def finish(reply: Any) -> None:
             done(reply if isinstance(reply, kind) else None)

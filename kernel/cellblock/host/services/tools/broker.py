@@ -99,7 +99,8 @@ class Broker:
         #: Progress lines that no cell was there to show.
         self._lines: list[str] = []
         policy = tooling.policy
-        if policy.tools or tooling.functions or tooling.operations or policy.llm.granted:
+        granted = policy.tools or policy.mcp or policy.llm.granted
+        if granted or tooling.functions or tooling.operations:
             self._loaded()
 
     def _loaded(self) -> Providers:
@@ -213,7 +214,7 @@ class Broker:
         account = self._accounts.get(subshell) or self._accounts[0]
         account.calls += 1
         querying = request is not None and isinstance(
-            request.message, messages.Complete | messages.Inspect
+            request.message, messages.Complete | messages.Inspect | messages.ListVariables
         )
         withheld = providers.withheld.get(name)
         refusal = self._refusal(account, size, withheld, querying=querying)

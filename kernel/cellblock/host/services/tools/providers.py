@@ -63,6 +63,15 @@ class Providers:
                 policy=policy.name,
             )
             self._sources[WorkerProvider(reactor, settings)] = None
+        if policy.mcp:
+            settings = WorkerSettings(
+                servers=policy.mcp,
+                timeout=policy.tool_timeout,
+                timeouts=policy.tool_timeouts,
+                max_bytes=policy.tool_max_bytes,
+                policy=policy.name,
+            )
+            self._sources[WorkerProvider(reactor, settings)] = None
         if tooling.functions is not None:
             self._sources[tooling.functions()] = None
         if tooling.operations is not None:

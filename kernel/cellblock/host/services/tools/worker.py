@@ -1,9 +1,10 @@
 """A worker: a trusted process that runs the operator's tools, operations or calls of models.
 
-Each of these three has a worker of its own, and a ``WorkerProvider``, the host's end of it. A
-worker may hang or crash: a call that is over its time is told to stop (``Cancel``), and if it has
-not stopped ``GRACE`` seconds later, the worker is killed and the next call starts another. Calls
-that were running in it are answered ``WorkerLost``.
+Each of these three has a worker of its own, as have the operator's MCP servers, and a
+``WorkerProvider``, the host's end of it. A worker may hang or crash: a call that is over its time
+is told to stop (``Cancel``), and if it has not stopped ``GRACE`` seconds later, the worker is
+killed and the next call starts another. Calls that were running in it are answered
+``WorkerLost``.
 
 The process holds no key of Jupyter's, and ends with the host, however that ends. What tools print
 goes to the host's stderr. ``registry`` loads the tools, which validate their arguments; ``runner``
@@ -17,7 +18,8 @@ import socket
 import threading
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,6 +28,7 @@ from cellblock.host.guests.spawn import end_with_host, protect_host
 from cellblock.host.guests.worker_process import Worker
 from cellblock.host.services.operations.catalog import OperationGrants
 from cellblock.host.services.tools.calls import Answer
+from cellblock.policy.model import plain, servers_of
 from cellblock.wire import frames
 from cellblock.wire.messages import Struct, Tool
 
@@ -34,19 +37,21 @@ if TYPE_CHECKING:
 
     from cellblock.host.services.tools.calls import Call
     from cellblock.host.session.types import Reactor, Timer
+    from cellblock.policy.model import McpServer
 
 
 # --- messages between host and worker, over a socket of their own -----------------------------
 
 
 class Load(Struct, tag="load", frozen=True, kw_only=True):
-    """First: the ``entries`` to import, or else the ``operations`` to offer.
+    """First: the ``entries`` to import, else the ``operations`` or MCP ``servers`` to offer.
 
     The environment comes here, and not where other processes can read it.
     """
 
     entries: tuple[str, ...]
     operations: OperationGrants | None = None
+    servers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     environment: dict[bytes, bytes]
     threads: int
     max_bytes: int
@@ -121,7 +126,7 @@ _STOPPED: Final = ("Cancelled", "CancelledError")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a worker is to run: the operator's ``entries``, or else the host's ``operations``.
+    """What a worker is to run: the operator's ``entries`` or ``servers``, or the host's operations.
 
     ``timeout`` and ``timeouts`` are seconds of a call, of any tool and by name; ``max_bytes``
     bounds an answer. ``limit`` names the policy field of the time limit, ``policy`` its file.
@@ -129,6 +134,7 @@ class WorkerSettings:
 
     entries: tuple[str, ...] = ()
     operations: OperationGrants | None = None
+    servers: Mapping[str, McpServer] = field(default_factory=dict)
     timeout: float | None = None
     timeouts: Mapping[str, float] = field(default_factory=dict)
     max_bytes: int = 2**20
@@ -347,6 +353,7 @@ class WorkerProvider:
             Load(
                 entries=settings.entries,
                 operations=settings.operations,
+                servers=plain(dict(settings.servers)),
                 environment=dict(os.environb),
                 threads=THREADS,
                 max_bytes=settings.max_bytes,
@@ -423,9 +430,10 @@ class WorkerProvider:
         self._lost(self._failure)
         self._pump()
         if self._on_failed is not None and self._on_tools is not None:
-            value = repr(entry or list(self._settings.entries))
-            file = self._settings.policy
-            error = PolicyError(message, file=file, key="tools", value=value, remedy=remedy)
+            of_servers = bool(self._settings.servers)
+            value = repr(entry or list(self._settings.servers or self._settings.entries))
+            file, key = self._settings.policy, "tools.mcp" if of_servers else "tools"
+            error = PolicyError(message, file=file, key=key, value=value, remedy=remedy)
             self._on_tools = None
             self._on_failed(error)
 
@@ -455,7 +463,9 @@ def main(fd: int, host: int) -> None:
             sock.sendall(frame)
 
     try:
-        if load.operations is not None:
+        if load.servers:  # by the SDK, which is an extra
+            tools = import_module(f"{__package__}.mcp_servers").connect(servers_of(**load.servers))
+        elif load.operations is not None:
             tools = registry.load_operations(load.operations)
         else:
             tools = registry.load(load.entries)

@@ -1,0 +1,129 @@
+"""``cellblock mcp``: an MCP server, for clients whose models run cells.
+
+Exit status 0 when the client has hung up; 2 where no cell could run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import ipaddress
+import os
+import secrets
+import signal
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cellblock.api.sandbox import AsyncSandboxPool
+from cellblock.cli.common import PolicyOption, complain
+from cellblock.errors import CellblockError
+from cellblock.mcp.session import Session
+
+app: Final = typer.Typer(add_completion=False)
+TOKEN_VARIABLE: Final = "CELLBLOCK_MCP_TOKEN"  # noqa: S105 - its name
+_MIN_TOKEN: Final = 16
+
+
+@app.command()
+def mcp(
+    *,
+    policy: PolicyOption = "safe",
+    project: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="What {project} stands for; the current folder."),
+    ] = None,
+    allow_unsafe: Annotated[
+        bool, typer.Option("--allow-unsafe", help="Take a policy that confines nothing.")
+    ] = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option(help="Where to listen: an address of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535)] = 8765,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Listen beyond the loopback.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:PORT", help="A name that clients use for it; repeatable."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=f"Holds the bearer token; else ${TOKEN_VARIABLE}."),
+    ] = None,
+    idle: Annotated[
+        float, typer.Option(min=1.0, metavar="SECONDS", help="After which a session ends.")
+    ] = 1_800.0,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Open at once.")] = 100,
+) -> None:
+    """Serve sandboxes to an MCP client: one session is one sandbox under the policy."""
+    if importlib.util.find_spec("mcp") is None:
+        raise CellblockError("mcp is not installed. Install it: pip install 'cellblock[mcp]'.")
+    pool = AsyncSandboxPool(policy, project=project or Path.cwd(), allow_unsafe=allow_unsafe)
+    if not http:
+        asyncio.run(_serve_stdio(pool))
+        return
+    if not (allow_remote or _is_loopback(host)):
+        raise CellblockError(
+            f"{host} is reached from elsewhere: anybody there who has the token runs cells. "
+            "Say --allow-remote if that is meant, and put TLS in front."
+        )
+    token = _token(token_file)
+    settings: dict[str, Any] = {"host": host, "port": port, "names": tuple(allow_host or ())}
+    asyncio.run(_serve_http(pool, token=token, idle=idle, max_sessions=max_sessions, **settings))
+
+
+async def _serve_stdio(pool: AsyncSandboxPool) -> None:
+    """Start the sandbox, then import the SDK, which takes as long, and serve."""
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        await pool.open()
+        async with Session(pool) as session:
+            server = await asyncio.to_thread(importlib.import_module, "cellblock.mcp.server")
+            await server.serve_stdio(session)
+    except asyncio.CancelledError:
+        return
+    finally:
+        await pool.close()
+
+
+async def _serve_http(pool: AsyncSandboxPool, **settings: Any) -> None:
+    await pool.open()
+    try:
+        http = await asyncio.to_thread(importlib.import_module, "cellblock.mcp.http")
+        complain(f"MCP at http://{settings['host']}:{settings['port']}{http.PATH}")
+        await http.serve_http(pool, http.HttpSettings(**settings))
+    finally:
+        await pool.close()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _token(file: Path | None) -> str:
+    """Return the bearer token that was given, or a new one, which is told on stderr."""
+    try:
+        given = os.environ.get(TOKEN_VARIABLE, "") if file is None else file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CellblockError(f"{file}: the token can't be read: {error}") from None
+    token = given.strip()
+    if not token and file is None:
+        token = secrets.token_urlsafe(32)
+        complain(f"the bearer token of this run is {token}")
+    if len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable():
+        raise CellblockError(
+            f"a bearer token has {_MIN_TOKEN} printable characters at least: "
+            "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
+        )
+    return token

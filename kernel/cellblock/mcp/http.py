@@ -1,0 +1,210 @@
+"""Sessions over streamable HTTP: each has a sandbox, all are forks of one zygote.
+
+Every request needs the bearer token. A session ends when its client says so, or has sent nothing
+for a while. Protocol 2026-07-28 has no sessions over HTTP, so a client that comes with it is told
+which versions there are, and falls back (ADR 0152).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import mcp_types as types
+import uvicorn
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from cellblock.mcp.server import make_server
+from cellblock.mcp.session import Session
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import Message, Receive, Scope, Send
+
+    from cellblock.api.sandbox import AsyncSandboxPool
+
+PATH: Final = "/mcp"
+#: Bytes of a request: a cell's source is at most 4 MiB, and JSON may double it.
+MAX_BODY: Final = 10 << 20
+_ERROR: Final = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """Where to listen, and for whom.
+
+    ``names`` are hosts, with a port or ``:*``, that clients may have in ``Host``, besides
+    ``host`` itself and the loopback's names; ``idle`` is seconds.
+    """
+
+    token: str
+    host: str = "127.0.0.1"
+    port: int = 8765
+    names: tuple[str, ...] = ()
+    idle: float = 1_800.0
+    max_sessions: int = 100
+
+    def security(self) -> TransportSecuritySettings:
+        """Return what keeps a page of the web from being a client, by a name that it rebinds."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        own = [f"{name}:*" for name in (shown, "127.0.0.1", "localhost", "[::1]")]
+        hosts = [*own, *self.names]
+        return TransportSecuritySettings(
+            enable_dns_rebinding_protection=True,
+            allowed_hosts=hosts,
+            allowed_origins=[
+                f"{scheme}://{name}" for name in hosts for scheme in ("http", "https")
+            ],
+        )
+
+
+class HttpServer:
+    """An ASGI application that opens a session for each client."""
+
+    def __init__(self, pool: AsyncSandboxPool, settings: HttpSettings) -> None:
+        self._pool, self._settings = pool, settings
+        self._security = settings.security()
+        self._app = RequestBodyLimitMiddleware(self._route, MAX_BODY)
+        self._sessions: dict[str, StreamableHTTPServerTransport] = {}
+        self._tasks = set[asyncio.Task[None]]()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        given = request.headers.get("authorization", "")
+        wanted = f"Bearer {self._settings.token}"
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), wanted.encode()):
+            headers = {"WWW-Authenticate": "Bearer"}
+            response: Response = PlainTextResponse(
+                "A bearer token is needed: the one that `cellblock mcp` printed or was given.",
+                401,
+                headers,
+            )
+            await response(scope, receive, send)
+        elif request.url.path.rstrip("/") != PATH:
+            await PlainTextResponse(f"There is {PATH} only.", 404)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def close(self) -> None:
+        """End all sessions."""
+        for task in (tasks := tuple(self._tasks)):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        version = request.headers.get("mcp-protocol-version")
+        number = request.headers.get("mcp-session-id")
+        if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            response = await _other_version(request, version)
+            await response(scope, receive, send)
+        elif number is None:
+            await self._open(scope, receive, send)
+        elif (transport := self._sessions.get(number)) is not None:
+            await transport.handle_request(scope, receive, send)
+        else:
+            await _error("No such session", 404)(scope, receive, send)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Open a session with its first request; one that fails leaves none."""
+        if len(self._sessions) >= self._settings.max_sessions:
+            await _error("Too many open sessions", 503)(scope, receive, send)
+            return
+        number = uuid4().hex
+        transport = StreamableHTTPServerTransport(
+            number, security_settings=self._security, idle_timeout=self._settings.idle
+        )
+        self._sessions[number] = transport
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._serve(number, transport, ready))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        status = _ERROR
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await ready
+            await transport.handle_request(scope, receive, watch)
+        finally:
+            if status >= _ERROR:
+                self._sessions.pop(number, None)
+                task.cancel()
+
+    async def _serve(
+        self, number: str, transport: StreamableHTTPServerTransport, ready: asyncio.Future[None]
+    ) -> None:
+        """Serve one session until its client ends it, or is silent for too long."""
+        try:
+            async with Session(self._pool) as session:
+                server = make_server(session)
+                async with transport.connect() as (read, write):
+                    ready.set_result(None)
+                    with transport.idle_scope or contextlib.nullcontext():
+                        await server.run(read, write, server.create_initialization_options())
+                    await transport.terminate()
+        finally:
+            self._sessions.pop(number, None)
+            if not ready.done():
+                ready.cancel()
+
+
+async def _other_version(request: Request, version: str) -> Response:
+    try:
+        number = (await request.json()).get("id")
+    except (ValueError, AttributeError, RecursionError):
+        number = None
+    data = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": version[:100]}
+    return _error(
+        "Unsupported protocol version: sessions need the initialize handshake",
+        _ERROR,
+        code=types.UNSUPPORTED_PROTOCOL_VERSION,
+        number=number if isinstance(number, int | str) else None,
+        data=data,
+    )
+
+
+def _error(
+    message: str,
+    status: int,
+    *,
+    code: int = types.INVALID_REQUEST,
+    number: int | str | None = None,
+    data: Any = None,
+) -> Response:
+    error = {"code": code, "message": message} | ({} if data is None else {"data": data})
+    return JSONResponse({"jsonrpc": "2.0", "id": number, "error": error}, status)
+
+
+async def serve_http(pool: AsyncSandboxPool, settings: HttpSettings) -> None:
+    """Serve clients until a signal ends the process."""
+    app = HttpServer(pool, settings)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    try:
+        await uvicorn.Server(config).serve()
+    finally:
+        await app.close()

@@ -1,0 +1,298 @@
+"""A session as an MCP server, by the official SDK; and one over stdin and stdout.
+
+A question to a person goes out as an elicitation while its call waits. On connections of protocol
+2026-07-28, where a server sends no requests, the call is answered ``input_required`` instead, and
+goes on when the client comes back with the answer. Either way its cell was paused, not run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import inspect
+import os
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import mcp_types as types
+import msgspec
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+
+from cellblock import __version__
+from cellblock.errors import CellblockError
+from cellblock.mcp.session import TOOLS, Question, Reply, Session
+from cellblock.render.text import encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mcp.server.context import ServerRequestContext
+
+    from cellblock.mcp.session import Link, ToolCall
+
+    Context = ServerRequestContext[Any, Any]
+
+_INSTRUCTIONS: Final = (
+    "Python cells in a sandbox whose policy an operator chose. Variables live from call to call; a "
+    "cell that is refused or stopped costs none. A refusal says what to write instead; explain "
+    "says what is allowed and which tools cells can call. Files that cells write to the project "
+    "are staged until a person keeps them."
+)
+#: Bytes of a request over stdin.
+MAX_LINE: Final = 10 << 20
+#: The key of the one question that a call puts at a time.
+_QUESTION: Final = "approval"
+_LABELS: Final = {"no": "No", "once": "Yes, once", "session": "Yes, for this session"}
+
+
+def make_server(session: Session) -> Server[Any]:
+    """Return the server of one client's session."""
+
+    async def list_tools(_: Context, _params: object) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=_tools())
+
+    async def call_tool(
+        ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        return await _call(session, ctx, params)
+
+    async def list_resources(_: Context, _params: object) -> types.ListResourcesResult:
+        found = session.resources()
+        return types.ListResourcesResult(resources=[_resource(*one) for one in found])
+
+    async def list_templates(_: Context, _params: object) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[])
+
+    async def read_resource(
+        _: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        return await _read(session, params.uri)
+
+    return Server(
+        "cellblock",
+        version=__version__,
+        title="cellblock",
+        instructions=_INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+    )
+
+
+async def serve_stdio(session: Session) -> None:
+    """Serve one client over stdin and stdout, until it hangs up.
+
+    Both are read and written on the loop: the SDK's own threads take a millisecond a message, and
+    one that waits for a line can't be cancelled. What else is printed here goes to stderr.
+    """
+    server, loop = make_server(session), asyncio.get_running_loop()
+    wires = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
+    os.dup2(2, 1)
+    reader = asyncio.StreamReader(limit=MAX_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(wires[0]))
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(wires[1], "w")
+    )
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    lines: Any = _Lines(reader)
+    out: Any = _Out(writer)
+    async with stdio_server(lines, out) as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+class _Lines:
+    """Stdin by lines, as the SDK reads a file; one that is too long is the last."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        try:
+            line = await self._reader.readline()
+        except ValueError:
+            line = b""
+        if not line:
+            raise StopAsyncIteration
+        return line.decode("utf-8", "replace")
+
+
+class _Out:
+    """Stdout, as the SDK writes a file; a client that is gone is told nothing."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def write(self, text: str) -> None:
+        self._writer.write(text.encode("utf-8", "replace"))
+
+    async def flush(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
+
+
+# --- tools ----------------------------------------------------------------------------------------
+
+
+def _tools() -> list[types.Tool]:
+    return [
+        types.Tool(
+            name=name,
+            description=" ".join(inspect.cleandoc(kind.__doc__ or "").split()),
+            input_schema=_schema(kind),
+            annotations=types.ToolAnnotations(
+                read_only_hint=reads,
+                destructive_hint=name in ("reset", "undo"),
+                open_world_hint=False,
+            ),
+        )
+        for name, (kind, reads) in TOOLS.items()
+    ]
+
+
+def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template="{name}")
+    own = msgspec.json.schema(kind)["$defs"][schema["$ref"]]
+    return {key: value for key, value in own.items() if key not in ("title", "description")}
+
+
+async def _call(
+    session: Session, ctx: Context, params: types.CallToolRequestParams
+) -> types.CallToolResult | types.InputRequiredResult:
+    """Begin a tool's call, or go on with one, up to its reply or to a question."""
+    if params.request_state is not None:
+        call = session.resume(params.request_state)
+        if call is None:
+            return _result(Reply("Nothing waits for this answer any more.", failed=True))
+        if call.question is not None:
+            call.question.answer(_answer((params.input_responses or {}).get(_QUESTION)))
+    else:
+        try:
+            call = session.begin(
+                params.name, params.arguments or {}, can_ask=_can_ask(ctx), report=_reporter(ctx)
+            )
+        except KeyError:
+            message = f"Unknown tool: {encodable(params.name[:100])}"
+            raise MCPError(types.INVALID_PARAMS, message) from None
+        except (msgspec.ValidationError, CellblockError) as error:
+            return _result(Reply(encodable(f"{params.name}: {error}"[:1_000]), failed=True))
+    try:
+        found = await call.next()
+        while isinstance(found, Question):
+            if not ctx.session.can_send_request:
+                return _input_required(call, found)
+            found.answer(await _elicit(ctx, found))
+            found = await call.next()
+    except BaseException:
+        session.end(call)  # cancelled, or the client is gone: nobody waits for it
+        raise
+    session.end(call)
+    return _result(found)
+
+
+def _reporter(ctx: Context) -> Callable[[str], Awaitable[None]] | None:
+    """Return what reports progress, for a client that wants to hear of it."""
+    if "progress_token" not in (ctx.meta or {}):
+        return None
+    number = 0
+
+    async def report(text: str) -> None:
+        nonlocal number
+        number += 1
+        await ctx.session.report_progress(number, message=text)
+
+    return report
+
+
+def _result(reply: Reply) -> types.CallToolResult:
+    content: list[types.ContentBlock] = [types.TextContent(text=reply.text)]
+    content += [types.ImageContent(data=one.data, mime_type=one.mime_type) for one in reply.images]
+    content += [
+        types.ResourceLink(uri=one.uri, name=one.name, mime_type=one.mime_type, size=one.size)
+        for one in reply.links
+    ]
+    return types.CallToolResult(
+        content=content, structured_content=reply.data or None, is_error=reply.failed
+    )
+
+
+# --- questions to a person ------------------------------------------------------------------------
+
+
+def _can_ask(ctx: Context) -> bool:
+    """Whether the client shows forms to a person."""
+    capabilities = ctx.session.client_capabilities
+    elicitation = None if capabilities is None else capabilities.elicitation
+    # With neither of the two named, a client means forms.
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def _form(question: Question) -> types.ElicitRequestFormParams:
+    offers = list(question.offers)
+    answer = {
+        "type": "string",
+        "title": "May it?",
+        "enum": offers,
+        "enumNames": [_LABELS[one] for one in offers],
+    }
+    schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+    return types.ElicitRequestFormParams(message=encodable(question.text), requested_schema=schema)
+
+
+def _input_required(call: ToolCall, question: Question) -> types.InputRequiredResult:
+    asked = types.ElicitRequest(params=_form(question))
+    return types.InputRequiredResult(input_requests={_QUESTION: asked}, request_state=call.token)
+
+
+async def _elicit(ctx: Context, question: Question) -> object:
+    """Return a person's answer; a client that can't ask after all says no."""
+    form = _form(question)
+    try:
+        result = await ctx.session.elicit_form(
+            form.message, form.requested_schema, related_request_id=ctx.request_id
+        )
+    except MCPError:
+        return "no"
+    return _answer(result)
+
+
+def _answer(result: object) -> object:
+    if not isinstance(result, types.ElicitResult) or result.action != "accept":
+        return "no"
+    return (result.content or {}).get("answer")
+
+
+# --- resources ------------------------------------------------------------------------------------
+
+
+def _resource(link: Link, what: str) -> types.Resource:
+    return types.Resource(
+        uri=link.uri,
+        name=link.name,
+        description=what,
+        mime_type=link.mime_type,
+        size=link.size or None,
+    )
+
+
+async def _read(session: Session, uri: str) -> types.ReadResourceResult:
+    try:
+        found = await session.read(uri)
+    except KeyError:
+        message = f"No such resource: {encodable(uri[:200])}"
+        raise MCPError(types.INVALID_PARAMS, message) from None
+    except CellblockError as error:
+        raise MCPError(types.INTERNAL_ERROR, encodable(str(error))) from None
+    if found.blob is None:
+        text = types.TextResourceContents(uri=uri, mime_type=found.mime_type, text=found.text)
+        return types.ReadResourceResult(contents=[text])
+    data = base64.b64encode(found.blob).decode()
+    blob = types.BlobResourceContents(uri=uri, mime_type=found.mime_type, blob=data)
+    return types.ReadResourceResult(contents=[blob])

@@ -1,0 +1,719 @@
+"""One client's session: a sandbox, the tools and resources over it, and questions to a person."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import itertools
+import json
+import os
+import secrets
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+import msgspec
+
+from cellblock.api.results import clipped
+from cellblock.errors import CellblockError, ChangesError
+from cellblock.host.audit import log
+from cellblock.host.consent.request import of_keeping
+from cellblock.host.output.text import without_styles
+from cellblock.host.services import keeping
+from cellblock.render import policy_card, tables
+from cellblock.render.text import encodable, visible, visible_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+    from cellblock.api.results import ApprovalRequest, Display, Output, Result
+    from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
+    from cellblock.host.services.artifacts import Artifact
+    from cellblock.host.services.changes import Change, Staged
+
+
+#: Characters of one reply's text, and of a progress notification's.
+MAX_TEXT: Final = 16_000
+MAX_PROGRESS: Final = 1_000
+#: Images of one reply, and bytes of one in base64; others are resources.
+MAX_IMAGES: Final = 4
+MAX_IMAGE: Final = 2 << 20
+#: Images that can be read as resources, and bytes of all of them.
+MAX_PLOTS: Final = 32
+MAX_PLOT_BYTES: Final = 32 << 20
+#: Bytes of an artifact that is read as a resource, artifacts that are listed.
+MAX_ARTIFACT: Final = 4 << 20
+MAX_ARTIFACTS: Final = 200
+#: Calls under way, those that wait for a person among them.
+MAX_CALLS: Final = 32
+#: Records of the audit log, variables and changes that are shown.
+MAX_RECORDS: Final = 100
+MAX_VARIABLES: Final = 200
+MAX_CHANGES: Final = 100
+#: Characters of a cell's source in a question, and seconds that a question stays open.
+MAX_SOURCE: Final = 2_000
+ANSWER_TIMEOUT: Final = 600.0
+_IMAGES: Final = ("image/png", "image/jpeg")
+
+
+# --- what the model may ask -----------------------------------------------------------------------
+
+
+class RunCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Run Python in the sandbox; variables live from call to call.
+
+    Returned is what the cell printed and showed, or why it was refused, failed or was stopped, and
+    what to write instead. A cell that is stopped costs no variables.
+    """
+
+    code: Annotated[str, msgspec.Meta(description="The cell's source, as in a notebook.")]
+    timeout: (
+        Annotated[float, msgspec.Meta(gt=0, description="Seconds; never more than the policy's.")]
+        | None
+    ) = None
+
+
+class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Begin with an empty sandbox. Variables and what is staged are gone."""
+
+
+class Undo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Go back to the variables, and staged files, before the last cells."""
+
+    cells: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many.")] = 1
+
+
+class Variables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """List the variables: names, types, shapes and bytes. Runs nothing."""
+
+
+class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """List files that cells wrote to the project. They are staged, until a person keeps them."""
+
+    paths: Annotated[list[str], msgspec.Meta(max_length=100, description="Only beneath these.")] = (
+        msgspec.field(default_factory=list)
+    )
+    diff: Annotated[bool, msgspec.Meta(description="Show what has changed in them.")] = False
+
+
+class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ask the person at the client to keep what cells wrote to the project, all or these."""
+
+    paths: Annotated[list[str], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=list)
+
+
+class Explain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Say why the last cell was refused or stopped; what the policy allows; what cells can call."""
+
+    topic: Literal["all", "refusal", "policy", "tools"] = "all"
+
+
+class EarlierOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Read a page of what an earlier cell said and a reply left out; without a cell, list those."""
+
+    cell: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    stream: Literal["stdout", "stderr", "display"] = "stdout"
+    page: Annotated[int, msgspec.Meta(ge=1)] | Literal["last"] = 1
+
+
+#: The tools by name: what each takes, and whether it changes nothing.
+TOOLS: Final[dict[str, tuple[type[msgspec.Struct], bool]]] = {
+    "run_cell": (RunCell, False),
+    "reset": (Reset, False),
+    "undo": (Undo, False),
+    "variables": (Variables, True),
+    "changes": (Changes, True),
+    "keep": (Keep, False),
+    "explain": (Explain, True),
+    "output": (EarlierOutput, True),
+}
+
+
+# --- what it gets ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image in base64."""
+
+    data: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A resource of this session's that a reply names."""
+
+    uri: str
+    name: str
+    mime_type: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A tool's reply: text for the model, images, and the same as data without the text."""
+
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)
+    images: tuple[Image, ...] = ()
+    links: tuple[Link, ...] = ()
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A resource's contents: text, or bytes."""
+
+    mime_type: str
+    text: str = ""
+    blob: bytes | None = None
+
+
+Answer = Literal["once", "session", "no"]
+
+
+class Question:
+    """Something that a person is to say; ``offers`` are the answers that there are, ``no`` first.
+
+    Whoever asked waits for ``answer`` to be called, and takes no answer for a no.
+    """
+
+    def __init__(self, text: str, offers: tuple[Answer, ...]) -> None:
+        self.text, self.offers = text, offers
+        self._answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has answered, and somebody waits."""
+        return not self._answered.done()
+
+    def answer(self, answer: object) -> None:
+        """Give an answer; one that was not offered is a no."""
+        if self.is_open:
+            found: list[Answer] = [one for one in self.offers if one == answer]
+            self._answered.set_result(found[0] if found else "no")
+
+    async def wait(self) -> Answer:
+        """Return the answer."""
+        try:
+            return await asyncio.wait_for(self._answered, ANSWER_TIMEOUT)
+        except TimeoutError:
+            return "no"
+
+
+class ToolCall:
+    """A tool's call under way, in a task of its own: it goes on while a person is asked.
+
+    ``can_ask`` says whether the client that made it can ask a person.
+    """
+
+    def __init__(self, *, can_ask: bool) -> None:
+        self.can_ask = can_ask
+        #: Names this call to the client that is to come back with a person's answer.
+        self.token = secrets.token_hex(16)
+        self.question: Question | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[Reply] | None = None
+        #: What could not be asked, and is told in the reply.
+        self.unasked: list[str] = []
+
+    def start(self, work: Coroutine[Any, Any, Reply]) -> None:
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(lambda _: self._changed.set())
+
+    async def ask(self, text: str, *offers: Answer) -> Answer:
+        """Have a person asked, by whoever waits in ``next``."""
+        self.question = question = Question(text, ("no", *offers))
+        self._changed.set()
+        try:
+            return await question.wait()
+        finally:
+            self.question = None
+
+    async def next(self) -> Reply | Question:
+        """Wait for the reply, or a question that is to be put before there is one."""
+        while True:
+            if self._task is not None and self._task.done():
+                return self._task.result()
+            if self.question is not None and self.question.is_open:
+                return self.question
+            self._changed.clear()
+            await self._changed.wait()
+
+    def cancel(self) -> None:
+        """Give up: a cell is interrupted, and killed if it goes on."""
+        if self._task is not None:
+            self._task.cancel()
+
+
+class Session:
+    """One client's sandbox. ``open`` begins to start it; the first tool waits until it is ready."""
+
+    def __init__(self, pool: AsyncSandboxPool) -> None:
+        self._pool = pool
+        self._sandbox: AsyncSandbox | None = None
+        self._opening: asyncio.Task[AsyncSandbox] | None = None
+        #: One tool at a time has the sandbox.
+        self._lock = asyncio.Lock()
+        self._running: ToolCall | None = None
+        self._calls: dict[str, ToolCall] = {}
+        self._last: Result | None = None
+        self._plots: deque[tuple[int, Image]] = deque()
+        self._plot_numbers = itertools.count(1)
+        self._artifacts: dict[str, Artifact] = {}
+
+    async def __aenter__(self) -> Self:
+        self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def open(self) -> None:
+        """Begin to start the sandbox."""
+        self._opening = asyncio.get_running_loop().create_task(self._start())
+        # Whoever needs it is told why there is none; if nobody does, nobody is.
+        self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _start(self) -> AsyncSandbox:
+        await self._pool.open()
+        asks = self._pool.config.policy.approvals == "prompt"
+        # A pool whose sandboxes can't share a zygote has each open one of its own.
+        self._sandbox = sandbox = self._pool.sandbox(approve=self._approve if asks else None)
+        await sandbox.open()
+        return sandbox
+
+    async def sandbox(self) -> AsyncSandbox:
+        """Return the sandbox, once it is ready. Raises CellblockError."""
+        if self._opening is None:
+            raise CellblockError("the session has ended")
+        return await asyncio.shield(self._opening)
+
+    async def close(self) -> None:
+        """End the sandbox, and all calls."""
+        for call in tuple(self._calls.values()):
+            call.cancel()
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait({opening})
+        if self._sandbox is not None:
+            await self._sandbox.close()
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        name: str,
+        arguments: object,
+        *,
+        can_ask: bool,
+        report: Callable[[str], Awaitable[None]] | None = None,
+    ) -> ToolCall:
+        """Begin a tool's call; ``report`` gets what a cell says as it runs.
+
+        Whoever begins it ends it. Raises KeyError for no such tool, CellblockError for too many
+        calls, msgspec.ValidationError for arguments that don't fit.
+        """
+        kind, _ = TOOLS[name]
+        asked = msgspec.convert(arguments, kind)
+        if len(self._calls) >= MAX_CALLS:
+            raise CellblockError(f"{MAX_CALLS} calls are under way: wait for one of them")
+        call = ToolCall(can_ask=can_ask)
+        self._calls[call.token] = call
+        call.start(self._serve(call, asked, report))
+        return call
+
+    def resume(self, token: str) -> ToolCall | None:
+        """Return the call that waits for a person's answer."""
+        return self._calls.get(token)
+
+    def end(self, call: ToolCall) -> None:
+        """Forget a call whose reply was taken; give up one that nobody waits for."""
+        self._calls.pop(call.token, None)
+        call.cancel()
+
+    async def _serve(
+        self, call: ToolCall, asked: Any, report: Callable[[str], Awaitable[None]] | None
+    ) -> Reply:
+        async with self._lock:
+            self._running = call
+            try:
+                return await self._answer(call, asked, report)
+            except CellblockError as error:
+                return _failed(str(error))
+            finally:
+                self._running = None
+
+    async def _answer(
+        self, call: ToolCall, asked: Any, report: Callable[[str], Awaitable[None]] | None
+    ) -> Reply:
+        sandbox = await self.sandbox()
+        match asked:
+            case RunCell(code=code, timeout=seconds):
+                reply = self._told(call, await self._run(sandbox, code, seconds, report))
+            case Undo(cells=cells):
+                reply = self._told(call, await sandbox.execute(f"%undo {cells}"))
+            case Reset():
+                reply = await self._reset(sandbox)
+            case Variables():
+                reply = _variables(await sandbox.variables())
+            case Changes(paths=paths, diff=diff):
+                found = await sandbox.changes(paths)
+                reply = await asyncio.to_thread(_changes, sandbox.staged, found, diff=diff)
+            case Keep(paths=paths):
+                reply = await self._keep(call, sandbox.staged, paths)
+            case EarlierOutput(cell=cell, stream=stream, page=page):
+                which = "" if cell is None else f"{cell} {stream} {page}"
+                reply = Reply(_bounded(without_styles(sandbox.earlier_output(which))))
+            case _:
+                reply = self._explain(sandbox, asked.topic)
+        return reply
+
+    async def _run(
+        self,
+        sandbox: AsyncSandbox,
+        code: str,
+        seconds: float | None,
+        report: Callable[[str], Awaitable[None]] | None,
+    ) -> Result:
+        if report is None:
+            return await sandbox.execute(code, timeout=seconds, may_ask=False)
+        said = Progress(report)
+        reporting = asyncio.get_running_loop().create_task(said.serve())
+        try:
+            return await sandbox.execute(code, timeout=seconds, on_output=said.add, may_ask=False)
+        finally:
+            reporting.cancel()
+
+    async def _reset(self, sandbox: AsyncSandbox) -> Reply:
+        await sandbox.close()
+        self._last = None
+        self.open()
+        await self.sandbox()
+        return Reply("The sandbox is new: it has no variables, and nothing is staged.")
+
+    # --- results ----------------------------------------------------------------------------------
+
+    def _told(self, call: ToolCall, result: Result) -> Reply:
+        """Return a cell's result as a reply."""
+        self._last = result
+        shown = [one for one in (*result.displays, result.rich_result) if one is not None]
+        images = [image for one in shown if (image := _image(one)) is not None]
+        small = [image for image in images if len(image.data) <= MAX_IMAGE][:MAX_IMAGES]
+        plots = [(image, self._add_plot(image)) for image in images]
+        links = [link for image, link in plots if image not in small]
+        links += [self._add_artifact(one) for one in result.artifacts[:MAX_ARTIFACTS]]
+        notes = "\n".join(dict.fromkeys(call.unasked))
+        text = result.to_string(MAX_TEXT - len(notes) - 2 if notes else MAX_TEXT)
+        return Reply(
+            _bounded("\n\n".join(filter(None, (text, notes)))),
+            _data(result, [one.uri for one in links]),
+            tuple(small),
+            tuple(links),
+            failed=not result.success,
+        )
+
+    def _add_plot(self, image: Image) -> Link:
+        number = next(self._plot_numbers)
+        self._plots.append((number, image))
+        while (
+            len(self._plots) > MAX_PLOTS
+            or sum(len(one.data) for _, one in self._plots) > MAX_PLOT_BYTES
+        ) and len(self._plots) > 1:
+            self._plots.popleft()
+        return _plot_link(number, image)
+
+    def _add_artifact(self, artifact: Artifact) -> Link:
+        number = f"{len(self._artifacts) + 1}"
+        for known, one in self._artifacts.items():
+            if one.path == artifact.path:
+                number = known
+        self._artifacts[number] = artifact
+        while len(self._artifacts) > MAX_ARTIFACTS:
+            del self._artifacts[next(iter(self._artifacts))]
+        return _artifact_link(number, artifact)
+
+    def _explain(self, sandbox: AsyncSandbox, topic: str) -> Reply:
+        parts, last = list[str](), self._last
+        if topic in ("all", "refusal"):
+            if last is None or last.success:
+                parts.append("The last cell was not refused.")
+            else:
+                parts.append(last.to_string(MAX_TEXT // 2))
+        if topic in ("all", "tools"):
+            parts.append(str(tables.tools(sandbox.tools, {})["text/plain"]))
+        if topic in ("all", "policy"):
+            parts.append(_policy_text(sandbox))
+        return Reply(_bounded(without_styles("\n\n".join(parts))))
+
+    # --- what takes a person's consent ------------------------------------------------------------
+
+    async def _approve(self, request: ApprovalRequest) -> str | bool:
+        """Ask the person at the client; where nobody can be asked, say what the operator can do."""
+        call = self._running
+        if call is None or not call.can_ask:
+            if call is not None:
+                call.unasked.append(_operators_remedy(request))
+            return False
+        source = visible_lines(clipped(request.source, MAX_SOURCE))
+        text = f"{request.text}\n\nThe cell, which a model wrote:\n\n{source}"
+        answer = await call.ask(text, "once", "session")
+        if answer != "no":
+            return answer
+        what = ", ".join(map(visible, request.names))
+        call.unasked.append(f"The person at the client was asked about {what}, and said no.")
+        return False
+
+    async def _keep(self, call: ToolCall, staged: Staged | None, paths: Sequence[str]) -> Reply:
+        """Keep what a person says yes to: exactly what was shown."""
+        if staged is None:
+            raise ChangesError("nothing is staged under this policy")
+        chosen = await asyncio.to_thread(staged.chosen, paths)
+        if not chosen:
+            raise ChangesError("nothing is staged that could be kept")
+        if not call.can_ask:
+            raise ChangesError(
+                "nothing was kept: it is a person's to say, and this client can't ask one. In a "
+                f"terminal: cellblock changes keep {staged.id}"
+            )
+        digests = await asyncio.to_thread(lambda: keeping.finish(keeping.digests(staged, chosen)))
+        wanted = of_keeping(chosen, digests, paths)
+        if not wanted.whole:
+            raise ChangesError(
+                f"nothing was kept: {len(chosen):,} files in so many folders can't be asked about "
+                "at once; name some of the folders"
+            )
+        text = "\n".join([f"May this {wanted.asks}", *wanted.shown])
+        if await call.ask(text, "once") == "no":
+            raise ChangesError("nothing was kept: the person at the client said no")
+        exactly = keeping.token(chosen, digests)
+        kept = await asyncio.to_thread(
+            lambda: keeping.keep(staged, paths, by="an MCP client's user", exactly=exactly)
+        )
+        names = [visible(one.change.name) for one in kept]
+        return Reply(_listed("Kept", names), {"kept": names[:MAX_CHANGES]})
+
+    # --- resources --------------------------------------------------------------------------------
+
+    def resources(self) -> list[tuple[Link, str]]:
+        """Return what can be read, and what each is."""
+        fixed = [(Link(uri, name, kind, 0), what) for uri, name, kind, what in _RESOURCES]
+        plots = [(_plot_link(*one), "A picture that a cell showed.") for one in self._plots]
+        files = [
+            (_artifact_link(number, one), "A file that a cell wrote, copied out.")
+            for number, one in self._artifacts.items()
+        ]
+        return [*fixed, *plots, *files]
+
+    async def read(self, uri: str) -> Contents:
+        """Return a resource's contents. Raises KeyError for none, CellblockError."""
+        kind, _, name = uri.removeprefix(_SCHEME).partition("/")
+        if not uri.startswith(_SCHEME):
+            raise KeyError(uri)
+        if kind == "plots":
+            image = dict(self._plots)[int(name)] if name.isdecimal() else None
+            if image is None:
+                raise KeyError(uri)
+            return Contents(image.mime_type, blob=base64.b64decode(image.data))
+        if kind == "artifacts":
+            return await asyncio.to_thread(_artifact_contents, self._artifacts[name])
+        sandbox = await self.sandbox()
+        if uri == f"{_SCHEME}policy":
+            return Contents("text/plain", _bounded(_policy_text(sandbox)))
+        if uri == f"{_SCHEME}enforcement":
+            return Contents("application/json", _enforcement(sandbox))
+        if uri == f"{_SCHEME}audit":
+            return Contents("application/jsonl", await asyncio.to_thread(_audit_tail, sandbox))
+        raise KeyError(uri)
+
+
+class Progress:
+    """What a cell prints, handed on in pieces: at most ten a second, each bounded."""
+
+    _PAUSE: Final = 0.1
+
+    def __init__(self, report: Callable[[str], Awaitable[None]]) -> None:
+        self._report = report
+        self._text, self._more = "", asyncio.Event()
+
+    def add(self, output: Output) -> None:
+        """Take an output; only the end of what is said at once is kept."""
+        if output.kind == "stream":
+            said = without_styles(str(output.content["text"]))
+            self._text = (self._text + said)[-MAX_PROGRESS:]
+            self._more.set()
+
+    async def serve(self) -> None:
+        """Report, until cancelled; a client that is gone is told nothing."""
+        with contextlib.suppress(Exception):
+            while True:
+                await self._more.wait()
+                self._more.clear()
+                text, self._text = encodable(self._text), ""
+                await self._report(text)
+                await asyncio.sleep(self._PAUSE)
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+_SCHEME: Final = "cellblock://"
+_RESOURCES: Final = (
+    (f"{_SCHEME}policy", "policy", "text/plain", "The policy in force, as %policy shows it."),
+    (
+        f"{_SCHEME}enforcement",
+        "enforcement",
+        "application/json",
+        "How far each capability is enforced on this machine, and what is not.",
+    ),
+    (f"{_SCHEME}audit", "audit", "application/jsonl", "The end of this session's audit log."),
+)
+
+
+def _bounded(text: str) -> str:
+    return encodable(clipped(text, MAX_TEXT))
+
+
+def _failed(text: str) -> Reply:
+    return Reply(_bounded(text), {"status": "failed"}, failed=True)
+
+
+def _listed(head: str, lines: Sequence[str]) -> str:
+    more = len(lines) - MAX_CHANGES
+    return _bounded(
+        "\n".join(
+            [f"{head}: {len(lines)}", *lines[:MAX_CHANGES], *([f"and {more} more"] * (more > 0))]
+        )
+    )
+
+
+def _image(shown: Display) -> Image | None:
+    """Return the picture in a display, if it is one."""
+    for kind in _IMAGES:
+        data = shown.data.get(kind)
+        if isinstance(data, str):
+            text = "".join(data.split())
+            with contextlib.suppress(binascii.Error, ValueError):
+                base64.b64decode(text, validate=True)
+                return Image(text, kind)
+    return None
+
+
+def _data(result: Result, uris: list[str]) -> dict[str, Any]:
+    """Return how a cell ended, as data: what it said is in the text."""
+    found: dict[str, Any] = {"status": result.status, "execution_count": result.execution_count}
+    if result.error is not None:
+        found["error"] = {"type": result.error.type}
+    if result.denials:
+        found["denials"] = [{"rule": one.rule, "line": one.line} for one in result.denials[:20]]
+    if result.stop is not None:
+        found["stop"] = {"why": result.stop.why, "variables": result.stop.state}
+    if result.tool_calls:
+        found["tool_calls"] = len(result.tool_calls) + result.tool_calls_left_out
+    if result.left_out:
+        found["left_out"] = dict(result.left_out)
+    if uris:
+        found["resources"] = uris
+    return found
+
+
+def _variables(found: Sequence[Any]) -> Reply:
+    shown = found[:MAX_VARIABLES]
+    lines = [
+        f"{one.name}: {one.type}"
+        + (f", {one.shape}" if one.shape else "")
+        + (f", {one.size:,} bytes" if one.size else "")
+        for one in shown
+    ]
+    if len(found) > len(shown):
+        lines.append(f"and {len(found) - len(shown)} more")
+    data = [{"name": v.name, "type": v.type, "shape": v.shape, "bytes": v.size} for v in shown]
+    return Reply(_bounded("\n".join(lines) or "There are no variables."), {"variables": data})
+
+
+def _changes(staged: Staged | None, found: Sequence[Change], *, diff: bool) -> Reply:
+    if staged is None:
+        return Reply("Nothing is staged under this policy.", {"changes": []})
+    lines, data = list[str](), list[dict[str, Any]]()
+    for one in found[:MAX_CHANGES]:
+        name = visible(one.name)
+        never = f" (never kept: {one.why_not})" if one.why_not else ""
+        size = "" if one.size is None else f", {one.size:,} bytes"
+        lines.append(f"{one.kind}: {name}{size}{never}")
+        if diff:
+            lines.append(visible_lines(staged.diff(one)))
+        data.append({"path": name, "kind": one.kind, "bytes": one.size or 0})
+    if not lines:
+        return Reply("Cells have written nothing to the project.", {"changes": []})
+    if len(found) > len(data):
+        lines.append(f"and {len(found) - len(data)} more")
+    return Reply(_bounded("\n".join(lines)), {"changes": data})
+
+
+def _policy_text(sandbox: AsyncSandbox) -> str:
+    fields = sandbox.policy.as_dict() | {"backend": sandbox.backend}
+    worth = tuple(sandbox.enforcement.values())
+    return str(policy_card.policy_table(fields, worth, sandbox.gaps, {})["text/plain"])
+
+
+def _enforcement(sandbox: AsyncSandbox) -> str:
+    found = {
+        name: {"status": str(each.status), "mechanism": each.mechanism, "holes": list(each.holes)}
+        for name, each in sandbox.enforcement.items()
+    }
+    gaps = [policy_card.gap_line(gap) for gap in sandbox.gaps]
+    shown = {"backend": sandbox.backend, "capabilities": found, "gaps": gaps}
+    return encodable(json.dumps(shown, indent=1))
+
+
+def _audit_tail(sandbox: AsyncSandbox) -> str:
+    """Return the last records of the session's audit log, as JSON Lines."""
+    if not sandbox.session:
+        return ""
+    found = log.find(Path(sandbox.policy.audit.folder), sandbox.session)
+    tail = deque[bytes](maxlen=MAX_RECORDS)
+    tail.extend(log.lines(found.file))
+    return encodable(b"".join(tail).decode("utf-8", "replace"))
+
+
+def _artifact_contents(artifact: Artifact) -> Contents:
+    """Return a file that was copied out. Raises CellblockError."""
+    try:
+        fd = os.open(artifact.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            content = file.read(MAX_ARTIFACT + 1)
+    except OSError as error:
+        raise CellblockError(f"{visible(artifact.name)}: {error.strerror}") from None
+    if len(content) > MAX_ARTIFACT:
+        where = visible(artifact.path)
+        raise CellblockError(f"it has more than {MAX_ARTIFACT:,} bytes; it lies at {where}")
+    return Contents(artifact.content_type, blob=content)
+
+
+def _plot_link(number: int, image: Image) -> Link:
+    size = len(image.data) * 3 // 4
+    return Link(f"{_SCHEME}plots/{number}", f"plot {number}", image.mime_type, size)
+
+
+def _artifact_link(number: str, one: Artifact) -> Link:
+    name = encodable(visible(one.name))
+    return Link(f"{_SCHEME}artifacts/{number}", name, one.content_type, one.size_bytes)
+
+
+def _operators_remedy(request: ApprovalRequest) -> str:
+    names = ", ".join(map(visible, request.names))
+    if request.kind == "import":
+        tops = sorted({name.partition(".")[0] for name in request.names})
+        line = f"add.allowed_modules = {json.dumps(tops)}"
+        what = f"import {names}"
+    else:
+        line, what = 'approvals = "never"', f"call {names}"
+    return encodable(
+        f"Nobody could be asked whether this cell may {what}: this MCP client has no elicitation. "
+        f"The operator allows it, unasked, with {visible(line)} in the policy."
+    )

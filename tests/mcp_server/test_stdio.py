@@ -1,0 +1,304 @@
+"""`cellblock mcp` over stdin and stdout, with the official SDK's client."""
+
+import asyncio
+import base64
+import re
+import signal
+import subprocess
+import sys
+
+import anyio
+import mcp_types as types
+import pytest
+
+from support import processes
+from support.mcp_clients import MODES, argv, environment, go, run, stdio, text_of
+
+ASKING = """
+extends = "safe"
+approvals = "prompt"
+
+[ops.read_file]
+roots = ["{project}"]
+"""
+STAGING = """
+extends = "data"
+filesystem_read_roots = ["{project}"]
+filesystem_staged_roots = ["{project}"]
+"""
+
+
+@pytest.fixture(params=MODES)
+def mode(request):
+    return request.param
+
+
+def test_a_cell_an_error_a_refusal_and_variables(home, mode):
+    assert home
+
+    async def main():
+        async with stdio(mode=mode) as client:
+            good = await run(client, "x = [1, 2]\nprint('hello')\nsum(x)")
+            assert text_of(good) == "The cell ran.\n\nstdout:\nhello\n\nresult:\n3"
+            assert good.structured_content == {"status": "ok", "execution_count": 1}
+            assert not good.is_error
+            bad = await run(client, "1 / 0")
+            assert bad.is_error
+            assert text_of(bad).startswith("The cell failed: ZeroDivisionError: division by zero")
+            refused = await run(client, "import gc")
+            assert refused.is_error
+            assert refused.structured_content["denials"] == [
+                {"rule": "import-not-allowed", "line": 1}
+            ]
+            why = text_of(await client.call_tool("explain", {"topic": "refusal"}))
+            assert why == text_of(refused)
+            listed = await client.call_tool("variables", {})
+            assert re.fullmatch(r"x: list, 2, \d+ bytes", text_of(listed))
+            await client.call_tool("undo", {"cells": 3})
+            await run(client, "y = 1")
+            await client.call_tool("reset", {})
+            assert text_of(await client.call_tool("variables", {})) == "There are no variables."
+
+    go(main())
+
+
+def test_arguments_that_do_not_fit_are_told_to_the_model(home):
+    assert home
+
+    async def main():
+        async with stdio() as client:
+            for arguments in (
+                {},
+                {"code": 1},
+                {"code": "1", "policy": "unsafe"},
+                {"code": "1", "timeout": -1},
+            ):
+                reply = await client.call_tool("run_cell", arguments)
+                assert reply.is_error
+                assert text_of(reply).startswith("run_cell: ")
+            with pytest.raises(Exception, match="Unknown tool: fly"):
+                await client.call_tool("fly", {})
+            with pytest.raises(Exception, match="No such resource"):
+                await client.read_resource("cellblock://artifacts/../../etc/passwd")
+            # Lone surrogates, and an id that is no sequence, end nothing.
+            assert "The cell" in text_of(await run(client, "print('\\ud800')\nprint('\\x1b[2J')"))
+
+    go(main())
+
+
+def test_images_are_image_content_and_resources(home, policy):
+    assert home
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+
+    async def main():
+        async with stdio("--policy", policy('extends = "data"')) as client:
+            reply = await run(client, code)
+            (image,) = [one for one in reply.content if isinstance(one, types.ImageContent)]
+            assert image.mime_type == "image/png"
+            assert base64.b64decode(image.data).startswith(b"\x89PNG")
+            uris = [one.uri for one in (await client.list_resources()).resources]
+            assert uris == [
+                "cellblock://policy",
+                "cellblock://enforcement",
+                "cellblock://audit",
+                "cellblock://plots/1",
+            ]
+            found = {uri: (await client.read_resource(uri)).contents[0] for uri in uris}
+            assert found["cellblock://plots/1"].blob == image.data
+            assert found["cellblock://policy"].text.startswith("Policy agent")
+            assert '"kind":"cell"' in found["cellblock://audit"].text
+
+    go(main())
+
+
+def test_progress_is_reported_as_a_cell_prints(home, mode):
+    assert home
+
+    async def main():
+        said = []
+
+        async def on_progress(progress, total, message):
+            said.append((progress, total, message))
+
+        async with stdio(mode=mode) as client:
+            code = "import time\nfor i in range(3):\n    print(i, flush=True)\n    time.sleep(0.3)"
+            await run(client, code, progress_callback=on_progress)
+        assert [one[0] for one in said] == sorted({one[0] for one in said})
+        assert "".join(one[2] for one in said).split() == ["0", "1", "2"]
+
+    go(main())
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(1000)"])
+def test_a_cancelled_call_interrupts_its_cell_and_costs_no_variables(home, mode, code):
+    assert home
+
+    async def main():
+        async with stdio(mode=mode) as client:
+            await run(client, "kept = 1")
+            with anyio.move_on_after(1):
+                await run(client, code)
+            with anyio.fail_after(10):
+                assert text_of(await run(client, "kept")).endswith("result:\n1")
+
+    go(main())
+
+
+def test_a_model_asks_for_less_time_and_never_for_more(home, policy):
+    assert home
+
+    async def main():
+        async with stdio("--policy", policy('extends = "safe"\ntimeout = 2.0')) as client:
+            for seconds, limit in ((0.5, "0.5 s"), (1_000, "2 s")):
+                arguments = {"code": "while True: pass", "timeout": seconds}
+                reply = await client.call_tool("run_cell", arguments)
+                assert f"longer than {limit}" in text_of(reply)
+                assert reply.structured_content["stop"]["why"] == "timeout"
+
+    go(main())
+
+
+@pytest.mark.parametrize("answer", ["once", "no", "decline", "forged"])
+def test_a_person_is_asked_while_the_cell_waits_and_it_runs_once(home, policy, mode, answer):
+    (home / "a.txt").write_text("text")
+    asked = []
+
+    async def on_question(_, params):
+        asked.append(params.message)
+        if answer == "decline":
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content={"answer": answer})
+
+    async def main():
+        async with stdio(
+            "--policy", policy(ASKING), mode=mode, elicitation_callback=on_question
+        ) as client:
+            await run(client, "ran = []")
+            reply = await run(client, "ran.append(1)\nprint(ops.read_file('a.txt'))")
+            assert asked[0].startswith("may cell [2] call ops.read_file?\n  path = 'a.txt'")
+            assert asked[0].endswith("ran.append(1)\nprint(ops.read_file('a.txt'))")
+            assert len(asked) == 1
+            assert reply.is_error is (answer != "once")
+            told = "The person at the client was asked about ops.read_file, and said no."
+            assert text_of(reply).endswith("text" if answer == "once" else told)
+            assert text_of(await run(client, "len(ran)")).endswith("result:\n1")
+
+    go(main())
+
+
+def test_without_elicitation_it_is_denied_with_what_the_operator_would_set(home, policy, mode):
+    (home / "a.txt").write_text("text")
+    needs = "this MCP client has no elicitation. The operator allows it, unasked, with"
+
+    async def main():
+        async with stdio("--policy", policy(ASKING), mode=mode) as client:
+            call = text_of(await run(client, "ops.read_file('a.txt')"))
+            assert call.endswith(f'{needs} approvals = "never" in the policy.')
+            module = text_of(await run(client, "import bz2"))
+            assert module.endswith(f'{needs} add.allowed_modules = ["bz2"] in the policy.')
+        remedy = ASKING.replace('"prompt"', '"never"') + '[add]\nallowed_modules = ["bz2"]\n'
+        async with stdio("--policy", policy(remedy), mode=mode) as client:
+            assert not (await run(client, "import bz2\nops.read_file('a.txt')")).is_error
+
+    go(main())
+
+
+def test_a_question_that_nobody_comes_back_for_ends_with_the_client(home, policy):
+    (home / "a.txt").write_text("text")
+
+    async def main():
+        async with stdio(
+            "--policy", policy(ASKING), mode="2026-07-28", elicitation_callback=_never
+        ) as client:
+            state = None
+            async with asyncio.timeout(10):
+                first = await client.session.call_tool(
+                    "run_cell", {"code": "ops.read_file('a.txt')"}, allow_input_required=True
+                )
+            assert isinstance(first, types.InputRequiredResult)
+            state = first.request_state
+            forged = await client.session.call_tool(
+                "run_cell", {"code": "1"}, request_state="0" * 32, allow_input_required=True
+            )
+            assert text_of(forged) == "Nothing waits for this answer any more."
+            assert state
+
+    go(main())
+    processes.until(lambda: not processes.orphans())
+
+
+async def _never(_context, _params):
+    raise AssertionError("it is asked by hand")
+
+
+def test_what_is_staged_is_kept_only_by_a_person(home, policy, mode):
+    file = policy(STAGING)
+    asked, answers = [], ["no", "once"]
+
+    async def on_question(_, params):
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"answer": answers.pop(0)})
+
+    async def main():
+        async with stdio("--policy", file, mode=mode, elicitation_callback=on_question) as client:
+            reply = await run(client, "open('new.txt', 'w').write('made')")
+            if reply.is_error:
+                pytest.skip(f"nothing can be staged here: {text_of(reply)}")
+            listed = await client.call_tool("changes", {"diff": True})
+            assert text_of(listed).startswith(f"new: {home}/new.txt, 4 bytes\n")
+            assert "made" in text_of(listed)
+            no = await client.call_tool("keep", {})
+            assert text_of(no) == "nothing was kept: the person at the client said no"
+            assert not (home / "new.txt").exists()
+            yes = await client.call_tool("keep", {"paths": ["new.txt"]})
+            assert text_of(yes) == f"Kept: 1\n{home}/new.txt"
+            assert (home / "new.txt").read_text() == "made"
+            assert asked[0].startswith("May this keep 1 staged file?\n")
+        async with stdio("--policy", file, mode=mode) as client:
+            await run(client, "open('other.txt', 'w').write('made')")
+            unasked = text_of(await client.call_tool("keep", {}))
+            assert "In a terminal: cellblock changes keep " in unasked
+            assert not (home / "other.txt").exists()
+
+    go(main())
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, None])
+def test_nothing_is_left_of_a_client_or_server_that_vanishes(home, how):
+    assert home
+    server = subprocess.Popen(
+        argv(), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    server.stdin.write(
+        '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
+        '"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}\n'
+        '{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+        '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_cell",'
+        '"arguments":{"code":"while True: pass"}}}\n'
+    )
+    server.stdin.flush()
+    assert "cellblock" in server.stdout.readline()
+    processes.until(lambda: len(processes.tree(server.pid)) > 2)
+    started = processes.tree(server.pid)
+    if how is None:
+        server.stdin.close()
+    else:
+        server.send_signal(how)
+    server.wait(20)
+    assert processes.gone(started) == []
+    server.stdout.close()
+
+
+def test_a_policy_that_is_wrong_is_told_before_anything_is_served(home):
+    assert home
+    command = argv("--policy", "nowhere.toml")
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "cellblock: nowhere.toml: no such file. Check the path.\n"
+
+
+def test_the_command_is_usable_without_the_sdk_being_imported_first():
+    code = "import cellblock.cli.mcp, sys; print('mcp' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
