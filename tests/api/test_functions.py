@@ -225,13 +225,11 @@ def test_what_fails_while_it_is_made_data_is_an_answer_too():
             assert "no data" in s.execute(call).error.message
 
 
-def test_refused_calls_beyond_a_hundred_are_one_record_and_too_many_a_second_wait(home):
-    policy = Policy.preset("safe", tool_max_calls=30, tool_max_per_second=100)
+def test_refused_calls_beyond_a_hundred_are_one_record(home):
+    policy = Policy.preset("safe", tool_max_calls=30)
     code = "for n in range(140):\n    try: add(n)\n    except ToolError: pass"
-    begun = time.monotonic()
     with Sandbox(policy, tools=[add]) as s:
         assert s.execute(code).success
-        assert time.monotonic() - begun > 0.3
         s.execute("1")
         session = s.session
     (log,) = (home / "cache" / "cellblock" / "audit").glob(f"*-{session}.*")

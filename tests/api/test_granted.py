@@ -157,10 +157,8 @@ def test_a_program_has_approved_cells_run_and_no_others(approved):
             None,
             ["cell-not-approved"],
         )
-        assert "-x = 'fine'" in r.denials[0].detail
         said = r.to_string()
         assert said.startswith("The cell was not run: 1 finding (policy mine).\n\nline 1: ")
-        assert "    +x = 'more'\n" in said
 
 
 def test_templates_are_all_that_runs_where_the_policy_says_so(home):

@@ -189,14 +189,14 @@ def test_a_descriptor_that_is_left_open_contradicts_what_is_declared():
 
 
 def test_a_variable_of_the_hosts_is_seen(monkeypatch):
-    passed_on = suite.probe.prepare_message
+    passed_on = suite.doctor.prepare_message
 
     def told(*arguments):
         made = passed_on(*arguments)
         leak = {name: "" for name in os.environ if name.startswith("CELLBLOCK_TRIAL_")}
         return suite.msgspec.structs.replace(made, environment={**made.environment, **leak})
 
-    monkeypatch.setattr(suite.probe, "prepare_message", told)
+    monkeypatch.setattr(suite.doctor, "prepare_message", told)
     found = suite.run("noop")
     assert found.contradicted == ["environment"]
     assert found.statuses["env_var_access"] == "unenforced"
@@ -245,7 +245,7 @@ def test_a_filter_that_only_says_that_it_holds_is_a_gap_of_a_list_too():
 @needs_landlock
 def test_a_relay_that_connects_to_more_than_is_listed_is_a_gap(monkeypatch):
     """The host's own witnesses say so: what listens beside the listed address was called."""
-    monkeypatch.setattr(reach, "_MODULE", "support.spoilt_relay")
+    monkeypatch.setattr(reach, "__name__", "support.spoilt_relay")
     found = suite.run("landlock", **LISTED)
     assert found.contradicted == ["unlisted_port", "unlisted_host"]
     assert found.statuses["network_access"] == "unenforced"

@@ -92,7 +92,7 @@ def test_what_their_cells_show_and_why_others_are_not_run(ran):
 def test_the_audit_log_says_what_a_notebook_changed_and_which(ran):
     found = {}
     for session in chain.sessions(ran.audit_folder):
-        lines = [line for file in session.files for line in file.read_bytes().splitlines()]
+        lines = session.file.read_bytes().splitlines()
         for record in map(json.loads, lines):
             if record["kind"] == "narrowing" and record.get("file"):
                 found[record["file"]] = record["fields"]

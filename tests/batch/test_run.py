@@ -79,7 +79,7 @@ REASONS = {
     "r": "    its language is R\n",
     "widen": "    metadata.cellblock.policy.timeout: a notebook can't have more than the policy: 1000000 is more than ",
     "torn": "    it is no JSON: Expecting value (line 1, column 12)\n",
-    "link": "    it is a link, and those are followed only where they are named\n",
+    "link": "    it is a link, and none is followed: name what it leads to\n",
     "placeless": "    its output can't be written: Is a directory\n",
 }
 POLICY = 'extends = "data"\nmode = "safe"\nsubprocess_execution = false\nallowed_modules = ["os"]\nsnapshots = "off"\n'
@@ -99,7 +99,7 @@ def ran(run_shared):
     (run_shared.work / "out/nb/placeless.ipynb").mkdir(parents=True)
     (run_shared.work / "more.json").write_text('{"n": 0, "who": "Ada"}')
     options = ("--policy", run_shared.world.policy(POLICY), "--cell-timeout", "1")
-    given = ("--input", "more.json", "-p", "n", "3")
+    given = ("--input", "more.json", "-p", "n=3")
     ended = run_shared("nb", "-o", "out", *options, *given, "--junit", "reports/junit.xml")
     assert ended.err == ""
     return ended
@@ -191,7 +191,7 @@ def test_a_run_that_can_not_be_had_says_why_and_runs_nothing(run, here):
         (["no.ipynb", "a.ipynb", "-o", "out"], "cellblock: no.ipynb: no such file or folder\n"),
         (["a.ipynb", "-o", "."], "cellblock: a.ipynb: would be overwritten: name another --output-dir\n"),
         (["a.ipynb", "-o", "out", "--policy", "unsafe"], "cellblock: unsafe: mode: mode unsafe has to be asked for (got 'unsafe'). Run with --allow-unsafe, or choose a policy of mode confined or safe.\n"),
-        (["a.ipynb", "-o", "out", "-p", "x"], "cellblock: -p: no name and value (got 'x'). Write -p NAME=VALUE, or -p NAME VALUE.\n"),
+        (["a.ipynb", "-o", "out", "-p", "x"], "cellblock: -p: no name and value (got 'x'). Write -p NAME=VALUE.\n"),
         (["a.ipynb", "-o", "work/out", "--policy", writes], f"cellblock: {run.work}/work/out: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
         (["work/b.ipynb", "-o", "out", "--policy", within], f"cellblock: {run.work}/out/work/b.ipynb: cells could change what is written: {run.work}/out/work is writable. Name another place.\n"),
         (["a.ipynb", "-o", "out", "--policy", writes, "--junit", "work/a.xml"], f"cellblock: {run.work}/work/a.xml: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
@@ -205,7 +205,7 @@ def test_parameters_are_set_behind_the_cell_that_is_tagged_for_them(run):
     cells = (code("month, year = 1, 2024", "parameters"), "month, year, who", "inputs['a-b']")
     write(run.work / "a.ipynb", *cells)
     write(run.work / "b.ipynb", "month = 1", "month")
-    given = ("-p", "month", "3", "-p", "who", "Ada", "-p", "a-b", "[1]", "--no-timing")
+    given = ("-p", "month=3", "-p", "who=Ada", "-p", "a-b=[1]", "--no-timing")
     for source, place in (("a.ipynb", "out"), ("out/a.ipynb", "again")):
         ended = run(source, "b.ipynb", "-o", place, *given)
         assert set(ended.statuses.values()) == {"passed"}, ended
@@ -268,10 +268,10 @@ def test_files_that_cells_leave_are_beside_the_notebook(run):
 
 
 def test_modules_are_imported_once_for_all(run):
-    policy = run.world.policy('extends = "data"\nadd.allowed_modules = ["sys"]\n')
+    policy = run.world.policy('extends = "data"\npreload = ["pandas"]\n')
     cells = ("import sys\n'pandas' in sys.modules", "import pandas as pd\npd.Series([1, 2]).sum()")
     write(run.work / "a.ipynb", *cells)
-    ended = run("a.ipynb", "-o", "out", "--policy", policy, "--preload", "pandas")
+    ended = run("a.ipynb", "-o", "out", "--policy", policy)
     assert ended.statuses == {"a.ipynb": "passed"}, ended.out
     assert texts(run.work / "out/a.ipynb") == ["True", "np.int64(3)"]
 

@@ -31,8 +31,7 @@ def records(folder, *kinds):
     found = [
         json.loads(line)
         for session in chain.sessions(folder)
-        for file in session.files
-        for line in file.read_text().splitlines()
+        for line in session.file.read_text().splitlines()
     ]
     return [record for record in found if not kinds or record["kind"] in kinds]
 
@@ -213,18 +212,6 @@ def test_no_log_is_kept_where_the_policy_says_so(start, world):
 
 
 # --- files ----------------------------------------------------------------------------------------
-
-
-def test_a_long_session_goes_on_in_further_files(start, world):
-    policy = world.policy("audit.max_bytes = 65536")
-    kernel = start(policy, world=world)
-    expressions = {f"n{i}": "open(1)" for i in range(100)}
-    for number in range(10):
-        kernel.run(f"x = {number}", user_expressions=expressions)
-    assert ended(kernel).state == "ended"
-    (session,) = chain.sessions(home_of(world))
-    assert len(session.files) > 1
-    assert len(decisions(home_of(world))) == 10
 
 
 FILL = """

@@ -6,7 +6,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from cellblock.batch.check_worker import judge_context
+from cellblock.batch.check import judge_context
 from cellblock.batch.judge import judge
 from cellblock.batch.verdict import CheckOptions, FileKind
 from cellblock.policy.load import load_for_check

@@ -2,11 +2,12 @@
 
 import os
 import signal
+import time
 from ast import literal_eval
 
 import pytest
 
-from support import reading
+from support import processes, reading
 
 for module in ("matplotlib", "pandas", "pyarrow", "sklearn"):
     pytest.importorskip(module, reason="extra 'data' is not installed")
@@ -117,3 +118,39 @@ def test_threads_of_openmp_are_started_again(data):
     assert value(data, code) == 0.0
     lose(data)
     assert value(data, code) == 0.0
+
+
+#: Something that has a copy, though nothing of it goes on; and cells behind it that need none.
+ONCE = {
+    "a file that was mapped": "import mmap\nwith open('rows', 'w+b') as f:\n    f.write(b'a,b')\n"
+    "    f.flush()\n    mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ).close()",
+    "threads that ended": "from concurrent.futures import ThreadPoolExecutor\n"
+    "with ThreadPoolExecutor(2) as pool:\n    list(pool.map(abs, range(4)))",
+}
+PLAIN = (
+    "table = pd.DataFrame({'a': [1, 2]})",
+    "table.groupby('a').sum()",
+    "table.style",  # draws an identity
+    "import uuid; uuid.uuid4()",
+    "axes.plot([1, 2]); display(figure)",
+)
+
+
+@pytest.mark.parametrize("kind", ONCE)
+def test_ordinary_cells_have_no_copy_of_their_own(start, kind):
+    kernel = start("data")
+    run(kernel, "import pandas as pd, matplotlib.pyplot as plt; figure, axes = plt.subplots()")
+    for code in PLAIN:  # what is imported or looked up once is
+        run(kernel, code)
+    run(kernel, ONCE[kind])
+    assert processes.until(lambda: len(kernel.copies()) >= 2)  # and its backup
+    time.sleep(0.5)
+    before = kernel.copies()
+    for code in PLAIN:
+        run(kernel, code)
+    time.sleep(0.2)
+    assert kernel.copies() == before
+    mapped = "import mmap; kept = mmap.mmap(-1, 4096, flags=mmap.MAP_SHARED)"
+    for code in (mapped, "x = 1"):
+        run(kernel, code)
+    assert processes.until(lambda: kernel.copies() != before)

@@ -110,11 +110,10 @@ CLAIMS = {
     "llm": {
         "asked": "Rhine, Tiber, Akerselva\n",
         "known": "('llama3.2-2026', 'stop', …, 3)",
-        "streamed": "It crosses at six. It comes back at seven. ",
         "together": "{'Rome': 'Tiber', 'Oslo': 'Akerselva'}",
         "beyond": "ValidationError: …another…\nValidationError: …\n",
         "key": "…module-name-not-allowed · line 3…PolicyDenied: 1 finding: …",
-        "left": "…llm(…llm: 16 of 20 calls and … of 20,000 tokens are left for this session.…",
+        "left": "…llm(…llm: 17 of 20 calls and … of 20,000 tokens are left for this session.…",
     },
     "narrow": {
         "before": "…<table…Ada…",

@@ -92,17 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
             "prompt_tokens": sum(len(m["content"].split()) for m in asked.body["messages"]),
             "completion_tokens": len(text.split()),
         }
-        if asked.body.get("stream"):
-            self._stream([f"{word} " for word in text.split()], asked, usage)
-        else:
-            self._json(_completion(text, asked, usage=usage))
+        self._json(_completion(text, asked, usage=usage))
 
     def _unmetered(self, text: str, asked: Asked) -> None:
         """Tell no usage."""
-        if asked.body.get("stream"):
-            self._stream([text], asked, None)
-        else:
-            self._json(_completion(text, asked))
+        self._json(_completion(text, asked))
 
     def _usage(self, text: str, asked: Asked) -> None:
         """Tell this usage."""
@@ -114,15 +108,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _reason(self, text: str, asked: Asked) -> None:
         """End for a reason that has the key in it."""
         self._json(_completion("", asked, reason=text + _key_of(asked)))
-
-    def _slowly(self, text: str, asked: Asked) -> None:
-        """Stream words, each in a while."""
-        usage = {"prompt_tokens": 1, "completion_tokens": 2}
-        self._stream([f"{word} " for word in text.split()], asked, usage, pause=0.15)
-
-    def _pieces(self, text: str, asked: Asked) -> None:
-        """Stream these texts."""
-        self._stream(json.loads(text), asked, None, pause=0.12)
 
     def _wait(self, text: str, asked: Asked) -> None:
         self.endpoint.go_on.wait(_PATIENCE)
@@ -154,9 +139,8 @@ class _Handler(BaseHTTPRequestHandler):
         said = said.replace("{key}", _key_of(asked))
         self._send(int(number), json.dumps({"error": {"message": said}}).encode())
 
-    def _raw(self, text: str, asked: Asked) -> None:
-        kind = "text/event-stream" if asked.body.get("stream") else "application/json"
-        self._send(200, text.encode(), {"Content-Type": kind})
+    def _raw(self, text: str, _asked: Asked) -> None:
+        self._send(200, text.encode())
 
     def _redirect(self, text: str, _asked: Asked) -> None:
         status, _, where = text.partition(" ")
@@ -170,16 +154,16 @@ class _Handler(BaseHTTPRequestHandler):
         """Say a text of this many bytes."""
         self._say("x" * int(text), asked)
 
-    def _flood(self, text: str, asked: Asked) -> None:
-        self._head(asked)
+    def _flood(self, text: str, _asked: Asked) -> None:
+        self._head()
         piece = {"line": b"x" * 65_536, "events": b'data: {"choices": []}\n\n' * 3_000}[text]
         self._never_ends(piece, pause=0.0)
 
     def _hang(self, _text: str, _asked: Asked) -> None:
         self._never_ends(b"")
 
-    def _drip(self, _text: str, asked: Asked) -> None:
-        self._head(asked)
+    def _drip(self, _text: str, _asked: Asked) -> None:
+        self._head()
         self._never_ends(b": still there\n\n")
 
     def _never_ends(self, piece: bytes, pause: float = 0.05) -> None:
@@ -196,10 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     # --- sending ------------------------------------------------------------------------------
 
-    def _head(self, asked: Asked) -> None:
-        streamed = asked.body.get("stream")
+    def _head(self) -> None:
         self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")
+        self.send_header("Content-Type", "application/json")
         self.send_header("Connection", "close")
         self.end_headers()
 
@@ -213,21 +196,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-
-    def _stream(
-        self, pieces: list[str], asked: Asked, usage: dict[str, int] | None, pause: float = 0.0
-    ) -> None:
-        self._head(asked)
-        for piece in pieces:
-            self._event(_chunk([{"index": 0, "delta": {"content": piece}}]))
-            time.sleep(pause)
-        self._event(_chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}]))
-        if usage is not None:
-            self._event(_chunk([]) | {"usage": usage})
-        self.wfile.write(b"data: [DONE]\n\n")
-
-    def _event(self, data: dict[str, Any]) -> None:
-        self.wfile.write(b"data: " + json.dumps(data).encode() + b"\n\n")
 
 
 _VERBS = {name.removeprefix("_") for name in vars(_Handler) if name.startswith("_")}
@@ -249,8 +217,3 @@ def _completion(
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
         **({} if usage is None else {"usage": usage}),
     }
-
-
-def _chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
-    head = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "small-2026"}
-    return head | {"choices": choices}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cellblock.batch.check_worker import judge_context
+from cellblock.batch.check import judge_context
 from cellblock.batch.judge import CellJudge
 from cellblock.batch.verdict import CheckOptions
 from cellblock.policy.load import load_for_check

@@ -5,7 +5,7 @@ import select
 import socket
 import threading
 
-from cellblock.host.services import relay, relay_server
+from cellblock.host.services import relay
 from cellblock.wire import frames
 from cellblock.wire import relay as protocol
 
@@ -73,7 +73,7 @@ class Relay:
         self.host, theirs = socket.socketpair()
         self.host.settimeout(SECONDS)
         self.host.sendall(frames.encode(relay.Begin(entries=entries)))
-        self.server = relay_server.Server(theirs, self.look_up)
+        self.server = relay.Server(theirs, self.look_up)
         self.thread = threading.Thread(target=self.server.serve, daemon=True)
         self.thread.start()
         self.splitter = frames.Splitter()

@@ -18,8 +18,8 @@ import msgspec
 from cellblock.backends.base import choose
 from cellblock.backends.probes import contradicted
 from cellblock.backends.report import gaps, known_report, settle
+from cellblock.cli import doctor
 from cellblock.host.guests import spawn
-from cellblock.jupyter import probe
 from cellblock.policy.model import Policy
 
 #: Where a zygote's first line of code ends and what spoils it is put in.
@@ -61,15 +61,15 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
     """
     policy = Policy().replace(name="tried", backend=backend, **fields)
     chosen = choose(policy, "attempt")
-    boot, told = spawn._BOOT, probe.prepare_message
+    boot, told = spawn._BOOT, doctor.prepare_message
     spawn._BOOT = boot.replace(_MAIN, f"exec({spoil!r});{_MAIN}")
-    probe.prepare_message = lambda policy, made, *rest: told(
+    doctor.prepare_message = lambda policy, made, *rest: told(
         policy, msgspec.structs.replace(made, **plan or {}), *rest
     )
     try:
-        proof, seen = probe.prove(policy, chosen, Path.cwd())
+        proof, seen = doctor.prove(policy, chosen, Path.cwd())
     finally:
-        spawn._BOOT, probe.prepare_message = boot, told
+        spawn._BOOT, doctor.prepare_message = boot, told
     declared, report = chosen.declare(policy), known_report(chosen, proof, seen)
     settled = settle(declared, report, proof)
     return Suite(

@@ -1,13 +1,10 @@
 """``cellblock approvals``: what was allowed for always, and taking it back."""
 
-import json
 import os
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from cellblock.cli import approvals
 from cellblock.cli.main import app
 from cellblock.host.consent import grants
 from cellblock.host.consent.grants import GrantContext, Store
@@ -49,40 +46,6 @@ def test_all_that_was_allowed_is_listed_with_where_and_under_what(kept):
     assert "in /els⟨U+202E⟩ewhere," in elsewhere
 
 
-@pytest.mark.usefixtures("kept")
-def test_what_counts_under_a_policy_here_is_told_from_what_is_void():
-    assert len(run("list", "--policy", "mine.toml").splitlines()) == 2
-    (kept_file,) = json.loads(run("list", "--policy", "mine.toml", "--json"))
-    assert (kept_file["of"], kept_file["subject"]) == ("import", "csv")
-
-
-def test_what_was_allowed_under_a_narrowed_policy_is_listed_under_that_one_and_taken_back(kept):
-    (here, *_) = kept.grants()
-    under = GrantContext(scope=here.scope, policy=here.policy, digest=here.digest)
-    narrower = under.narrower("e" * 64, {"timeout": "3", "network_hosts": '["x"]'})
-    narrower = narrower.narrower("f" * 64, {"timeout": "2"})
-    kept.add((narrower.grant("call", "ops.http"),))
-    one = kept.grants()[-1]
-    assert run("list", "--policy", "mine.toml").splitlines()[2:] == [
-        f"{one.id}  calls of ops.http",
-        f"          policy mine ({here.digest[:12]}) in {here.scope}, {one.at}",
-        '          where that is narrowed to network_hosts = ["x"], timeout = 2 (ffffffffffff)',
-    ]
-    (_, told) = json.loads(run("list", "--policy", "mine.toml", "--json"))
-    assert (told["base"], told["digest"]) == (here.digest, "f" * 64)
-    assert "1 allowed for always" in approvals.summary(
-        load("mine.toml", project=Path.cwd(), allow_unsafe=False)
-    )
-    assert run("revoke", one.id) == f"Took back {one.id}: calls of ops.http\n"
-    assert len(run("list", "--policy", "mine.toml").splitlines()) == 2
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_policy_that_changed_has_none(tmp_path):
-    (tmp_path / "mine.toml").write_text('approvals = "prompt"\ntimeout = 3.0\n')
-    assert run("list", "--policy", "mine.toml") == "nothing was allowed for always\n"
-
-
 def test_what_is_taken_back_is_named(kept):
     first, second, third = kept.grants()
     said = run("revoke", first.id, third.id)
@@ -112,13 +75,3 @@ def test_a_file_that_does_not_count_is_told():
     said = run("list")
     assert "grants.json counts: it is damaged, a link, or not yours alone" in said
     assert "nothing was allowed for always" in said
-
-
-@pytest.mark.usefixtures("kept")
-def test_doctors_line_says_who_is_asked_and_what_stands(tmp_path):
-    policy = load("mine.toml", project=tmp_path, allow_unsafe=False)
-    assert approvals.summary(policy) == (
-        "Users are asked about imports, and calls of tools, operations and language models; "
-        "1 allowed for always: cellblock approvals list."
-    )
-    assert approvals.summary(policy.replace(approvals="never")) == ""

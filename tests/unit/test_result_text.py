@@ -71,17 +71,15 @@ def test_denials_are_said_whole_and_many_are_counted():
                          "  Instead: Take an input.\n\nAnd 18 more findings.")  # fmt: skip
 
 
-def test_a_denial_has_the_difference_and_the_operation_that_does_the_same():
+def test_a_denial_has_the_operation_that_does_the_same():
     one = Denial(
         "cell-not-approved", 1, 0, 1, "x = 2", "", "this text is not approved", "Ask for it.",
-        detail="-x = 1\n+x = 2", rewrite="text = ops.read_file('a')\nprint(text)",
+        rewrite="text = ops.read_file('a')\nprint(text)",
     )  # fmt: skip
     assert Result(status="denied", denials=(one,), policy="mine").to_string() == (
         "The cell was not run: 1 finding (policy mine).\n\n"
         "line 1: cell-not-approved: this text is not approved\n"
         "    x = 2\n"
-        "    -x = 1\n"
-        "    +x = 2\n"
         "  Instead: Ask for it.\n"
         "    text = ops.read_file('a')\n"
         "    print(text)"
@@ -137,7 +135,7 @@ def test_what_a_cell_named_or_wrote_begins_no_line_and_reaches_no_terminal():
         f"  Instead: {shown}",
     ]
 
-    one = Denial("cell-not-approved", 1, 0, 1, "", "", "no", "", detail="+x\x1b[2J\n+\u202ey\r+z")
+    one = Denial("cell-not-approved", 1, 0, 1, "", "", "no", "", rewrite="+x\x1b[2J\n+\u202ey\r+z")
     said = Result(status="denied", denials=(one,), policy="mine").to_string()
     assert said.endswith("    +x␛[2J\n    +⟨U+202E⟩y\n    +z")
 
@@ -161,7 +159,7 @@ LONG = [
     Result(status="error", error=error(), **FULL),
     Result(status="ok", **FULL),
     MANY,
-    Result(status="denied", denials=(replace(denial(), detail="+x\n" * 9_000),), **FULL),
+    Result(status="denied", denials=(replace(denial(), rewrite="+x\n" * 9_000),), **FULL),
     Result(status="stopped", stop=Stop("timeout", "5 s", "kept", "It is over. " * 900), **FULL),
     Result(status="failed", error=error("y" * 9_000, ("z" * 9_000,))),
 ]

@@ -8,21 +8,17 @@ as ``Admitted``, the kernel as the gate at run time and ``cellblock check`` as t
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
-import unicodedata
-from collections import Counter
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cellblock.analysis.findings import LINE_END, NO_RULES, RULES, Report
+from cellblock.analysis.findings import NO_RULES, RULES, Report
 from cellblock.analysis.templates import StateError, read_state, template_call
 from cellblock.analysis.transform import transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from cellblock.analysis.findings import Finding
     from cellblock.analysis.templates import TemplateCall
@@ -126,7 +122,8 @@ def judge(raw: str, admitted: Admitted) -> Ruling:
     if admitted.kind == "approved":
         found = admitted.cells.get(sha256(raw))
         if found is None or found.source != raw:
-            return Ruling((_unapproved(raw, admitted),))
+            span = (1, 0, _end(raw, 1))
+            return Ruling((_finding(raw, "cell-not-approved", span, remedy=admitted.remedy),))
         by = f"approved in {found.notebook}, cell {found.number}"
     elif call is None:
         return Ruling((_finding(raw, "not-a-template", (1, 0, _end(raw, 1))),))
@@ -148,25 +145,6 @@ def runs_nothing(raw: str) -> bool:
     if not raw.strip(_BLANKS):
         return True
     return raw.lstrip(_BLANKS).startswith("%") and bool(_VIEW.fullmatch(transform(raw).source))
-
-
-# --- approved ---------------------------------------------------------------------------------
-
-
-def _unapproved(raw: str, admitted: Admitted) -> Finding:
-    by_source = {each.source: each for each in admitted.cells.values()}
-    near = nearest(raw, by_source)
-    rule = "cell-not-approved"
-    if near is None:
-        why = "" if by_source else "No cell has been approved here"
-        span = (1, 0, _end(raw, 1))
-        return _finding(raw, rule, span, why=why, remedy=admitted.remedy)
-    line, column, said = difference(raw, near)
-    cell = one_line(f"cell {by_source[near].number} of {by_source[near].notebook}")
-    why = f"The nearest approved one, {cell}, differs from here on{': ' if said else ''}{said}"
-    detail = unified(raw, near, f"approved: {cell}")
-    span = (line, column, _end(raw, line))
-    return _finding(raw, rule, span, why=why, remedy=admitted.remedy, detail=detail)
 
 
 # --- templates --------------------------------------------------------------------------------
@@ -219,122 +197,7 @@ def _finding(
     subject: str = "",
     why: str = "",
     remedy: str = "",
-    detail: str = "",
 ) -> Finding:
     report = Report(raw, NO_RULES)
     report.add_at(rule, span, subject, why=why or RULES[rule].why, remedy=remedy)
-    return replace(report.findings[0], detail=detail)
-
-
-# How a text differs from the nearest of some others: said of a character, and shown as lines.
-#
-# Bounded: what is compared line by line is a piece, for difflib's time grows with the square.
-
-#: Texts that are looked at, and characters of each whose numbers are compared.
-_MAX_COMPARED: Final = 2_000
-_SAMPLE: Final = 2_000
-#: Lines of a piece that is compared, lines that are shown, characters of one, lines around.
-_PIECE: Final = 120
-MAX_SHOWN: Final = 60
-_MAX_WIDTH: Final = 160
-_AROUND: Final = 2
-
-
-def nearest(text: str, others: Iterable[str]) -> str | None:
-    """Return the one of ``others`` that is most like ``text``; None where there are none."""
-    lines, signs = _bags(text)
-    best, best_score = None, -1.0
-    for other in islice(others, _MAX_COMPARED):
-        other_lines, other_signs = _bags(other)
-        score = _likeness(lines, other_lines) + _likeness(signs, other_signs)
-        if score > best_score:
-            best, best_score = other, score
-    return best
-
-
-def difference(text: str, other: str) -> tuple[int, int, str]:
-    """Return where ``text`` first differs from ``other``: line from 1, column from 0.
-
-    And what is different there, where that can't be seen or be told by sight.
-    """
-    same, end = 0, min(len(text), len(other))
-    while same < end:  # what is the same is same..end at most
-        middle = (same + end + 1) // 2
-        if text[same:middle] == other[same:middle]:
-            same = middle
-        else:
-            end = middle - 1
-    lines = LINE_END.split(text[:same])
-    here, there = text[same : same + 1], other[same : same + 1]
-    hidden = _needs_a_name(here) or _needs_a_name(there)
-    said = f"here is {_named(here)}, approved is {_named(there)}" if hidden else ""
-    return len(lines), len(lines[-1]), said
-
-
-def unified(text: str, other: str, label: str) -> str:
-    """Return the difference as ``diff -u`` has it, at most MAX_SHOWN lines of it."""
-    here, there = text.split("\n"), other.split("\n")
-    skipped = _common(here, there)
-    old, new = there[skipped : skipped + _PIECE], here[skipped : skipped + _PIECE]
-    left_out = max(len(here), len(there)) > skipped + _PIECE
-    lines = [_clipped(each) for each in _compared(old, new, skipped)]
-    left_out = left_out or len(lines) > MAX_SHOWN
-    head = [f"--- {one_line(label)}", "+++ this cell"]
-    return "\n".join([*head, *lines[:MAX_SHOWN], *(["…"] if left_out else [])])
-
-
-def one_line(label: str) -> str:
-    """Return a label in which a file's name can't begin a line that would be the difference's."""
-    return label.replace("\n", "\N{SYMBOL FOR LINE FEED}")
-
-
-def _bags(text: str) -> tuple[Counter[str], Counter[str]]:
-    sample = text[:_SAMPLE]
-    return Counter(sample.split("\n")), Counter(sample)
-
-
-def _likeness(one: Counter[str], other: Counter[str]) -> float:
-    """Return how much of two bags is the same: from 0 to 1."""
-    both = sum((one & other).values())
-    return 2 * both / max(1, one.total() + other.total())
-
-
-def _common(here: Sequence[str], there: Sequence[str]) -> int:
-    """Return how many lines at the start are the same, but for those that are shown around."""
-    pairs = zip(here, there, strict=False)
-    same = next((n for n, (one, other) in enumerate(pairs) if one != other), None)
-    return max(0, (min(len(here), len(there)) if same is None else same) - _AROUND)
-
-
-def _compared(old: Sequence[str], new: Sequence[str], skipped: int) -> Iterable[str]:
-    """Yield a unified difference's hunks, with the numbers that their lines have."""
-    found = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    for group in found.get_grouped_opcodes(_AROUND):
-        (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
-        yield f"@@ -{skipped + a + 1},{b - a} +{skipped + c + 1},{d - c} @@"
-        for tag, i, j, k, m in group:
-            if tag == "equal":
-                yield from (f" {line}" for line in old[i:j])
-            else:
-                yield from (f"-{line}" for line in old[i:j])
-                yield from (f"+{line}" for line in new[k:m])
-
-
-def _clipped(line: str) -> str:
-    return line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}…"
-
-
-def _needs_a_name(char: str) -> bool:
-    return not (char.isascii() and char.isprintable()) or char in ("", " ")
-
-
-def _named(char: str) -> str:
-    """Return a character as it can be told from those that look like it."""
-    if not char:
-        return "the end of the cell"
-    if char == "\n":
-        return "the end of the line"
-    if not _needs_a_name(char):
-        return repr(char)
-    name = unicodedata.name(char, "a control character")
-    return f"U+{ord(char):04X} ({name})"
+    return report.findings[0]

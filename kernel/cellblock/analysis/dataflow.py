@@ -107,11 +107,11 @@ def _read(statement: ast.stmt) -> set[str]:
 #: Words that ask a clock, for an address, for a seed of the operating system's or about files; and
 #: what reads, writes or waits where no event tells of it.
 _WORDS: Final = word_set("""
-    Random ctime default_timer getpid getrusage gmtime id localtime monotonic monotonic_ns now
-    perf_counter perf_counter_ns process_time process_time_ns thread_time time_ns today utcnow
-    OSFile Popen cffi communicate ctypes exists getmtime getsize h5py is_dir is_file isdir isfile
-    lexists memmap mmap poll polars pyarrow readline readlines recv recvfrom shared_memory stat
-    stdin stdout strftime timeit to_feather to_hdf to_orc to_parquet uuid1
+    cffi communicate ctime ctypes default_timer exists getmtime getpid getrandom getrusage getsize
+    gmtime h5py id is_dir is_file isdir isfile lexists localtime memmap mmap monotonic monotonic_ns
+    now OSFile perf_counter perf_counter_ns polars poll Popen process_time process_time_ns psutil
+    pyarrow Random readline readlines recv recvfrom shared_memory stat stdin stdout strftime
+    thread_time time_ns timeit to_feather to_hdf to_orc to_parquet today utcnow uuid1
 """)
 #: These do where they are called, or called with nothing; otherwise they are names of columns.
 _CALLS: Final = re.compile(r"\b(?:clock|time)\s*+\(|\bseed\s*+\(\s*+\)")

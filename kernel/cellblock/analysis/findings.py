@@ -182,7 +182,6 @@ class Finding:
     stands right; of a line longer than 200 characters it is a part, and ``cut`` says how many
     characters are missing on its left. ``why`` is a sentence fragment about the subject,
     ``rewrite`` a line or two of a cell that do the same with an operation of the host's.
-    ``detail`` is text of more lines, shown as it stands: a difference, say.
     """
 
     line: int
@@ -194,7 +193,6 @@ class Finding:
     why: str
     remedy: str
     cut: int = 0
-    detail: str = ""
     rewrite: str = ""
 
 

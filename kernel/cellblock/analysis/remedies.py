@@ -18,79 +18,9 @@ from cellblock.analysis.allowlist import SCIENCE
 from cellblock.analysis.findings import word_set
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from cellblock.analysis.findings import Rules
-
-
-# --- a command's words, as far as they are the same to any shell: to be shown, never run ----------
-
-#: A word as a shell parts a line; else one sign of an operator, or a quote without its other one.
-_WORD = re.compile(r"""(?:[^\s'"\\<>|;&()]|'[^']*+'|"[^"\\]*+"|\\.)++|\S""")
-_ENDS = frozenset("\"#&'();<>\\|")
-#: Short options that take no value; of any other, the next word may be one.
-_FLAGS: Mapping[str, str] = MappingProxyType(
-    {
-        "cat": "AETbenstuv",
-        "conda": "qvy",
-        "curl": "46LNORSVfgiknpqsv",
-        "dir": "1ABCFGHLNQRSUXZabcdfghiklmnopqrstuvx",
-        "head": "qvz",
-        "less": "EFGIMNQRSUWXefgimnqrsuw",
-        "ll": "1ABCFGHLNQRSUXZabcdfghiklmnopqrstuvx",
-        "load": "ny",
-        "ls": "1ABCFGHLNQRSUXZabcdfghiklmnopqrstuvx",
-        "mamba": "qvy",
-        "micromamba": "qvy",
-        "more": "cdflpsu",
-        "pip": "IUqv",
-        "pip3": "IUqv",
-        "save": "af",
-        "tail": "Ffqvz",
-        "uv": "Uqv",
-        "wget": "NScnqv",
-        "writefile": "a",
-    }
-)
-#: The same of long ones.
-_LONG_FLAGS = word_set("""
-    --all --append --fail --force-reinstall --ignore-installed --location --no-cache-dir --no-deps
-    --pre --quiet --silent --system --upgrade --user --verbose --yes
-""")
-
-
-def words(line: str) -> list[str]:
-    """Return the words of a line up to its first operator, quoted ones without their quotes."""
-    found: list[str] = []
-    for word in _WORD.findall(line):
-        if word in _ENDS or word[0] == "#":
-            if word in "<>" and found and found[-1].isdecimal():  # as 2 in 2>
-                found.pop()
-            break
-        plain = word[0] in "'\"" and word[0] not in word[1:-1] and word[0] == word[-1]
-        found.append(word[1:-1] if plain else word)
-    return found
-
-
-def operands(program: str, given: Iterable[str]) -> Iterator[str]:
-    """Yield the words of a command that are no options, nor may be the value of one."""
-    flags = _FLAGS.get(program, "")
-    may_be_value = False
-    for word in given:
-        if word.startswith("-"):
-            may_be_value = not _takes_none(word, flags)
-        elif may_be_value:
-            may_be_value = False
-        else:
-            yield word
-
-
-def _takes_none(option: str, flags: str) -> bool:
-    """Whether an option takes no value from the next word, as far as is known."""
-    if option.startswith("--"):
-        return option in _LONG_FLAGS or "=" in option
-    # A number says itself what it is the value of, as in -n5.
-    return set(option[1:]) <= set(flags) or bool(re.fullmatch(r"-[a-zA-Z]?\d+", option))
 
 
 #: Characters of a path, an address or a name that a rewrite repeats.
@@ -102,8 +32,8 @@ _PACKAGE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 #: Words that a shell, or IPython, makes nothing else of.
-_PATH = re.compile(r"(?!.*://)[^]*?[{}$`~!'\"\\]+")
-_URL = re.compile(r"https?://[^]*[{}$`'\"\\]+")
+_PATH = re.compile(r"(?![-#]|.*://)[^]*?[{}$`~!'\"\\<>|;&()]+")
+_URL = re.compile(r"https?://[^]*[{}$`'\"\\<>|;&()]+")
 
 
 class Replacement(NamedTuple):
@@ -307,6 +237,8 @@ _READERS: Mapping[str, str] = MappingProxyType(
     }
 )
 _INSTALLERS = frozenset({"conda", "mamba", "micromamba", "pip", "pip3", "uv"})
+#: Options of installers that change nothing of what is installed.
+_MANNERS = frozenset({"--quiet", "--upgrade", "--user", "-U", "-q"})
 #: Options with which a magic writes at the end of a file.
 _APPENDS = frozenset({"--append", "-a"})
 
@@ -369,23 +301,22 @@ def _quoted(text: str) -> str:
 
 
 def for_command(line: str) -> Replacement | None:
-    """Return what replaces a shell command, or a magic of the same words, if anything does."""
-    program, *given = words(line) or [""]
+    """Return what replaces a shell command, or a magic of the same words, if anything does.
+
+    It repeats the name of a file, an address or a package that stands there alone.
+    """
+    program, *given = line.split() or [""]
     program = program.lstrip("%")
     if program in _INSTALLERS and "install" in given:
-        asked = given[given.index("install") + 1 :]
-        return _first_package(operands(program, asked))
+        asked = [word for word in given[given.index("install") + 1 :] if word not in _MANNERS]
+        package = _PACKAGE.fullmatch(asked[0].strip("'\"")) if len(asked) == 1 else None
+        return _install(package[1]) if package and len(package[1]) <= _MAX_REPEATED else None
     make = _COMMANDS.get(program)
     if make is None:
         return None
-    if make is _write and _APPENDS.intersection(given):
+    named = [word for word in given if word not in _APPENDS]
+    if make is _write and len(named) < len(given):
         make = _append
-    first = next(operands(program, given), "")
-    fits = (_URL if make is _http else _PATH).fullmatch(first)
-    shown = _quoted(first) if fits else ""
+    fits = len(named) == 1 and (_URL if make is _http else _PATH).fullmatch(named[0])
+    shown = _quoted(named[0]) if fits else ""
     return make(shown) if shown else make()
-
-
-def _first_package(asked: Iterable[str]) -> Replacement | None:
-    name = next((found[1] for word in asked if (found := _PACKAGE.fullmatch(word))), "")
-    return _install(name) if name and len(name) <= _MAX_REPEATED else None

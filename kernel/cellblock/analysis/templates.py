@@ -6,9 +6,9 @@ and gives the state as JSON: data for that function, never part of any source.
 Loading a template has no effect. A library's code runs while a file is loaded; its own does where
 something calls it: a call, a decorator, a base class's hooks, an operator or an attribute of an
 object that it made. So what may be called, decorate or be a base is in tables, by where a name was
-imported from; a class defines no method that is called before there is an instance; and no instance
-of the file's own comes to be, but members of its enumerations. Those define no special method, and
-what is read of them is read in functions.
+imported from; no class of the file is a base; the special methods that a class may define are those
+of instances; and no instance of the file's own comes to be, but members of its enumerations. Those
+define no special method, and what is read of them is read in functions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import ast
 import json
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -211,197 +211,43 @@ def _int(digits: str) -> int:
     return int(digits)
 
 
-# --- what a template's file may call, decorate with, derive from and bind while it is loaded ------
+# --- what a template's file may do while it is loaded ---------------------------------------------
 #
-# Data, by where a name was imported from: ``definitions`` judges by it. A row belongs here if it
-# calls nothing of what it is given, and no method of a class that is being made.
+# By where a name was imported from. A row belongs here if it calls nothing of what it is given, and
+# no method of a class that is being made.
 
-
-#: What may be called, and why.
-MAKERS: Final = frozenset(
-    (
-        "builtins.frozenset",  # a constant
-        "collections.namedtuple",  # a class
-        "dataclasses.dataclass",  # a class
-        "dataclasses.field",  # part of a class
-        "decimal.Decimal",  # a constant
-        "enum.auto",  # part of an enumeration
-        "fractions.Fraction",  # a constant
-        "functools.lru_cache",  # a function that remembers
-        "re.compile",  # a constant
-    )
-)
-#: Of these, what makes a class, and so what a class can be made from.
-CLASS_MAKERS: Final = frozenset(("collections.namedtuple",))
-#: What may decorate: none of it calls what it is given.
+#: What may be called: it makes a constant, a class, or part of one.
+MAKERS: Final = word_set("""
+    builtins.frozenset collections.namedtuple dataclasses.dataclass dataclasses.field
+    decimal.Decimal enum.auto fractions.Fraction functools.lru_cache re.compile
+""")
+#: What may decorate, one at most: a class method of a property is called where a class is asked.
 DECORATORS: Final = word_set("""
     abc.abstractmethod builtins.classmethod builtins.property builtins.staticmethod
     contextlib.asynccontextmanager contextlib.contextmanager dataclasses.dataclass enum.unique
-    functools.cache functools.cached_property functools.lru_cache functools.singledispatch
-    functools.total_ordering typing.final typing.overload typing.override
-    typing.runtime_checkable
-""")
-#: Of these one at most: a class method of a property is called where the class is asked for it.
-DESCRIPTORS: Final = word_set("""
-    builtins.classmethod builtins.property builtins.staticmethod functools.cached_property
+    functools.cache functools.cached_property functools.lru_cache functools.total_ordering
+    typing.final typing.overload typing.runtime_checkable
 """)
 ENUMS: Final = frozenset(("enum.Enum", "enum.Flag", "enum.IntEnum", "enum.IntFlag", "enum.StrEnum"))
-#: What a class may be made from: none of it calls a method of the new class.
-BASES: Final = ENUMS.union(
-    word_set("""
-        abc.ABC collections.Counter collections.OrderedDict collections.UserDict
-        collections.UserList collections.UserString collections.defaultdict collections.deque
-        collections.namedtuple contextlib.AbstractAsyncContextManager
-        contextlib.AbstractContextManager contextlib.ContextDecorator typing.Generic
-        typing.NamedTuple typing.Protocol typing.TypedDict
-    """),
-    (
-        f"builtins.{name}"
-        for name in word_set("""
-        ArithmeticError AssertionError AttributeError BaseException Exception ExceptionGroup
-        ImportError IndexError KeyError LookupError NameError NotImplementedError OSError
-        OverflowError PermissionError RuntimeError StopAsyncIteration StopIteration TimeoutError
-        TypeError UserWarning ValueError Warning ZeroDivisionError
-        bytearray bytes complex dict float frozenset int list object set str tuple
-        """)
-    ),
-    (
-        f"collections.abc.{name}"
-        for name in word_set("""
-        AsyncGenerator AsyncIterable AsyncIterator Awaitable Callable Collection Container
-        Coroutine Generator Hashable ItemsView Iterable Iterator KeysView Mapping MappingView
-        MutableMapping MutableSequence MutableSet Reversible Sequence Set Sized ValuesView
-        """)
-    ),
-)
+#: What a class may be made from.
+BASES: Final = ENUMS | word_set("""
+    abc.ABC builtins.Exception builtins.KeyError builtins.LookupError builtins.RuntimeError
+    builtins.TypeError builtins.ValueError builtins.dict builtins.float builtins.int builtins.list
+    builtins.object builtins.set builtins.str builtins.tuple typing.NamedTuple typing.Protocol
+    typing.TypedDict
+""")
 #: Special names that a class may bind: methods of its instances, and what describes it.
 SPECIAL: Final = word_set("""
-    __abs__ __add__ __aenter__ __aexit__ __aiter__ __and__ __anext__ __await__ __bool__
-    __bytes__ __call__ __ceil__ __complex__ __contains__ __copy__ __deepcopy__ __delattr__
-    __delete__ __delitem__ __dir__ __divmod__ __doc__ __enter__ __eq__ __exit__ __float__
-    __floor__ __floordiv__ __format__ __ge__ __get__ __getattr__ __getattribute__ __getitem__
-    __gt__ __hash__ __iadd__ __iand__ __ifloordiv__ __ilshift__ __imatmul__ __imod__ __imul__
-    __index__ __init__ __int__ __invert__ __ior__ __ipow__ __irshift__ __isub__ __iter__
-    __itruediv__ __ixor__ __le__ __len__ __length_hint__ __lshift__ __lt__ __match_args__
-    __matmul__ __missing__ __mod__ __mul__ __ne__ __neg__ __new__ __next__ __or__ __pos__
-    __post_init__ __pow__ __radd__ __rand__ __rdivmod__ __reduce__ __reduce_ex__ __repr__
-    __reversed__ __rfloordiv__ __rlshift__ __rmatmul__ __rmod__ __rmul__ __ror__ __round__
-    __rpow__ __rrshift__ __rshift__ __rsub__ __rtruediv__ __rxor__ __set__ __setattr__
-    __setitem__ __sizeof__ __slots__ __str__ __sub__ __truediv__ __trunc__ __xor__
+    __add__ __bool__ __call__ __contains__ __doc__ __enter__ __eq__ __exit__ __float__ __format__
+    __ge__ __getitem__ __gt__ __hash__ __init__ __int__ __iter__ __le__ __len__ __lt__ __mul__
+    __ne__ __neg__ __next__ __post_init__ __radd__ __repr__ __rmul__ __setitem__ __slots__ __str__
+    __sub__ __truediv__
 """)
 
-
-# --- what the names of a file stand for, and what of its statements is evaluated when they run ----
-#
-# Bodies of functions are not: they are for whoever calls them.
-
-_PARAMETERS: Final = ("ParamSpec", "TypeVar", "TypeVarTuple")  # of types, from 3.12 on
-DEFINES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-class Names:
-    """What the names of a file stand for, in whatever order its statements come."""
-
-    def __init__(self, tree: ast.Module, *, lazy: bool) -> None:
-        #: Where each binding of a name has it from: empty where that is the file itself.
-        self._bound: dict[str, list[str]] = defaultdict(list)
-        self.defined: set[str] = set()
-        for name, origin, node in bindings(tree.body, lazy=lazy, inner=True):
-            self._bound[name].append(origin)
-            if isinstance(node, DEFINES):
-                self.defined.add(name)
-
-    def origin(self, node: ast.expr) -> str:
-        """Return where a name or a dotted one comes from; empty for the file's own, and others."""
-        top, dot, rest = dotted(node).partition(".")
-        found = self._bound.get(top)
-        if found is None:
-            # A star may bring a name that hides a builtin.
-            return f"builtins.{top}" if top and not dot and "*" not in self._bound else ""
-        return found[0] + dot + rest if len(set(found)) == 1 and found[0] else ""
-
-    def is_own(self, name: str) -> bool:
-        """Whether the file binds a name, otherwise than by importing it."""
-        return "" in self._bound.get(name, ())
-
-    def is_single(self, name: str) -> bool:
-        """Whether a name has one binding."""
-        return len(self._bound.get(name, ())) == 1
-
-
-def bindings(
-    body: Iterable[ast.stmt], *, lazy: bool, inner: bool = False
-) -> Iterator[tuple[str, str, ast.stmt | ast.expr | ast.alias]]:
-    """Yield each name that is bound while ``body`` runs: its name, origin and place.
-
-    ``inner``: and those in the bodies of its classes.
-    """
-    for top in body:
-        for node in at_once(top, lazy=lazy):
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                yield node.id, "", node
-            elif type(node).__name__ in _PARAMETERS:
-                yield vars(node)["name"], "", top
-            elif isinstance(node, ast.Import | ast.ImportFrom):
-                yield from ((*_imported(node, alias), alias) for alias in node.names)
-            elif isinstance(node, DEFINES):
-                yield node.name, "", node
-                if inner and isinstance(node, ast.ClassDef):
-                    yield from bindings(node.body, lazy=lazy, inner=True)
-
-
-def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> tuple[str, str]:
-    if isinstance(node, ast.Import):
-        top = alias.name.partition(".")[0]
-        return (alias.asname, alias.name) if alias.asname else (top, top)
-    origin = f"{node.module}.{alias.name}" if node.module and not node.level else ""
-    return alias.asname or alias.name, origin
-
-
-def dotted(node: ast.expr) -> str:
-    """Return ``a.b.c`` as it is written; empty for what is no such name."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
-
-
-def at_once(top: ast.stmt, *, lazy: bool) -> Iterator[ast.AST]:
-    """Yield the nodes that are evaluated when ``top`` is run, but for a class's body.
-
-    ``lazy``: annotations are not.
-    """
-    stack: list[ast.AST] = [top]
-    while stack:
-        node = stack.pop()
-        yield node
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                stack += [node.args, *node.decorator_list, *_parameters(node)]
-                stack += [] if lazy or node.returns is None else [node.returns]
-            case ast.Lambda():
-                stack.append(node.args)
-            case ast.ClassDef():
-                stack += [*node.decorator_list, *node.bases, *node.keywords, *_parameters(node)]
-            case ast.arg() if lazy:
-                pass
-            case ast.AnnAssign() if lazy:
-                stack += [node.target] if node.value is None else [node.target, node.value]
-            case _:
-                stack += ast.iter_child_nodes(node)
-
-
-def _parameters(node: ast.stmt) -> list[ast.AST]:
-    """Return the parameters of types: a bound is evaluated by whoever asks for it."""
-    return list(getattr(node, "type_params", ()))
-
-
 _RULE: Final = "template-definitions"
-_PROPERTY: Final = ast.Name("property", ast.Load())
-_ACCESSORS: Final = frozenset(("deleter", "getter", "setter"))
 _CALLED: Final = "would be called when the template is loaded"
 _MAY_RUN: Final = "may run code of this file when the template is loaded"
+_PARAMETERS: Final = ("ParamSpec", "TypeVar", "TypeVarTuple")  # of types, from 3.12 on
 
 
 def definitions(source: str) -> tuple[Finding, ...]:
@@ -425,22 +271,77 @@ def read(report: Report) -> ast.Module | None:
     return None
 
 
+def _at_once(top: ast.stmt) -> Iterator[ast.AST]:
+    """Yield the nodes that are evaluated when ``top`` is run, but for a class's body."""
+    stack: list[ast.AST] = [top]
+    while stack:
+        node = stack.pop()
+        yield node
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                stack += [node.args, *node.decorator_list, *getattr(node, "type_params", ())]
+                stack += [] if node.returns is None else [node.returns]
+            case ast.Lambda():
+                stack.append(node.args)
+            case ast.ClassDef():
+                stack += [*node.decorator_list, *node.bases, *node.keywords]
+                stack += getattr(node, "type_params", ())
+            case _:
+                stack += ast.iter_child_nodes(node)
+
+
+def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str, ast.stmt | ast.expr]]:
+    """Yield each name that is bound while ``body`` runs, where it is from, if from elsewhere."""
+    for top in body:
+        for node in _at_once(top):
+            match node:
+                case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                    yield name, "", node
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    yield node.name, "", node
+                case ast.Import(names=aliases):
+                    for one in aliases:
+                        first = one.name.partition(".")[0]
+                        yield one.asname or first, one.name if one.asname else first, node
+                case ast.ImportFrom(names=aliases, module=module, level=level):
+                    for one in aliases:
+                        origin = "" if level else f"{module}.{one.name}"
+                        yield one.asname or one.name, origin, node
+                case _ if type(node).__name__ in _PARAMETERS:
+                    yield vars(node)["name"], "", top
+
+
+def _dotted(node: ast.AST) -> str:
+    """Return ``a.b.c`` as it is written; empty for what is no such name."""
+    if isinstance(node, ast.Attribute):
+        inner = _dotted(node.value)
+        return inner and f"{inner}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 class _Judge:
     """Adds to ``report`` what of a file's statements may not stand outside of functions."""
 
     def __init__(self, tree: ast.Module, report: Report) -> None:
-        #: Whether annotations are kept as text.
-        self._lazy = any(
-            isinstance(node, ast.ImportFrom)
-            and node.module == "__future__"
-            and any(alias.name == "annotations" for alias in node.names)
-            for node in tree.body
-        )
-        self._names, self._report = Names(tree, lazy=self._lazy), report
-        #: Own classes so far, and whether each is an enumeration.
-        self._classes: dict[str, bool] = {}
-        #: Nodes that are refused, by their ids: once.
-        self._reported: set[int] = set()
+        self._report = report
+        #: Where each binding of a name has it from, in whatever order statements come.
+        self._bound: dict[str, list[str]] = {}
+        bodies = [tree.body]
+        for body in bodies:
+            for name, origin, node in _bindings(body):
+                self._bound.setdefault(name, []).append(origin)
+                if isinstance(node, ast.ClassDef):
+                    bodies.append(node.body)
+        #: Own classes so far.
+        self._classes = set[str]()
+
+    def _origin(self, node: ast.AST) -> str:
+        """Return where a name or a dotted one comes from; empty for the file's own, and others."""
+        top, dot, rest = _dotted(node).partition(".")
+        found = self._bound.get(top)
+        if found is None:  # a star may bring a name that hides a builtin
+            return f"builtins.{top}" if top and not dot and "*" not in self._bound else ""
+        return found[0] + dot + rest if found[0] and len(set(found)) == 1 else ""
 
     def judge_body(self, body: list[ast.stmt]) -> None:
         """Judge the statements of a file, or of a class."""
@@ -455,117 +356,65 @@ class _Judge:
                 case ast.Pass():
                     pass
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    self._judge_decorators(node, body)
+                    self._judge_decorators(node)
                 case ast.ClassDef():
-                    self._judge_decorators(node, body)
+                    self._judge_decorators(node)
                     self._judge_class(node)
                 case _ if type(node).__name__ != "TypeAlias":
                     self._refuse(node)
                     continue
-            self._judge_expressions(node, body)
+            for part in _at_once(node):
+                self._judge_expression(part)
 
-    def _judge_expressions(self, top: ast.stmt, body: list[ast.stmt]) -> None:
-        """Refuse what could run the file's own code while ``top`` is run."""
-        fine = {id(node) for node in getattr(top, "decorator_list", ()) if _accesses(node, body)}
-        for node in at_once(top, lazy=self._lazy):
-            match node:
-                case _ if id(node) in self._reported:
-                    continue
-                case ast.Call() if self._names.origin(node.func) not in MAKERS:
-                    self._report.add(_RULE, node, f"{dotted(node.func) or 'this'}()")
-                case ast.Await() | ast.Yield() | ast.YieldFrom():
-                    self._refuse(node)
-                case ast.Attribute() if id(node) not in fine and not self._may_read(node):
-                    self._refuse(node, _MAY_RUN)
-                case ast.Subscript() if _root(node) in self._names.defined:
-                    self._refuse(node, _MAY_RUN)
+    def _judge_expression(self, node: ast.AST) -> None:
+        """Refuse what could run the file's own code while a statement is run."""
+        match node:
+            case ast.Call() if self._origin(node.func) not in MAKERS:
+                self._report.add(_RULE, node, f"{_dotted(node.func) or 'this'}()")
+            case ast.Await() | ast.Yield() | ast.YieldFrom():
+                self._refuse(node)
+            case ast.Attribute() if not self._may_read(node.value):
+                self._refuse(node, _MAY_RUN)
 
-    def _may_read(self, node: ast.Attribute) -> bool:
-        """Whether an attribute is a library's, or what a class of the file's own holds."""
-        inner = node.value
-        if isinstance(inner, ast.Name):
-            own = self._names.is_own(inner.id)
-            return not own or (inner.id in self._classes and self._names.is_single(inner.id))
-        if isinstance(inner, ast.Attribute):
-            top = dotted(inner).partition(".")[0]
-            return bool(top) and not self._names.is_own(top)
-        return isinstance(inner, ast.Call | ast.Constant)  # what a maker made
-
-    # --- definitions ----------------------------------------------------------------------
+    def _may_read(self, inner: ast.expr) -> bool:
+        """Whether attributes of this are a library's, or what a class of the file's own holds."""
+        if isinstance(inner, ast.Call | ast.Constant):
+            return True  # what a maker made
+        top = _dotted(inner).partition(".")[0]
+        bound = self._bound.get(top, [])
+        if "" in bound:
+            return isinstance(inner, ast.Name) and top in self._classes and len(bound) == 1
+        return bool(top)
 
     def _judge_decorators(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, body: list[ast.stmt]
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     ) -> None:
-        descriptors = 0
-        for each in node.decorator_list:
-            origin = self._names.origin(each.func if isinstance(each, ast.Call) else each)
-            accesses = _accesses(each, body) and self._names.origin(_PROPERTY) in DESCRIPTORS
-            descriptors += accesses or origin in DESCRIPTORS
-            if descriptors > 1 or not (accesses or origin in DECORATORS):
+        for number, each in enumerate(node.decorator_list):
+            function = each.func if isinstance(each, ast.Call) else each
+            if number or self._origin(function) not in DECORATORS:
                 self._refuse(each, _CALLED)
 
     def _judge_class(self, node: ast.ClassDef) -> None:
-        kinds = [self._kind(base) for base in node.bases]
-        is_enum = "enum" in kinds
-        for base, kind in zip(node.bases, kinds, strict=True):
-            if not kind or (is_enum and kind == "own"):
+        origins = set(map(self._origin, node.bases))
+        for base in node.bases:
+            if self._origin(base) not in BASES:
                 self._refuse(base, "is no base class that a template may have")
         for keyword in node.keywords:
             if keyword.arg in {None, "metaclass"}:
                 self._refuse(keyword.value, "makes the class by code that may run this file's")
-        for name, _, place in bindings(node.body, lazy=self._lazy):
+        is_enum = not origins.isdisjoint(ENUMS)
+        for name, _, place in _bindings(node.body):
             special = name.startswith("__") and name.endswith("__") and name not in SPECIAL
             # An enumeration calls more of what is special.
             if special or (is_enum and name.startswith("_") and name != "__doc__"):
-                line, column, end = self._report.span(place)
-                self._report.add_at(_RULE, (line, column, end), name, why=_CALLED)
+                self._report.add_at(_RULE, self._report.span(place), name, why=_CALLED)
         self.judge_body(node.body)
-        self._classes[node.name] = is_enum
-
-    def _kind(self, base: ast.expr) -> str:
-        """Return what a base class is: enum, own or library; empty if it may be none."""
-        if isinstance(base, ast.Name) and self._names.is_own(base.id):
-            known = base.id in self._classes and self._names.is_single(base.id)
-            return ("enum" if self._classes[base.id] else "own") if known else ""
-        named = base.value if isinstance(base, ast.Subscript) else base
-        origin = self._names.origin(base.func if isinstance(base, ast.Call) else named)
-        if origin not in BASES or isinstance(base, ast.Call) != (origin in CLASS_MAKERS):
-            return ""
-        return "enum" if origin in ENUMS else "library"
+        self._classes.add(node.name)
 
     def _refuse(self, node: ast.stmt | ast.expr, why: str = "") -> None:
-        self._reported.add(id(node))
         line, start, end = self._report.span(node)
         said = self._report.line(line)[start:end]
         self._report.add_at(_RULE, (line, start, end), said, why=why)
-
-
-def _accesses(node: ast.expr, body: Iterable[ast.stmt]) -> bool:
-    """Whether a decorator is ``x.setter`` of a property ``x`` that ``body`` defines before."""
-    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
-        return False
-    name = node.value.id
-    bound = [place for found, _, place in bindings(body, lazy=True) if found == name]
-    first = bound[0] if bound else None
-    return (
-        node.attr in _ACCESSORS
-        and isinstance(first, ast.FunctionDef)
-        and [dotted(one) for one in first.decorator_list] == ["property"]
-        and all(
-            isinstance(place, ast.FunctionDef)
-            and (
-                place is first
-                or any(getattr(one, "attr", "") in _ACCESSORS for one in place.decorator_list)
-            )
-            for place in bound
-        )
-    )
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_plain(target: ast.expr) -> bool:

@@ -113,8 +113,7 @@ class CellError:
 class Denial:
     """A place in a cell that the policy refuses. Lines count from 1, columns from 0.
 
-    ``rewrite`` is a line or two that do the same with an operation that the policy grants;
-    ``detail`` is text of more lines: the difference to the nearest approved cell, say.
+    ``rewrite`` is a line or two that do the same with an operation that the policy grants.
     """
 
     rule: str
@@ -125,7 +124,6 @@ class Denial:
     subject: str
     why: str
     remedy: str
-    detail: str = ""
     rewrite: str = ""
 
 
@@ -351,7 +349,6 @@ def _denial_text(denial: Denial) -> str:
     lines = [visible(f"line {denial.line}: {denial.rule}: {why}".rstrip())]
     if denial.excerpt.strip():
         lines.append(f"    {_visible_line(denial.excerpt)}")
-    lines += _indented(denial.detail)
     if denial.remedy:
         lines.append(f"  Instead: {visible(denial.remedy)}")
     return "\n".join([*lines, *_indented(denial.rewrite)])

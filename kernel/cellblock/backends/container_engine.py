@@ -1,8 +1,7 @@
 """Container engines: which is here, how each is spoken to, what its refusals mean; and the image.
 
 ``ContainerSpec`` is everything that starting a container takes, as one value that can be sent to
-another process. A container has a label that names its owner, so that one whose owner is gone can
-be removed by whoever comes next.
+another process. A container has a label with the number of its host's process.
 
 Source: docker-run(1), podman-run(1), nerdctl's command reference.
 """
@@ -315,8 +314,8 @@ def _tar(*entries: tuple[tarfile.TarInfo, bytes]) -> bytes:
 
 # --- a container ------------------------------------------------------------------------------
 
-#: The label that names the process that a container belongs to (``owner``).
-OWNER: Final = "cellblock.owner"
+#: The label with the number of the host's process.
+HOST: Final = "cellblock.host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,8 +345,8 @@ class ContainerSpec:
         mounts = tuple((path, tuple(words)) for path, words in fields["mounts"])
         return cls(**fields | {"engine": Engine(**engine), "mounts": mounts})
 
-    def command(self, name: str, whose: int, argv: Sequence[str], *extra: str) -> list[str]:
-        """Return the command that runs ``argv`` in container ``name``, owned by process ``whose``.
+    def command(self, name: str, host: int, argv: Sequence[str], *extra: str) -> list[str]:
+        """Return the command that runs ``argv`` in container ``name``, for process ``host``.
 
         Asks the engine for the image first, and raises what ``Engine.image_id`` does.
         """
@@ -356,7 +355,7 @@ class ContainerSpec:
             self.engine.program,
             "run",
             f"--name={name}",
-            f"--label={OWNER}={owner(whose)}",
+            f"--label={HOST}={host}",
             *self.options(),
             *extra,
             f"--entrypoint={os.path.realpath(argv[0])}",
@@ -378,23 +377,3 @@ class ContainerSpec:
         if self.tasks is not None:
             words += [f"--pids-limit={self.tasks}"]
         return words + [word for _, mount in self.mounts for word in mount]
-
-
-def owner(pid: int) -> str:
-    """Return a name for a process that no other will ever have here.
-
-    Boot, pid namespace, user, process number and start time, with colons between them.
-    """
-    with Path("/proc/sys/kernel/random/boot_id").open(encoding="ascii") as file:
-        boot = file.read().strip()
-    space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-    return f"{boot}:{space}:{os.geteuid()}:{pid}:{start_time(pid)}"
-
-
-def start_time(pid: int) -> int:
-    """Return when a process started, in ticks since the boot (proc(5)); 0 if it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[19]) if fields[0] not in {"Z", "X"} else 0

@@ -5,9 +5,8 @@ a socket mounted into it. The OS kernel says who connects there, and the contain
 gets what a child would have inherited. From then on host and zygote are alone: the launcher only
 stands for the container, since it goes when that does, and the container is ended when it goes.
 
-When a container's first process ends, the OS kernel ends all others in it; what is left then is the
-engine's own record. Two processes see to that, and nobody waits for them: ``_attend`` to this
-container's end, ``sweep`` to containers that earlier hosts have left.
+When a container's first process ends, the OS kernel ends all others in it, and the engine forgets
+it. A process that nobody waits for sees to its end (``_attend``).
 """
 
 from __future__ import annotations
@@ -29,12 +28,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cellblock.backends import args_fd
 from cellblock.backends.container_engine import (
-    OWNER,
     ContainerSpec,
     EngineError,
     explain,
-    owner,
-    start_time,
 )
 
 if TYPE_CHECKING:
@@ -50,8 +46,6 @@ PATIENCE: Final = 60.0
 _STDERR: Final = 2
 #: Bytes that are kept of what the engine says.
 _MAX_SAID_BYTES: Final = 4096
-#: Containers that are looked through at one start.
-_MAX_SWEPT: Final = 200
 #: struct ucred: pid, uid, gid.
 _UCRED: Final = struct.Struct("=iII")
 _NSPID: Final = re.compile(r"^NSpid:\t(.*)$", re.MULTILINE)
@@ -77,8 +71,6 @@ def main(spec_fd: int, control_fd: int, argv: list[str]) -> NoReturn:
     with contextlib.suppress(OSError):
         socket.send_fds(attendant, [b"z"], [pidfd])
     control.close()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what comes after us
-    _start_sweep(spec.engine, attendant)
     select.select([pidfd], [], [])
     os._exit(0)
 
@@ -237,49 +229,3 @@ def _attend(
     engine.remove([name])
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
-
-
-def _start_sweep(engine: Engine, attendant: socket.socket) -> None:
-    """Remove what earlier hosts left, in a process that holds nothing up."""
-    if os.fork() == 0:
-        attendant.close()
-        os.setsid()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        with contextlib.suppress(Exception):
-            sweep(engine)
-        os._exit(0)
-
-
-def sweep(engine: Engine) -> list[str]:
-    """Remove the containers of this user's hosts that are gone; return what they were called."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        if orphans := [name for name, whose in owned(engine) if is_orphan(whose)]:
-            engine.remove(orphans)
-            return orphans
-    return []
-
-
-def owned(engine: Engine) -> list[tuple[str, str]]:
-    """Return the containers that have an owner, and that. Raises OSError, SubprocessError."""
-    found = engine.ask("ps", "--all", "--quiet", "--filter", f"label={OWNER}")
-    ids = found.stdout.decode("ascii", "replace").split()[:_MAX_SWEPT]
-    if not ids:
-        return []
-    form = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER}"}}}}'
-    said = engine.ask("inspect", "--format", form, *ids).stdout.decode("ascii", "replace")
-    pairs = (line.partition(" ") for line in said.splitlines())
-    return [(name, whose.strip()) for name, _, whose in pairs]
-
-
-def is_orphan(label: str) -> bool:
-    """Whether the owner that a label names is gone for certain.
-
-    Of a process in another pid namespace nothing is known here, and those of other users may be
-    hidden (proc(5), hidepid): both are left alone. Nobody is left from before the machine's start.
-    """
-    ours, theirs = owner(os.getpid()).split(":"), label.split(":")
-    if len(theirs) != len(ours) or theirs[2] != ours[2] or not theirs[3].isdecimal():
-        return False
-    if theirs[0] != ours[0]:
-        return True
-    return theirs[1] == ours[1] and str(start_time(int(theirs[3]))) != theirs[4]

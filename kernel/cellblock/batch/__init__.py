@@ -8,8 +8,7 @@ The parts, in the order a checked file meets them:
 
 - `files`: from PATHS to files, opened without following links; and the file of a report.
 - `notebook`: the one reader of notebooks, for check, run and cluster; and positions in their text.
-- `check`: a whole run of ``cellblock check``, with its cache of verdicts and its processes.
-- `check_worker`: a process with little time and memory in which files are read and judged.
+- `check`: a whole run of ``cellblock check``, and its processes with little time and memory each.
 - `judge`: from the content of a file to its verdict, with the kernel's own analysis.
 - `verdict`: the values that the parts exchange, the limits of a worker, the rules of check alone.
 - `report_formats`: a report as text, JSON, SARIF and GitHub annotations.

@@ -1,133 +1,94 @@
 """``cellblock check``: files in, a report out. Nothing in the files runs.
 
-Files that were judged before are taken from a cache (`VerdictCache`). The others are judged in
-processes (`check_worker`), each with one file at a time and little memory and time for it.
+They are judged in processes (`main`), each with one file at a time and little memory and time
+for it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
+import math
 import os
+import resource
 import socket
 import subprocess
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
-from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
-import cellblock
+from cellblock.analysis import forget
 from cellblock.batch import files
+from cellblock.batch.judge import JudgeContext, judge
 from cellblock.batch.verdict import (
     MAX_FILE_BYTES,
+    OUT_OF_MEMORY,
     CheckedFile,
+    CheckOptions,
     CheckReport,
     CheckTask,
-    FileKind,
     Problem,
     Verdict,
     WorkerReady,
     not_checked,
 )
 from cellblock.errors import CheckError, WireError
-from cellblock.host.files import PrivateFile
+from cellblock.host.consent.admission import of_notebook
+from cellblock.host.files import upgraded
 from cellblock.host.guests.spawn import available_processors, import_path
-from cellblock.host.session.history import default_path
 from cellblock.wire import frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import BinaryIO
 
-    from cellblock.batch.verdict import CheckOptions
     from cellblock.policy.model import Policy
 
-_STDIN: Final = Path("-")
 
+def check(
+    found: Sequence[files.File], policy: Policy, options: CheckOptions, *, jobs: int = 0
+) -> CheckReport:
+    """Check files in at most ``jobs`` processes. Raise CheckError where none can be had."""
+    verdicts, problems = dict[files.File, Verdict](), list[Problem]()
 
-@dataclass(frozen=True, slots=True)
-class StdinFile:
-    """The content of standard input, and its name."""
-
-    name: str
-    content: bytes
-
-    @property
-    def kind(self) -> FileKind:
-        """By the name's ending; a text without one is a notebook if it begins like one."""
-        suffix = PurePath(self.name).suffix.lower()
-        is_object = self.content[:4096].lstrip()[:1] == b"{"
-        return files.KINDS.get(suffix, FileKind.notebook if is_object else FileKind.script)
-
-
-class Check:
-    """One check by a policy, in at most ``jobs`` processes. ``cache`` is asked first."""
-
-    def __init__(
-        self, policy: Policy, options: CheckOptions, *, jobs: int = 0, cache: VerdictCache | None
-    ) -> None:
-        self._policy, self._options, self._cache = policy, options, cache
-        self._jobs = jobs or available_processors()
-        self._verdicts = dict[files.File, Verdict]()
-        self._problems = list[Problem]()
-
-    def run(self, found: Sequence[files.File], *, stdin: StdinFile | None = None) -> CheckReport:
-        """Check files, each once. Raise CheckError where nothing can be checked here."""
-        workers = CheckWorkers(self._options, self._jobs)
-        try:
-            for item, verdict in workers.judge(self._unknown(found, stdin)):
-                if verdict.problem:
-                    self._problems.append(Problem(item.file.shown, verdict.problem))
-                    continue
-                self._verdicts[item.file] = verdict
-                if self._cache:
-                    self._cache.put(item.content, item.file.kind, verdict)
-        finally:
-            workers.close()
-        if self._cache:
-            self._cache.save()
-        checked = tuple(
-            CheckedFile(file.shown, file.kind, self._verdicts[file], self._policy.name)
-            for file in dict.fromkeys([*found, *self._verdicts])
-            if file in self._verdicts
-        )
-        problems = tuple(self._problems)
-        return CheckReport(self._policy.name, self._options.template, checked, problems)
-
-    def _unknown(self, found: Sequence[files.File], stdin: StdinFile | None) -> Iterator[WorkItem]:
-        """Yield the files that have no verdict yet, with their content."""
-        named = [] if stdin is None else [files.File(_STDIN, stdin.name, stdin.kind, _STDIN)]
-        for file in [*named, *found]:
-            is_stdin = stdin is not None and file.path == _STDIN
+    def readable() -> Iterator[WorkItem]:
+        for file in found:
             try:
-                content = stdin.content if stdin is not None and is_stdin else files.read(file)
+                content = files.read(file)
             except files.NoFileError as error:
-                self._verdicts[file] = not_checked(str(error), "file-not-readable")
+                verdicts[file] = not_checked(str(error), "file-not-readable")
                 continue
             except OSError as error:
-                self._problems.append(Problem(file.shown, f"can't be read: {error.strerror}"))
+                problems.append(Problem(file.shown, f"can't be read: {error.strerror}"))
                 continue
             if len(content) > MAX_FILE_BYTES:
-                self._verdicts[file] = not_checked(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
-            elif self._cache and (known := self._cache.get(content, file.kind)):
-                self._verdicts[file] = known
+                verdicts[file] = not_checked(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
             else:
-                path = file.shown if is_stdin else file.path  # it lies where its name says
-                yield WorkItem(file, content, os.fsencode(files.absolute(path)))
+                yield WorkItem(file, content, os.fsencode(files.absolute(file.path)))
+
+    workers = CheckWorkers(options, jobs or available_processors())
+    try:
+        for item, verdict in workers.judge(readable()):
+            if verdict.problem:
+                problems.append(Problem(item.file.shown, verdict.problem))
+            else:
+                verdicts[item.file] = verdict
+    finally:
+        workers.close()
+    checked = tuple(
+        CheckedFile(file.shown, file.kind, verdicts[file], policy.name)
+        for file in found
+        if file in verdicts
+    )
+    return CheckReport(policy.name, options.template, checked, tuple(problems))
 
 
 # --- the worker processes -------------------------------------------------------------------------
 # A worker that ends before it answered costs the verdict of its file, and another takes its place.
 # Nothing else can end the check.
 
-_BOOT: Final = (
-    "import sys;sys.path[:] = sys.argv[1:];from cellblock.batch.check_worker import main;main()"
-)
+_BOOT: Final = "import sys;sys.path[:] = sys.argv[1:];from cellblock.batch.check import main;main()"
 #: Environment that the interpreter reads before the first frame, or that says where the user's own
 #: folders are, with approvals among them. Everything else is sent in frames.
 _ENVIRONMENT: Final = ("HOME", "LANG", "LC_", "LD_", "PATH", "TZ", "XDG_DATA_HOME")
@@ -270,98 +231,61 @@ class _Worker:
         return self._limits.reason(self._process.wait(), overdue=self._overdue)
 
 
-# --- the cache of verdicts ------------------------------------------------------------------------
-
-#: Bytes of one file of verdicts, and how many such files there are: one for each set of rules.
-MAX_CACHE_BYTES: Final = 64 << 20
-MAX_CACHE_FILES: Final = 8
-_SUFFIX: Final = ".verdicts"
+# --- in such a process ----------------------------------------------------------------------------
+# The parent sends the options, then tasks, over a socket that is stdin here, and gets a verdict for
+# each.
 
 
-def cache_folder() -> Path:
-    """Return the folder of the cache, in the user's cache folder."""
-    return default_path().parent / "check"
+def main() -> None:
+    """Judge files until the parent hangs up."""
+    parent = socket.socket(fileno=0)
+    tasks = parent.makefile("rb")
+    options = frames.Decoder[CheckOptions](CheckOptions)(_read_frame(tasks))
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_DATA, options.limits.memory)
+    context = judge_context(options)
+    decode = frames.Decoder[CheckTask](CheckTask)
+    parent.sendall(frames.encode(WorkerReady()))
+    while True:
+        task = decode(_read_frame(tasks))
+        content = _read_exactly(tasks, task.size)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = math.ceil(used.ru_utime + used.ru_stime) + options.limits.cpu_seconds
+        _limit(resource.RLIMIT_CPU, seconds)
+        parent.sendall(frames.encode(judge_task(content, task, context)))
+        forget()
 
 
-class VerdictCache:
-    """Verdicts by ``options``, by content. Its methods never raise.
-
-    A verdict is found only for the same content, policy, code of cellblock, Python and IPython. A
-    verdict that depends on where a file lies or what else is there is not cached, as are those on
-    this machine's time and memory. A file of the cache that is damaged, or not the user's alone, is
-    ignored; one that can't be written is not.
-    """
-
-    def __init__(self, folder: Path, options: CheckOptions) -> None:
-        self._folder = folder
-        self._file = PrivateFile(folder / f"{_digest(options)}{_SUFFIX}", MAX_CACHE_BYTES)
-        #: By content; what was used last is last.
-        self._verdicts = dict[str, msgspec.Raw]()
-        self._changed = False
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            stored = msgspec.msgpack.decode(self._file.read(), type=dict[str, msgspec.Raw])
-            self._verdicts = stored
-
-    def get(self, content: bytes, kind: FileKind) -> Verdict | None:
-        """Return the verdict on a file of this content."""
-        key = _key(content, kind)
-        if (raw := self._verdicts.pop(key, None)) is None:
-            return None
-        try:
-            verdict = msgspec.msgpack.decode(raw, type=Verdict)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        self._verdicts[key] = raw
-        return verdict
-
-    def put(self, content: bytes, kind: FileKind, verdict: Verdict) -> None:
-        """Cache a verdict, unless it is one for this machine or location alone."""
-        if not verdict.location_matters and not any(
-            found.finding.rule == "file-not-checked" for found in verdict.findings
-        ):
-            self._verdicts[_key(content, kind)] = msgspec.Raw(msgspec.msgpack.encode(verdict))
-            self._changed = True
-
-    def save(self) -> None:
-        """Write the cache, without what was used longest ago where it is too large."""
-        if not self._changed:
-            return
-        sizes = {key: len(key) + len(bytes(raw)) + 16 for key, raw in self._verdicts.items()}
-        left = sum(sizes.values())
-        for key, size in sizes.items():
-            if left <= MAX_CACHE_BYTES:
-                break
-            del self._verdicts[key]
-            left -= size
-        with contextlib.suppress(OSError):
-            self._file.write(msgspec.msgpack.encode(self._verdicts))
-            entries = [one for one in os.scandir(self._folder) if one.name.endswith(_SUFFIX)]
-            entries.sort(key=lambda one: one.stat(follow_symlinks=False).st_mtime, reverse=True)
-            for entry in entries[MAX_CACHE_FILES:]:
-                Path(entry.path).unlink()
+def judge_context(options: CheckOptions) -> JudgeContext:
+    """Return what files are judged by, with what the host looks up in files for it."""
+    return JudgeContext(options, admitted=of_notebook, upgrade=upgraded)
 
 
-def _key(content: bytes, kind: FileKind) -> str:
-    return hashlib.sha256(kind.encode() + b"\0" + content).hexdigest()
+def judge_task(content: bytes, task: CheckTask, context: JudgeContext) -> Verdict:
+    """Return the verdict on a task's file; end the process where its memory is not enough."""
+    try:
+        return judge(content, task.kind, context, Path(os.fsdecode(task.path)))
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
+    except Exception as error:  # noqa: BLE001 - an error of ours is one file's, not the check's
+        why = f"could not be checked, by a mistake of cellblock's own: {type(error).__name__}"
+        return not_checked(why)
 
 
-def _digest(options: CheckOptions) -> str:
-    """Return the hash of all that a verdict depends on besides the file."""
-    context = (
-        msgspec.to_builtins([options.policy, options.rules, options.template, options.limits]),
-        cellblock.__version__,
-        _code_digest(),
-        sys.version,
-        [metadata.version(name) for name in ("ipython", "nbformat")],
-    )
-    text = json.dumps(context, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _limit(kind: int, most: int) -> None:
+    """Set a soft limit, at most the hard one."""
+    hard = resource.getrlimit(kind)[1]
+    allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (allowed, hard))
 
 
-def _code_digest() -> str:
-    """Return the hash of all code that a verdict depends on: the version may be in development."""
-    root, made = Path(cellblock.__file__).parent, hashlib.sha256()
-    packages = ("analysis", "batch", "policy")
-    for path in sorted(path for name in packages for path in (root / name).glob("*.py")):
-        made.update(hashlib.sha256(path.read_bytes()).digest())
-    return made.hexdigest()
+def _read_frame(stream: BinaryIO) -> bytes:
+    return _read_exactly(stream, int.from_bytes(_read_exactly(stream, frames.HEADER), "big"))
+
+
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
+    """Read so many bytes; exit where there are no more."""
+    content = stream.read(size)
+    if len(content) < size:
+        sys.exit()
+    return content

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KINDS: Final = {".ipynb": FileKind.notebook, ".py": FileKind.script}
 NOTHING_FOUND: Final = "no notebook and no script is there"
 WRONG_KIND: Final = "neither a notebook (.ipynb) nor a script (.py)"
-LINK: Final = "is a link, and none is followed: check what it leads to by its own name"
+LINK: Final = "is a link, and none is followed: name what it leads to"
 NO_FILE: Final = "is no regular file"
 _OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -5,8 +5,8 @@ narrows the policy before its first cell, and a cell of nothing but ``%policy na
 for those after it (promise P8). Findings are placed in the lines that people wrote, and source that
 Python can't read is found, too.
 
-Pure but for the time and memory it takes, which `check_worker` bounds. What has to be looked up in
-files, or read by another process, is handed in (`JudgeContext`).
+Pure but for the time and memory it takes, which the processes of `check` bound. What has to be
+looked up in files, or read by another process, is handed in (`JudgeContext`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cellblock.batch.notebook import (
 from cellblock.batch.verdict import MAX_FINDINGS, FileKind, PlacedFinding, Verdict, check_finding
 from cellblock.errors import AdmissionError, PolicyError, WideningError
 from cellblock.policy import load, narrow_requests
-from cellblock.policy.narrowing import names_paths, try_narrow
+from cellblock.policy.narrowing import try_narrow
 from cellblock.policy.paths import Places, expand_paths_leniently
 from cellblock.render.text import encodable
 
@@ -105,10 +105,9 @@ def judge(content: bytes, kind: FileKind, context: JudgeContext, file: Path) -> 
         found = [PlacedFinding(finding, error.cell, 0 if error.cell else error.line)]
     except AdmissionError as error:
         why = encodable(f"what may run is not known: {error}")
-        return Verdict(location_matters=True, problem=why)
+        return Verdict(problem=why)
     findings = tuple(map(_encodable, found[:MAX_FINDINGS]))
-    left_out = len(found[MAX_FINDINGS:])
-    return Verdict(findings, left_out, location_matters=cells.location_matters)
+    return Verdict(findings, len(found[MAX_FINDINGS:]))
 
 
 def _judge_notebook(notebook: NotebookFile, cells: CellJudge) -> list[PlacedFinding]:
@@ -165,10 +164,7 @@ def _encodable(found: PlacedFinding) -> PlacedFinding:
 
 
 class CellJudge:
-    """Judges the cells of ``file`` in their order.
-
-    ``location_matters`` says whether what was found depends on folders and what is in them.
-    """
+    """Judges the cells of ``file`` in their order."""
 
     def __init__(self, context: JudgeContext, file: Path) -> None:
         self._context, self._rules, self._file = context, context.rules, file
@@ -178,19 +174,16 @@ class CellJudge:
         self._narrowed: Policy | None = None
         #: Whether a guest would have variables by now.
         self._has_variables = False
-        self.location_matters = False
 
     def narrow_by_metadata(self, notebook: NotebookFile) -> None:
         """Narrow the policy as a notebook's metadata asks.
 
         Raise PolicyError where no kernel would run the notebook; the policy is then not narrowed.
         """
-        request = notebook.metadata.get(narrow_requests.NOTEBOOK_TABLE)
-        if request is None:
+        if narrow_requests.NOTEBOOK_TABLE not in notebook.metadata:
             return
-        self.location_matters |= isinstance(request, dict) and names_paths(request.get("policy"))
         self._narrowed = narrow_requests.narrow_for_notebook(
-            {"metadata": notebook.metadata},
+            notebook.metadata,
             self._context.policy,
             file=self._file,
             project=self._context.project,
@@ -241,7 +234,6 @@ class CellJudge:
         names_template = "template" in self._rules.magics and template_call(raw)
         if context.options.policy["admission"] == "any" and not names_template:
             return None
-        self.location_matters = True
         if self._admitted is None:
             # A kernel's project is the folder of its notebook, and so is what approvals are for.
             policy = context.policy_in(self._file.parent)
@@ -265,7 +257,6 @@ class CellJudge:
         request, findings = narrow_requests.read_cell(raw, rules)
         if findings:
             return findings
-        self.location_matters |= names_paths(request.changes)
         places = Places("the cell", project, project, None, here=False)
         policy, wrong = try_narrow(before, request.changes, places=places)
         if wrong:

@@ -1,6 +1,6 @@
 """The values of a check: options, tasks, verdicts and the report; limits; the rules of check alone.
 
-Verdicts cross a pipe and lie in the cache. They are plain values, decoded strictly, without a path.
+Verdicts cross a pipe: they are plain values, decoded strictly, without a path.
 """
 
 from __future__ import annotations
@@ -54,13 +54,11 @@ class PlacedFinding(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     """The findings of a file, in order, and how many more were left out.
 
-    ``location_matters`` says that the verdict depends on where the file lies or what else is there.
     ``problem`` says why the file could not be judged, where that is not the file's fault.
     """
 
     findings: tuple[PlacedFinding, ...] = ()
     left_out: int = 0
-    location_matters: bool = False
     problem: str = ""
 
 

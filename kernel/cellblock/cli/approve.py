@@ -1,4 +1,4 @@
-"""``cellblock approve``: which cells may run where the policy takes approval; and ``templates``.
+"""``cellblock approve``, ``templates`` and ``approvals``: what may run, and what was allowed.
 
 Whoever approves has to see what runs: sources are printed whole, and nothing in them moves the
 cursor, reorders a line or hides.
@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from msgspec.structs import asdict
 
 from cellblock.analysis import analyse
 from cellblock.analysis.admission import runs_nothing, sha256
 from cellblock.batch.notebook import MAX_VALUES, UnreadableError, read_notebook
 from cellblock.batch.report_formats import inert
 from cellblock.batch.verdict import MAX_FILE_BYTES
-from cellblock.cli.common import clean, complain, load_policy
-from cellblock.errors import AdmissionError
+from cellblock.cli.common import AsJson, clean, complain, load_policy, print_json
+from cellblock.errors import AdmissionError, CellblockError
 from cellblock.host.consent import admission
 from cellblock.host.consent import manifest as approving
+from cellblock.host.consent.grants import Store
+from cellblock.host.consent.grants import default_path as grants_path
 from cellblock.host.consent.manifest import ManifestLocation, approved, manifests, read_file
 from cellblock.host.files import upgraded
 from cellblock.render.denial import summary
@@ -30,6 +33,12 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 app: Final = typer.Typer(add_completion=False)
+approvals_app: Final = typer.Typer(
+    help="Show and take back what was allowed for always, at a kernel's question.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+app.add_typer(approvals_app, name="approvals")
 Notebooks = Annotated[list[Path] | None, typer.Argument(metavar="NOTEBOOK...")]
 KernelPolicyOption = Annotated[
     str, typer.Option("--policy", metavar="NAME|FILE", help="What the kernel runs under.")
@@ -135,8 +144,8 @@ def _show(reviewed: Review, policy: Policy, place: ManifestLocation, why: str) -
 
 def _show_cell(cell: NewCell, policy: Policy) -> None:
     typer.echo(f"\ncell {cell.number}")
-    for line in (cell.change or cell.source).split("\n"):
-        typer.echo(f"  {'' if cell.change else '│ '}{clean(line)}".rstrip())
+    for line in cell.source.split("\n"):
+        typer.echo(f"  │ {clean(line)}".rstrip())
     for name in cell.letters:
         _say(f"  ! a name that is not ASCII: {name}")
     if cell.findings:
@@ -188,3 +197,58 @@ def _sources(path: Path) -> dict[int, str]:
 def _say(text: str) -> None:
     """Print a line that may begin with a file's name: no command to a CI runner either."""
     typer.echo(inert(clean(text)))
+
+
+# --- what users allowed for always ----------------------------------------------------------------
+
+_DIGEST: Final = 12
+
+
+@approvals_app.command("list")
+def list_approvals(*, as_json: AsJson = False) -> None:
+    """List what was allowed for always: what, where, and under which policy as it was then.
+
+    A notebook's metadata and %policy make a policy narrower, which is another one then.
+    """
+    store = Store(grants_path())
+    grants = store.grants()
+    if as_json:
+        print_json([asdict(one) for one in grants])
+        return
+    if store.is_damaged:
+        complain(f"nothing in {grants_path()} counts: {_DAMAGE}")
+    for one in grants:
+        typer.echo(clean(f"{one.id}  {_WHAT[one.of]} {one.subject}"))
+        where = f"policy {one.policy} ({one.digest[:_DIGEST]}) in {one.scope}, {one.at}"
+        typer.echo(clean(f"          {where}"))
+    if not grants:
+        typer.echo("nothing was allowed for always")
+
+
+@approvals_app.command("revoke")
+def revoke_approvals(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...")] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All that there is.")] = False,
+) -> None:
+    """Take back what was allowed; kernels that run ask again from their next look on.
+
+    Exit status 1 when there is none by one of the ids.
+    """
+    if bool(ids) is every:
+        raise typer.BadParameter("Give ids as `cellblock approvals list` has them, or --all.")
+    wanted = None if every else frozenset(ids or ())
+    try:
+        gone = Store(grants_path()).revoke(wanted)
+    except OSError as exc:
+        raise CellblockError(f"{grants_path()}: can't be written: {exc.strerror or exc}") from None
+    for one in gone:
+        typer.echo(clean(f"Took back {one.id}: {_WHAT[one.of]} {one.subject}"))
+    missing = (wanted or frozenset()) - {one.id for one in gone}
+    for number in sorted(missing):
+        complain(clean(f"nothing was allowed by the id {number}"))
+    raise typer.Exit(code=int(bool(missing)))
+
+
+_WHAT: Final = {"call": "calls of", "import": "import of", "start": "start in"}
+_DAMAGE: Final = "it is damaged, a link, or not yours alone. Look at it, and remove it."

@@ -111,14 +111,8 @@ def export(
     head: Annotated[
         bool, typer.Option("--head", help="Print id, number and hash of the last record only.")
     ] = False,
-    otel: Annotated[
-        bool, typer.Option("--otel", help="Send OpenTelemetry logs (OTLP over HTTP).")
-    ] = False,
-    endpoint: Annotated[
-        str | None, typer.Option(help="Where to; default OTEL_EXPORTER_OTLP_ENDPOINT.")
-    ] = None,
 ) -> None:
-    """Print a session's records as JSON Lines, or its head to be kept elsewhere, or send them.
+    """Print a session's records as JSON Lines, or its head to be kept elsewhere.
 
     The log is verified first: what is not whole is told on stderr, with exit status 1.
     """
@@ -126,8 +120,6 @@ def export(
     verdict = look(found)
     if head:
         typer.echo(f"{verdict.session} {verdict.seq} {verdict.head}")
-    elif otel:
-        _send(found, endpoint)
     else:
         for raw in _lines(found, []):
             sys.stdout.buffer.write(raw)
@@ -151,30 +143,17 @@ def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
 
     Raises AuditError for a file that is no session's.
     """
-    for file in session.files:
-        try:
-            yield from log.lines(file)
-        except AuditError as exc:
-            if not session.id:
-                raise
-            failed.append(exc)
+    try:
+        yield from log.lines(session.file)
+    except AuditError as exc:
+        if not session.id:
+            raise
+        failed.append(exc)
 
 
 def _entries(session: Session, failed: list[AuditError]) -> Iterator[Entry]:
     """Yield what can be read of a session's records; see ``_lines``."""
     return (entry for raw in _lines(session, failed) if (entry := read(raw)) is not None)
-
-
-def _send(session: Session, endpoint: str | None) -> None:
-    try:
-        from cellblock.host.audit import otel  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as exc:
-        remedy = "Install it: pip install 'cellblock[otel]'."
-        what = f"{exc.name} is not installed"
-        raise AuditError(what, file="--otel", remedy=remedy) from None
-    if not otel.export(_entries(session, []), session.id, otel.exporter(endpoint)):
-        remedy = "Check --endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT, and try again."
-        raise AuditError("the collector did not take the records", file="--otel", remedy=remedy)
 
 
 # --- what is printed --------------------------------------------------------------------------

@@ -14,25 +14,28 @@ import msgspec
 import typer
 
 from cellblock.batch import files
-from cellblock.batch.check import Check, StdinFile, VerdictCache, cache_folder
-from cellblock.batch.report_formats import Format, format_report, one_line
-from cellblock.batch.verdict import MAX_FILE_BYTES, CheckOptions, CheckReport
-from cellblock.cli.common import clean, complain_of_files, write_report
-from cellblock.cli.notebook_policy import NotebooksPolicyOption, policies_of, policy_of
+from cellblock.batch.check import check as check_files
+from cellblock.batch.report_formats import Format, format_report
+from cellblock.batch.verdict import CheckOptions, CheckReport, FileKind
+from cellblock.cli.common import (
+    NotebooksPolicyOption,
+    complain_of_files,
+    policy_of,
+    write_report,
+)
 from cellblock.policy.load import base_folder, load_for_check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 app: Final = typer.Typer(add_completion=False)
-_STDIN: Final = "-"
 
 
 @app.command()
 def check(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATHS", help="Notebooks, scripts, folders; - for stdin."),
+        typer.Argument(metavar="PATHS", help="Notebooks, scripts, folders."),
     ],
     *,
     policy: NotebooksPolicyOption = None,
@@ -47,37 +50,20 @@ def check(
         list[str] | None,
         typer.Option("--exclude", metavar="PATTERN", help="Leave out what it fits; repeatable."),
     ] = None,
-    stdin_name: Annotated[
-        str, typer.Option("--stdin-name", metavar="NAME", help="What - is called, .py or .ipynb.")
-    ] = "stdin",
     jobs: Annotated[
         int, typer.Option("--jobs", min=0, help="Processes; 0 for one a processor.")
     ] = 0,
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Keep verdicts.")] = True,
 ) -> None:
     """Check notebooks and scripts by a policy, without running anything of them.
 
     Exit status 1 if there are findings, 2 if something could not be checked.
     """
-    named = [path for path in paths if path != _STDIN]
-    stdin = None
-    if _STDIN in paths:
-        stdin = StdinFile(stdin_name, sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
-    found, problems = files.find(named, exclude or ())
-    groups = {policy: found} if policy else _by_policy(found)
-    of_stdin = "" if stdin is None else policy or policy_of(stdin.content)
-    reports = [
-        _check(
-            one,
-            groups.get(one, []),
-            stdin if one == of_stdin else None,
-            template=template,
-            jobs=jobs,
-            cache=cache,
-        )
-        for one in {**groups, of_stdin: ()}
-        if one
-    ]
+    found, problems = files.find(paths, exclude or ())
+    groups = dict[str, list[files.File]]()
+    for file, name in _policies(found, policy).items():
+        groups.setdefault(name, []).append(file)
+    groups = groups or {policy or "safe": []}
+    reports = [_check(one, group, template=template, jobs=jobs) for one, group in groups.items()]
     report = CheckReport.of(reports, problems)
     text = format_report(report, form)
     if output is not None:
@@ -88,29 +74,23 @@ def check(
     raise typer.Exit(code=report.status)
 
 
-def _by_policy(found: Sequence[files.File]) -> dict[str, list[files.File]]:
-    """Return the files that are judged by each policy; say where it was hard to tell."""
-    policies, undecided = policies_of(found)
-    if undecided:
-        which = clean(undecided[0].shown)
-        which += f" and {len(undecided) - 1} more are" if len(undecided) > 1 else " is"
-        why = "notebooks of several policies are around. For another: --policy"
-        typer.echo(one_line(f"cellblock: {which} judged by policy safe: {why}"), err=True)
-    groups = dict[str, list[files.File]]()
-    for file in found:
-        groups.setdefault(policies[file], []).append(file)
-    return groups or {"safe": []}
+def _policies(found: Sequence[files.File], named: str | None) -> dict[files.File, str]:
+    """Return the policy of each file: ``named``, or the one of the kernel that a notebook names.
+
+    Scripts have that of the notebooks where it is one, else ``safe``.
+    """
+    policies = dict.fromkeys(found, named or "safe")
+    if named is None:
+        notebooks = [file for file in found if file.kind is FileKind.notebook]
+        policies |= {file: policy_of(file) for file in notebooks}
+        known = {policies[file] for file in notebooks}
+        if len(known) == 1:
+            scripts = [file for file in found if file.kind is FileKind.script]
+            policies |= dict.fromkeys(scripts, known.pop())
+    return policies
 
 
-def _check(
-    policy: str,
-    found: Sequence[files.File],
-    stdin: StdinFile | None,
-    *,
-    template: bool,
-    jobs: int,
-    cache: bool,
-) -> CheckReport:
+def _check(policy: str, found: Sequence[files.File], *, template: bool, jobs: int) -> CheckReport:
     """Check files by one policy. Raise CheckError and PolicyError."""
     judged_by, here = load_for_check(policy), Path.cwd()
     options = msgspec.structs.replace(
@@ -118,5 +98,4 @@ def _check(
         project=os.fsencode(here),
         folder=os.fsencode(base_folder(policy, here)),
     )
-    cached = VerdictCache(cache_folder(), options) if cache else None
-    return Check(judged_by, options, jobs=jobs, cache=cached).run(found, stdin=stdin)
+    return check_files(found, judged_by, options, jobs=jobs)

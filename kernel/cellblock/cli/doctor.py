@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cellblock.backends.probes import BY_NAME
-from cellblock.backends.report import doctor_report
-from cellblock.cli.approvals import summary
+from cellblock.backends.probes import BY_NAME, EARLIER_THREAD, Proof, Seen, asked, disclosed
+from cellblock.backends.report import doctor_report, settle
 from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
-from cellblock.errors import BackendError
-from cellblock.jupyter import probe as probes
+from cellblock.errors import BackendError, CellblockError
+from cellblock.guest import remove_tree
+from cellblock.host import probes
+from cellblock.host.guests import spawn
+from cellblock.host.probes import Prover, Surroundings
+from cellblock.host.services.relay import Relay
+from cellblock.host.session.config import make_scratch, planned, prepare_message
+from cellblock.host.session.history import default_path
+from cellblock.jupyter.reactor import ZmqReactor
+from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cellblock.backends.base import Chosen
-    from cellblock.backends.probes import Proof
     from cellblock.backends.report import DoctorReport
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
-    from cellblock.wire.messages import LockReport
 
 app: Final = typer.Typer(add_completion=False)
 
@@ -41,9 +50,9 @@ def doctor(
 
     Exit status 1 if this machine can't confine cells, or nobody could try whether it does.
     """
-    asked = load_policy(policy)
+    loaded = load_policy(policy)
     try:
-        report = doctor_report(asked, run_probes)
+        report = doctor_report(loaded, run_probes)
     except BackendError as failure:
         complain(str(failure))
         raise typer.Exit(code=1) from None
@@ -51,22 +60,20 @@ def doctor(
         print_json(dataclasses.asdict(report))
     else:
         console = Console(highlight=False, soft_wrap=True)
-        for line in verdict(report, asked.name):
+        for line in verdict(report, loaded.name):
             console.print(line)
         if every:
             _print_all(Console(highlight=False), report)
-        if said := summary(asked):
-            typer.echo(said)
     contradicted = any(gap.contradicted for gap in report.gaps)
     untried = bool(report.probes and report.unproved)
     raise typer.Exit(code=int(report.backend == "noop" or contradicted or untried))
 
 
-def run_probes(policy: Policy, chosen: Chosen) -> tuple[Proof | None, LockReport | None]:
+def run_probes(policy: Policy, chosen: Chosen) -> tuple[Proof | None, messages.LockReport | None]:
     """Run the suite of probes, where guests start: on Linux."""
     if sys.platform != "linux":
         return None, None
-    return probes.proved(policy, chosen, Path.cwd())
+    return proved(policy, chosen, Path.cwd())
 
 
 def verdict(report: DoctorReport, policy_name: str) -> list[str]:
@@ -128,3 +135,112 @@ def _status(capability: Enforcement, asked: set[str]) -> str:
     if capability.capability not in asked:
         return f"[dim]{capability.status}[/]"
     return f"[{'yellow' if capability.holes else 'red'}]{capability.status}[/]"
+
+
+# --- the suite of probes, run as a kernel would start ---------------------------------------------
+
+
+def proved(
+    policy: Policy, chosen: Chosen, project: Path
+) -> tuple[Proof, messages.LockReport | None]:
+    """Do as ``prove``, and keep what was seen for kernels' starts. Never raises."""
+    proof, report = prove(policy, chosen, project)
+    if report is not None and not proof.failure:
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
+            probes.Proofs(default_path().parent).keep(key, proof)
+    return proof, report
+
+
+def prove(
+    policy: Policy, chosen: Chosen, project: Path
+) -> tuple[Proof, messages.LockReport | None]:
+    """Run the suite under ``policy``; return what it saw, and what the guest's locks said.
+
+    Never raises: where it can't be run, nothing is witnessed.
+    """
+    with contextlib.ExitStack() as made:
+        try:
+            scratch = Path(make_scratch())
+            # The zygote removes it, where there comes to be one.
+            made.callback(remove_tree.remove, str(scratch))
+            roots = _write_roots(policy, scratch)
+            around = made.enter_context(contextlib.closing(Surroundings(roots)))
+            return _prove(policy, chosen, project, scratch, around)
+        except (OSError, CellblockError) as error:
+            why = str(error)
+            results = {probe.name: Seen("unwitnessed", why) for probe in asked(policy)}
+            return Proof(results, probes.where(), _now(), why), None
+
+
+def _prove(
+    policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
+) -> tuple[Proof, messages.LockReport | None]:
+    addresses = policy.network_access
+    if isinstance(addresses, tuple) and addresses:
+        addresses = (*addresses, around.listed)
+    # The same policy, with a root and a denied path of our own to try it on.
+    tried = policy.replace(
+        filesystem_read_roots=(*policy.filesystem_read_roots, str(around.inside)),
+        filesystem_write_roots=_write_roots(policy, scratch),
+        read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
+        network_access=addresses,
+    )
+    private = [default_path().parent, around.outside]
+    folders: dict[str, Any] = {"project": project, "scratch": scratch, "private": private}
+    plan, wrap = planned(tried, chosen.backend, **folders)
+    prepare = prepare_message(tried, plan, project, scratch)
+    loop = ZmqReactor()
+    with contextlib.ExitStack() as made:
+        reach = None
+        if plan.relayed and isinstance(addresses, tuple):
+            relay = Relay(loop, addresses, lambda _detail: None)
+            reach = made.enter_context(contextlib.closing(relay))
+        prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
+        prover.run(_trial(policy, around))
+    declared = settle(chosen.declare(tried), prover.report)
+    results = _compared(policy, prover, declared)
+    return Proof(results, probes.where(), _now(), prover.failure), prover.report
+
+
+def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
+    names = (probe.name for probe in asked(policy))
+    return messages.Trial(
+        probes=tuple(name for name in names if name != EARLIER_THREAD),
+        outside=str(around.outside),
+        inside=str(around.inside),
+        denied=str(around.denied),
+        ports=around.ports,
+        sockets=around.sockets,
+        process=around.process,
+        variable=around.variable,
+        limits=messages.Limits(
+            memory_max_bytes=policy.memory_max_bytes,
+            max_open_files=policy.max_open_files,
+            max_file_size=policy.max_file_size,
+        ),
+    )
+
+
+def _compared(
+    policy: Policy, prover: Prover, declared: Mapping[str, Enforcement]
+) -> dict[str, Seen]:
+    """Return what came of each probe: by what is seen from here first, then by the guest's word."""
+    found = {}
+    for probe in asked(policy):
+        attempt = prover.results.get(probe.name)
+        outcome = attempt.outcome if attempt else "unwitnessed"
+        detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
+        if probe.name in prover.touched and outcome != "passed":
+            outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
+        is_known = outcome == "passed" and disclosed(probe, declared)
+        found[probe.name] = Seen(outcome, detail, is_known)
+    return found
+
+
+def _write_roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
+    return tuple(root.replace("{scratch}", str(scratch)) for root in policy.filesystem_write_roots)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Console
 
 from cellblock.backends import container_engine
-from cellblock.backends.base import choose
-from cellblock.backends.report import gaps, known_report, settle
+from cellblock.backends.report import doctor_report
 from cellblock.cli.common import PolicyOption, load_policy
-from cellblock.cli.doctor import run_probes
+from cellblock.cli.doctor import run_probes, verdict
 from cellblock.errors import BackendError
 from cellblock.host.session.config import SessionConfig, SessionOptions, resolve
 from cellblock.jupyter import install as specs
-from cellblock.render.policy_card import gaps_text
-from cellblock.render.text import COLUMNS, wrap
 
 if TYPE_CHECKING:
     from jupyter_client.kernelspec import KernelSpec
@@ -69,7 +67,12 @@ def install(
     found = specs.find(installed)
     if found is not None and Path(found.resource_dir) != folder:
         typer.echo(f"Jupyter finds another {installed} first: {_named(found)}")
-    typer.echo(_what_holds(policy))
+    loaded, console = load_policy(policy), Console(highlight=False, soft_wrap=True)
+    try:
+        for line in verdict(doctor_report(loaded, run_probes), loaded.name):
+            console.print(line)
+    except BackendError as failure:
+        typer.echo(f"It runs nothing here: {failure}")
     if said := _obstacle(policy):
         typer.echo(f"In a kernel that starts in this folder no cell would run: {said}")
 
@@ -84,25 +87,6 @@ def uninstall(name: str) -> None:
 
 def _named(spec: KernelSpec) -> str:
     return f"{spec.display_name} in {spec.resource_dir}"
-
-
-def _what_holds(spec: str) -> str:
-    """Try a policy that was installed, and say in a line or more what this machine does of it."""
-    policy = load_policy(spec)
-    try:
-        chosen = choose(policy)
-    except BackendError as failure:
-        return f"It runs nothing here: {failure}"
-    declared = chosen.declare(policy)
-    proof, seen = run_probes(policy, chosen)
-    report = known_report(chosen, proof, seen)
-    settled = settle(declared, report, proof).values()
-    verified = [each.capability for each in settled if each.status == "verified"]
-    said = f"Verified under backend {chosen.backend.name}: {', '.join(verified) or 'nothing'}"
-    said += f" ({proof.failure})" if proof and proof.failure else ""
-    found = gaps(policy, declared, report, proof)
-    said = "\n".join(wrap(said, hanging="  ", columns=COLUMNS))
-    return f"{said}\n{gaps_text(found, chosen.backend.name)}"
 
 
 def _obstacle(spec: str) -> str:

@@ -35,7 +35,12 @@ COMMANDS: Final = {
     "approvals": "Show and take back what was allowed for always, at a kernel's question.",
 }
 #: The module of a command in this package, where it is not the command's own name.
-MODULES: Final = {"image": "install", "templates": "approve", "uninstall": "install"}
+MODULES: Final = {
+    "approvals": "approve",
+    "image": "install",
+    "templates": "approve",
+    "uninstall": "install",
+}
 
 
 class LazyGroup(TyperGroup):

@@ -10,23 +10,27 @@ import errno
 import json
 import logging
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
 
 from cellblock.batch.report_formats import one_line
 from cellblock.batch.run import report, runner
 from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
 from cellblock.batch.run.output_folder import OutputFolder
-from cellblock.batch.run.report import Progress, ProgressBar
-from cellblock.batch.run.runner import PlannedNotebook, RunRequest, plan, read
-from cellblock.cli.common import clean, complain_of_files, unwritable, write_report
-from cellblock.cli.notebook_policy import NotebooksPolicyOption, policy_of
+from cellblock.batch.run.report import Progress
+from cellblock.batch.run.runner import RunRequest, plan
+from cellblock.cli.common import (
+    NotebooksPolicyOption,
+    clean,
+    complain_of_files,
+    policy_of,
+    unwritable,
+    write_report,
+)
 from cellblock.errors import CellblockError, InputError
 from cellblock.host.guests.spawn import available_processors
 from cellblock.host.session.history import encode_inputs, inputs_from_file
@@ -43,15 +47,7 @@ _ASK: Final = "Run with --allow-unsafe"
 _SIGNALLED: Final = 128
 
 
-class RunCommand(TyperCommand):
-    """Takes ``-p NAME VALUE``, which takes one word or two."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line."""
-        return super().parse_args(ctx, join_parameters(args))
-
-
-@app.command(cls=RunCommand)
+@app.command()
 def run(
     paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")],
     *,
@@ -62,17 +58,13 @@ def run(
     allow_unsafe: Annotated[
         bool, typer.Option("--allow-unsafe", help="Take a policy that confines nothing.")
     ] = False,
-    preload: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE", help="Import it once for all notebooks; repeatable."),
-    ] = None,
     parameter: Annotated[
         list[str] | None,
         typer.Option(
             "--parameter",
             "-p",
             metavar="NAME=VALUE",
-            help="What cells find in `inputs`; repeatable. NAME VALUE does, too.",
+            help="What cells find in `inputs`; repeatable.",
         ),
     ] = None,
     given: Annotated[
@@ -92,10 +84,7 @@ def run(
         bool, typer.Option("--allow-errors", help="Go on behind cells that fail.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Leave out what DIR has of equal notebooks.")
-    ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="As --resume, but try again what did not pass.")
+        bool, typer.Option("--resume", help="Leave out equal notebooks that passed before.")
     ] = False,
     exclude: Annotated[
         list[str] | None,
@@ -133,10 +122,9 @@ def run(
     if changes not in {"", KEEP, DROP}:
         changes = str(Path(changes).absolute())
         _check_writable(Path(changes, "changes"))
-    notebooks = {one: policy or _policy_of(one) for one in planned}
+    notebooks = {one: policy or policy_of(one.file) for one in planned}
     policies = {
-        spec: _load(spec, preload or (), allow_unsafe=allow_unsafe)
-        for spec in dict.fromkeys(notebooks.values())
+        spec: _load(spec, allow_unsafe=allow_unsafe) for spec in dict.fromkeys(notebooks.values())
     }
     if cluster and len(policies) > 1:
         several = " and ".join(sorted(map(clean, policies)))
@@ -152,12 +140,10 @@ def run(
     )
     request = RunRequest(
         notebooks=notebooks,
-        policies=policies if preload else {spec: spec for spec in policies},
         allow_unsafe=allow_unsafe,
         options=options,
         jobs=jobs or available_processors(),
-        resume=resume or again,
-        again=again,
+        resume=resume,
         report=junit,
     )
     ran, seconds = _run(request, output_dir, cluster)
@@ -165,20 +151,12 @@ def run(
     raise typer.Exit(code=_status(ran, reported=reported))
 
 
-def _policy_of(planned: PlannedNotebook) -> str:
-    """Return the policy of the kernel that a notebook names; what can't be read is told later."""
-    try:
-        return policy_of(read(planned))
-    except OSError:
-        return policy_of(b"")
-
-
-def _load(spec: str, preload: Any, *, allow_unsafe: bool) -> Policy:
+def _load(spec: str, *, allow_unsafe: bool) -> Policy:
     """Return a policy. It is checked here so that what is wrong with it is said in these words."""
     found = load(spec, project=Path.cwd(), allow_unsafe=True)
     if not allow_unsafe and (error := unsafe_error(found, spec, ask=_ASK, asks=False)):
         raise error
-    return found.replace(preload=tuple(dict.fromkeys((*found.preload, *preload))))
+    return found
 
 
 def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult, float]:
@@ -187,11 +165,10 @@ def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult
     console, began = Console(highlight=False), time.monotonic()
     folder = OutputFolder(output_dir)
     try:
-        with _progress(console, len(request.notebooks)) as progress:
-            if cluster:
-                ran = _run_on_cluster(request, folder, progress, cluster)
-            else:
-                ran = runner.run(request, folder, progress)
+        if cluster:
+            ran = _run_on_cluster(request, folder, Progress(console), cluster)
+        else:
+            ran = runner.run(request, folder, Progress(console))
     finally:
         folder.close()
     seconds = time.monotonic() - began
@@ -209,12 +186,6 @@ def _run_on_cluster(
             raise
         raise CellblockError("--cluster: Dask is not here. Install cellblock[dask].") from None
     return cluster.run(request, folder, progress, address)
-
-
-def _progress(console: Any, total: int) -> Progress:
-    # rich takes FORCE_COLOR for a terminal; Jupyter's own kernel sets it for what its cells start.
-    plain = not (console.is_terminal and sys.stdout.isatty()) or "CI" in os.environ
-    return Progress(console) if plain else ProgressBar(console, total)
 
 
 def _check_writable(path: Path) -> None:
@@ -251,18 +222,6 @@ def _status(ran: RunResult, *, reported: bool) -> int:
 # --- parameters: what cells find in ``inputs`` ----------------------------------------------------
 
 
-def join_parameters(arguments: Sequence[str]) -> list[str]:
-    """Return a command line with ``-p NAME VALUE`` as ``-p NAME=VALUE``."""
-    made, rest = list[str](), list(arguments)
-    while rest:
-        made.append(rest.pop(0))
-        if made[-1] == "--":
-            return made + rest
-        if made[-1] in ("-p", "--parameter") and len(rest) > 1 and "=" not in rest[0]:
-            made.append(f"{rest.pop(0)}={rest.pop(0)}")
-    return made
-
-
 def parameters(
     given: Iterable[str], files: Iterable[str], writable: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -277,7 +236,7 @@ def parameters(
     for one in given:
         name, has_value, text = one.partition("=")
         if not has_value or not name:
-            remedy = "Write -p NAME=VALUE, or -p NAME VALUE."
+            remedy = "Write -p NAME=VALUE."
             raise InputError("no name and value", file="-p", key="", value=repr(one), remedy=remedy)
         values[name] = _parameter(text)
     encode_inputs(values, source="-p")

@@ -14,7 +14,7 @@ In the order in which they are met:
 - ``setup`` is what a zygote prepares (``library_patches``, ``charts``, ``guards``, ``shell``) and
   how a fork becomes a guest: it confines itself (``confine``) and serves one session. A guest that
   only tries its locks is ``probes``.
-- ``server`` takes one request after the other from the ``channel``, and ``subshells`` take some
+- ``server`` takes one request after the other from the ``channel``, and its subshells take some
   beside it; ``runner`` runs a cell, on ``loop``; ``output`` sends what it shows, ``tracebacks``
   what went wrong; ``completion`` looks names up. ``snapshots`` forks copies that wait.
 - ``host_services`` and ``tool_calls`` call the host, ``network`` asks the relay.

@@ -233,7 +233,7 @@ class Channel:
                 whole = len(payload) - len(payload) % _INT.itemsize
                 self._descriptors += array.array(_INT.typecode, payload[:whole])
         for message in map(_decode, self._splitter.feed(data)):
-            if isinstance(message, messages.ToolResult | messages.ToolPiece):
+            if isinstance(message, messages.ToolResult):
                 wakes.append(self.on_result(message))
             elif (hand_over := self.on_subshell(message)) is not None:
                 wakes.append(hand_over)

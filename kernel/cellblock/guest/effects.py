@@ -11,12 +11,15 @@ import _thread
 import asyncio
 import fcntl
 import functools
+import itertools
+import mmap
 import os
 import random
 import resource
 import stat
 import sys
 import threading
+from hashlib import shake_256
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis.findings import word_set
@@ -37,10 +40,18 @@ _EVENTS: Final = word_set("""
 """)
 #: Of what is read: the cell that is killed may have changed it.
 _LOOKS: Final = word_set("os.listdir os.scandir")
-#: Of what goes on beside the cells, or is shared with copies, from then on; and a library whose
-#: threads no copy has, and which waits for them.
-_LASTING: Final = word_set("_thread.start_joinable_thread mmap.__new__ os.fork os.forkpty")
+#: Of processes that may go on beside the cells from then on; and a library whose threads no copy
+#: has, and which waits for them.
+_FORKS: Final = word_set("os.fork os.forkpty")
 _THREADED: Final = "polars"
+#: Beside the installation, what no cell changes; what is in two of them changes as a clock does.
+_SYSTEM: Final = ("/proc/", "/sys/", "/usr/")
+#: Kinds of ``mmap.mmap`` that /proc shows as shared.
+_SHARED: Final = (mmap.ACCESS_READ, mmap.ACCESS_WRITE)
+#: Bytes of a draw at a time that come out the same when they are drawn again.
+_MOST_DRAWN: Final = 1 << 16
+#: The operating system's: cells have another in its place.
+_urandom: Final = os.urandom
 #: Threads of ours, which start again by themselves.
 OWN_THREADS: Final = "cellblock-"
 #: The lowest descriptor that a cell can have, and unused ones in a row that are the end.
@@ -56,32 +67,78 @@ class Effects:
         #: A cell has started what no copy has as it was: no cell is run again any more.
         self.lasting = False
         self._written = 0
+        #: What ``os.urandom`` comes from, in this process and the copies of it.
+        self._key: bytes | None = None
+        self._draws = itertools.count()
+        #: What was shared when the running cell first mapped something.
+        self._shared: set[bytes] | None = None
 
     def watch(self) -> None:
         """See them from now on, in this process and its forks: there is no way back."""
-        events, writes, looks, lasting = _EVENTS, _WRITES, _LOOKS, _LASTING
-        installed = roots()
+        sys.addaudithook(self._hook())
 
-        def is_installed(path: object) -> bool:
-            return type(path) is str and f"{path}/".startswith(installed)
+        @functools.wraps(_urandom)
+        def urandom(size: int, /) -> bytes:
+            return self._draw(size)
+
+        os.urandom = vars(random)["_urandom"] = urandom  # SystemRandom's, too
+        os.register_at_fork(after_in_child=self._rekey_child)
+        # Those of ``threading`` are seen by themselves while they go on.
+        name = "_start_new_thread" if sys.version_info < (3, 13) else "_start_joinable_thread"
+        vars(threading)[name] = self._noting(vars(threading)[name])
+        _thread.start_new_thread = self._noting(_thread.start_new_thread, lasting=True)
+
+    def _hook(self) -> Callable[[str, tuple[Any, ...]], None]:
+        events, writes, looks, forks = _EVENTS, _WRITES, _LOOKS, _FORKS
+        unchanging = (*roots(), *_SYSTEM)
+
+        def is_unchanging(path: object) -> bool:
+            if type(path) is bytes:
+                path = os.fsdecode(path)
+            return type(path) is str and f"{path}/".startswith(unchanging)
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
             if event == "open":
                 written = type(args[2]) is int and args[2] & writes
-                if (written or not is_installed(args[0])) and not is_exempt():
+                if (written or not is_unchanging(args[0])) and not is_exempt():
                     self.any = True
-            elif event in events or event in lasting:
+            elif event in events or event in forks:
                 if not is_exempt():
                     self.any = True
-                    self.lasting = self.lasting or event in lasting
-            elif event in looks and not is_installed(args[0]):
-                self.any = True
+                    self.lasting = self.lasting or event in forks
+            elif event in looks:
+                self.any = self.any or not is_unchanging(args[0])
+            elif event == "mmap.__new__" and not is_exempt():
+                self._note_mapping(args[0], args[2])
 
-        sys.addaudithook(hook)
-        os.urandom = vars(random)["_urandom"] = self._noting(os.urandom)  # SystemRandom's, too
-        # Without an event before Python 3.13.
-        start = self._noting(_thread.start_new_thread, lasting=True)
-        _thread.start_new_thread = vars(threading)["_start_new_thread"] = start
+        return hook
+
+    def rekey(self) -> None:
+        """Have ``os.urandom`` give other numbers than those of whom this process was forked from.
+
+        Until then a copy draws the same: what names things by chance (a styled table, a figure, a
+        fitted model) can be run again.
+        """
+        self._key = _urandom(32)
+
+    def _draw(self, size: int) -> bytes:
+        if is_exempt():
+            return _urandom(size)
+        if self._key is None or type(size) is not int or not 0 <= size <= _MOST_DRAWN:
+            self.any = True
+            return _urandom(size)
+        return shake_256(self._key + next(self._draws).to_bytes(8)).digest(size)
+
+    def _rekey_child(self) -> None:
+        if not is_exempt():  # not a copy
+            self.rekey()
+
+    def _note_mapping(self, fd: int, access: int) -> None:
+        if fd != -1:
+            self.any = True
+            self.lasting = self.lasting or access not in _SHARED
+        if self._shared is None:
+            self._shared = run_exempt(_shared_mappings)
 
     def _noting(self, function: Callable[..., Any], *, lasting: bool = False) -> Any:
         @functools.wraps(function)
@@ -93,14 +150,20 @@ class Effects:
 
         return noted
 
+    def begin_session(self) -> None:
+        """Forget what the zygote did: its fork of this guest, above all."""
+        self.any = self.lasting = False
+        self.rekey()
+
     def begin(self) -> None:
         """Begin to note those of a cell."""
-        self.any, self._written = has_open_files(), _written()
+        self.any, self._written, self._shared = has_open_files(), _written(), None
 
     def repeatable(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether there were none, and nothing goes on beside the cells."""
         tasks = getattr(loop, "used", False) and asyncio.all_tasks(loop)
-        if cells_threads() or tasks or _THREADED in sys.modules:
+        mapped = self._shared is not None and run_exempt(_shared_mappings) - self._shared
+        if cells_threads() or tasks or mapped or _THREADED in sys.modules:
             self.lasting = True
         none = not (self.any or self.lasting) and _written() == self._written
         return none and not has_open_files()
@@ -137,6 +200,15 @@ def cells_threads() -> list[threading.Thread]:
     # Not `enumerate`: a thread that ended for want of memory may have kept its lock.
     active = list(vars(threading)["_active"].values())
     return [t for t in active if t is not main and not str(t.name).startswith(OWN_THREADS)]
+
+
+def _shared_mappings() -> set[bytes]:
+    """Return what /proc says of this process's shared mappings; something else each time if not."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            return {line for line in maps if line.split(None, 2)[1].endswith(b"s")}
+    except OSError:
+        return {_urandom(8)}
 
 
 def _written() -> int:

@@ -10,17 +10,14 @@ import sys
 from asyncio import _get_running_loop
 from typing import TYPE_CHECKING, Any, Final
 
-from IPython.display import display
-
 from cellblock.guest.loop import GuestLoop
-from cellblock.guest.tool_calls import ToolError, ignore_piece
+from cellblock.guest.tool_calls import ToolError
 from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     import msgspec
-    from IPython.core.display_functions import DisplayHandle
 
     from cellblock.guest.tool_calls import Calls
 
@@ -172,11 +169,11 @@ def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any
     result = _RESULTS.get(name, lambda value: value)
     cap = (tool.max_bytes, "max_bytes") if tool.max_bytes else (most, "tool_max_bytes")
 
-    def prepare(args: Any, kwargs: Any) -> Any:
+    def prepare(args: Any, kwargs: Any) -> msgspec.Raw:
         _bind(name, signature, args, kwargs)
-        return pack(name, signature, args, kwargs, cap), ignore_piece, result
+        return pack(name, signature, args, kwargs, cap)
 
-    call, wait = _call_and_wait(tool, signature, calls, prepare)
+    call, wait = _call_and_wait(tool, signature, calls, prepare, result)
     if not (tool.is_async or name.startswith(PREFIX)):
         return call
 
@@ -206,22 +203,20 @@ def _call_and_wait(
     tool: messages.Tool,
     signature: inspect.Signature,
     calls: Callable[[], Calls],
-    prepare: Callable[[Any, Any], Any],
+    prepare: Callable[[Any, Any], msgspec.Raw],
+    result: Callable[[Any], Any],
     name_of_wait: str = "",
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return a function that calls and waits, and one to be awaited.
 
-    ``prepare`` returns the arguments encoded, what hears pieces of the answer, and what makes a
-    cell's value of it.
+    ``prepare`` encodes the arguments, ``result`` makes a cell's value of the answer.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        arguments, on_piece, result = prepare(args, kwargs)
-        return result(calls().block(tool.name, arguments, on_piece))
+        return result(calls().block(tool.name, prepare(args, kwargs)))
 
     async def wait(*args: Any, **kwargs: Any) -> Any:
-        arguments, on_piece, result = prepare(args, kwargs)
-        return result(await calls().wait(tool.name, arguments, on_piece))
+        return result(await calls().wait(tool.name, prepare(args, kwargs)))
 
     _describe(call, tool, tool.name, signature)
     _describe(wait, tool, name_of_wait or tool.name, signature)
@@ -294,8 +289,6 @@ def _default(text: str) -> Any:
     return _Text(text) if value is ... else value
 
 
-#: Characters of a growing text that are shown, from its end; when it is whole, all of it is.
-_WINDOW: Final = 4_000
 #: The one of this guest, for ``cellblock.dspy``; made in the zygote, once.
 _made: Final[list[Llm]] = []
 
@@ -374,39 +367,9 @@ def _asking(
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     name, signature = tool.name, signature_of(tool)
 
-    def prepare(args: Any, kwargs: Any) -> Any:
+    def prepare(args: Any, kwargs: Any) -> msgspec.Raw:
         given = _bind(name, signature, args, kwargs)
-        display = _GrowingText(shown=bool(given.get("stream")))
-        packed = pack(name, signature, (), given, (most, "tool_max_bytes"))
-        return packed, display.add, display.end
+        return pack(name, signature, (), given, (most, "tool_max_bytes"))
 
-    return _call_and_wait(
-        tool, signature, calls, prepare, {NAME: "llm.acall", CHAT: "llm.achat"}[name]
-    )
-
-
-class _GrowingText:
-    """Shows a text while it comes, in a display of its own, if that is to be ``shown``."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown, self._end = shown, ""
-        self._handle: DisplayHandle | None = None
-
-    def add(self, piece: str) -> None:
-        self._end = (self._end + piece)[-_WINDOW - 1 :]
-        self._show(self._end if len(self._end) <= _WINDOW else f"… {self._end[1:]}")
-
-    def end(self, answer: Mapping[str, Any]) -> Completion:
-        """Show all of it, and return it."""
-        completion = Completion.of(answer)
-        self._show(str(completion))
-        return completion
-
-    def _show(self, text: str) -> None:
-        if not self._shown:
-            return
-        bundle = {"text/plain": text}
-        if self._handle is None:
-            self._handle = display(bundle, raw=True, display_id=True)
-        else:
-            self._handle.update(bundle, raw=True)
+    awaited = {NAME: "llm.acall", CHAT: "llm.achat"}[name]
+    return _call_and_wait(tool, signature, calls, prepare, Completion.of, awaited)

@@ -19,7 +19,6 @@ from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, definitions, entry
 from cellblock.guest import tracebacks
 from cellblock.guest.effects import effects
-from cellblock.guest.failed_calls import failed_call
 from cellblock.guest.output import current_cell, current_subshell, encodable
 from cellblock.wire import messages
 
@@ -182,7 +181,7 @@ class Runner:
         self._guarded(self._in_reserve, action)
 
     def _failed(self, error: BaseException) -> messages.Error:
-        call = failed_call(error)
+        call = tracebacks.failed_call(error)
         tracebacks.trim(error)
         sys.last_type, sys.last_value, sys.last_traceback = (
             type(error),

@@ -230,6 +230,7 @@ class Prepared:
         """Replace what was prepared for all by what this session has for itself."""
         own = msgspec.structs.asdict(place)
         random.seed(own.pop("seed"))
+        effects.begin_session()
         attributes = self.request.plan.attributes  # what the zygote saw, not the host
         own["plan"] = msgspec.structs.replace(place.plan, attributes=attributes)
         self.request = msgspec.structs.replace(self.request, **own)

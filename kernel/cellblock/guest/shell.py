@@ -6,6 +6,7 @@ import __future__ as futures
 import ast
 import builtins
 import io
+import json
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import zlib
+from importlib import metadata
 from textwrap import fill
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
@@ -24,12 +26,13 @@ from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import no_var_expand
 from IPython.core.payload import PayloadManager
+from packaging.markers import UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
 from traitlets import Type
 from traitlets.config import Config
 
 from cellblock.analysis import analyse
 from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
-from cellblock.guest import pip
 from cellblock.guest.guards.access import text_of
 from cellblock.guest.output import (
     Publisher,
@@ -45,7 +48,7 @@ from cellblock.guest.violations import violation_of
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextvars import Token
 
     from cellblock.analysis import Finding, Rules
@@ -230,7 +233,7 @@ class GuestShell(InteractiveShell):
 
     def system(self, cmd: str) -> None:
         """Run ``!cmd`` with its output in the cell; of ``pip install``, say how it stands."""
-        said = pip.answer(self.var_expand(cmd, depth=1))
+        said = answer_pip(self.var_expand(cmd, depth=1))
         if said is not None:
             sys.stderr.write(said)
         status = bool(said) if said is not None else self.system_piped_to_streams(cmd)
@@ -504,3 +507,78 @@ class HostMagics:
 
     def _show(self, what: Any, argument: str = "") -> None:
         self.server.out.send(messages.Show(what=what, argument=encodable(argument)))
+
+
+# ``pip install`` in a cell: quiet where all of it is installed, else what to do instead.
+#
+# Notebooks install what they need in their first cell, and cells can install nothing. What is
+# installed as asked needs no word; for the rest there is one sentence instead of pip's errors.
+
+#: One command of a shell escape, with what it sends elsewhere; no list of commands.
+_PIP_INSTALL: Final = re.compile(
+    r"\s*(?:\S*python[\d.]*['\"]?\s+-m\s+)?pip[\d.]*\s+install\b"
+    r"(?P<arguments>(?:[^;|&<>`$'\"]|'[^']*'|\"[^\"`$]*\")*)(?:\s*[12]?>+\s*(?:&1|/dev/null)\s*)*"
+)
+#: Options of pip's that take a value.
+_WITH_VALUE: Final = frozenset(
+    "-c -e -f -i -r -t --constraint --editable --extra-index-url --find-links --index-url "
+    "--no-binary --only-binary --prefix --progress-bar --requirement --root --target "
+    "--trusted-host --upgrade-strategy".split()
+)
+_REQUIREMENT_FILES: Final = ("-r", "--requirement")
+#: Of a file of requirements.
+_MOST_REQUIREMENTS: Final = 100_000
+
+
+def answer_pip(command: str) -> str | None:
+    """Return what to say to ``pip install …``; empty where it is installed, None to any other."""
+    found = _PIP_INSTALL.fullmatch(command.rstrip())
+    if found is None:
+        return None
+    try:
+        wanted = list(_requirements(shlex.split(found["arguments"], comments=True)))
+    except (OSError, ValueError):
+        return None  # pip says what is wrong with it
+    missing = [text for text in wanted if not _is_installed(text)]
+    if not missing:
+        return ""
+    names, allowed = shlex.join(missing), ", ".join(map(json.dumps, missing))
+    return (
+        f"Cells can't install packages, and this is not installed as asked: {', '.join(missing)}\n"
+        f"In a terminal: {shlex.quote(sys.executable)} -m pip install {names}\n"
+        'Or have the host install it: ops.install = { index = "https://pypi.org/simple", allow = '
+        f"[{allowed}] }} in the policy file, and then in a cell: ops.install({allowed})\n"
+    )
+
+
+def _requirements(words: list[str]) -> Iterator[str]:
+    at = iter(words)
+    for word in at:
+        if word in _REQUIREMENT_FILES:
+            yield from _requirements_of_file(next(at, ""))
+        elif word in ("-e", "--editable"):
+            yield next(at, "")
+        elif word in _WITH_VALUE:
+            next(at, None)
+        elif not word.startswith("-"):
+            yield word
+
+
+def _requirements_of_file(path: str) -> Iterator[str]:
+    with open(path, encoding="utf-8") as file:
+        lines = file.read(_MOST_REQUIREMENTS).splitlines()
+    for line in lines:
+        text = re.sub(r"(^|\s+)#.*", "", line).strip()
+        if text and not text.startswith("-"):
+            yield text
+
+
+def _is_installed(text: str) -> bool:
+    try:
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate():
+            return True
+        version = metadata.version(wanted.name)
+    except (InvalidRequirement, UndefinedEnvironmentName, metadata.PackageNotFoundError):
+        return False
+    return not wanted.url and wanted.specifier.contains(version, prereleases=True)

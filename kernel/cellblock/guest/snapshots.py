@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.confine import libc, process
-from cellblock.guest.effects import cells_threads, descriptors
+from cellblock.guest.effects import cells_threads, descriptors, effects
 from cellblock.guest.output import encodable
 from cellblock.wire import messages
 
@@ -395,6 +395,7 @@ def _names_of_threads() -> list[str]:
 def _reseed(seed: bytes) -> None:
     """Give the global generators states of their own, or two guests would draw the same secrets."""
     _seed_global(seed)
+    effects.rekey()
     numpy: Any = sys.modules.get("numpy.random")
     if numpy is not None:
         with contextlib.suppress(Exception):  # a cell may have put anything there

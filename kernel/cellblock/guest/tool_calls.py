@@ -13,7 +13,6 @@ import os
 import select
 import threading
 from asyncio import _get_running_loop
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from cellblock.guest.output import current_subshell
@@ -45,13 +44,12 @@ class ToolError(Exception):
 
 
 class _Call:
-    """One call; ``wake`` is called, in any thread, when it is answered, or in part."""
+    """One call; ``wake`` is called, in any thread, when it is answered."""
 
-    __slots__ = ("pieces", "result", "tool", "wake")
+    __slots__ = ("result", "tool", "wake")
 
     def __init__(self, tool: str, wake: Callable[[], None]) -> None:
         self.tool, self.wake = tool, wake
-        self.pieces: deque[str] = deque()
         self.result: messages.ToolResult | None = None
 
     def wake_caller(self) -> None:
@@ -59,11 +57,7 @@ class _Call:
             self.wake()
 
     def due(self) -> bool:
-        return self.result is not None or bool(self.pieces)
-
-    def deliver_pieces(self, on_piece: Callable[[str], None]) -> None:
-        while self.pieces:
-            on_piece(self.pieces.popleft())
+        return self.result is not None
 
     def value(self) -> Any:
         result = self.result
@@ -75,8 +69,6 @@ class _Call:
 
 
 def _nothing() -> None: ...
-def ignore_piece(_piece: str) -> None:
-    """Take a piece of an answer that nobody waits for."""
 
 
 class Calls:
@@ -101,13 +93,8 @@ class Calls:
 
     # --- calling ------------------------------------------------------------------------------
 
-    def block(
-        self, tool: str, arguments: msgspec.Raw, on_piece: Callable[[str], None] = ignore_piece
-    ) -> Any:
-        """Call and wait. Raises ToolError; an interrupt withdraws the call.
-
-        ``on_piece`` gets what the tool says before it is done.
-        """
+    def block(self, tool: str, arguments: msgspec.Raw) -> Any:
+        """Call and wait. Raises ToolError; an interrupt withdraws the call."""
         main = self._channel.is_main()
         event = None if main else threading.Event()
         call = _Call(tool, _nothing if event is None else event.set)
@@ -119,14 +106,11 @@ class Calls:
                     self._channel.wait(call.due)
                 else:
                     self.wait_beside_main(call.due, event)
-                call.deliver_pieces(on_piece)
         finally:
             self._end(number)
         return call.value()
 
-    async def wait(
-        self, tool: str, arguments: msgspec.Raw, on_piece: Callable[[str], None] = ignore_piece
-    ) -> Any:
+    async def wait(self, tool: str, arguments: msgspec.Raw) -> Any:
         """Call, and let the loop go on meanwhile. Raises ToolError; to cancel it withdraws it."""
         loop, due = asyncio.get_running_loop(), asyncio.Event()
 
@@ -145,7 +129,6 @@ class Calls:
                 while call.result is None:
                     await due.wait()
                     due.clear()
-                    call.deliver_pieces(on_piece)
             finally:
                 self.readers.end(loop)
         finally:
@@ -174,16 +157,12 @@ class Calls:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _on_result(self, said: messages.ToolResult | messages.ToolPiece) -> Callable[[], None]:
-        """Hand an answer on, or a piece of one; return what wakes whoever waits for it, if any."""
-        call = self._in_flight.get(said.id)
+    def _on_result(self, result: messages.ToolResult) -> Callable[[], None]:
+        """Hand an answer on; return what wakes whoever waits for it, if any."""
+        call = self._in_flight.pop(result.id, None)
         if call is None:
             return _nothing
-        if isinstance(said, messages.ToolPiece):
-            call.pieces.append(said.text)
-        else:
-            call.result = said
-            self._in_flight.pop(said.id, None)
+        call.result = result
         return call.wake_caller
 
     def wait_beside_main(self, due: Callable[[], bool], event: threading.Event) -> None:

@@ -1,13 +1,21 @@
-"""What a user sees of an exception: their frames, not ours."""
+"""What is told of an exception: to the user their frames, to the host which call failed."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import inspect
+import linecache
+import os
+import re
+import socket
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cellblock.guest.output import encodable
+from cellblock.wire.messages import FailedCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,3 +109,118 @@ def describe(error: BaseException) -> str:
         return str(error)
     except Exception:
         return "<the message could not be formatted>"
+
+
+# --- the call behind an exception, where the OS kernel refused it: for the host -----------------
+#
+# Read from the exception and from where it was raised. User code can forge every part, and then
+# misleads the card of its own cell: what the policy has to do with it the host decides.
+
+#: Modules and calls whose refusal is about processes, or about the network.
+_SIGNAL: Final = re.compile(r"\b(kill|killpg|pidfd\w*)\b")
+_PROCESS: Final = re.compile(
+    r"\b(subprocess|multiprocessing|pty|fork|forkpty|posix_spawnp?|exec[lv]p?e?|system)\b"
+)
+_NETWORK: Final = re.compile(
+    r"\b(socket|socketpair|ssl|connect|bind|sendto|urllib|http|asyncio\.open_connection"
+    r"|guest/network)\b"
+)
+_PACKAGE: Final = re.compile(
+    r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/network)\b"
+)
+#: Where libraries that open files by themselves leave the path: Arrow quotes it, Polars appends it.
+_PATH: Final = re.compile(r"(?:^|\s)'([^'\0]{1,4096})'|: (/[^\0\n]{1,4096})")
+_LONGEST_TEXT: Final = 10_000
+#: Of a target, in characters: what a ``Name`` on the wire may have.
+_LONGEST_TARGET: Final = 1_000
+#: SQLITE_CANTOPEN, SQLITE_READONLY; SQLite does not say what it could not open.
+_SQLITE: Final = {14, 8}
+#: Of errno(3): a system call returns no other.
+_LAST_ERRNO: Final = 4_095
+#: Functions whose arguments are an address, in Python's own sockets and in what wraps them.
+_CONNECTS: Final = {"create_connection", "getaddrinfo", "_new_conn", "connect"}
+
+
+def failed_call(error: BaseException) -> FailedCall | None:
+    """Return what was refused, from ``error`` or from what it was raised from."""
+    links = list(chain(error))
+    for link in links:
+        with contextlib.suppress(Exception):  # a user's exception may raise at every touch
+            if (found := _call(link)) is not None:
+                if found.kind == "network" and not found.target:
+                    return FailedCall("network", found.errno, _address(links))
+                return found
+    return None
+
+
+def _call(error: BaseException) -> FailedCall | None:
+    if isinstance(error, MemoryError):
+        return FailedCall("memory")
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return FailedCall("process", errno.EAGAIN)
+    code = getattr(error, "sqlite_errorcode", None)
+    if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
+        return FailedCall("database", errno.EACCES)
+    return _os_error(error) if isinstance(error, OSError) else None
+
+
+def _os_error(error: OSError) -> FailedCall | None:
+    # Rust's libraries give no number.
+    number = error.errno or (errno.EACCES if isinstance(error, PermissionError) else 0)
+    if isinstance(error, socket.gaierror):
+        # Numbers of their own. The relay's own word for what is not on its list is EAI_FAIL.
+        number = errno.EACCES if error.errno == socket.EAI_FAIL else errno.EHOSTUNREACH
+        return FailedCall("network", number)
+    kind, target = _kind(error), ""
+    if kind == "file":
+        path = error.filename or _path_in(error)
+        if isinstance(path, str | bytes):
+            target = _bounded(os.path.realpath(os.fsdecode(path)))
+    return FailedCall(kind, number, target) if 0 < number <= _LAST_ERRNO else None
+
+
+def _kind(error: OSError) -> Literal["file", "network", "process", "signal"]:
+    """Judge by the library modules the error came through, and the line that raised it."""
+    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    modules = " ".join(m[1] for name, _ in frames if (m := _PACKAGE.search(name)))
+    words = f"{modules} {linecache.getline(*frames[-1])}" if frames else ""
+    if _SIGNAL.search(words):
+        return "signal"
+    if _PROCESS.search(words):
+        return "process"
+    if _NETWORK.search(words) and not error.filename:
+        return "network"
+    return "file"
+
+
+def _path_in(error: OSError) -> str | None:
+    """Return the path that a library wrote into its message."""
+    text = " ".join(arg for arg in error.args if isinstance(arg, str))
+    found = _PATH.search(text[:_LONGEST_TEXT])
+    return found and (found[1] or found[2])
+
+
+def _address(links: list[BaseException]) -> str:
+    """Return the host and port that was to be connected to, from the calls that the errors left."""
+    for link in links:
+        for frame, _ in traceback.walk_tb(link.__traceback__):
+            if frame.f_code.co_name not in _CONNECTS:
+                continue
+            found = frame.f_locals
+            own = found.get("self")
+            # ``http.client`` and urllib3 keep them on the connection.
+            pairs = (
+                found.get("address"),
+                (found.get("host"), found.get("port")),
+                (getattr(own, "host", None), getattr(own, "port", None)),
+            )
+            for pair in pairs:
+                # An IPv6 address has two more parts.
+                host, port = pair[:2] if type(pair) is tuple and pair[1:] else ("", 0)
+                if type(host) is str and host and type(port) is int:
+                    return _bounded(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return ""
+
+
+def _bounded(text: str) -> str:
+    return encodable(text)[:_LONGEST_TARGET]

@@ -155,13 +155,15 @@ LOOK = 0.005
 PATIENCE = 10.0
 #: A plain number: zmq's own flags take longer to be combined than a frame to be sent.
 _MORE = int(zmq.SNDMORE)
+#: Bytes of a frame from which on a copy costs more than to tell when it was sent.
+_LARGE = 1 << 16
 
 
 def send(sock: zmq.Socket[bytes], frames: Sequence[zmq.Frame | bytes]) -> None:
-    """Send one message, in half the time of ``send_multipart``."""
+    """Send one message, in half the time of ``send_multipart``; large frames are not copied."""
     for frame in frames[:-1]:
-        sock.send(frame, _MORE)
-    sock.send(frames[-1])
+        sock.send(frame, _MORE, copy=len(frame) < _LARGE)
+    sock.send(frames[-1], copy=len(frames[-1]) < _LARGE)
 
 
 class IopubQueue:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from cellblock.host.consent.approver import Approver, Prompt
 from cellblock.host.consent.grants import GrantContext, Grants, Store, default_path
-from cellblock.host.session.narrowing import recorded_changes
 from cellblock.policy import paths
 
 if TYPE_CHECKING:
@@ -49,12 +48,7 @@ def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> N
 def under(config: SessionConfig, policy: Policy) -> GrantContext:
     """Return the policy under which users are asked; a notebook may have made it narrower."""
     scope = policy.approval.scope.replace("{project}", os.path.realpath(config.project))
-    made, scratch = config.operators, Path(config.prepare.scratch)
-    if made is None:
-        return GrantContext(scope=scope, policy=policy.name, digest=policy.digest())
-    written = paths.without_scratch(made, scratch).digest()
-    first = GrantContext(scope=scope, policy=policy.name, digest=written)
-    return first.narrower(policy.digest(), recorded_changes(made, config.policy, scratch))
+    return GrantContext(scope=scope, policy=policy.name, digest=policy.digest())
 
 
 class StartConsent:

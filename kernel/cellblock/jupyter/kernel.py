@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cellblock.jupyter.reactor import ZmqReactor
     from cellblock.wire import messages as wire
 
-#: Seconds after a reply before history is written.
+#: Seconds after the last reply before history is written: not while cells come one by one.
 IDLE_WRITE = 0.5
 #: Seconds that the first cell waits for a subscriber; libzmq tries again within a fifth of one.
 SUBSCRIBER_WAIT = 0.5
@@ -115,6 +115,7 @@ class Kernel(Front):
         self._subshells: dict[str, Shell] = {}
         #: When the first cell runs even if nobody has subscribed to iopub.
         self._subscriber_deadline: float | None = None
+        self._history_due: Timer | None = None
         #: Whether who shut it down starts another one in its place.
         self.restarts = False
         self._shell = {
@@ -366,7 +367,9 @@ class Kernel(Front):
                 shell.abort_until = time.monotonic() + ABORT_WINDOW
                 self._abort_queued(shell)
         self._finish(shell)
-        self._reactor.call_later(IDLE_WRITE, self.history.flush)
+        if self._history_due is not None:
+            self._history_due.cancel()
+        self._history_due = self._reactor.call_later(IDLE_WRITE, self.history.flush)
         if abort:
             self._reactor.call_later(0, self._answer_all)
 

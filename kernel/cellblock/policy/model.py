@@ -73,13 +73,12 @@ class Audit(Table):
     says that nothing is written."""
 
     folder: str = "{cache}/audit"
-    """Where logs lie, one or more files a session. ``{cache}`` is ``$XDG_CACHE_HOME/cellblock`` or
+    """Where logs lie, a file a session. ``{cache}`` is ``$XDG_CACHE_HOME/cellblock`` or
     ``~/.cache/cellblock``: a log that somebody relies on needs a folder that nobody clears. No
     guest can read or write it."""
 
-    max_bytes: Annotated[int, Range(64 * KIB)] = 16 * MIB
-    """Bytes after which a session's log goes on in its next file. Once it has sixteen times that,
-    nothing more runs in the session."""
+    max_bytes: Annotated[int, Range(64 * KIB)] = 256 * MIB
+    """Bytes that a session's log may have. Once it has them, nothing more runs in the session."""
 
     fsync: bool = False
     """Whether each record is on disk before its cell starts: it then outlives a power cut, not
@@ -112,9 +111,6 @@ class Llm(Table):
 
     key_env: str = ""
     """The host's environment variable that holds the key. Cells never have it."""
-
-    keyring: str = ""
-    """Where the key is in the host's keyring, instead: ``service:user``."""
 
     timeout: Annotated[float, Range(0.1)] = 120.0
     """Seconds that one call may take, with all its retries."""
@@ -285,9 +281,8 @@ class Policy(Table):
     """Modules bound to their names before the first cell."""
 
     tools: Names = ()
-    """Functions of the operator's that cells may call: ``module:function``, or the name of an entry
-    point of the group ``cellblock.tools``. Imported in a process of their own, from what is
-    installed."""
+    """Functions of the operator's that cells may call: ``module:function``. Imported in a process
+    of their own, from what is installed."""
 
     tool_timeout: Seconds | None = 30.0
     """Seconds that one call of a tool may take."""
@@ -297,10 +292,6 @@ class Policy(Table):
 
     tool_max_calls: Count | None = 100_000
     """Calls of tools that one cell may make."""
-
-    tool_max_per_second: Count | None = 10_000
-    """Calls of tools that are begun in a second, between cells too; more wait. A second's worth may
-    come at once."""
 
     tool_max_in_flight: InFlight = 1_024
     """Calls of tools under way at once."""
@@ -551,7 +542,6 @@ FIELDS: Final = tuple(one.name for one in dataclasses.fields(Policy))
 LIMITS: Final = (
     "tool_timeout",
     "tool_max_calls",
-    "tool_max_per_second",
     *FIELDS[FIELDS.index("timeout") :],
 )
 

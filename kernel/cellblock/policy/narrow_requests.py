@@ -305,7 +305,7 @@ _REMEDY: Final = "Take it out of the notebook's metadata: only the operator can 
 
 
 def narrow_for_notebook(
-    notebook: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     base: Policy,
     *,
     file: Path,
@@ -313,13 +313,13 @@ def narrow_for_notebook(
     scratch: Path | None = None,
     here: bool = True,
 ) -> Policy:
-    """Return ``base``, narrower where a notebook (as nbformat or ``json`` read it) asks for that.
+    """Return ``base``, narrower where a notebook's metadata asks for that.
 
     ``file`` is where it lies: relative paths begin there. Where nothing is to run ``here``, neither
     folders nor packages need be. Raises PolicyError, WideningError for what would allow more; both
     name the file and the key.
     """
-    table = requested_table(notebook)
+    table = metadata.get(NOTEBOOK_TABLE)
     if table is None:
         return base
     try:
@@ -329,12 +329,6 @@ def narrow_for_notebook(
     if size > MAX_TABLE_BYTES:  # no kernel would read it, either
         raise _too_large(file)
     return _narrowed(table, base, Places(str(file), file.parent, project, scratch, here))
-
-
-def requested_table(notebook: Mapping[str, Any]) -> Any:
-    """Return what a notebook has in our place of its metadata, whatever it is; None for nothing."""
-    metadata = notebook.get("metadata")
-    return metadata.get(NOTEBOOK_TABLE) if isinstance(metadata, Mapping) else None
 
 
 def narrow_for_file(

@@ -212,7 +212,6 @@ TABLE: Final[dict[str, Narrowing]] = {
     "tool_timeout": _LOWER,
     "tool_timeouts": Narrowing("lower numbers", _tool_timeouts),
     "tool_max_calls": _LOWER,
-    "tool_max_per_second": _LOWER,
     "tool_max_in_flight": _LOWER_IN_GUEST,
     "tool_max_bytes": _LOWER_IN_GUEST,
     "llm": _never(_GRANTED),
@@ -336,13 +335,6 @@ def check_narrower(old: Policy, new: Policy, *, file: str) -> None:
     for key in changed_fields(old, new):
         if why := TABLE[key].rule(key, old, new):
             raise WideningError(why, file=file, key=key, value="", remedy=_REMEDY)
-
-
-def names_paths(changes: object) -> bool:
-    """Whether changes name paths: what those come to depends on the machine and the folder."""
-    if not isinstance(changes, Mapping):
-        return False
-    return any(str(key).removeprefix(f"{ADD}.") in PATHS for key, _ in _unfolded(changes))
 
 
 def _wider(key: str, old: Policy, new: Policy) -> str:

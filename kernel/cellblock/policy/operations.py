@@ -103,7 +103,7 @@ class Http(Table):
     """Certificates of authorities (PEM) to trust instead of the usual ones."""
 
     max_bytes: Crossing = MIB
-    """Bytes of an answer's body, unpacked, and of what is sent."""
+    """Bytes of an answer's body, and of what is sent."""
 
     max_redirects: Hops = 5
     """Redirects that are followed; each is judged as the first request was."""

@@ -121,10 +121,9 @@ _RUNTIME: Final = r"([\w/][\w./-]{0,200})?"
 _IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
 #: The most characters of a policy's name, an approval's scope, a glob pattern and a model's name.
 _MAX_NAME, _MAX_SCOPE, _MAX_PATTERN, _MAX_MODEL = 64, 200, 1_000, 200
-_TOOL: Final = re.compile(r"[^\W\d][\w.-]*(?::[^\W\d][\w.]*)?")
+_TOOL: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _VARIABLE: Final = re.compile(r"[^\W\d]\w*|")
 _AS_IMPORTED: Final = "Give a name as in an import statement."
-_KEYRING: Final = re.compile(r"[^:\s][^:]*:[^:]+")
 
 
 def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bool) -> None:
@@ -261,7 +260,7 @@ def _access_problems(policy: Policy) -> Iterator[Problem]:
 def _tool_problems(policy: Policy) -> Iterator[Problem]:
     for entry in policy.tools:
         if not _TOOL.fullmatch(entry):
-            remedy = "Write module:function, or the name of an entry point."
+            remedy = "Write module:function."
             yield "tools", "not the name of a function", entry, remedy
     tools = set(map(tool_name, policy.tools))
     for name in policy.tool_timeouts:
@@ -280,13 +279,9 @@ def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
         remedy = "Write it as in https://api.openai.com/v1."
         yield address, "not an endpoint's address", llm.base_url, remedy
     elif network.may_hold_secret(url):
-        remedy = "Give the key by key_env or keyring, and nothing behind the path."
+        remedy = "Give the key by key_env, and nothing behind the path."
         yield address, "it may be shown, so it holds no secret", "•••", remedy
-    elif (
-        url.scheme == "http"
-        and (llm.key_env or llm.keyring)
-        and not network.is_loopback(url.hostname or "")
-    ):
+    elif url.scheme == "http" and llm.key_env and not network.is_loopback(url.hostname or ""):
         message = "the key would cross the network in the clear"
         yield address, message, url.geturl(), "Write https, or leave out the key."
     if not llm.models:
@@ -311,8 +306,3 @@ def _llm_key_problems(policy: Policy) -> Iterator[Problem]:
     if not _VARIABLE.fullmatch(llm.key_env):  # it may be the key itself, so it is not shown
         remedy = "Give its name as in `env`, without $; the key itself stands nowhere in a policy."
         yield "llm.key_env", "not the name of a variable", "•••", remedy
-    if llm.keyring and llm.key_env:
-        remedy = "Give one of the two."
-        yield "llm.keyring", "the key is in key_env already", llm.keyring, remedy
-    if llm.keyring and not _KEYRING.fullmatch(llm.keyring):
-        yield "llm.keyring", "not a place in a keyring", llm.keyring, "Write service:user."

@@ -19,9 +19,6 @@ _MAX_DRAWN = 50
 _MAX_JSON = 1_000
 #: Below this much room beside the carets, a reason goes on lines of its own.
 _MIN_REASON = 36
-#: Lines of a finding's detail that are drawn, and how far they are indented.
-MAX_DETAIL = 80
-_DETAIL_INDENT = 4
 #: Lines of a rewrite: a guest may claim more.
 _MAX_REWRITE = 2
 _IN_SUMMARY = 4
@@ -78,8 +75,8 @@ def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
 
 def finding_json(finding: Finding) -> dict[str, Any]:
     """Return a finding as JSON data: lines count from 1, columns from 0 and in characters."""
-    always = ("rule", "line", "column", "end_column", "excerpt", "subject", "why", "remedy")
-    names = [*always, *(name for name in ("detail", "rewrite") if getattr(finding, name))]
+    names = ["rule", "line", "column", "end_column", "excerpt", "subject", "why", "remedy"]
+    names += ["rewrite"] if finding.rewrite else []
     return {name: c.as_json(getattr(finding, name)) for name in names}
 
 
@@ -174,17 +171,9 @@ def denial_failure(card: Bundle, findings: Sequence[Finding]) -> Failure:
     return Failure("PolicyDenied", summary(findings), card["text/plain"])
 
 
-def _detail(finding: Finding) -> list[str]:
-    """Return the lines of a detail, with nothing in them that can't be seen."""
-    lines = finding.detail.split("\n")[:MAX_DETAIL] if finding.detail else []
-    return [visible(line) for line in lines]
-
-
 def _plain_finding(finding: Finding, remedy: str, rewrite: Sequence[str]) -> list[str]:
     lines = ["", f"{visible(finding.rule)} · line {finding.line}"]
     lines += drawn_source(finding, COLUMNS)
-    indent = " " * _DETAIL_INDENT
-    lines += [f"{indent}{clip(line, COLUMNS - _DETAIL_INDENT)}" for line in _detail(finding)]
     if remedy:
         lines += c.instead(remedy)[1]
     return lines + [f"    {clip(line, COLUMNS - 4)}" for line in rewrite]
@@ -226,13 +215,6 @@ def _html_finding(finding: Finding, remedy: str, rewrite: Sequence[str]) -> c.Ht
         parts.append(c.paragraph(finding.why[:1].upper() + finding.why[1:]))
     else:
         parts.append(c.paragraph(c.code(subject(finding)), " ", finding.why))
-    if finding.detail:  # in the colours of a diff
-        colors = {"+": c.GREEN, "-": c.CARET, "@": c.MUTED}
-        styles = ((line, colors.get(line[:1])) for line in _detail(finding))
-        lines = [c.element("span", line, style=f"color:{s}") if s else line for line, s in styles]
-        parts.append(
-            c.element("pre", *(part for line in lines for part in (line, "\n")), style=_PRE)
-        )
     if remedy:
         parts.append(c.instead(remedy)[0])
     if rewrite:

@@ -194,14 +194,12 @@ def templates(known: Mapping[str, Template], name: str = "") -> Bundle:
 MOST_ROWS: Final = 50
 TOP: Final = 10
 _HEADS: Final = ("wall", "cpu", "peak", "out", "read")
-_COLUMN, _BAR = 10, 8
+_COLUMN: Final = 10
 _USAGE_STYLE: Final = "vertical-align:middle;padding:3px 8px;white-space:nowrap"
 _USAGE_STYLES: Final = (
     *(1 + len(_HEADS)) * [f"text-align:right;{_USAGE_STYLE};width:1%"],
-    f"text-align:left;{_USAGE_STYLE};min-width:5em;width:5em",
     "text-align:left;vertical-align:middle;padding:3px 8px;overflow-wrap:break-word",
 )
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _HOW_USAGE: Final = "%usage shows all cells, %usage top the dearest, %usage 7 one."
 _READ: Final = "read: from disk, as the cell's own process says. "
 
@@ -246,19 +244,16 @@ def usage(
         return {"text/plain": note}
     wall, cpu = duration(totals.wall_seconds), duration(totals.cpu_seconds)
     title = f"Usage: {count(totals.cells, 'cell')}, {wall} wall, {cpu} cpu"
-    most = max(rows, key=lambda row: row.wall_seconds)
     notes = _budget_lines(budgets)
     return c.make_card(
         title,
-        c.table(
-            ("cell", *_HEADS, "", ""), [_usage_html(row, most) for row in chosen], _USAGE_STYLES
-        ),
+        c.table(("cell", *_HEADS, ""), list(map(_usage_html, chosen)), _USAGE_STYLES),
         *(c.paragraph(note, color=c.MUTED) for note in notes),
         c.paragraph(_READ, _HOW_USAGE, color=c.MUTED),
         lines=[
             *wrap(title),
             f"{'cell':>6}" + "".join(f"{name:>{_COLUMN}}" for name in _HEADS),
-            *(_usage_line(row, most) for row in chosen),
+            *map(_usage_line, chosen),
             *notes,
         ],
         symbol="◔",
@@ -279,27 +274,14 @@ def _values(row: UsageRow) -> list[str]:
     return [duration(row.wall_seconds), duration(row.cpu_seconds), *shown]
 
 
-def _share(row: UsageRow, most: UsageRow) -> float:
-    """Return a row's part of the longest time, for its bar."""
-    return min(1.0, row.wall_seconds / most.wall_seconds) if most.wall_seconds > 0 else 0.0
-
-
-def _usage_line(row: UsageRow, most: UsageRow) -> str:
-    whole, eighths = divmod(round(_share(row, most) * _BAR * 8), 8)
-    bar = ("█" * whole + _EIGHTHS[eighths].strip()).ljust(_BAR)
-    mark = "▸" if row is most else " "
-    start = f"{mark}{row.number:>5}" + "".join(f"{v:>{_COLUMN}}" for v in _values(row))
-    start += f" {bar} "
+def _usage_line(row: UsageRow) -> str:
+    start = f"{row.number:>6}{''.join(f'{v:>{_COLUMN}}' for v in _values(row))} "
     return start + clip(visible(row.line), max(8, COLUMNS - width(start)))
 
 
-def _usage_html(row: UsageRow, most: UsageRow) -> list[str]:
-    color = c.AMBER if row is most else c.GREY
-    percent = max(1, round(100 * _share(row, most)))
-    bar = c.element("div", style=f"height:8px;width:{percent}%;background:{color}")
-    number = c.element("b", f"▸ {row.number}") if row is most else str(row.number)
+def _usage_html(row: UsageRow) -> list[str]:
     line = c.element("span", clip(row.line, 60), style=f"font-family:{c.MONO}")
-    return [number, *_values(row), bar, line]
+    return [str(row.number), *_values(row), line]
 
 
 # --- %output: a list of what is kept on disk, a page of it, or why there is none -----------------

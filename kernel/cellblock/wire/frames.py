@@ -141,7 +141,7 @@ def _run(payload: bytes | bytearray, at: int, most: int) -> tuple[int, int, int]
 #: The largest payload either side accepts: a 20 MB figure passes, a flood does not.
 MAX_FRAME = 24 * 2**20
 HEADER = 4
-#: Payloads from here on are taken out of the buffer before they are passed on.
+#: Payloads from here on are read into their own place.
 _LARGE = 1 << 16
 #: Characters of why a payload is no message: names in it are the sender's.
 LONGEST_WHY = 200
@@ -180,16 +180,36 @@ class Splitter:
     def __init__(self, cap: int = MAX_FRAME) -> None:
         self._cap = cap
         self._buffer = bytearray()
+        #: A large payload that has begun to arrive, and how much of it has.
+        self._large, self._arrived = bytearray(), 0
         #: Payloads so far.
         self.taken = 0
 
     @property
     def partial(self) -> bool:
         """Whether a frame has begun to arrive and not ended."""
-        return bool(self._buffer)
+        return bool(self._buffer or self._large)
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def room(self) -> memoryview:
+        """Return the rest of a large payload, to read into; empty where none has begun."""
+        return memoryview(self._large)[self._arrived :]
+
+    def filled(self, size: int) -> Iterator[bytearray]:
+        """Note that so much was read into ``room``; yield the payload if that completes it."""
+        self._arrived += size
+        if self._large and self._arrived == len(self._large):
+            large, self._large, self._arrived = self._large, bytearray(), 0
+            self.taken += 1
+            yield large
+
+    def feed(self, data: bytes) -> Iterator[bytes | bytearray]:
         """Yield every payload that ``data`` completes."""
+        if self._large:
+            with self.room() as room:
+                size = min(len(room), len(data))
+                room[:size] = data[:size]
+            yield from self.filled(size)
+            data = data[size:]
         buffer, start = self._buffer, 0
         buffer += data
         try:
@@ -201,18 +221,15 @@ class Splitter:
                     )
                 begin, end = start + HEADER, start + HEADER + size
                 if len(buffer) < end:
+                    if size >= _LARGE:
+                        # Read into its place from now on, so that there is no second copy of it.
+                        self._large, self._arrived = bytearray(size), len(buffer) - begin
+                        self._large[: self._arrived] = buffer[begin:]
+                        start = len(buffer)
                     break
                 self.taken += 1
                 start = end
-                if size < _LARGE:
-                    yield bytes(buffer[begin:end])
-                else:
-                    # Taken out, so that no second copy of it waits while it is read.
-                    with memoryview(buffer) as view:
-                        payload = bytes(view[begin:end])
-                    del buffer[:end]
-                    start = 0
-                    yield payload
+                yield bytes(buffer[begin:end])
         finally:
             del buffer[:start]
 
@@ -223,7 +240,7 @@ class Decoder(Generic[T]):
     def __init__(self, union: Any) -> None:
         self._decode = msgspec.msgpack.Decoder(union).decode
 
-    def __call__(self, payload: bytes) -> T:
+    def __call__(self, payload: bytes | bytearray) -> T:
         """Return the message, or raise ``WireError`` for anything that is not one."""
         check(payload)
         try:

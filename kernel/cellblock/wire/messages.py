@@ -429,13 +429,6 @@ class ToolResult(Struct, tag="tool_result", frozen=True, kw_only=True):
     message: str = ""
 
 
-class ToolPiece(Struct, tag="tool_piece", frozen=True, kw_only=True):
-    """More of what a tool has said so far; the ``ToolResult`` to come has all of it."""
-
-    id: Id
-    text: str
-
-
 class Snapshot(Struct, tag="snapshot", frozen=True, kw_only=True):
     """Fork a copy that waits; its channel, stdout and stderr travel with this frame."""
 
@@ -677,7 +670,7 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
 ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
 FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
-    SessionSetup | Execute | Complete | Inspect | Input | CommIn | ToolResult | ToolPiece
+    SessionSetup | Execute | Complete | Inspect | Input | CommIn | ToolResult
     | Preload | Subshells | Snapshot | Resume
 )  # fmt: skip
 FromGuest = (

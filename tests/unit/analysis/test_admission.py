@@ -1,22 +1,16 @@
 # ruff: noqa: RUF001 - look-alike letters are what is tested
 """Admission decides by the exact text, whatever else looks or runs the same."""
 
-import time
-
 import pytest
 
 from cellblock.analysis.admission import (
-    MAX_SHOWN,
     Admitted,
     Approved,
     Problem,
     Template,
-    difference,
     judge,
     judge_expression,
-    nearest,
     sha256,
-    unified,
 )
 
 CELL = "import math\nradius = 3\nprint(math.pi * radius ** 2)"
@@ -76,39 +70,6 @@ def test_a_text_that_is_almost_an_approved_one_is_refused():
     for change, text in LOOK_ALIKES.items():
         assert rules(text, approved(CELL)) == ["cell-not-approved"], change
         assert rules(CELL, approved(CELL)) == [], change
-
-
-def test_a_look_alike_letter_is_named_where_it_stands():
-    (found,) = findings(LOOK_ALIKES["a letter of another script"], approved(CELL))
-    assert (found.line, found.column, found.excerpt) == (2, 1, "rаdius = 3")
-    assert found.why == (
-        "The nearest approved one, cell 1 of a.ipynb, differs from here on: "
-        "here is U+0430 (CYRILLIC SMALL LETTER A), approved is 'a'"
-    )
-    assert found.remedy == "Ask."
-
-
-def test_the_difference_to_the_nearest_approved_cell_is_shown_where_there_is_one():
-    changed = CELL.replace("= 3", "= 4")
-    (found,) = findings(changed, approved("x = 1", CELL, "y = 2"))
-    assert found.detail == (
-        "--- approved: cell 2 of a.ipynb\n"
-        "+++ this cell\n"
-        "@@ -1,3 +1,3 @@\n"
-        " import math\n"
-        "-radius = 3\n"
-        "+radius = 4\n"
-        " print(math.pi * radius ** 2)"
-    )
-
-    (found,) = findings("x = 2", approved("print('hello')", "x = 1"))
-    assert found.why == "The nearest approved one, cell 2 of a.ipynb, differs from here on"
-    assert found.detail == (
-        "--- approved: cell 2 of a.ipynb\n+++ this cell\n@@ -1,1 +1,1 @@\n-x = 1\n+x = 2"
-    )
-
-    (found,) = findings("x = 1", approved())
-    assert (found.detail, found.why) == ("", "No cell has been approved here")
 
 
 RUNS_NOTHING = [
@@ -242,44 +203,3 @@ def test_a_template_runs_in_an_approved_cell_where_the_policy_has_a_magic_for_it
     )
     assert judge(cell, admitted).run.state == {"a": 1}
     assert rules('%%template draw\n{"a": 2}', admitted) == ["cell-not-approved"]
-
-
-# --- how it differs ---------------------------------------------------------------------------
-
-
-def test_the_nearest_is_the_one_with_most_in_common():
-    cells = ["x = 1", CELL, CELL.replace("math", "cmath"), "def f():\n    return 1"]
-    assert nearest(CELL.replace("radius", "r"), cells) == CELL
-    assert nearest("x = 2", cells) == "x = 1"
-    assert nearest("zzz", cells) == "x = 1"
-    assert nearest("zzz", []) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "other", "expected"),
-    [
-        ("ab", "ac", (1, 1, "")),
-        ("a\nb", "a\nc", (2, 0, "")),
-        ("a", "ab", (1, 1, "here is the end of the cell, approved is 'b'")),
-        ("ab", "a", (1, 1, "here is 'b', approved is the end of the cell")),
-        ("", "a", (1, 0, "here is the end of the cell, approved is 'a'")),
-        (
-            "a\r\nb",
-            "a\nb",
-            (1, 1, "here is U+000D (a control character), approved is the end of the line"),
-        ),
-    ],
-)
-def test_a_difference_is_found_to_the_character(text, other, expected):
-    assert difference(text, other) == expected
-
-
-def test_texts_made_to_be_slow_to_compare_are_compared_in_time():
-    text = "\n".join(f"{n % 7}{'x' * (n % 5)}" for n in range(300_000))
-    other = "\n".join(f"{n % 5}{'x' * (n % 7)}" for n in range(300_000))
-    cells = approved(*(f"{other}\n{n}" for n in range(3)), *(f"x = {n}" for n in range(5_000)))
-    began = time.monotonic()
-    (found,) = findings(text, cells)
-    assert time.monotonic() - began < 10
-    assert found.detail.count("\n") <= MAX_SHOWN + 3
-    assert max(map(len, unified("y" * 10**6, "z" * 10**6, "").split("\n"))) < 200

@@ -1,4 +1,4 @@
-"""Backend docker without an engine: mounts, options, owners, and what engines' words mean."""
+"""Backend docker without an engine: mounts, options, and what engines' words mean."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from cellblock.backends.container_engine import (
     Engine,
     EngineError,
     explain,
-    owner,
-    start_time,
 )
 from cellblock.backends.docker import Docker
 
@@ -134,23 +132,6 @@ def test_a_read_root_of_slash_mounts_its_entries_but_not_proc():
 def test_an_engines_complaint_is_explained_and_its_words_are_bounded(said, means):
     assert explain(said).startswith(means)
     assert len(explain(said)) < 500
-
-
-def test_an_owner_counts_as_gone_only_where_that_is_certain():
-    mine = owner(os.getpid())
-    boot, space, user, pid, _ = mine.split(":")
-    assert not container_launcher.is_orphan(mine)
-    assert container_launcher.is_orphan(f"{boot}:{space}:{user}:{pid}:1")
-    assert container_launcher.is_orphan(f"another:{space}:{user}:1:1")
-    for unknown in (
-        f"{boot}:1:{user}:{pid}:1",
-        f"{boot}:{space}:{int(user) + 1}:{pid}:1",
-        f"{boot}:{space}:{user}:../self:1",
-        "",
-        "cellblock",
-    ):
-        assert not container_launcher.is_orphan(unknown)
-    assert start_time(2**22 + 1) == 0
 
 
 def test_an_engine_gets_only_the_variables_that_lead_to_it(tmp_path):

@@ -1,6 +1,6 @@
 import pytest
 
-from cellblock.batch import check, check_worker
+from cellblock.batch import check
 from cellblock.batch.verdict import CheckTask
 
 
@@ -8,12 +8,12 @@ class InProcess:
     """Judges in this process. What workers do is tested in ``test_check_workers.py``."""
 
     def __init__(self, options, _most):
-        self._context = check_worker.judge_context(options)
+        self._context = check.judge_context(options)
 
     def judge(self, items):
         for item in items:
             task = CheckTask(item.file.kind, len(item.content), item.path)
-            yield item, check_worker._judge(item.content, task, self._context)
+            yield item, check.judge_task(item.content, task, self._context)
 
     def close(self):
         pass

@@ -1,16 +1,14 @@
 """`cellblock check`: what it prints, what it writes, how it ends."""
 
-import io
 import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from cellblock.batch import check_worker
 from support.notebooks import notebook
 
 ROOT = Path(__file__).parents[3]
@@ -19,8 +17,7 @@ BAD = notebook("x = 1", "import gc")
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Make a folder the current one, and the user's cache folder one of this test's."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    """Make a folder the current one."""
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "project"
@@ -33,25 +30,10 @@ def run(processes, judged_in_process):  # noqa: ARG001
 
 
 @pytest.fixture
-def processes(here, command, monkeypatch):
+def processes(here, command):
     """Run the command in-process, which judges in others; return exit status, stdout and stderr."""
     assert here
-
-    def run(*args, stdin=b""):
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
-        return command("check", *args)
-
-    return run
-
-
-@pytest.fixture
-def nobody_judges(monkeypatch):
-    """Fail where something is judged."""
-
-    def fail(*_):
-        raise AssertionError("not from the cache")
-
-    return lambda: monkeypatch.setattr(check_worker, "_judge", fail)
+    return partial(command, "check")
 
 
 def test_clean_files_end_with_0(run, here):
@@ -93,7 +75,7 @@ def test_no_link_is_followed_and_nothing_shown_of_what_it_leads_to(run, here, mo
     (here / "loop.py").symlink_to("loop.py")
     os.mkfifo(here / "pipe.py")
     for paths in [["."], ["environ.py", "loop.py", "pipe.py"]]:
-        status, out, err = run("--no-cache", *paths)
+        status, out, err = run(*paths)
         assert (status, err) == (1, "")
         assert "s3cr3t" not in out
         assert out.count(": file-not-readable\n") == 3
@@ -126,23 +108,10 @@ def test_broken_files_are_findings_with_their_place_and_no_traceback(run, here):
 def test_the_order_is_that_of_the_paths_however_many_processes_there_are(processes, here):
     for number in range(30):
         (here / f"{number:02}.py").write_text("import gc\n" * (1 + 50 * (number % 2)))
-    one = processes(".", "--no-cache", "--jobs", "1")
-    assert processes(".", "--no-cache", "--jobs", "4") == one
+    one = processes(".", "--jobs", "1")
+    assert processes(".", "--jobs", "4") == one
     names = [line[:2] for line in one[1].splitlines() if line[:2].isdecimal()]
     assert names == sorted(names)
-
-
-def test_what_was_judged_is_not_judged_again_until_it_changes(run, here, nobody_judges):
-    for number in range(3):
-        (here / f"{number}.ipynb").write_text(notebook("x = 1", "import gc"))
-    (here / "3.py").write_text("x = 1")
-    first = run(".")
-    nobody_judges()
-    assert run(".") == first
-    assert run(".", "--jobs", "1") == first
-    (here / "3.py").write_text("x = 2")
-    with pytest.raises(AssertionError, match="not from the cache"):
-        run(".")
 
 
 LAB = 'extends = "data"\nmode = "safe"\nfilesystem_read_roots = ["data"]\nallowed_modules = ["numpy"]\n'
@@ -169,29 +138,6 @@ def test_a_notebook_is_checked_by_what_it_leaves_of_the_policy_and_where_it_lies
         "place.ipynb:17:5: policy-only-narrows",
     ]
     assert (first[0], first[2]) == (1, "")
-    assert run(".", "--policy", "lab.toml") == first
-    said = run("-", "--stdin-name", "data/x.ipynb", "--policy", "lab.toml", stdin=relative.encode())
-    assert said == (0, "1 file, no findings · policy lab\n", "")
-
-
-def test_no_cache_leaves_nothing_behind_and_asks_again(run, here, nobody_judges):
-    (here / "a.py").write_text("x = 1")
-    run(".", "--no-cache")
-    assert not (here.parent / "cache").exists()
-    run(".")
-    nobody_judges()
-    with pytest.raises(AssertionError, match="not from the cache"):
-        run(".", "--no-cache")
-
-
-def test_standard_input_is_a_notebook_if_it_begins_like_one_or_is_called_so(run):
-    shown = "stdin:cell 2:1:8: import-not-allowed"
-    assert run("-", stdin=BAD.encode())[1].splitlines()[0] == shown
-    assert run("-", stdin=b"import gc")[1].splitlines()[0] == "stdin:1:8: import-not-allowed"
-    named = run("-", "--stdin-name", "a/x.ipynb", stdin=b"{ no")[1]
-    assert named.splitlines()[0] == "a/x.ipynb:1:3: file-not-readable"
-    assert run("-", "--stdin-name", "x.py", stdin=b"{1}")[0] == 0
-    assert run("-", stdin=b"")[0] == 0
 
 
 def test_a_policy_of_a_file_judges_though_nothing_of_it_is_here(run, here):
@@ -255,7 +201,7 @@ def test_a_link_that_was_checked_out_in_a_reports_place_is_not_followed(run, her
 
 def test_as_a_process_it_leaves_none_and_writes_what_its_locale_can(here):
     (here / "a.py").write_text("import gc")
-    command = [Path(sys.executable).with_name("cellblock"), "check", "a.py", "--no-cache"]
+    command = [Path(sys.executable).with_name("cellblock"), "check", "a.py"]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(here), "PYTHONIOENCODING": "ascii"}
     ran = subprocess.run(
         command, env=environment, capture_output=True, check=False, timeout=60, text=True
@@ -283,7 +229,7 @@ def test_pre_commit_takes_the_hook_and_stops_a_commit_by_it(here, monkeypatch):
     subprocess.run([*command, "validate-manifest", HOOKS], check=True, timeout=60)
     # As installed, but here: no environment is made, and nothing is fetched.
     hook = the_hook()
-    hook |= {"language": "system", "args": ["--no-cache", *hook["args"]]}
+    hook |= {"language": "system", "args": hook["args"]}
     config = {"repos": [{"repo": "local", "hooks": [hook]}]}
     (here / ".pre-commit-config.yaml").write_text(json.dumps(config))  # JSON is YAML
     (here / "--exclude=x.py").write_text("import gc")

@@ -47,9 +47,9 @@ def test_what_was_approved_passes_and_what_was_changed_since_does_not(run, writt
     status, out, _ = check(run)
     assert status == 1
     assert out == (
-        "work/a.ipynb:cell 2:1:5: cell-not-approved\n"
+        "work/a.ipynb:cell 2:1:1: cell-not-approved\n"
         "  1 │ x + 2\n"
-        "    │     ^ The nearest approved one, cell 4 of a.ipynb, differs from here on\n"
+        "    │ ^^^^^ This text is not among the cells that were approved\n"
         "  Instead: have it approved: cellblock approve NOTEBOOK, with this kernel's\n"
         "  --policy.\n"
         "\n"

@@ -137,8 +137,6 @@ def test_paths_are_the_folders_of_the_notebook_and_none_has_to_be_here(tmp_path)
     outside = verdict("1", asks=asks, folder="/elsewhere", **roots)
     assert [f.finding.rule for f in inside.findings] == []
     assert [f.finding.rule for f in outside.findings] == [WIDER]
-    assert inside.location_matters
-    assert outside.location_matters
 
 
 def test_a_link_leads_out_of_what_is_granted(tmp_path):
@@ -146,12 +144,6 @@ def test_a_link_leads_out_of_what_is_granted(tmp_path):
     asks = {"policy": {"filesystem_read_roots": ["data"]}}
     roots = {"filesystem_read_roots": (str(tmp_path),)}
     assert rules("1", asks=asks, folder=str(tmp_path), **roots) == [(0, WIDER)]
-
-
-def test_what_names_no_path_depends_on_no_folder():
-    assert not verdict("1", asks={"policy": {"timeout": 1}}).location_matters
-    assert not verdict("%policy narrow timeout=1").location_matters
-    assert verdict('%policy narrow add.read_deny_paths=["x"]').location_matters
 
 
 # --- a cell ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from cellblock.guest.failed_calls import failed_call
+from cellblock.guest.tracebacks import failed_call
 from cellblock.wire.messages import FailedCall
 
 DENIED = errno.EACCES

@@ -183,64 +183,6 @@ def test_what_is_cancelled_is_withdrawn_and_its_answer_dropped(ends):
     assert guest.block() == "next"
 
 
-def test_pieces_are_heard_as_they_come_by_whom_they_are_for(ends):
-    guest, host = ends
-
-    def piece(number, text):
-        host.say(messages.ToolPiece(id=number, text=text))
-
-    def answers():
-        number = host.hear(1).id
-        piece(number, "a")
-        piece(77, "nobody's")
-        piece(number, "b")
-        host.answer(number, "ab")
-        piece(number, "late")
-
-    in_thread(answers)
-    heard = []
-    assert guest.calls.block("tool", NOTHING, heard.append) == "ab"
-    assert heard == ["a", "b"]
-
-    async def both():
-        first, second = ([], [])
-        waits = (guest.calls.wait("tool", NOTHING, to.append) for to in (first, second))
-        return await asyncio.gather(*waits), first, second
-
-    def answer_both():
-        one, two = host.hear(2).id, host.hear(3).id
-        piece(one, "x")
-        piece(two, "y")
-        host.answer(two, 2)
-        host.answer(one, 1)
-
-    in_thread(answer_both)
-    assert guest.driver.run(both()) == ([1, 2], ["x"], ["y"])
-
-
-def test_a_thread_hears_pieces_while_the_main_thread_is_in_code_of_its_own(ends):
-    guest, host = ends
-    heard = []
-    ended = in_thread(lambda: guest.calls.block("tool", NOTHING, heard.append))
-    number = host.hear(1).id
-    for text in "abc":
-        host.say(messages.ToolPiece(id=number, text=text))
-    host.answer(number, "abc")
-    assert (ended(), heard) == ("abc", ["a", "b", "c"])
-
-
-def test_who_raises_while_a_piece_is_heard_withdraws_the_call(ends):
-    guest, host = ends
-
-    def refuse(_piece):
-        raise LookupError
-
-    in_thread(lambda: host.say(messages.ToolPiece(id=host.hear(1).id, text="a")))
-    with pytest.raises(LookupError):
-        guest.calls.block("tool", NOTHING, refuse)
-    assert host.hear(2) == messages.ToolWithdrawn(id=host.heard[0].id)
-
-
 def test_a_failure_says_what_failed_and_more_calls_than_there_may_be_are_not_sent(ends):
     guest, host = ends
     in_thread(lambda: host.answer(host.hear(1).id, None, "ValueError", "no"))
@@ -325,7 +267,7 @@ def stub(**fields):
     tool = messages.Tool(name="tool", parameters=parameters, returns="Odd", doc="Does.", **fields)
 
     class Sink:
-        def block(self, _tool, arguments, _hear):
+        def block(self, _tool, arguments):
             return values.decode(arguments)
 
     return host_services.build_tools((tool,), 1_000, Sink)["tool"]

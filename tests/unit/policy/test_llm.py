@@ -47,7 +47,7 @@ def test_dspy_comes_with_both_of_what_it_takes(operator):
     assert not operator('extends = "data"', base_url=None).rules().allows_module("cellblock")
 
 
-NO_SECRET = "it may be shown, so it holds no secret (got '•••'). Give the key by key_env or keyring, and nothing behind the path."
+NO_SECRET = "it may be shown, so it holds no secret (got '•••'). Give the key by key_env, and nothing behind the path."
 #: By key and value.
 WRONG = {
     ("base_url", '"llm.example.org"'): (
@@ -67,7 +67,6 @@ WRONG = {
         "not the name of a variable (got '•••')."
         " Give its name as in `env`, without $; the key itself stands nowhere in a policy."
     ),
-    ("keyring", '"lab:me"'): "the key is in key_env already (got 'lab:me'). Give one of the two.",
     ("max_calls", "0"): "wrong value (got 0). It should be",
     ("max_tokens", "-1"): "wrong value (got -1). It should be",
     ("timeout", "nan"): "wrong value",
@@ -83,13 +82,6 @@ def test_one_error_names_key_value_and_remedy(operator, wrong, said):
         operator(**{key: value})
     assert f"team.toml: llm.{key}: {said}" in str(refused.value)
     assert "sk-secret" not in str(refused.value)
-
-
-def test_a_place_in_a_keyring_is_a_service_and_a_user(operator):
-    with pytest.raises(PolicyError) as refused:
-        operator(keyring='"lab"', key_env=None)
-    said = "llm.keyring: not a place in a keyring (got 'lab'). Write service:user."
-    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(

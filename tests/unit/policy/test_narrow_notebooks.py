@@ -34,22 +34,23 @@ def asking(own):
 def test_a_notebook_asks_for_less(base, file):
     (file.parent / "data").mkdir()
     asked = {"timeout": 10, "network_access": False, "filesystem_read_roots": ["data"]}
-    narrowed = narrow_for_notebook(asking({"policy": asked}), base, file=file, project=Path("/"))
+    narrowed = narrow_for_notebook(
+        asking({"policy": asked}).metadata, base, file=file, project=Path("/")
+    )
     assert (narrowed.timeout, narrowed.network_access) == (10.0, False)
     assert narrowed.filesystem_read_roots == (str(file.parent / "data"),)
 
 
 @pytest.mark.parametrize("own", [None, {}, {"policy": {}}])
 def test_a_notebook_that_asks_for_nothing_gets_the_policy_as_it_is(base, file, own):
-    assert narrow_for_notebook(asking(own), base, file=file, project=file.parent) == base
+    assert narrow_for_notebook(asking(own).metadata, base, file=file, project=file.parent) == base
     assert narrow_for_notebook({}, base, file=file, project=file.parent) == base
-    assert narrow_for_notebook({"metadata": []}, base, file=file, project=file.parent) == base
 
 
 def test_a_notebook_cannot_ask_for_more(base, file):
     with pytest.raises(WideningError) as raised:
         narrow_for_notebook(
-            asking({"policy": {"timeout": 100}}), base, file=file, project=file.parent
+            asking({"policy": {"timeout": 100}}).metadata, base, file=file, project=file.parent
         )
     assert str(raised.value) == (
         f"{file}: metadata.cellblock.policy.timeout: a notebook can't have more than the policy: "
@@ -74,7 +75,7 @@ def test_a_notebook_cannot_ask_for_more(base, file):
 )
 def test_a_malformed_table_names_file_and_key(base, file, own, key, message):
     with pytest.raises(PolicyError, match=message) as raised:
-        narrow_for_notebook(asking(own), base, file=file, project=file.parent)
+        narrow_for_notebook(asking(own).metadata, base, file=file, project=file.parent)
     assert (raised.value.file, raised.value.key) == (str(file), f"metadata.cellblock{key}")
 
 

@@ -76,7 +76,6 @@ NARROWER = {
     "tool_timeout": [1, 30.0, 29.999],
     "tool_timeouts": [{"dumps": 4}, {"loads": 1.5}, {}],
     "tool_max_calls": [1, 100_000],
-    "tool_max_per_second": [1, 10_000],
     "tool_max_in_flight": [1],
     "tool_max_bytes": [1],
     "filesystem_read_roots": [

@@ -155,34 +155,6 @@ def test_json_says_all_and_can_always_be_sent(finding):
     }
 
 
-DIFFERENCE = "--- approved: cell 2 of a.ipynb\n+++ this cell\n@@ -1,1 +1,1 @@\n-x\u202e\n+<b>"
-
-
-def test_a_difference_is_drawn_line_by_line_below_its_reason_and_coloured_in_html(finding):
-    lines = plain(finding(detail=DIFFERENCE)).splitlines()
-    assert lines[5:10] == [
-        "    --- approved: cell 2 of a.ipynb",
-        "    +++ this cell",
-        "    @@ -1,1 +1,1 @@",
-        "    -x⟨U+202E⟩",
-        "    +<b>",
-    ]
-    assert all(width(line) <= 80 for line in plain(finding(detail="+" * 500)).splitlines())
-
-    html = denial([finding(detail=DIFFERENCE)], policy_name="safe")["text/html"]
-    assert ">-x⟨U+202E⟩</span>\n" in html
-    assert ">+&lt;b&gt;</span>\n" in html
-    hostile = denial([finding(detail=f"+{ATTACK}\n{ATTACK}")], policy_name="")["text/html"]
-    assert Tags(hostile).seen <= {"div", "span", "code", "pre", "p", "strong", "b"}
-
-
-def test_a_difference_is_in_json_where_there_is_one_and_bounded_where_it_is_drawn(finding):
-    bundle = denial([finding(detail="+\ud800\n" * 1_000)], policy_name="safe")
-    json.dumps(bundle, ensure_ascii=False).encode()
-    assert bundle["text/plain"].count("\n    +") == module.MAX_DETAIL
-    assert "detail" in bundle["application/vnd.cellblock.denial+json"]["findings"][0]
-
-
 def test_a_rewrite_stands_below_the_remedy_as_the_lines_it_has(finding):
     shown = finding(rewrite='for entry in ops.list_dir("a"):\n    print(entry)')
     assert plain(shown).splitlines()[-3:] == [

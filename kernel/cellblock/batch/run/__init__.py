@@ -13,11 +13,10 @@ The parts, in the order a notebook meets them:
 - `execution`: one notebook from its bytes to its result, with the options of the run, under its
   time limits, with the policy that it gets and a pool of warm guests for each policy.
 - `document`: the notebook that is written, held as bytes; outputs and widgets from what cells show.
-- `output_folder`: the folder that a run writes to, out of which no name leads, with the journals
-  and the run log that a resumed run reads.
-- `report`: progress, the summary, and JUnit XML.
+- `output_folder`: the folder that a run writes to, out of which no name leads, with the run log
+  that a resumed run reads.
+- `report`: a line for each notebook, the summary, and JUnit XML.
 
-`execution` knows no run, and saves files only if it is given what does that, so that
-`batch.cluster` uses it in workers as it is.
+`execution` knows no run and writes no file, so that `batch.cluster` uses it in workers as it is.
 This package may import `batch`, `api`, `jupyter.messages` and what is below the fronts.
 """

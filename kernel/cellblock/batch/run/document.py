@@ -98,23 +98,19 @@ class Document:
         self._total += size
         self.cells.append(cell)
 
-    def put(self, index: int, cell: dict[str, Any]) -> bytes:
-        """Replace a cell, and return it as JSON. Raise TooMuchOutputError, and replace nothing."""
-        return self.put_bytes(index, compact(cell))
-
-    def put_bytes(self, index: int, cell: bytes) -> bytes:
-        """Replace a cell by one that is JSON. Raise as `put`."""
+    def put(self, index: int, body: dict[str, Any]) -> None:
+        """Replace a cell. Raise TooMuchOutputError, and replace nothing."""
+        cell = compact(body)
         self._count(written_size(cell), written_size(self.cells[index]))
         self.cells[index] = cell
-        return cell
 
-    def update(self, index: int, changes: dict[int, dict[str, Any]]) -> bytes:
-        """Change outputs of a cell, by their positions, and return the cell. Raise as `put`."""
+    def update(self, index: int, changes: dict[int, dict[str, Any]]) -> None:
+        """Change outputs of a cell, by their positions. Raise as `put`."""
         cell: dict[str, Any] = _fields(self.cells[index])
         outputs = _items(cell["outputs"])
         for position, new in changes.items():
             outputs[position] = msgspec.Raw(encode(_fields(outputs[position]) | new))
-        return self.put(index, cell | {"outputs": outputs})
+        self.put(index, cell | {"outputs": outputs})
 
     def take_widgets(self, widgets: dict[str, Any]) -> None:
         """Add or replace widgets, by their ids. Raise TooMuchOutputError."""
@@ -308,39 +304,29 @@ class Outputs:
         #: What displays of earlier cells are to show, once this cell has ended.
         self._updates: dict[str, dict[str, Any]] = {}
 
-    def end_cell(
-        self, index: int, cell: dict[str, Any], shown: Iterable[Output]
-    ) -> list[tuple[int, bytes, dict[str, Any]]]:
-        """Write a cell that has ended, with what it has shown.
+    def end_cell(self, index: int, cell: dict[str, Any], shown: Iterable[Output]) -> None:
+        """Write a cell that has ended, with what it has shown and what it updated of earlier ones.
 
-        Return each cell that changed, by index and as JSON, with the widgets that changed with it.
         Raise TooMuchOutputError.
         """
-        cell["outputs"] = self.of_cell(index, shown)
-        changed = self.updated() | {index: self._document.put(index, cell)}
-        widgets = self.widgets.changes()
-        self._document.take_widgets(widgets)
-        return [(at, content, widgets if at == index else {}) for at, content in changed.items()]
+        cell["outputs"] = self._of_cell(index, shown)
+        changes = dict[int, dict[int, dict[str, Any]]]()
+        for display_id, new in self._updates.items():
+            for at, positions in self._displays[display_id].items():
+                if at != index:
+                    changes.setdefault(at, {}).update(dict.fromkeys(positions, new))
+        for at, outputs in changes.items():
+            self._document.update(at, outputs)
+        self._document.put(index, cell)
+        self._document.take_widgets(self.widgets.changes())
 
-    def of_cell(self, index: int, shown: Iterable[Output]) -> list[dict[str, Any]]:
+    def _of_cell(self, index: int, shown: Iterable[Output]) -> list[dict[str, Any]]:
         """Return the outputs of a cell that has ended."""
         self._index, self._current, self._clear_on_next, self._updates = index, [], False, {}
         for one in shown:
             self._add(one)
         current, self._current = self._current, []
         return _joined(current)
-
-    def updated(self) -> dict[int, bytes]:
-        """Write what that cell updated of earlier ones, and return those, as JSON by index.
-
-        Raise TooMuchOutputError.
-        """
-        changes = dict[int, dict[int, dict[str, Any]]]()
-        for display_id, new in self._updates.items():
-            for index, positions in self._displays[display_id].items():
-                if index != self._index:
-                    changes.setdefault(index, {}).update(dict.fromkeys(positions, new))
-        return {index: self._document.update(index, new) for index, new in changes.items()}
 
     def _add(self, one: Output) -> None:
         display_id = (one.content.get("transient") or {}).get("display_id")

@@ -1,7 +1,7 @@
 """One notebook from its bytes to its result, in a sandbox of a warm pool; and what that result is.
 
-An execution is the same in the process of a run, which saves what is written as the notebook runs,
-and in a worker on another machine, which sends the document when it is complete.
+An execution is the same in the process of a run and in a worker on another machine, which sends the
+document home.
 
 `PolicyPools` has a pool of warm guests for each policy. A notebook's metadata can ask for less than
 the operator's policy, and never gets more (promise P8).
@@ -38,7 +38,7 @@ from cellblock.host.cell.status import LIMITS
 from cellblock.host.services import changes, keeping
 from cellblock.jupyter.messages import kernel_info
 from cellblock.policy import paths
-from cellblock.policy.narrow_requests import narrow_for_notebook, requested_table
+from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, narrow_for_notebook
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from cellblock.api.results import Result, Status
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
-    from cellblock.batch.run.output_folder import FileSaver
     from cellblock.batch.run.runner import PlannedNotebook
     from cellblock.host.services.changes import Staged
     from cellblock.policy.enforcement import Gap
@@ -185,15 +184,6 @@ class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
     kept: bool = False
 
 
-class UnwritableError(CellblockError):
-    """What was run can't be written."""
-
-    def result(self, of: NotebookResult) -> NotebookResult:
-        """Return the result of a notebook that this happened to."""
-        why = clip_reason(str(self))
-        return msgspec.structs.replace(of, status=NotebookStatus.killed, reason=why, cell=0)
-
-
 class Ending(msgspec.Struct, frozen=True):
     """The status of a notebook, the reason for it, and the cell."""
 
@@ -245,12 +235,12 @@ class PolicyPools:
 
     async def policy_of(self, notebook: Notebook, job: Job) -> Policy:
         """Return the policy for a notebook. Raise PolicyError, also where it asks for more."""
-        whole, config = {"metadata": notebook.metadata}, self.operators.config
-        if requested_table(whole) is None:
+        config = self.operators.config
+        if NOTEBOOK_TABLE not in notebook.metadata:
             return config.policy
         return await asyncio.to_thread(
             narrow_for_notebook,
-            whole,
+            notebook.metadata,
             config.policy,
             file=job.file,
             project=config.project,
@@ -335,13 +325,10 @@ class Stopwatch:
 
 
 class Execution:
-    """The execution of one notebook, which ``saver`` keeps as it is so far, if there is one.
+    """The execution of one notebook. Single use."""
 
-    Single use.
-    """
-
-    def __init__(self, job: Job, options: RunOptions, saver: FileSaver | None = None) -> None:
-        self._job, self._options, self._saver = job, options, saver
+    def __init__(self, job: Job, options: RunOptions) -> None:
+        self._job, self._options = job, options
         self._sandbox: AsyncSandbox | None = None
         self._stopped = False
         self._watch = Stopwatch(options.timeout)
@@ -376,7 +363,7 @@ class Execution:
             ending = self._ending_by(exc)
         if self._staged is not None:  # its guest is gone: nobody writes there any more
             ending = await self._settle(self._staged, ending)
-        result = NotebookResult(
+        return NotebookResult(
             notebook=self._job.name,
             status=ending.status,
             reason=ending.reason,
@@ -388,12 +375,6 @@ class Execution:
             session=self._session,
             staged=self._left,
         )
-        try:
-            if self.document is not None and self._saver is not None:
-                self._saver.finish(result)
-        except UnwritableError as exc:
-            return exc.result(result)
-        return result
 
     def _ending_by(self, exc: Exception) -> Ending:
         status = NotebookStatus.killed
@@ -404,8 +385,6 @@ class Execution:
                 status, why = NotebookStatus.unreadable, f"it {exc}"
             case TooMuchOutputError():
                 status, why = NotebookStatus.failed, str(exc)
-            case UnwritableError():
-                why = str(exc)
             case TimeoutError():
                 why = f"no guest was ready in {OPEN_TIMEOUT:g} s"
             case CellblockError():
@@ -428,8 +407,6 @@ class Execution:
             why = f"{exc.key}: {exc.message}{got}\nInstead: {exc.remedy}"
             return Ending(NotebookStatus.denied, clip_reason(why))
         self.document = document = await asyncio.to_thread(_document, notebook, policy.display)
-        if self._saver is not None:
-            self._saver.begin(document)
         # Where a cell that is killed ends the notebook, nobody needs its variables. A guest that is
         # to get more locks goes on as a copy.
         snapshots = self._options.allow_errors or any(
@@ -518,9 +495,7 @@ class Execution:
         written = cell_after_run(cell, result, (began, now()))
         if not self._options.timing:
             written["metadata"].pop(EXECUTION, None)
-        for number, content, widgets in outputs.end_cell(index, written, result.outputs):
-            if self._saver is not None:
-                self._saver.save_cell(number, content, widgets)
+        outputs.end_cell(index, written, result.outputs)
         if result.usage is not None:
             self._peak_memory = max(self._peak_memory, result.usage.peak_memory_bytes)
         return self._ending_of(result, index + 1, sandbox.policy), result.status

@@ -1,4 +1,4 @@
-"""What is shown of a run: progress as it goes, a summary when it has ended, and JUnit XML.
+"""What is shown of a run: each result when it is there, a summary at the end, and JUnit XML.
 
 Nothing in it is a command to a terminal or a CI runner (`report_formats.inert`).
 """
@@ -11,11 +11,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from rich import progress
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
-
 from cellblock.batch.report_formats import inert, one_line
 from cellblock.batch.run.execution import NotebookStatus
 from cellblock.render.cards import count
@@ -24,7 +19,6 @@ from cellblock.render.text import clip, visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
 
     from rich.console import Console
 
@@ -34,18 +28,7 @@ if TYPE_CHECKING:
 #: Lines of a reason that are printed, and columns of each.
 _MAX_LINES: Final = 12
 _COLUMNS: Final = 120
-_MIB: Final = 1 << 20
 _STATUS_WIDTH: Final = max(map(len, NotebookStatus))
-_STOPPING: Final = "Ending: what runs is interrupted, and then killed."
-#: Names that stand beside the bar.
-_MAX_NAMES: Final = 3
-#: Notebooks of which each has a row; of more, only those that did not pass.
-_MAX_ROWS: Final = 40
-_STYLES: Final = {
-    NotebookStatus.passed: "green",
-    NotebookStatus.skipped: "dim",
-    NotebookStatus.interrupted: "yellow",
-}
 
 
 # --- in words -------------------------------------------------------------------------------------
@@ -92,23 +75,11 @@ def _print(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-# --- progress -------------------------------------------------------------------------------------
-
-
 class Progress:
-    """How a run goes, for CI and whatever else is no terminal: each result, when it is there."""
+    """Prints how a run goes: each result, when it is there."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """End what is shown."""
-
-    def began(self, name: str) -> None:
-        """Show that a notebook runs: here, nothing."""
 
     def ended(self, result: NotebookResult) -> None:
         """Print the result of a notebook."""
@@ -116,84 +87,15 @@ class Progress:
 
     def stopping(self) -> None:
         """Print what is waited for, as a signal ends the run."""
-        _print(self._console, _STOPPING)
+        _print(self._console, "Ending: what runs is interrupted, and then killed.")
 
     def message(self, text: str) -> None:
         """Print something that the user should know."""
         _print(self._console, one_line(text))
 
 
-class ProgressBar(Progress):
-    """For a terminal: a bar with what runs now, and above it what did not pass."""
-
-    def __init__(self, console: Console, total: int) -> None:
-        super().__init__(console)
-        self._bar = progress.Progress(
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TimeElapsedColumn(),
-            progress.TextColumn("{task.description}", markup=False),
-            console=console,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=total)
-        self._running: dict[str, None] = {}
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._bar.stop()
-
-    def began(self, name: str) -> None:
-        """Show that a notebook runs."""
-        self._running[name] = None
-        self._update()
-
-    def ended(self, result: NotebookResult) -> None:
-        """Advance by one; print a result that is not "passed"."""
-        self._running.pop(result.notebook, None)
-        if result.status is not NotebookStatus.passed:
-            super().ended(result)
-        self._bar.advance(self._task)
-        self._update()
-
-    def _update(self) -> None:
-        names = [one_line(name) for name in list(self._running)[:_MAX_NAMES]]
-        more = len(self._running) - _MAX_NAMES
-        text = ", ".join(names + ([f"and {more} more"] if more > 0 else []))
-        self._bar.update(self._task, description=text)
-
-
-# --- the summary ----------------------------------------------------------------------------------
-
-
 def print_summary(console: Console, run: RunResult, seconds: float) -> None:
-    """Print a table, every gap (promise P7), and how many notebooks ended with which status."""
-    all_shown = len(run.results) <= _MAX_ROWS
-    shown = [one for one in run.results if all_shown or one.status is not NotebookStatus.passed]
-    table = Table("verdict", box=SIMPLE_HEAD)
-    table.add_column("notebook", overflow="fold")
-    for name in ("cells", "time", "memory"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("where")
-    for result in sorted(shown, key=lambda one: one.notebook):
-        passed, peak = result.status is NotebookStatus.passed, result.peak_memory_bytes
-        table.add_row(
-            Text(result.status, _STYLES.get(result.status, "red")),
-            Text(one_line(result.notebook)),
-            Text(str(result.cells)),
-            Text(f"{result.seconds:.2f} s"),
-            Text(f"{peak / _MIB:.1f} MiB" if peak else ""),
-            Text(f"cell {result.cell}" if result.cell and not passed else ""),
-        )
-    if shown:
-        # A name that is folded may begin a line with any of its characters, so the folded table is
-        # made inert as a whole.
-        with console.capture() as folded:
-            console.print(table)
-        console.file.write(inert(folded.get()))
+    """Print every gap (promise P7), and how many notebooks ended with which status."""
     if staged := sum(bool(one.staged) for one in run.results):
         said = f"Cells of {count(staged, 'notebook')} wrote to the project, which is as it was."
         how = "`cellblock changes list` has it for a week, or run with --changes keep, drop or DIR."

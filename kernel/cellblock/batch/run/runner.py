@@ -10,14 +10,14 @@ cluster (`batch.cluster`). Nothing that a run writes is in the cells' reach.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
-import stat
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec.structs import replace
 
 from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.batch import files
@@ -28,16 +28,15 @@ from cellblock.batch.run.execution import (
     NotebookResult,
     NotebookStatus,
     PolicyPools,
+    clip_reason,
 )
 from cellblock.batch.run.output_folder import (
     OWN,
-    FileSaver,
     OutputFolder,
     OutputFolderError,
     RunLog,
-    recover,
 )
-from cellblock.batch.verdict import MAX_FILE_BYTES, FileKind, Problem
+from cellblock.batch.verdict import FileKind, Problem
 from cellblock.policy import paths
 from cellblock.policy.paths import within
 from cellblock.render.text import visible
@@ -45,15 +44,14 @@ from cellblock.render.text import visible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from cellblock.batch.run.document import Document
     from cellblock.batch.run.execution import RunOptions
     from cellblock.batch.run.report import Progress
     from cellblock.policy.enforcement import Gap
-    from cellblock.policy.model import Policy
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds between looks at whether an executor has more slots.
 _POLL: Final = 1.0
-_OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NO_NOTEBOOK: Final = "no notebook is there"
 _NOT_NOTEBOOK: Final = "only notebooks are run (.ipynb)"
 #: What is said instead of the messages of `files.find`, as scripts can't be run.
@@ -67,14 +65,12 @@ _MESSAGES: Final = {files.NOTHING_FOUND: _NO_NOTEBOOK, files.WRONG_KIND: _NOT_NO
 class PlannedNotebook:
     """A notebook to run.
 
-    ``output`` is the name of its file in DIR, ``name`` what it is called, ``named`` whether PATHS
-    name it, and not a folder above it.
+    ``output`` is the name of its file in DIR, ``name`` what it is called.
     """
 
-    path: Path
+    file: files.File
     output: str
     name: str
-    named: bool
 
     @property
     def artifacts(self) -> str:
@@ -104,7 +100,7 @@ def plan(
         shown = Path(file.shown)
         outside = shown.is_absolute() or shown.parts[0] in {"..", OWN}
         output = path.lstrip("/") if outside else file.shown
-        one = PlannedNotebook(file.path, output, visible(file.shown), path in given)
+        one = PlannedNotebook(file, output, visible(file.shown))
         if (other := planned.get(output)) is not None:
             what = f"would be written to the same file as {other.name}"
             problems.append(Problem(one.name, what))
@@ -116,18 +112,6 @@ def plan(
     return list(planned.values()), problems
 
 
-def read(planned: PlannedNotebook) -> bytes:
-    """Return a notebook's content, at most one byte more than `MAX_FILE_BYTES`. Raise OSError.
-
-    A link is followed if it was named. One that lies in a folder may lead anywhere.
-    """
-    descriptor = os.open(planned.path, _OPEN if planned.named else _OPEN | os.O_NOFOLLOW)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        return file.read(MAX_FILE_BYTES + 1)
-
-
 # --- running them ---------------------------------------------------------------------------------
 
 
@@ -135,18 +119,16 @@ def read(planned: PlannedNotebook) -> bytes:
 class RunRequest:
     """What to run, under which policy, and how.
 
-    ``notebooks`` names the policy of each; ``policies`` has them by these names.
-    ``resume`` takes over the results of an earlier run; with ``again``, only those that passed.
+    ``notebooks`` names the policy of each.
+    ``resume`` takes over what passed in an earlier run.
     ``report`` is a file that is written when all has ended.
     """
 
     notebooks: Mapping[PlannedNotebook, str]
-    policies: Mapping[str, str | Policy]
     allow_unsafe: bool
     options: RunOptions
     jobs: int
     resume: bool = False
-    again: bool = False
     report: Path | None = None
 
 
@@ -173,8 +155,8 @@ class Executor(Protocol):
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced; known once a notebook has run."""
 
-    async def run(self, job: Job, options: RunOptions, saver: FileSaver) -> NotebookResult:
-        """Run a notebook. What is wrong with it is its result."""
+    async def run(self, job: Job, options: RunOptions) -> tuple[NotebookResult, Document | None]:
+        """Run a notebook; return it, too, if it could be read. What is wrong is its result."""
 
     def stop(self) -> None:
         """End what runs soon; when called twice, at once."""
@@ -193,12 +175,13 @@ class LocalExecutor:
         config = self._pools[policy].operators.config
         return paths.without_scratch(config.policy, Path(config.prepare.scratch)).digest()
 
-    async def run(self, job: Job, options: RunOptions, saver: FileSaver) -> NotebookResult:
+    async def run(self, job: Job, options: RunOptions) -> tuple[NotebookResult, Document | None]:
         """Run a notebook in a sandbox of the pool that has its policy."""
-        execution = Execution(job, options, saver)
+        execution = Execution(job, options)
         self._running.add(execution)
         try:
-            return await execution.run(self._pools[job.policy])
+            result = await execution.run(self._pools[job.policy])
+            return result, execution.document
         finally:
             self._running.discard(execution)
             known = {(gap.capability, gap.consequence) for gap in self.gaps}
@@ -221,12 +204,12 @@ async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) ->
     with run.handling_signals():
         async with AsyncExitStack() as stack:
             pools, exports = dict[str, PolicyPools](), False
-            for name, policy in request.policies.items():
+            for policy in dict.fromkeys(request.notebooks.values()):
                 unopened = AsyncSandboxPool(policy, allow_unsafe=request.allow_unsafe)
                 pool = await stack.enter_async_context(unopened)
                 check_out_of_reach(request, folder, pool.config.prepare.plan.write_roots)
                 exports = exports or bool(pool.config.policy.artifact_export_paths)
-                pools[name] = await stack.enter_async_context(PolicyPools(pool))
+                pools[policy] = await stack.enter_async_context(PolicyPools(pool))
             if exports:
                 check_artifact_folders(tuple(request.notebooks), folder)
             notebook.warm_up()  # while zygotes prepare
@@ -247,9 +230,6 @@ class Run:
         """Run all notebooks. With ``exports``, cells' files are kept. Raise CellblockError."""
         try:
             log = RunLog(self._folder, resumed=self._request.resume)
-            recover(self._folder, log)
-            if self._request.resume:
-                log.load()
         except OSError as exc:
             raise OutputFolderError(f"{self._folder.path}: {exc.strerror}") from None
         waiting = iter(self._request.notebooks)
@@ -285,33 +265,30 @@ class Run:
         if self._signal:
             return _not_run(planned, NotebookStatus.skipped, "the run was ended before")
         try:
-            content = read(planned)
-        except OSError as exc:
-            why = "it can't be read: " + (exc.strerror or str(exc))
-            if exc.errno == errno.ELOOP:
-                why = "it is a link, and those are followed only where they are named"
+            content = files.read(planned.file)
+        except (OSError, files.NoFileError) as exc:
+            why = f"it can't be read: {exc.strerror}" if isinstance(exc, OSError) else f"it {exc}"
             return _not_run(planned, NotebookStatus.unreadable, why)
         policy = self._request.notebooks[planned]
         key = self._request.options.key(content, executor.digest(policy))
-        known = log.find(planned.output, key, passed=self._request.again)
+        known = log.find(planned.output, key)
         if known is not None:
             return known
-        self._progress.began(planned.name)
-        saver = FileSaver(self._folder, planned.output, key, asyncio.get_running_loop())
-        done = False
+        result = _not_run(planned, NotebookStatus.killed, "")
         try:
             artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
-            options, folder = self._request.options, files.absolute(planned.path.parent)
+            options, folder = self._request.options, files.absolute(planned.file.path.parent)
             changes = options.changes_folder(planned)
             job = Job(planned.name, content, folder, policy, artifacts, changes)
-            result = await executor.run(job, options, saver)
-            log.append(planned.output, key, result)
-            done = True
+            result, document = await executor.run(job, options)
+            if document is not None:
+                pieces = document.file_content()
+                await asyncio.to_thread(self._folder.write, planned.output, pieces)
+            if result.status is NotebookStatus.passed:
+                log.append(planned.output, key, result)
         except OSError as exc:
-            why = f"its record can't be written: {exc.strerror}"
-            return _not_run(planned, NotebookStatus.killed, why)
-        finally:
-            saver.close(done=done)
+            why = clip_reason(f"its output can't be written: {exc.strerror}")
+            return replace(result, status=NotebookStatus.killed, reason=why, cell=0)
         return result
 
     @contextmanager

@@ -9,7 +9,6 @@ tools are on it, but for secret ones: they left the sandbox.
   `Audit.enter`.
 - `log`: the files, whose lines are chained by digests, and the records that wait for them; reading
   and verifying them.
-- `otel`: exports one; takes an extra.
 
 May import what the host may, but no session; values of sessions are types only.
 """

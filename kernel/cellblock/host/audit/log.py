@@ -1,8 +1,8 @@
-"""A session's log on disk: chained lines, appended to, continued in the next file; and verified.
+"""A session's log on disk: one file of chained lines, appended to; and verified.
 
-What is written is whole lines or nothing: a line that a full disk cut is taken back. A file that
-is not as it was left (removed, or changed by somebody else) is left alone, and the log goes on in
-the next, which says so. Records that can't be written wait for the next, within bounds.
+What is written is whole lines or nothing: a line that a full disk cut is taken back. Where somebody
+else removed or changed the file, the log goes on in a new one, or behind what is there: the chain
+shows it. Records that can't be written wait for the next, within bounds.
 """
 
 from __future__ import annotations
@@ -93,8 +93,6 @@ def read(raw: bytes) -> Entry | None:
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: A session's log has as many files as these, when nothing runs any more that would fill others.
-MOST_FILES: Final = 16
 _encode = msgspec.json.Encoder().encode
 
 
@@ -121,16 +119,14 @@ class Log:
         self.session = os.urandom(8).hex()
         # To the microsecond: names are sorted by, and two sessions may begin within a second.
         started = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%S%fZ")
-        self._stem = f"{started}-{self.session}"
+        #: The file that is written, or will be.
+        self.path = folder / f"{started}-{self.session}.jsonl"
         self._fd: int | None = None
-        self._part, self._size = 0, 0
-        #: Bytes of all its files.
-        self._written = 0
+        #: Bytes in the file as it was left, and that were written in all.
+        self._size = self._written = 0
         #: A line may have been cut, and not taken back.
         self._torn = False
         self._seq, self._prev = 0, FIRST
-        #: What the current file begins with, until it is written.
-        self._preface: tuple[bytes, ...] = ()
         #: Records that could not be written yet, and how many were more than are held.
         self._waiting: list[bytes] = []
         self._lost = 0
@@ -138,11 +134,6 @@ class Log:
         self._problem: AuditError | None = None
         self._is_new = False
         self._tried = 0.0
-
-    @property
-    def path(self) -> Path:
-        """The file that is written, or will be."""
-        return self._folder / self._name(max(1, self._part))
 
     # --- records --------------------------------------------------------------------------------
 
@@ -193,13 +184,10 @@ class Log:
 
     def used_up(self) -> AuditError | None:
         """Return that the log has all the bytes that a session's may, if so; it stays valid."""
-        most = MOST_FILES * self._max_bytes
-        if self._written < most:
+        if self._written < self._max_bytes:
             return None
-        what = f"it has the {most:,} bytes that the log of a session may have"
-        remedy = (
-            f"Start a new session, or raise audit.max_bytes, of which it is {MOST_FILES} times."
-        )
+        what = f"it has the {self._max_bytes:,} bytes that the log of a session may have"
+        remedy = "Start a new session, or raise audit.max_bytes."
         return AuditError(what, file=str(self.path), key="audit.max_bytes", remedy=remedy)
 
     def end(self, last: records.Record) -> None:
@@ -209,7 +197,7 @@ class Log:
             sys.stderr.write(f"cellblock: {lost} audit records lost: {problem}\n")
         self.close()
 
-    # --- files ----------------------------------------------------------------------------------
+    # --- the file -----------------------------------------------------------------------------
 
     def write(self, bodies: Sequence[bytes], *, hurry: bool = False) -> None:
         """Append records, all or none. Raise AuditError.
@@ -217,10 +205,10 @@ class Log:
         In a ``hurry`` the file is not looked at first: the next record that is in none does that.
         """
         try:
-            if not hurry or self._fd is None or self._torn:
-                self._check_file(sum(map(len, bodies)))
-            self._append((*self._preface, *bodies))
-            self._preface = ()
+            before = (
+                b"" if hurry and self._fd is not None and not self._torn else self._check_file()
+            )
+            self._append(bodies, before)
         except OSError as exc:
             raise self._failed(exc) from None
 
@@ -230,39 +218,19 @@ class Log:
             os.close(self._fd)
             self._fd = None
 
-    def _name(self, part: int) -> str:
-        return f"{self._stem}.{part:04}.jsonl"
+    def _check_file(self) -> bytes:
+        """Have a file to write to; return what ends a line that somebody left in it."""
+        status = None if self._fd is None else os.fstat(self._fd)
+        if status is None or not status.st_nlink:
+            new = self._create()
+            self.close()
+            self._fd, self._size, self._torn = new, 0, False
+            return b""
+        is_changed = status.st_size != self._size
+        self._size, self._torn = status.st_size, False
+        return b"\n" if is_changed else b""
 
-    def _check_file(self, coming: int) -> None:
-        """Have a file to write to, with room for so many bytes that come."""
-        if self._fd is None:
-            self._fd, self._part = self._create(1), 1
-            return
-        status, self._torn = os.fstat(self._fd), False
-        if not status.st_nlink:
-            self._continue("removed")
-        elif status.st_size != self._size:
-            self._continue("changed")
-        elif self._size and self._size + coming > self._max_bytes:
-            self._continue("full")
-
-    def _continue(self, why: records.Continued) -> None:
-        """Continue in the next file."""
-        part = self._part + 1
-        new = self._create(part)
-        try:
-            if why == "full" and self._fd is not None:
-                self._append([body(records.PartEnd(next=part))])
-        except OSError:
-            os.close(new)
-            with contextlib.suppress(OSError):
-                (self._folder / self._name(part)).unlink()
-            raise
-        self.close()
-        self._fd, self._part, self._size = new, part, 0
-        self._preface = (body(records.Part(part=part, why=why)),)
-
-    def _create(self, part: int) -> int:
+    def _create(self) -> int:
         """Make a file, the user's alone, in a folder that nobody else may write."""
         self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -270,7 +238,7 @@ class Log:
         folder = os.open(self._folder, FOLDER)
         try:
             check_own(os.fstat(folder), self._folder)
-            fd = os.open(self._name(part), _NEW, 0o600, dir_fd=folder)
+            fd = os.open(self.path.name, _NEW, 0o600, dir_fd=folder)
             if self._fsync:
                 os.fsync(folder)
         finally:
@@ -280,10 +248,9 @@ class Log:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
 
-    def _append(self, bodies: Sequence[bytes]) -> None:
+    def _append(self, bodies: Sequence[bytes], before: bytes) -> None:
         """Write lines to the file's end, or take back what was written of them."""
-        seq, prev, data = self._seq, self._prev, b""
-        lines = []
+        seq, prev, lines = self._seq, self._prev, [before]
         for each in bodies:
             line, prev = entry_line(each, seq=seq, session=self.session, prev=prev)
             lines.append(line)
@@ -323,28 +290,25 @@ class Log:
         return AuditError(what, file=str(self.path), key="audit.folder", remedy=remedy)
 
 
-# --- reading: the folder of logs, sessions, their files, the lines in them ------------------------
+# --- reading: the folder of logs, sessions, the lines of their files ------------------------------
 
 #: Bytes of a line; a source of four million characters may take six each.
 LONGEST: Final = 32 << 20
-_NAME: Final = re.compile(r"\d{8}T\d{6}(?:\d{6})?Z-([0-9a-f]{16})\.(\d{4,9})\.jsonl")
+_NAME: Final = re.compile(r"\d{8}T\d{6,12}Z-([0-9a-f]{16})\.jsonl")
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The files of one session, in their order, and whether the last is being written.
-
-    ``id`` is empty where that is a file that was named, and is not called as logs are.
-    """
+    """A session and its file. ``id`` is empty for a file that is not called as logs are."""
 
     id: str
-    files: tuple[Path, ...]
+    file: Path
 
     def running(self) -> bool:
-        """Whether a host holds the last file."""
+        """Whether a host holds the file."""
         try:
-            fd = os.open(self.files[-1], _READ)
+            fd = os.open(self.file, _READ)
         except OSError:
             return False
         try:
@@ -357,18 +321,6 @@ class Session:
             os.close(fd)
         return False
 
-    @property
-    def next(self) -> Path:
-        """The file that would follow the last."""
-        stem = self.files[-1].name.split(".")[0]
-        return self.files[-1].with_name(f"{stem}.{part_of(self.files[-1]) + 1:04}.jsonl")
-
-
-def part_of(path: Path) -> int:
-    """Return a file's number, 1 where its name is not one of ours."""
-    found = _NAME.fullmatch(path.name)
-    return int(found[2]) if found else 1
-
 
 def is_log_name(name: str) -> bool:
     """Whether a log's file may be called so."""
@@ -377,16 +329,13 @@ def is_log_name(name: str) -> bool:
 
 def sessions(folder: Path) -> list[Session]:
     """Return the sessions whose logs lie in a folder, oldest first. Raise AuditError."""
-    files: dict[str, list[Path]] = {}
     try:
-        for path in sorted(folder.iterdir()):
-            if found := _NAME.fullmatch(path.name):
-                files.setdefault(found[1], []).append(path)
+        paths = sorted(folder.iterdir())
     except FileNotFoundError:
         return []
     except OSError as exc:
         raise _unreadable(folder, exc) from None
-    return [Session(name, tuple(sorted(parts, key=part_of))) for name, parts in files.items()]
+    return [Session(found[1], path) for path in paths if (found := _NAME.fullmatch(path.name))]
 
 
 def find(folder: Path, wanted: str) -> Session:
@@ -403,11 +352,9 @@ def find(folder: Path, wanted: str) -> Session:
 
 
 def of_file(path: Path) -> Session:
-    """Return the session that a file belongs to, with the files of its that lie beside it."""
-    if not _NAME.fullmatch(path.name):
-        return Session("", (path,))
-    beside = sessions(path.parent)
-    return next((one for one in beside if path in one.files), Session("", (path,)))
+    """Return the session that a file is of."""
+    found = _NAME.fullmatch(path.name)
+    return Session(found[1] if found and os.path.lexists(path) else "", path)
 
 
 def lines(path: Path) -> Iterator[bytes]:
@@ -484,50 +431,45 @@ def verify(
     head: str = "",
     each: Callable[[Entry], None] = lambda _entry: None,
 ) -> Verdict:
-    """Look through a session's files; ``each`` gets every record that can be read, in order.
+    """Look through a session's file; ``each`` gets every record that can be read, in order.
 
     ``head`` is a hash that was kept elsewhere. A file that can't be read is a problem. Raises
-    AuditError for one that is no session's, and is all there is.
+    AuditError for one that is no session's.
     """
     running = session.running()
-    verifier = _Verifier(session.id, head, each)
-    for file in session.files:
-        last = file == session.files[-1]
-        verifier.file, verifier.line = file, 0
-        try:
-            for raw in lines(file):
-                verifier.line += 1
-                if raw.endswith(b"\n") or not (running and last):  # else it is being written
-                    verifier.take(raw)
-        except AuditError as exc:
-            if not session.id:
-                raise
-            verifier.wrong(exc.message)
-    verifier.end(session, running=running)
+    verifier = _Verifier(session, head, each)
+    try:
+        for raw in lines(session.file):
+            verifier.line += 1
+            if raw.endswith(b"\n") or not running:  # else it is being written
+                verifier.take(raw)
+    except AuditError as exc:
+        if not session.id:
+            raise
+        verifier.wrong(exc.message)
+    verifier.end(running=running)
     return verifier.found
 
 
 class _Verifier:
     """How far the chain is followed."""
 
-    def __init__(self, session: str, head: str, each: Callable[[Entry], None]) -> None:
-        self.found = Verdict(session)
-        self._wanted, self._each = head, each
-        self.file: Path
+    def __init__(self, session: Session, head: str, each: Callable[[Entry], None]) -> None:
+        self.found = Verdict(session.id)
+        self._file, self._wanted, self._each = session.file, head, each
         self.line = 0
         self._due, self._prev = 0, FIRST
         #: Places before ``_due`` that lines which can't be trusted may have had; the hash of the
         #: record before is not known then.
         self._blind = 0
         self._missing: list[tuple[int, int]] = []
-        #: The last record in its place, and its file.
-        self._last: dict[str, Any] = {}
-        self._ended_in: Path | None = None
+        #: The kind of the last record in its place.
+        self._last = ""
 
     def wrong(self, what: str) -> None:
         """Note a problem at the place that is looked at."""
         if len(self.found.problems) < MOST_PROBLEMS:
-            self.found.problems.append(Problem(self.file, self.line, what))
+            self.found.problems.append(Problem(self._file, self.line, what))
         else:
             self.found.more += 1
 
@@ -568,26 +510,19 @@ class _Verifier:
             self.wrong(f"{missing} before record {seq}")
         elif seq == self._due and entry.prev != self._prev:
             self.wrong(f"record {seq} does not follow on the one before: one was exchanged")
-        if self._last.get("kind") == "session-end":
+        if self._last == "session-end":
             self.wrong(f"record {seq} stands after the session's end")
-        why = entry.record.get("why")
-        if entry.kind == "part" and why != "full":
-            done = str(why) if why in ("removed", "changed") else "dealt with"
-            self.wrong(f"the file before was {done} by somebody else")
         self._due, self._prev, self._blind = seq + 1, entry.hash, 0
-        self._last, self._ended_in = entry.record, self.file
+        self._last = entry.kind
         if not self.found.problems:
             self.found.head, self.found.seq = entry.hash, seq
             self.found.anchored = self.found.anchored or entry.hash == self._wanted
 
-    def end(self, session: Session, *, running: bool) -> None:
+    def end(self, *, running: bool) -> None:
         """Judge how it ends."""
-        kind = self._last.get("kind")
-        if kind == "part-end" and not running and self._ended_in == session.files[-1]:
-            self.wrong(f"{session.next.name}, which follows, is missing")
         if self._wanted and not self.found.anchored:
             self.wrong("the hash that was kept is not here: records were exchanged or cut off")
-        if kind == "session-end" and not self._blind:
+        if self._last == "session-end" and not self._blind:
             self.found.state = "ended"
         elif running:
             self.found.state = "running"

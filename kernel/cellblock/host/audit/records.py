@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 
 Decision = Literal["allowed", "denied", "refused"]
-Continued = Literal["full", "removed", "changed"]
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
@@ -296,22 +295,6 @@ class Restore(Record, frozen=True, kw_only=True, tag="restore"):
 
 
 # --- the log itself ---------------------------------------------------------------------------
-
-
-class Part(Record, frozen=True, kw_only=True, tag="part"):
-    """First record of a file that is not the session's first, and what became of the one before.
-
-    ``full``: it ends with ``part-end``. ``removed``, ``changed``: somebody else did that.
-    """
-
-    part: int
-    why: Continued
-
-
-class PartEnd(Record, frozen=True, kw_only=True, tag="part-end"):
-    """Last record of a file that another one follows."""
-
-    next: int
 
 
 class Lost(Record, frozen=True, kw_only=True, tag="lost"):

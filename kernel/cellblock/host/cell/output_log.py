@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cellblock.host.files import OwnFolder
 from cellblock.host.output.text import clean_text, without_styles
@@ -153,10 +153,10 @@ class OutputLog:
     def _write(self, text: Text) -> None:
         """Write what is gathered, as far as there is room."""
         mine = sum(t.size for t in self._now.values())
-        data = memoryview(bytes(text.pending))[: max(0, self._cap // 2 - mine)]
-        text.cut |= len(data) < len(text.pending)
+        pending, text.pending = text.pending, bytearray()
+        data = memoryview(pending)[: max(0, self._cap // 2 - mine)]
+        text.cut |= len(data) < len(pending)
         text.full = text.cut
-        text.pending.clear()
         self._make_room(len(data))
         try:
             if data and text.fd is None and text.size:  # written before, then settled
@@ -249,31 +249,21 @@ _MAX_DIGITS: Final = 9
 _MAX_NAMED: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class OutputQuery:
-    """A cell's number, which of its texts, and the page: 0 is the last."""
+def _query(argument: str) -> tuple[int, str | None, int] | None:
+    """Return the cell's number, the stream if one is named, and the page, 0 for the last.
 
-    cell: int
-    kind: str | None = None
-    page: int = 1
-
-
-def parse(argument: str) -> OutputQuery | None:
-    """Read an argument: a number, then a stream and a page, each once; None if it is none."""
-    words = argument.split()
-    cell = _number(words[0]) if words else None
-    if cell is None:
-        return None
-    found: dict[str, Any] = {}
-    for word in words[1:]:
-        key = "kind" if word in _KINDS else "page"
-        value: str | int | None = word
-        if key == "page":
-            value = 0 if word == "last" else _number(word) or None
-        if value is None or key in found:
+    Each may be named once, the cell first; None for what is no query.
+    """
+    first, *others = argument.split()
+    cell, kind, page = _number(first), None, None
+    for word in others:
+        if word in _KINDS and kind is None:
+            kind = word
+        elif page is None and (word == "last" or _number(word)):
+            page = 0 if word == "last" else _number(word)
+        else:
             return None
-        found[key] = value
-    return OutputQuery(cell, **found)
+    return None if cell is None else (cell, kind, 1 if page is None else page)
 
 
 def _number(word: str) -> int | None:
@@ -285,20 +275,19 @@ def answer(kept: OutputLog, argument: str) -> Bundle:
     """Return the card for ``%output argument``."""
     if not argument.strip():
         return kept_list([_row(text) for text in kept.texts()])
-    query = parse(argument)
-    return kept_note(_USAGE) if query is None else _page_card(kept, query)
+    query = _query(argument)
+    return kept_note(_USAGE) if query is None else _page_card(kept, *query)
 
 
-def _page_card(kept: OutputLog, query: OutputQuery) -> Bundle:
-    texts = [t for t in kept.texts() if t.cell == query.cell and query.kind in (None, t.kind)]
+def _page_card(kept: OutputLog, cell: int, kind: str | None, number: int) -> Bundle:
+    texts = [t for t in kept.texts() if t.cell == cell and kind in (None, t.kind)]
     if not texts:
-        what = f"cell {query.cell}"
-        what = f"{query.kind} of {what}" if query.kind else what
+        what = f"{kind} of cell {cell}" if kind else f"cell {cell}"
         return kept_note(f"Nothing is kept of {what}{_cells(kept)}.")
     text = min(texts, key=lambda t: _KINDS.index(t.kind))
     row = _row(text)
     try:
-        page = kept.page(text, query.page)
+        page = kept.page(text, number)
     except IndexError as exc:
         return kept_note(f"There are {exc.args[0]:,} pages: {row.command} last")
     except OSError as exc:

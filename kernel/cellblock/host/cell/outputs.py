@@ -281,7 +281,8 @@ class Outputs:
         if not quota.holds("display") and not quota.full():
             content, size = self._clean(message, name)
             if quota.fits(size):
-                self._kept.add("display", f"{content['data'].get('text/plain', '')}\n")
+                self._kept.add("display", content["data"].get("text/plain", ""))
+                self._kept.add("display", "\n")
                 number = 0 if isinstance(message, wire.Result) else message.cell
                 self._with_library(content, number, update=update)
                 published = self._finished(message, content, name, update=update)

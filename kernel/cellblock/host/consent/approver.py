@@ -31,7 +31,7 @@ from cellblock.render.text import clip, exact
 from cellblock.wire.messages import Granted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.imports import Import
@@ -281,12 +281,9 @@ class Approver:
         """Whether a question stands."""
         return self._open is not None
 
-    def narrow_to(self, digest: str, changed: Mapping[str, str]) -> None:
-        """Hold to a narrower policy: what was allowed for always was so under another.
-
-        ``changed`` are fields and their values, as TOML has them.
-        """
-        self._grants.narrow_to(digest, changed)
+    def narrow_to(self, digest: str) -> None:
+        """Hold to a narrower policy: what was allowed for always was so under another."""
+        self._grants.narrow_to(digest)
 
     def on_waiting(self, waiting: Callable[[bool], None]) -> None:
         """Call ``waiting`` when the user is asked, and when that is over."""

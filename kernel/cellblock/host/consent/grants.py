@@ -23,10 +23,9 @@ from msgspec.structs import asdict, replace
 from cellblock.host.consent.manifest import UNSEEN, FileState, file_state
 from cellblock.host.files import PrivateFile
 from cellblock.policy.folders import state_folder
-from cellblock.render.text import clip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from cellblock.host.consent.request import ApprovalRequest
 
@@ -35,20 +34,13 @@ Of = Literal["call", "import", "keep", "start"]
 Scope = Literal["once", "session", "always"]
 MOST_BYTES: Final = 1 << 20
 MOST_GRANTS: Final = 1_000
-#: Fields that a policy was narrowed in, and characters of a value, that are kept to be shown.
-MOST_FIELDS: Final = 16
-LONGEST: Final = 100
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Tries to get the lock, and seconds between them: the host's loop stands still meanwhile.
 _TRIES, _PAUSE = 20, 0.005
 
 
 class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One thing that is allowed, and what for: ``policy`` by its name and ``digest``.
-
-    Where that one was made narrower, ``base`` is the digest of what the operator wrote, and
-    ``narrowed`` has fields to values, as TOML has them. Both are shown, and decide nothing.
-    """
+    """One thing that is allowed, and what for: ``policy`` by its name and ``digest``."""
 
     id: str
     of: Of
@@ -57,8 +49,6 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     policy: str
     digest: str
     at: str
-    base: str = ""
-    narrowed: dict[str, str] = {}
 
     @property
     def counts_for(self) -> tuple[str, ...]:
@@ -156,28 +146,16 @@ class Store:
 
 
 class GrantContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What lasting grants are for: a scope, and a policy by its name and digest.
-
-    ``base`` and ``narrowed`` are as in `Grant`: they say how it came to be that policy.
-    """
+    """What lasting grants are for: a scope, and a policy by its name and digest."""
 
     scope: str
     policy: str
     digest: str
-    base: str = ""
-    narrowed: dict[str, str] = {}
 
     def grant(self, of: Of, subject: str) -> Grant:
         """Return a grant as of now."""
-        kept = [(name, clip(value, LONGEST)) for name, value in self.narrowed.items()]
-        under = asdict(self) | {"narrowed": dict(kept[:MOST_FIELDS])}
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        return Grant(id=secrets.token_hex(4), of=of, subject=subject, at=now, **under)
-
-    def narrower(self, digest: str, changed: Mapping[str, str]) -> GrantContext:
-        """Return the same for a policy with this digest, made of this one by what ``changed``."""
-        base = self.base or self.digest
-        return replace(self, digest=digest, base=base, narrowed={**self.narrowed, **changed})
+        return Grant(id=secrets.token_hex(4), of=of, subject=subject, at=now, **asdict(self))
 
 
 class Grants:
@@ -192,9 +170,9 @@ class Grants:
         #: Imports that the cell under way was allowed.
         self._cell: set[str] = set()
 
-    def narrow_to(self, digest: str, changed: Mapping[str, str]) -> None:
+    def narrow_to(self, digest: str) -> None:
         """Have what is for always be for a narrower policy, from now on."""
-        self.under = self.under.narrower(digest, changed)
+        self.under = replace(self.under, digest=digest)
 
     def begin(self) -> None:
         """Begin a cell: what was allowed once was for another."""

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 
 from cellblock.analysis import analyse, transform
-from cellblock.analysis.admission import Approved, nearest, runs_nothing, sha256, unified
+from cellblock.analysis.admission import Approved, runs_nothing, sha256
 from cellblock.errors import AdmissionError
+from cellblock.host.files import PrivateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 # --- files that decide what may run: opened without following links, bounded, written whole -------
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def read_file(path: Path, most: int, *, what: str, remedy: str) -> tuple[bytes, os.stat_result]:
@@ -113,18 +113,10 @@ def file_state(file: Path) -> FileState | None:
 
 def write(path: Path, content: bytes) -> None:
     """Put a new file in place of an old one, whole or not at all. Raise AdmissionError."""
-    beside = path.with_name(f".{path.name}-{os.urandom(4).hex()}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(beside, _MAKE, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        PrivateFile(path, len(content)).write(content)
     except OSError as exc:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        message = f"can't be written: {exc.strerror}"
+        message = f"can't be written: {exc.strerror or exc}"
         remedy = "See to it that there is room, and that the folder is yours."
         raise AdmissionError(message, file=str(path), remedy=remedy) from None
 
@@ -389,21 +381,16 @@ def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
 
 # --- what approving a notebook would change: asked by people before it is done --------------------
 
-#: Lines and characters of a line up to which a difference says all.
-_LINES, _WIDTH = 40, 150
-
 
 @dataclass(frozen=True, slots=True)
 class NewCell:
     """A cell that is not approved yet, and what whoever approves it should know.
 
-    ``change`` is how it differs from an approved one like it, where that says everything.
     ``findings`` are what the policy will refuse it for even so.
     """
 
     number: int
     source: str
-    change: str
     findings: tuple[Finding, ...]
     letters: tuple[str, ...]
 
@@ -441,14 +428,11 @@ def review(name: str, sources: Mapping[int, str], policy: Policy, manifest: Mani
     ``sources`` are those of its code cells by their number among all cells, from 1.
     """
     before = approved(manifest, name)
-    every = (*approved(manifest).values(), *before.values())
-    others = {each.source: each for each in every}
     wanted = {cell.sha256 for cell in cells_of(sources)}
     new = tuple(
         NewCell(
             number,
             source,
-            _change(source, others),
             analyse(transform(source).source, policy.rules()),
             tuple(letters(source)),
         )
@@ -457,21 +441,6 @@ def review(name: str, sources: Mapping[int, str], policy: Policy, manifest: Mani
     )
     kept, gone = len(wanted & set(before)), len(set(before) - wanted)
     return Review(name, sources, new, kept, gone)
-
-
-def _change(source: str, others: Mapping[str, Approved]) -> str:
-    """Return how ``source`` differs from one like it; nothing where that would leave out a part.
-
-    One that is approved in another notebook already has no difference, and is shown whole.
-    """
-    near = nearest(source, others)
-    if near is None:
-        return ""
-    both = [*source.split("\n"), *near.split("\n")]
-    if source == near or len(both) > _LINES or max(map(len, both)) > _WIDTH:
-        return ""
-    at = others[near]
-    return unified(source, near, f"approved: cell {at.number} of {at.notebook}")
 
 
 def letters(source: str) -> Iterator[str]:

@@ -54,13 +54,19 @@ class MessageReader:
         self._splitter = frames.Splitter()
         self._look: Timer | None = None
 
-    def messages(self, data: bytes) -> Iterator[FromGuest]:
+    def room(self) -> memoryview:
+        """Return where a large message's rest is to be read into; empty where none has begun."""
+        return self._splitter.room()
+
+    def messages(self, data: bytes | int) -> Iterator[FromGuest]:
         """Yield what ``data`` completes; join text that came in pieces, a flood of it too.
 
-        Raises WireError, after all that came before what is not decodable.
+        A number says how much was read into ``room``. Raises WireError, after all that came before
+        what is not decodable.
         """
+        feed: Any = self._splitter.filled if isinstance(data, int) else self._splitter.feed
         # No name is kept for a payload: it is as large as what is made of it.
-        decoded: Iterator[Any] = map(_decode, self._splitter.feed(data))
+        decoded: Iterator[Any] = map(_decode, feed(data))
         for stream, group in groupby(decoded, _stream_of):
             if stream is None:
                 yield from group
@@ -351,9 +357,14 @@ class Guest:
         if self.held or self.closed:
             return
         ancillary: list[tuple[int, int, bytes]] = []
+        data: bytes | int
         try:
             space = socket.CMSG_SPACE(_UCRED.size) if self._check_sender else 0
-            data, ancillary, flags, _ = self._sock.recvmsg(READ_SIZE, space)
+            with self._reader.room() as room:
+                if room:
+                    data, ancillary, flags, _ = self._sock.recvmsg_into([room], space)
+                else:
+                    data, ancillary, flags, _ = self._sock.recvmsg(READ_SIZE, space)
         except BlockingIOError:
             return
         except OSError:
@@ -370,7 +381,7 @@ class Guest:
         else:
             self._lose("")
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes | int) -> None:
         try:
             for message in self._reader.messages(data):
                 self.on_message(message)

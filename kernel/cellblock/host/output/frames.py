@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from html import escape, unescape
 from importlib.metadata import distributions
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,14 +62,13 @@ _POLICY: Final = (
 #: What makes HTML a program or a control, rather than a text. A script may be data, such as
 #: Jupyter's own for widgets.
 _CONTROLS: Final = "audio|button|canvas|dialog|form|iframe|select|textarea|video"
-_STARTS: Final = ("<script", *(f"<{name}" for name in _CONTROLS.split("|")))
+_SCRIPTS: Final = re.compile(r"<(?:script|iframe)")
 _ELEMENT: Final = re.compile(
     rf"<(?:{_CONTROLS})(?=[\s/>])"
     r"|<script(?=[\s/>])(?![^>]{0,300}\btype\s*=\s*[\"']?(?:application|text)/(?!\w*(?:java|ecma)script))"
 )
 #: Beyond that, looking would take seconds.
 _MOST_SCRIPTS: Final = 2_000
-_HANDLER: Final = re.compile(r"\son[a-z]{3,30}\s*+=")
 _HANDLED: Final = re.compile(r"<[a-z][^<>]{0,4000}?\son[a-z]{3,30}\s*+=")
 #: folium and others send a page of theirs in a frame of its own.
 _FRAMED: Final = re.compile(
@@ -140,11 +140,9 @@ def is_active(text: str) -> bool:
     Errs on either side without harm: what is not framed is sanitised.
     """
     lowered = text.lower()
-    if lowered.count("<script") + lowered.count("<iframe") > _MOST_SCRIPTS:
+    if sum(1 for _ in islice(_SCRIPTS.finditer(lowered), _MOST_SCRIPTS + 1)) > _MOST_SCRIPTS:
         return False
-    if any(start in lowered for start in _STARTS) and _ELEMENT.search(lowered):
-        return True
-    return bool(_HANDLER.search(lowered) and _HANDLED.search(lowered))
+    return bool(_ELEMENT.search(lowered) or _HANDLED.search(lowered))
 
 
 def framed(text: str) -> str:

@@ -131,14 +131,13 @@ def clean(text: str) -> str:
     """
     if text.count("<") > _MAX_TAGS or text.count("&") > _MAX_ENTITIES:
         raise RefusedError("too much markup")
-    return _Cleaner(names.scope(text)).clean(text)
+    return _Cleaner().clean(text)
 
 
 class _Cleaner:
     """Cleans one HTML text; single use."""
 
-    def __init__(self, scope: str) -> None:
-        self._scope = scope
+    def __init__(self) -> None:
         self._nonce = secrets.token_hex(8)
         self._rules: list[str] = []
         self._drawings: list[str] = []
@@ -151,9 +150,10 @@ class _Cleaner:
         missed = ", ".join(sorted(self._missed))
         if missed and not _SHOWN.search(body):
             raise RefusedError(missed)
-        if rules := css.sheet("\n".join(self._rules), self._scope):
+        scope = names.scope(text) if self._rules else ""
+        if rules := css.sheet("\n".join(self._rules), scope):
             # The style sheet matches nothing outside of this element.
-            body = f'<div id="{self._scope}">\n<style>\n{rules}\n</style>\n{body}\n</div>'
+            body = f'<div id="{scope}">\n<style>\n{rules}\n</style>\n{body}\n</div>'
         note = f"\n<p><small>[cellblock left out {missed}]</small></p>" if missed else ""
         return body + note
 

@@ -7,7 +7,7 @@ judged here before anything is done. Code that may hang or crash runs in worker 
 - ``operations``: the host's own functions: files, HTTP, packages.
 - ``llm``: calls of language models, which ``llm_client`` makes in a worker.
 - ``relay``: connections to listed addresses. A guest connects nothing itself. It asks the relay, a
-  process on the host's side (``relay_server``), over a socket of its own. The relay looks the name
+  process on the host's side, over a socket of its own. The relay looks the name
   up, judges the address that it finds, begins to connect to that very address, and hands the socket
   over. ``addresses`` says which may be connected to, for ``operations`` too.
 - ``artifacts``: files that cells leave for their user.

@@ -12,7 +12,6 @@ Imports ``policy.paths``.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import fnmatch
 import hashlib
@@ -26,7 +25,8 @@ import traceback
 import unicodedata
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from mimetypes import MimeTypes
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from cellblock.policy.paths import open_unlinked
@@ -54,6 +54,15 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Doesn't wait for a pipe that was put there, nor take a terminal.
 _SOURCE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Content types by extension: Python's own table, whatever this machine has added to it.
+_TYPES: Final = MimeTypes()
+_OTHER_TYPES: Final = {
+    ".ipynb": "application/x-ipynb+json",
+    ".md": "text/markdown",
+    ".parquet": "application/vnd.apache.parquet",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+_UNKNOWN_TYPE: Final = "application/octet-stream"
 Key = tuple[str, str]
 
 
@@ -61,7 +70,7 @@ Key = tuple[str, str]
 class Artifact:
     """A file that was copied: its name in the folder of artifacts, and its path.
 
-    ``content_type`` goes by the first bytes, for text by the name as well.
+    ``content_type`` goes by the name.
     """
 
     name: str
@@ -318,12 +327,11 @@ class ArtifactCollector:
         """Copy a file, which may grow, into a folder; leave nothing there if that fails."""
         last, is_new = _free_name(folder, wanted.rpartition("/")[2], earlier)
         part = f".cellblock-{secrets.token_hex(8)}.part"
-        digest, size, head = hashlib.sha256(), 0, b""
+        digest, size = hashlib.sha256(), 0
         try:
             target = os.open(part, _NEW, 0o666, dir_fd=folder)
             try:
                 while block := os.read(source, BLOCK):
-                    head = head or block[:HEAD_SIZE]
                     size += len(block)
                     self._check_size(size, earlier)
                     digest.update(block)
@@ -342,7 +350,7 @@ class ArtifactCollector:
             if is_new:
                 os.unlink(last, dir_fd=folder)  # the empty file that kept the name free
             raise
-        name, kind = f"{above}{last}", content_type(head, last)
+        name, kind = f"{above}{last}", content_type(last)
         return Artifact(name, f"{self._path}/{name}", size, kind, digest.hexdigest()), state
 
 
@@ -541,99 +549,9 @@ def _shorten(name: str) -> str:
     return (stem if tail else name).encode()[:room].decode("utf-8", "ignore") + tail
 
 
-# --- content types, by the first bytes; of text by the name, too ------------------------------
-
-#: Bytes that decide.
-HEAD_SIZE: Final = 4_096
-UNKNOWN: Final = "application/octet-stream"
-#: Offset, bytes there, type.
-_MAGIC: Final[tuple[tuple[int, bytes, str], ...]] = (
-    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
-    (0, b"\xff\xd8\xff", "image/jpeg"),
-    (0, b"GIF87a", "image/gif"),
-    (0, b"GIF89a", "image/gif"),
-    (8, b"WEBP", "image/webp"),
-    (0, b"BM", "image/bmp"),
-    (0, b"II*\x00", "image/tiff"),
-    (0, b"MM\x00*", "image/tiff"),
-    (0, b"\x1f\x8b", "application/gzip"),
-    (0, b"BZh", "application/x-bzip2"),
-    (0, b"\xfd7zXZ\x00", "application/x-xz"),
-    (0, b"(\xb5/\xfd", "application/zstd"),
-    (0, b"7z\xbc\xaf'\x1c", "application/x-7z-compressed"),
-    (257, b"ustar", "application/x-tar"),
-    (0, b"PAR1", "application/vnd.apache.parquet"),
-    (0, b"ARROW1", "application/vnd.apache.arrow.file"),
-    (0, b"\x89HDF\r\n\x1a\n", "application/x-hdf5"),
-    (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
-    (0, b"\x93NUMPY", "application/x-npy"),
-    (8, b"WAVE", "audio/wav"),
-    (0, b"ID3", "audio/mpeg"),
-    (0, b"fLaC", "audio/flac"),
-    (0, b"OggS", "audio/ogg"),
-    (4, b"ftyp", "video/mp4"),
-    (0, b"\x1aE\xdf\xa3", "video/webm"),
-)
-_PDF: Final = b"%PDF-"
-_ZIP: Final = b"PK\x03\x04"
-#: Kinds of zip files, by extension.
-_ZIPPED: Final = {
-    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ".npz": "application/x-npz",
-    ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-}
-#: Beginnings, in lower case, of text that a front end acts on.
-_ACTIVE: Final[tuple[tuple[bytes, str], ...]] = (
-    (b"<!doctype html", "text/html"),
-    (b"<html", "text/html"),
-    (b"<head", "text/html"),
-    (b"<body", "text/html"),
-    (b"<script", "text/html"),
-    (b"<!doctype svg", "image/svg+xml"),
-    (b"<svg", "image/svg+xml"),
-)
-_TEXTS: Final = {
-    ".csv": "text/csv",
-    ".geojson": "application/geo+json",
-    ".htm": "text/html",
-    ".html": "text/html",
-    ".ipynb": "application/x-ipynb+json",
-    ".json": "application/json",
-    ".jsonl": "application/jsonl",
-    ".md": "text/markdown",
-    ".svg": "image/svg+xml",
-    ".toml": "application/toml",
-    ".tsv": "text/tab-separated-values",
-    ".xhtml": "application/xhtml+xml",
-    ".xml": "application/xml",
-    ".yaml": "application/yaml",
-    ".yml": "application/yaml",
-}
-
-
-def content_type(head: bytes, name: str) -> str:
-    """Return the type of a file that begins with ``head``, its first ``HEAD_SIZE`` bytes."""
-    extension = PurePosixPath(name).suffix.lower()
-    if head.startswith(_PDF):
-        return "application/pdf"
-    try:
-        if b"\0" not in head:
-            codecs.getincrementaldecoder("utf-8")().decode(head)  # the last letter may be cut
-            return _text_type(head, extension)
-    except UnicodeDecodeError:
-        pass
-    if head.startswith(_ZIP):
-        return _ZIPPED.get(extension, "application/zip")
-    return next((kind for at, magic, kind in _MAGIC if head.startswith(magic, at)), UNKNOWN)
-
-
-def _text_type(head: bytes, extension: str) -> str:
-    start = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
-    for beginning, kind in _ACTIVE:
-        if start.startswith(beginning):
-            return kind
-    if start.startswith(b"<?xml"):
-        inner = "image/svg+xml" if b"<svg" in start else "application/xml"
-        return "application/xhtml+xml" if b"<html" in start else inner
-    return _TEXTS.get(extension, "text/plain")
+def content_type(name: str) -> str:
+    """Return the content type of a file by its name."""
+    kind, packed = _TYPES.guess_type(name)
+    if packed is not None:
+        return "application/gzip" if packed == "gzip" else _UNKNOWN_TYPE
+    return kind or _OTHER_TYPES.get(PurePath(name).suffix.lower(), _UNKNOWN_TYPE)

@@ -103,9 +103,7 @@ class LlmProvider:
 
         arguments = (dataclasses.asdict(self._llm), self._max_bytes, request)
         raw = msgspec.Raw(_encode((arguments, {})))
-        self.worker.begin(
-            Call(call.number, _COMPLETE, raw, answer, piece=call.piece, tell=call.tell)
-        )
+        self.worker.begin(Call(call.number, _COMPLETE, raw, answer, tell=call.tell))
 
     def _reserve(self, tokens: int) -> str:
         """Reserve a call and its tokens; return why it may not be made, or an empty string."""
@@ -123,10 +121,9 @@ CALL, CHAT = "llm", "llm.chat"
 _POSITIONAL: Final = int(inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED: Final = int(inspect.Parameter.KEYWORD_ONLY)
 _OPTIONS: Final = """
-``temperature`` is from 0 to 2, ``stop`` a text or up to four at which the answer ends. With
-``stream=True`` the answer is shown as it comes. Returned is all of it, a str that has
-``finish_reason``, ``model``, ``prompt_tokens`` and ``completion_tokens``, too. What fails raises
-ToolError. ``%tools`` shows what is left for the session."""
+``temperature`` is from 0 to 2, ``stop`` a text or up to four at which the answer ends. Returned is
+a str that has ``finish_reason``, ``model``, ``prompt_tokens`` and ``completion_tokens``, too. What
+fails raises ToolError. ``%tools`` shows what is left for the session."""
 _CALL: Final = f"""Ask a language model and return what it says.
 
 ``system`` goes before the prompt. ``await llm.acall(…)`` asks without holding up other tasks.
@@ -148,7 +145,6 @@ def tools(llm: Llm) -> tuple[Tool, ...]:
         _option("temperature", "float | None", "None"),
         _option("max_tokens", "int", str(llm.max_tokens_per_call)),
         _option("stop", "str | list[str] | None", "None"),
-        _option("stream", "bool", "False"),
     )
     system = _option("system", "str | None", "None")
     named = ((CALL, (prompt, system, *options), _CALL), (CHAT, (messages, *options), _CHAT))
@@ -196,7 +192,6 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     stop: _Stop | Annotated[list[_Stop], msgspec.Meta(max_length=_MAX_STOPS)] | None = None
-    stream: bool = False
 
 
 class _Prompt(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,7 +216,6 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     temperature: float | None = None
     stop: list[str] = []
-    stream: bool = False
 
     def most_tokens(self) -> int:
         """Return the most tokens that it may take: none is shorter than a byte."""
@@ -257,7 +251,6 @@ def read(call: Call, llm: Llm) -> CompletionRequest:
         max_tokens=given.max_tokens or most,
         temperature=given.temperature,
         stop=[given.stop] if isinstance(given.stop, str) else given.stop or [],
-        stream=given.stream,
     )
 
 

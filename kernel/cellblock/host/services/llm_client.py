@@ -8,7 +8,6 @@ no further. Works with the client's versions over httpx and over httpx2.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import importlib
 import os
@@ -21,7 +20,6 @@ import msgspec
 import openai
 import openai.resources.chat.completions  # now: not within the first call's time
 
-from cellblock.host.services.tools import runner
 from cellblock.host.services.tools.calls import MASK, mask
 from cellblock.policy.model import Llm
 from cellblock.render.text import encodable
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 TOO_LARGE: Final = "the endpoint's answer is too large (tool_max_bytes)"
 NO_COMPLETION: Final = "the endpoint's answer is no completion"
-#: Events of a stream that may come for each token, and beside them.
-_EVENTS, _MORE_EVENTS = 4, 1_000
 _MAX_NAME: Final = 200
 
 
@@ -59,18 +55,16 @@ async def complete(llm: dict[str, Any], max_bytes: int, request: dict[str, Any])
     known = Llm(**llm | {"models": tuple(llm["models"])})
     redactor = Redactor("")
     try:
-        key = await asyncio.to_thread(key_of, known.key_env, known.keyring)
+        key = key_of(known.key_env)
         redactor = Redactor(key)
-        answer = await _ask(client_of(known, max_bytes, key), known, max_bytes, request, redactor)
+        answer = await _ask(client_of(known, max_bytes, key), known, request)
         return _completed(answer, max_bytes, request, redactor)
     except Exception as exc:  # whatever the client makes of what it got
         kind, message, tokens = _failure_of(exc, redactor)
     return {"kind": kind, "message": message, "tokens": tokens}
 
 
-async def _ask(
-    client: Any, llm: Llm, max_bytes: int, request: dict[str, Any], redactor: Redactor
-) -> EndpointAnswer:
+async def _ask(client: Any, llm: Llm, request: dict[str, Any]) -> _Completion:
     options: dict[str, Any] = {
         "model": request["model"],
         "messages": request["messages"],
@@ -80,35 +74,30 @@ async def _ask(
         options["temperature"] = request["temperature"]
     if request["stop"]:
         options["stop"] = request["stop"]
-    create = client.chat.completions.create
-    if not request["stream"]:
-        completion = msgspec.convert(await create(**options), _Completion, from_attributes=True)
-        choice = completion.choices[0]
-        text, reason = choice.message.content or "", choice.finish_reason or ""
-        return EndpointAnswer(text, reason, completion.model or "", completion.usage)
-    stream = await create(**options, stream=True, stream_options={"include_usage": True})
-    events = _EVENTS * request["max_tokens"] + _MORE_EVENTS
-    return await _read_stream(stream, redactor, max_bytes, events)
+    answer = await client.chat.completions.create(**options)
+    return msgspec.convert(answer, _Completion, from_attributes=True)
 
 
 def _completed(
-    answer: EndpointAnswer, max_bytes: int, request: dict[str, Any], redactor: Redactor
+    answer: _Completion, max_bytes: int, request: dict[str, Any], redactor: Redactor
 ) -> dict[str, Any]:
-    text = redactor.text(encodable(answer.text))
-    if answer.usage is not None:
-        tokens = answer.usage.prompt_tokens + answer.usage.completion_tokens
+    choice, usage = answer.choices[0], answer.usage
+    said = encodable(choice.message.content or "")
+    text = redactor.text(said)
+    if usage is not None:
+        tokens = usage.prompt_tokens + usage.completion_tokens
     else:  # the endpoint does not tell: as many as there are bytes
         tokens = sum(len(message["content"].encode()) for message in request["messages"])
-        tokens += len(encodable(answer.text).encode())
+        tokens += len(said.encode())
     if len(text.encode()) > max_bytes:
         raise UnusableError("AnswerTooLarge", TOO_LARGE, tokens)
     value = {
         "text": text,
         # Redacted before they are cut: half of a key would not be seen as one.
-        "finish_reason": redactor.text(encodable(answer.finish_reason))[:_MAX_NAME],
-        "model": redactor.text(encodable(answer.model))[:_MAX_NAME],
-        "prompt_tokens": answer.usage.prompt_tokens if answer.usage else None,
-        "completion_tokens": answer.usage.completion_tokens if answer.usage else None,
+        "finish_reason": redactor.text(encodable(choice.finish_reason or ""))[:_MAX_NAME],
+        "model": redactor.text(encodable(answer.model or ""))[:_MAX_NAME],
+        "prompt_tokens": usage.prompt_tokens if usage else None,
+        "completion_tokens": usage.completion_tokens if usage else None,
     }
     return {"value": value, "tokens": tokens}
 
@@ -137,8 +126,6 @@ def _failure_of(exc: Exception, redactor: Redactor) -> Failure:
         return "TimeoutError", "the endpoint did not answer in time (llm.timeout)", cost
     if isinstance(exc, openai.APIConnectionError):
         return "ConnectionError", "the endpoint can't be reached, or hung up", cost
-    if isinstance(exc, openai.APIError):  # told in the middle of a stream
-        return "EndpointError", f"the endpoint says: {_detail(exc, redactor)}", None
     return "EndpointError", NO_COMPLETION, None
 
 
@@ -168,10 +155,8 @@ def _detail(exc: Any, redactor: Redactor) -> str:
 
 # --- the key and the client -------------------------------------------------------------------
 
-#: Bytes that may come for each of a text, in all and in the events of a stream: names, numbers and
-#: escapes around it.
+#: Bytes that may come for each of a text: names, numbers and escapes around it.
 _AROUND: Final = 4
-_AROUND_PIECES: Final = 64
 _ROOM: Final = 2**20
 #: Seconds that connecting may take.
 _CONNECTING: Final = 10.0
@@ -180,35 +165,16 @@ _NO_KEY: Final = "none"
 
 
 @lru_cache(maxsize=1)
-def key_of(variable: str, keyring: str) -> str:
+def key_of(variable: str) -> str:
     """Return the key. Raises UnusableError."""
-    if variable:
-        found = os.environ.get(variable, "").strip()
-        if not found:
-            raise UnusableError("NoKey", f"the host's environment has no {variable}", 0)
-    elif keyring:
-        found = _from_keyring(*keyring.split(":", 1))
-    else:
+    if not variable:
         return _NO_KEY
+    found = os.environ.get(variable, "").strip()
+    if not found:
+        raise UnusableError("NoKey", f"the host's environment has no {variable}", 0)
     if not (found.isascii() and found.isprintable()):
         raise UnusableError("NoKey", "the host's key can't be sent: it is no line of ASCII", 0)
     return found
-
-
-def _from_keyring(service: str, user: str) -> str:
-    try:
-        import keyring  # noqa: PLC0415 - optional
-
-        found = keyring.get_password(service, user)
-    except ImportError:
-        message = "keyring is not installed for the host: pip install 'cellblock[keyring]'"
-        raise UnusableError("NoKey", message, 0) from None
-    except Exception as exc:  # its backends' errors have no common base
-        message = f"the host's keyring can't be read: {type(exc).__name__}"
-        raise UnusableError("NoKey", message, 0) from None
-    if not found:
-        raise UnusableError("NoKey", f"the host's keyring has no {service}:{user}", 0)
-    return str(found).strip()
 
 
 @lru_cache(maxsize=1)
@@ -240,21 +206,19 @@ def _http() -> Any:
 
 def _bounding(max_bytes: int) -> Any:
     """Return a hook that bounds a response before any of its body is read."""
-    whole = _AROUND * max_bytes + _ROOM
-    pieces = _AROUND_PIECES * max_bytes + _ROOM
+    most = _AROUND * max_bytes + _ROOM
 
     class Bounded(_http().AsyncByteStream):  # type: ignore[misc]
-        """A body that raises where it, or one event of it, is too large."""
+        """A body that raises where it is too large."""
 
-        def __init__(self, inner: Any, most: int) -> None:
-            self._inner, self._most = inner, most
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = event = 0
+            size = 0
             async for data in self._inner:
                 size += len(data)
-                event = 0 if b"\n\n" in data or b"\r\n\r\n" in data else event + len(data)
-                if size > self._most or event > whole:
+                if size > most:
                     raise UnusableError("AnswerTooLarge", TOO_LARGE)
                 yield data
 
@@ -264,16 +228,12 @@ def _bounding(max_bytes: int) -> Any:
     async def bound(response: Any) -> None:
         # Compressed data was not asked for, and a little of it makes much.
         response.headers.pop("content-encoding", None)
-        streamed = response.headers.get("content-type", "").startswith("text/event-stream")
-        response.stream = Bounded(response.stream, pieces if streamed else whole)
+        response.stream = Bounded(response.stream)
 
     return bound
 
 
 # --- answers ----------------------------------------------------------------------------------
-
-#: Seconds between pieces.
-_PIECE_SECONDS: Final = 0.1
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -300,58 +260,6 @@ class _Completion(msgspec.Struct):
     usage: Usage | None = None
 
 
-class _Part(msgspec.Struct):
-    delta: _Text
-    finish_reason: str | None = None
-
-
-class _Chunk(msgspec.Struct):
-    choices: Annotated[list[_Part], msgspec.Meta(max_length=1)]
-    model: str | None = None
-    usage: Usage | None = None
-
-
-class EndpointAnswer(msgspec.Struct, frozen=True):
-    """A whole answer; ``usage`` is None if the endpoint does not tell."""
-
-    text: str
-    finish_reason: str
-    model: str
-    usage: Usage | None
-
-
-async def _read_stream(
-    stream: Any, redactor: Redactor, max_bytes: int, max_events: int
-) -> EndpointAnswer:
-    """Return an answer that comes in pieces, and send them on, ten times a second at most.
-
-    Raises UnusableError and msgspec.ValidationError.
-    """
-    text, sent, due = "", 0, 0.0
-    parts = list[str]()
-    size, reason, model, usage = 0, "", "", None
-    async with stream as chunks:
-        async for chunk in chunks:
-            max_events -= 1
-            read = msgspec.convert(chunk, _Chunk, from_attributes=True)
-            model, usage = read.model or model, read.usage or usage
-            for part in read.choices:
-                reason = part.finish_reason or reason
-                parts.append(part.delta.content or "")
-                size += len(parts[-1].encode("utf-8", "replace"))
-            if size > max_bytes or not max_events:
-                raise UnusableError("AnswerTooLarge", TOO_LARGE)
-            if (now := asyncio.get_running_loop().time()) >= due:
-                due, text = now + _PIECE_SECONDS, encodable("".join(parts))
-                safe = redactor.safe(text)
-                if len(safe) > sent:
-                    runner.send_piece(safe[sent:])
-                    sent = len(safe)
-    if not parts:
-        raise UnusableError("EndpointError", NO_COMPLETION)
-    return EndpointAnswer("".join(parts), reason, model, usage)
-
-
 # --- redaction: endpoints quote keys, whole or in part ----------------------------------------
 
 #: Shorter ones are no secrets, and stand in any text.
@@ -375,10 +283,3 @@ class Redactor:
     def error(self, text: str) -> str:
         """Return a short text in which nothing looks like a key, either."""
         return _KEY_LIKE.sub(MASK, self.text(text))
-
-    def safe(self, text: str) -> str:
-        """Return as much of a growing text as can't become a key, without it."""
-        clean = self.text(text)
-        begun = (form[:size] for form in self._forms for size in range(1, len(form)))
-        held = max((len(one) for one in begun if clean.endswith(one)), default=0)
-        return clean[: len(clean) - held]

@@ -460,7 +460,7 @@ class Session:
         if self._narrower is not None:
             self._narrower.adopt(settings)
         if self._approver is not None:
-            self._approver.narrow_to(settings.digest, settings.changed)
+            self._approver.narrow_to(settings.digest)
         self.requests.supervisor.narrow_to(settings)
 
     def disconnect(self) -> None:

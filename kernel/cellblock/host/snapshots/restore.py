@@ -32,6 +32,8 @@ _SLOWER: Final = 4
 #: Snapshots that may end without that before it counts as the same: their state may be what ends
 #: them.
 _MAX_KILLED: Final = 8
+#: Copies that end while they run the same cell again before it counts as what ends them.
+_MAX_STUMBLES: Final = 4
 #: Ends that a cell brings about which pretends to have ended: it would do so again.
 _ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
 #: Seconds after which a snapshot of what ended stands, or something keeps it from standing.
@@ -80,8 +82,8 @@ class Restoration:
         self._missed = list(missed)
         self._due: list[PastRequest] = []
         self._again: list[PastRequest] = []
-        #: What was run again when the last one was killed.
-        self._stumbled: Any = None
+        #: What was run again when each of those that were killed then was.
+        self._stumbled: list[Any] = []
         self._timer: Timer | None = None
         self._patience, self._tries = PATIENCE, 0
         #: How processes ended since it was told to resume, by pid.
@@ -264,9 +266,11 @@ class Restoration:
             return
         if self._resumed is not None and self._due:
             stumbled = self._due[0].message
-            if not killed or stumbled is self._stumbled:  # else whoever killed it is at fault
+            self._stumbled.append(stumbled)
+            often = self._stumbled.count(stumbled) >= _MAX_STUMBLES
+            if not killed or often:  # else whoever killed it is at fault
                 self._missed[0] = replace(self._missed[0], repeatable=False, ended=-math.inf)
-            self._stumbled, killed = stumbled, True
+            killed = True
         self._snapshot = None
         self._exits.clear()
         self._supervisor.on_trying(None)

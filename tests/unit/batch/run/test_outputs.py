@@ -65,9 +65,7 @@ def ours(cells):
     written = Document([code("", id=f"c{n}") for n in range(len(cells))], {}, 5)
     outputs = Outputs(written)
     for index, shown in enumerate(cells):
-        made = outputs.of_cell(index, shown)
-        outputs.updated()
-        written.put(index, code("", id=f"c{index}", outputs=made))
+        outputs.end_cell(index, code("", id=f"c{index}"), shown)
     return [joined(json.loads(cell)["outputs"]) for cell in written.cells]
 
 
@@ -110,19 +108,17 @@ def test_outputs_are_those_that_nbclient_makes(cells):
 
 def test_a_flood_of_pieces_is_put_together_once():
     outputs = Outputs(Document([code("", id="a")], {}, 5))
-    made = outputs.of_cell(0, [stream("x" * 100)] * 50_000)
+    made = outputs._of_cell(0, [stream("x" * 100)] * 50_000)
     assert made == [STREAM | {"text": "x" * 5_000_000}]
 
 
 def test_an_earlier_cell_is_written_once_however_often_it_is_updated(monkeypatch):
     written = Document([code("", id="a"), code("", id="b")], {}, 5)
     outputs, puts = Outputs(written), []
-    first = code("", id="a", outputs=outputs.of_cell(0, [display("1", "x")] * 3))
-    written.put(0, first)
+    outputs.end_cell(0, code("", id="a"), [display("1", "x")] * 3)
     monkeypatch.setattr(written, "put", lambda index, _: puts.append(index))
-    outputs.of_cell(1, [update(str(n), "x") for n in range(1_000)])
-    outputs.updated()
-    assert puts == [0]
+    outputs.end_cell(1, code("", id="b"), [update(str(n), "x") for n in range(1_000)])
+    assert puts == [0, 1]
 
 
 # --- widgets ----------------------------------------------------------------------------------
@@ -143,7 +139,7 @@ MODEL = {"_model_name": "SliderModel", "_model_module": "m", "_model_module_vers
 
 def test_widgets_are_told_as_nbclient_tells_them():
     outputs = Outputs(Document([code("", id="a")], {}, 5))
-    outputs.of_cell(
+    outputs._of_cell(
         0,
         [
             comm("comm_open", "w", MODEL | {"value": 1}, [("b",)], [b"hi"]),
@@ -172,7 +168,7 @@ def test_an_output_widget_takes_what_is_shown_while_it_captures():
     written = Document([code("", id="a")], {}, 5)
     outputs = Outputs(written)
     model = {"_model_name": "OutputModel", "msg_id": "", "outputs": []}
-    made = outputs.of_cell(
+    made = outputs._of_cell(
         0,
         [
             stream("before"),
@@ -195,7 +191,7 @@ def test_an_output_widget_takes_what_is_shown_while_it_captures():
 def test_nothing_is_changed_of_what_was_handed_in():
     state = {"_model_name": "OutputModel", "outputs": [STREAM | {"text": "x"}]}
     outputs = Outputs(Document([code("", id="a")], {}, 5))
-    outputs.of_cell(
+    outputs._of_cell(
         0, [comm("comm_open", "o", state), comm("comm_msg", "o", {"msg_id": "m"}), stream("y")]
     )
     assert state == {"_model_name": "OutputModel", "outputs": [STREAM | {"text": "x"}]}
@@ -206,7 +202,7 @@ def test_numbers_in_widgets_are_held_as_what_they_are_in_the_file():
     many = {"output_type": "display_data", "metadata": {}}
     many["data"] = {"application/json": [n + 0.5 for n in range(100_000)]}
     tracemalloc.start()
-    outputs.of_cell(0, [comm("comm_open", "w", MODEL | {"outputs": [many]})])
+    outputs._of_cell(0, [comm("comm_open", "w", MODEL | {"outputs": [many]})])
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 900_000

@@ -1,7 +1,6 @@
 """What is said of a run: to people, to a CI server, and nothing that either obeys."""
 
 import io
-from functools import partial
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -9,9 +8,8 @@ from rich.console import Console
 
 from cellblock.batch.run import report
 from cellblock.batch.run.execution import NotebookResult, NotebookStatus
-from cellblock.batch.run.report import Progress, ProgressBar, junit, print_summary
+from cellblock.batch.run.report import Progress, junit, print_summary
 from cellblock.batch.run.runner import RunResult
-from cellblock.cli import run as cli_run
 from cellblock.policy.enforcement import Gap
 
 PASSED = NotebookResult(
@@ -85,8 +83,7 @@ def test_what_is_not_enforced_is_told_in_lines_that_a_terminal_holds():
 
 def test_what_a_notebook_says_commands_neither_terminal_nor_runner():
     def show(console):
-        with Progress(console) as lines:
-            lines.ended(HOSTILE)
+        Progress(console).ended(HOSTILE)
         print_summary(console, RunResult((HOSTILE,), (), 0), 1.0)
 
     text = printed(show)
@@ -96,62 +93,18 @@ def test_what_a_notebook_says_commands_neither_terminal_nor_runner():
     assert "[bold]no markup[/]" in text
 
 
-def test_a_name_that_a_table_folds_commands_no_runner():
-    for columns in range(40, 80):
-        name = "a" * 20 + "::error::x " * 9 + "[b]:smile:.ipynb"
-        ran = RunResult(
-            (NotebookResult(notebook=name, status=NotebookStatus.failed, cell=1),), (), 0
-        )
-        text = printed(partial(print_summary, run=ran, seconds=1.0), columns=columns)
-        assert not any(line.lstrip().startswith("::") for line in text.splitlines()), columns
-        assert "\U0001f604" not in text, columns
+def test_a_summary_counts_statuses_and_tells_apart_what_was_kept():
+    kept = NotebookResult(notebook="a", status=NotebookStatus.passed, kept=True)
+    ran = RunResult((kept, PASSED, DENIED), (), 0)
+    text = printed(lambda console: print_summary(console, ran, 2.0))
+    said = "2 passed, 1 denied (1 of them in an earlier run); 2.0 s, 1.0 a second"
+    assert text == f"3 notebooks: {said}\n"
 
 
 def test_a_report_that_a_runner_is_shown_commands_nothing():
     text = junit([HOSTILE], 1.0)
     assert "##[" not in text
     assert not any(line.lstrip().startswith("::") for line in text.splitlines())
-
-
-def test_on_a_terminal_only_what_did_not_pass_stands_above_the_bar():
-    def show(console):
-        with ProgressBar(console, 3) as bar:
-            for one in (PASSED, DENIED):
-                bar.began(one.notebook)
-                bar.ended(one)
-            bar.stopping()
-
-    text = printed(show, force_terminal=True, color_system=None)
-    assert "denied          b.ipynb  (2 cells, 0.05 s)\n" in text
-    assert "a/x.ipynb  (5" not in text
-    assert "2/3" in text
-    assert "Ending: what runs is interrupted, and then killed." in text
-
-
-def test_where_colours_are_forced_into_a_pipe_there_is_no_bar(monkeypatch):
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert Console().is_terminal
-    assert isinstance(cli_run._progress(Console(), 3), Progress)
-
-
-def test_a_summary_has_a_row_a_notebook_and_counts_statuses():
-    text = printed(lambda console: print_summary(console, RunResult((DENIED, PASSED), (), 0), 2.0))
-    assert [line.split() for line in text.splitlines() if "ipynb" in line] == [
-        ["passed", "a/x.ipynb", "5", "0.12", "s", "50.0", "MiB"],
-        ["denied", "b.ipynb", "2", "0.05", "s", "cell", "3"],
-    ]
-    assert text.splitlines()[-1] == "2 notebooks: 1 passed, 1 denied; 2.0 s, 1.0 a second"
-
-
-def test_of_many_notebooks_those_that_did_not_pass_have_a_row_and_what_was_kept_is_told_apart():
-    many = (*[PASSED] * 100, DENIED)
-    text = printed(lambda console: print_summary(console, RunResult(many, (), 0), 2.0))
-    assert text.count("ipynb") == 1
-
-    kept = NotebookResult(notebook="a", status=NotebookStatus.passed, kept=True)
-    said = "2 notebooks: 2 passed (1 of them in an earlier run); 2.0 s, 0.5 a second"
-    assert report.totals([kept, PASSED], 2.0) == said
 
 
 def test_a_ci_server_is_told_each_notebook():

@@ -93,20 +93,3 @@ def test_names_are_shown_without_what_a_terminal_obeys(here):
     write(here / os.fsdecode(b"b\xff.ipynb"))
     names = [one.name for one in plan(["."], module.Path("out"))[0]]
     assert names == ["a␛[2J⟨U+202E⟩.ipynb", "b⟨U+DCFF⟩.ipynb"]
-
-
-def test_a_link_is_read_where_it_is_named_and_nowhere_else(here, tmp_path):
-    secret = write(tmp_path / "secret.ipynb")
-    (here / "link.ipynb").symlink_to(secret)
-    (found,), _ = plan(["."], module.Path("out"))
-    with pytest.raises(OSError, match="symbolic links"):
-        module.read(found)
-    (named,), _ = plan(["link.ipynb"], module.Path("out"))
-    assert module.read(named) == secret.read_bytes()
-
-
-def test_what_is_no_file_is_not_waited_for(here):
-    os.mkfifo(here / "pipe.ipynb")
-    (found,), _ = plan(["."], module.Path("out"))
-    with pytest.raises(OSError, match="not a regular file"):
-        module.read(found)

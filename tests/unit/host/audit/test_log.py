@@ -1,4 +1,4 @@
-"""The files of an audit log: private, whole lines, continued, and what happens without room."""
+"""The file of an audit log: private, whole lines, and what happens without room."""
 
 import contextlib
 import fcntl
@@ -97,19 +97,6 @@ def test_with_fsync_it_is_handed_to_the_disk(folder, monkeypatch):
     assert synced == [log._fd]
 
 
-def test_a_log_that_is_full_goes_on_in_the_next_file_in_one_chain(folder):
-    log = Log(folder, max_bytes=2_000, fsync=False)
-    write(log, *map(str, range(30)))
-    log.close()
-    files = sorted(folder.iterdir())
-    assert len(files) > 3
-    assert all(path.stat().st_size < 3_000 for path in files)
-    assert [r["text"] for r in read(folder) if r["kind"] == "gap"] == list(map(str, range(30)))
-    ends = [json.loads(path.read_text().splitlines()[-1]) for path in files[:-1]]
-    assert [end["kind"] for end in ends] == ["part-end"] * len(ends)
-    assert only(folder).sound
-
-
 def test_two_sessions_share_a_folder_and_no_file(folder):
     logs = [Log(folder, max_bytes=1 << 20, fsync=False) for _ in range(2)]
     for text in "abc":
@@ -123,27 +110,32 @@ def test_two_sessions_share_a_folder_and_no_file(folder):
 # --- what others did to it ------------------------------------------------------------------------
 
 
-def test_a_log_that_was_removed_goes_on_in_the_next_file_and_says_so(log, folder):
+def test_a_log_that_was_removed_goes_on_in_a_new_file(log, folder):
     write(log, "a", "b")
     log.path.unlink()
     write(log, "c")
-    assert [r.get("why") for r in read(folder)] == ["removed", None]
-    (first, second) = only(folder).problems
-    assert first.what == "records 0 to 1 are missing before record 2"
-    assert second.what == "the file before was removed by somebody else"
+    assert [r["text"] for r in read(folder)] == ["c"]
+    (problem,) = only(folder).problems
+    assert problem.what == "records 0 to 1 are missing before record 2"
 
 
-@pytest.mark.parametrize("change", ["more", "less"])
-def test_a_log_that_another_wrote_to_is_left_and_the_next_says_so(log, folder, change):
+def test_a_log_that_another_wrote_to_goes_on_behind_that(log, folder):
+    write(log, "a")
+    with log.path.open("ab") as file:
+        file.write(b"{}\n{")
+    write(log, "b", "c")
+    problems = [(p.line, p.what) for p in only(folder).problems]
+    assert problems == [(2, "no record"), (3, "no record")]
+    assert [line[-2:] for line in log.path.read_bytes().splitlines()[3:]] == [b'"}'] * 2
+
+
+def test_a_log_that_another_cut_goes_on_in_a_line_of_its_own(log, folder):
     write(log, "a", "b")
-    first = log.path
-    with first.open("ab") as file:
-        file.truncate(10) if change == "less" else file.write(b"{}\n")
-    left = first.read_bytes()
+    os.truncate(log.path, 10)
     write(log, "c")
-    assert first.read_bytes() == left
-    assert log.path != first
-    assert "the file before was changed by somebody else" in [p.what for p in only(folder).problems]
+    first, *_ = only(folder).problems
+    assert (first.line, first.what) == (1, "no record")
+    assert json.loads(log.path.read_text().splitlines()[-1])["text"] == "c"
 
 
 def linked(folder):
@@ -201,17 +193,14 @@ def test_a_line_that_a_full_disk_cut_is_taken_back(log, folder):
     assert only(folder).sound
 
 
-def test_a_cut_line_that_cannot_be_taken_back_is_left_in_its_file(log, folder, monkeypatch):
+def test_a_cut_line_that_cannot_be_taken_back_is_ended(log, folder, monkeypatch):
     write(log, "a")
     with monkeypatch.context() as broken:
         broken.setattr(os, "ftruncate", _fails)
         with full_at(log.path.stat().st_size + 100), pytest.raises(AuditError):
             write(log, "b")
     write(log, "c")
-    assert [p.what for p in only(folder).problems] == [
-        "not whole: it was cut, or its writing was",
-        "the file before was changed by somebody else",
-    ]
+    assert [(p.line, p.what) for p in only(folder).problems] == [(2, "no record")]
 
 
 def _fails(*_):

@@ -163,7 +163,7 @@ def test_what_was_allowed_for_the_session_is_so_between_cells_and_under_a_narrow
     desk.approver.end()
     desk.calls("b", number=2)
     assert len(desk.ran) == 2
-    desk.approver.narrow_to("e" * 64, {})
+    desk.approver.narrow_to("e" * 64)
     desk.calls("c", number=3)
     assert len(desk.ran) == 3
 
@@ -171,7 +171,7 @@ def test_what_was_allowed_for_the_session_is_so_between_cells_and_under_a_narrow
 def test_a_narrower_policy_is_another_one_for_what_was_allowed_for_always(desk):
     desk.calls("a")
     desk.user.says("always")
-    desk.approver.narrow_to("e" * 64, {"timeout": "3"})
+    desk.approver.narrow_to("e" * 64)
     desk.calls("b", number=2)
     assert len(desk.ran) == 1
     assert desk.approver.granted(RULES) is None

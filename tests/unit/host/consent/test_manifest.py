@@ -275,10 +275,10 @@ def test_a_manifest_that_can_not_be_written_leaves_the_old_one_whole(desk, monke
     desk.approve(CELL)
     before = desk.place.file.read_bytes()
 
-    def fail(*_):
+    def fail(*_, **_named):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cellblock.host.consent.manifest.os.fsync", fail)
+    monkeypatch.setattr("cellblock.host.files.os.replace", fail)
     with pytest.raises(AdmissionError, match="No space left on device"):
         desk.approve(EVIL)
     assert desk.place.file.read_bytes() == before

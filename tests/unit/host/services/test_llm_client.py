@@ -1,8 +1,6 @@
 """What the worker makes of an endpoint, honest or not: a real server, and openai's own client."""
 
 import asyncio
-import contextvars
-import json
 import os
 import time
 from dataclasses import asdict
@@ -14,7 +12,6 @@ pytest.importorskip("openai")
 import openai
 
 from cellblock.host.services import llm_client as client
-from cellblock.host.services.tools import runner as call_runner
 from cellblock.policy.model import Llm
 from support.endpoint import KEY, Endpoint
 
@@ -38,14 +35,14 @@ def runner():
 
 
 class Asker:
-    """Asks the server as a worker does; ``pieces`` were told meanwhile."""
+    """Asks the server as a worker does."""
 
     def __init__(self, server, runner):
-        self.server, self.runner, self.pieces = server, runner, []
+        self.server, self.runner = server, runner
         server.left.clear()
         server.asked.clear()
 
-    def __call__(self, prompt, *, stream=False, stop=(), temperature=None, system="", **changed):
+    def __call__(self, prompt, *, stop=(), temperature=None, system="", **changed):
         max_bytes = changed.pop("max_bytes", 100_000)
         fields = {
             "base_url": self.server.base_url,
@@ -62,15 +59,12 @@ class Asker:
             "max_tokens": 500,
             "temperature": temperature,
             "stop": list(stop),
-            "stream": stream,
         }
         return self.run(client.complete(asdict(llm), max_bytes, wanted))
 
     def run(self, coroutine):
         client.key_of.cache_clear()
-        context = contextvars.copy_context()
-        context.run(call_runner.pieces_to.set, self.pieces.append)
-        return self.runner.run(coroutine, context=context)
+        return self.runner.run(coroutine)
 
     def failure(self, prompt, **options):
         said = self(prompt, **options)
@@ -111,19 +105,6 @@ def test_a_prompt_is_asked_with_the_key_and_answered(ask, server):
     }
 
 
-def test_an_answer_is_told_in_pieces_and_returned_whole(ask):
-    said = ask("slowly one two three", stream=True)
-    assert said["value"]["text"] == "one two three "
-    assert said["tokens"] == 3
-    # As often as a machine that has other things to do reads it.
-    assert len(ask.pieces) >= 2
-    assert "one two three ".startswith("".join(ask.pieces))
-    # And ten times a second at most.
-    began, told = time.monotonic(), len(ask.pieces)
-    assert ask("say " + "word " * 1_000, stream=True)["value"]["text"] == "word " * 1_000
-    assert len(ask.pieces) - told <= 2 + 10 * (time.monotonic() - began)
-
-
 def test_the_policy_says_what_the_length_is_called_and_whether_there_is_a_key(ask, server):
     ask("say x", token_parameter="max_completion_tokens", key_env="")
     (asked,) = server.asked
@@ -138,9 +119,8 @@ def test_what_is_busy_is_asked_again(ask, server):
 
 
 def test_text_that_json_can_hold_and_utf8_can_not_arrives_mended(ask):
-    for stream in (False, True):
-        said = ask("unmetered a\ud800\x00b".encode("utf-8", "replace").decode(), stream=stream)
-        assert said["value"]["text"] == "a?\x00b"
+    said = ask("unmetered a\ud800\x00b".encode("utf-8", "replace").decode())
+    assert said["value"]["text"] == "a?\x00b"
     body = '{"choices": [{"message": {"content": "a\\ud800b"}}]}'
     assert ask(f"raw {body}")["value"]["text"] == "a?b"
 
@@ -152,10 +132,9 @@ def test_calls_of_tools_in_an_answer_are_nothing(ask):
 
 def test_what_an_endpoint_does_not_tell_counts_a_token_a_byte(ask):
     prompt = "unmetered wörd"
-    for stream in (False, True):
-        said = ask(prompt, stream=stream)
-        assert said["tokens"] == len(prompt.encode()) + len("wörd".encode())
-        assert said["value"]["prompt_tokens"] is None
+    said = ask(prompt)
+    assert said["tokens"] == len(prompt.encode()) + len("wörd".encode())
+    assert said["value"]["prompt_tokens"] is None
 
 
 def test_of_what_follows_the_client_alone_would_have_done_each(server):
@@ -180,9 +159,8 @@ def test_of_what_follows_the_client_alone_would_have_done_each(server):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_refused_key_is_told_and_nothing_that_was_said_of_it(ask, status, stream):
-    said = ask.failure(f"status {status} Incorrect API key provided: {{key}}", stream=stream)
+def test_a_refused_key_is_told_and_nothing_that_was_said_of_it(ask, status):
+    said = ask.failure(f"status {status} Incorrect API key provided: {{key}}")
     told = f"the endpoint refuses the host's key ({status})"
     assert said == ("AuthenticationError", told, 0)
 
@@ -210,14 +188,10 @@ def test_what_an_endpoint_says_of_an_error_is_bounded(ask):
     assert time.monotonic() - began < 5
 
 
-def test_the_key_is_taken_out_of_an_answer_whole_or_in_pieces_before_anything_is_cut(ask):
+def test_the_key_is_taken_out_of_an_answer_before_anything_is_cut(ask):
     assert ask("key it is")["value"]["text"] == "it is ••• there"
     said = ask(f"reason {'x' * 190}")
     assert said["value"]["finish_reason"] == "x" * 190 + "•••"
-    parts = [KEY[i : i + 7] for i in range(0, len(KEY), 7)]
-    said = ask(f"pieces {json.dumps(['a ', *parts, ' b'])}", stream=True)
-    assert said["value"]["text"] == "a ••• b"
-    assert "a ••• b".startswith("".join(ask.pieces))
 
 
 def test_a_server_that_is_not_there_is_told(ask):
@@ -248,30 +222,20 @@ NO_COMPLETIONS = [
     '{"choices": [{"message": {"content": "a"}}, {"message": {"content": "b"}}]}',
     '{"choices": [{"message": {"content": "a"}}], "model": {"a": 1}}',
     "[" * 100_000,
-    'data: {"choices": [{"delta": {"content": 5}}]}\n\n',
-    "data: [1, 2]\n\n",
-    "data: nothing\n\n",
+    'data: {"choices": [{"delta": {"content": "a"}}]}\n\n',
 ]
 
 
 def test_what_is_no_completion_is_told(ask):
     for body in NO_COMPLETIONS:
-        for stream in [False, True]:
-            assert ask.failure(f"raw {body}", stream=stream) == NO_COMPLETION, (stream, body)
-
-
-def test_an_error_within_a_stream_is_told(ask):
-    event = 'data: {"error": {"message": "overloaded, {sk-0123456789}"}}\n\n'
-    said = ask.failure(f"raw {event}", stream=True)
-    assert said == ("EndpointError", "the endpoint says: overloaded, {•••}", None)
+        assert ask.failure(f"raw {body}") == NO_COMPLETION, body
 
 
 @pytest.mark.parametrize("tokens", ["-5", "1.5", "true", '"5"', str(2**70), "NaN"])
 def test_a_count_of_tokens_that_is_none_is_not_believed(ask, tokens):
     usage = f'{{"prompt_tokens": {tokens}, "completion_tokens": 1}}'
     body = f'{{"choices": [{{"message": {{"content": "a"}}}}], "usage": {usage}}}'
-    for stream in (False, True):
-        assert ask.failure(f"raw {body}", stream=stream) == NO_COMPLETION
+    assert ask.failure(f"raw {body}") == NO_COMPLETION
 
 
 # --- floods -----------------------------------------------------------------------------------
@@ -284,17 +248,10 @@ def test_an_answer_that_is_longer_than_may_cross_is_refused_and_paid_for(ask):
     assert cost == 3  # as the endpoint tells
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("kind", ["line", "events"])
-def test_a_flood_is_cut_off(ask, server, kind, stream):
-    assert ask.failure(f"flood {kind}", stream=stream) == TOO_LARGE
+def test_a_flood_is_cut_off(ask, server, kind):
+    assert ask.failure(f"flood {kind}") == TOO_LARGE
     assert server.left.wait(10)
-
-
-def test_a_stream_that_is_longer_than_may_cross_is_cut_off(ask):
-    parts = json.dumps(["x" * 60_000] * 2)
-    assert ask.failure(f"pieces {parts}", stream=True) == TOO_LARGE
-    assert ask.failure("say " + "word " * 4_000, stream=True) == TOO_LARGE
 
 
 def test_what_is_packed_is_not_unpacked(ask):
@@ -320,10 +277,10 @@ def test_a_call_that_is_cancelled_hangs_up(ask, server, monkeypatch):
             await task
 
     monkeypatch.setattr(client, "complete", cancelled)
-    for prompt, stream in (("hang", False), ("drip", True)):
+    for prompt in ("hang", "drip"):
         server.left.clear()
         server.asked.clear()
-        ask(prompt, stream=stream)
+        ask(prompt)
         assert server.left.wait(10)
 
 
@@ -346,33 +303,3 @@ def test_nothing_but_the_policy_says_where_and_how_to_ask(ask, server, monkeypat
     assert ask("say x")["tokens"]
     assert not {"openai-organization", "x-other"} & set(server.asked[0].headers)
     assert not [name for name in os.environ if name.startswith("OPENAI_")]
-
-
-@pytest.fixture
-def keyring():
-    """The keyring package, with passwords in memory."""
-    package = pytest.importorskip("keyring")
-    from support.ring import Ring  # noqa: PLC0415 - of an extra
-
-    before = package.get_keyring()
-    package.set_keyring(Ring())
-    yield package
-    package.set_keyring(before)
-
-
-def test_a_key_is_found_in_the_keyring_or_why_not_is_said(ask, server, keyring):
-    keyring.set_password("lab", "me", "sk-of-the-ring-0123")
-    ask("say x", keyring="lab:me", key_env="")
-    assert server.asked[0].headers["authorization"] == "Bearer sk-of-the-ring-0123"
-
-    def told(place):
-        kind, why, cost = ask.failure("x", keyring=place, key_env="")
-        assert (kind, cost) == ("NoKey", 0)
-        return why
-
-    assert told("lab:you") == "the host's keyring has no lab:you"
-    assert told("broken:me") == "the host's keyring can't be read: OSError"
-    from keyring.backends import fail  # noqa: PLC0415 - of an extra
-
-    keyring.set_keyring(fail.Keyring())
-    assert told("lab:me") == "the host's keyring can't be read: NoKeyringError"

@@ -269,6 +269,20 @@ def test_a_cell_that_can_not_be_run_again_costs_itself_and_those_behind_it(sim, 
     assert sim.losses()[-1].restored.missed == (3, 4)
 
 
+def test_a_cell_is_left_out_when_four_copies_were_killed_while_they_ran_it_again(sim):
+    copy = sim.kept()
+    sim.cell("a = 1")
+    backup = copy.backup() or sim.backup(copy)
+    sim.reaped(9)
+    for _ in range(restore._MAX_STUMBLES):
+        assert sim.losses() == []
+        assert sim.takes_over(copy).again == 1
+        sim.end(copy.copy(), copy)
+        copy, backup = backup, sim.backup(backup)
+    assert sim.takes_over(copy).again == 0
+    assert sim.losses()[-1] == lost(missed=(2,))
+
+
 def test_of_what_a_copy_lacks_all_is_run_again_up_to_what_can_not_be(sim):
     """The newest copy does not take over; the one before it lacks a long cell."""
     older = sim.guest.copy()

@@ -7,13 +7,14 @@ opened once beneath a root, and the descriptor is used; a name is resolved once,
 used. Errors tell a cell nothing of this machine.
 
 - ``catalog``: how cells see the operations, what a policy grants, and the errors.
-- ``provider``: the host's end. Refuses early, and counts what is written against the quota.
+- ``tools.providers`` has the host's end. It refuses early, and counts what is written.
 - ``files``, ``http`` (with ``urls``), ``packages``: the operations, which run in a worker of their
   own, apart from the operator's tools. ``tools.registry`` makes them, and validates arguments.
 
 **To add an operation**: its table in ``policy.operations``, its ``Tool`` in ``catalog``, its
 function in a module here, and a line in ``tools.registry.load_operations``. What can be refused by
-its spelling alone goes into ``provider.refusal``.
+its spelling alone goes into
+``tools.providers.refusal``.
 
 Imports ``tools``, ``backends`` for the denied paths, and ``addresses``.
 """

@@ -15,7 +15,6 @@ import json as encoding
 import re
 import socket
 import ssl
-import zlib
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urljoin
 
@@ -57,8 +56,6 @@ _MAX_CONCURRENT: Final = 32
 _MAX_ADDRESSES: Final = 4
 #: Methods that have a length even without a body (RFC 9110, 8.6).
 _WITH_LENGTH: Final = frozenset({"PATCH", "POST", "PUT"})
-#: What zlib calls gzip, and the one coding that is asked for: its decompressor can be bounded.
-_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -145,7 +142,7 @@ class Fetcher:
             found = await self._resolve(url.host, url.port)
         if why := addresses.refusal(found, private=private):
             raise not_granted(f"{url.host}: {why}")
-        ours = {"host": url.authority, "accept-encoding": "gzip", "connection": "close"}
+        ours = {"host": url.authority, "accept-encoding": "identity", "connection": "close"}
         if body is None and method in _WITH_LENGTH:
             body = b""
         pool = httpcore.AsyncConnectionPool(
@@ -264,29 +261,13 @@ def _decode_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 async def _read_body(chunks: AsyncIterator[bytes], encoding: str, most: int) -> bytes:
-    """Return a whole body, unpacked. Raises OperationError beyond ``most`` bytes of either."""
-    names = [name for one in encoding.lower().split(",") if (name := one.strip())]
-    is_packed = names in (["gzip"], ["x-gzip"])
-    if not is_packed and names not in ([], ["identity"]):
+    """Return a whole body. Raises OperationError beyond ``most`` bytes, and for a packed one."""
+    if encoding.strip().lower() not in ("", "identity"):
         message = f"its body is packed as {encoding[:40]!r}, which nobody asked for"
         raise OperationError("ProtocolError", message)
-    body, taken = bytearray(), 0
-    part = zlib.decompressobj(_GZIP)
+    body = bytearray()
     async for chunk in chunks:
-        taken += len(chunk)
-        if not is_packed:
-            body += chunk
-        data = chunk if is_packed else b""
-        while data and len(body) <= most:  # a few bytes can unpack to gigabytes
-            if part.eof:  # gzip may have several parts
-                part = zlib.decompressobj(_GZIP)
-            try:
-                body += part.decompress(data, most + 1 - len(body))
-            except zlib.error:
-                raise OperationError("ProtocolError", "its packed body is damaged") from None
-            data = part.unconsumed_tail or part.unused_data
-        if max(taken, len(body)) > most:
+        body += chunk
+        if len(body) > most:
             raise OperationError("TooLarge", f"its body has more than {most:,} bytes (max_bytes)")
-    if is_packed and taken and not part.eof:
-        raise OperationError("ProtocolError", "its packed body ends too early")
     return bytes(body)

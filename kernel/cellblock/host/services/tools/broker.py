@@ -1,10 +1,10 @@
 """The broker: admits or refuses every call of a guest, answers each exactly once, and records it.
 
 What a guest says is a name, an id of its own choosing and some bytes. The broker checks the name,
-the size and the policy's limits (``tool_max_…``), waits for the rate limit, has the call approved,
-and only then gives it to its provider, under a number of the host's own. Its arguments are
-validated where the tool runs (``registry``). ``Providers`` and all that they import are loaded when
-a session has tools, or a guest calls one.
+the size and the policy's limits (``tool_max_…``), has the call approved, and only then gives it to
+its provider, under a number of the host's own. Its arguments are validated where the tool runs
+(``registry``). ``Providers`` and all that they import are loaded when a session has tools, or a
+guest calls one.
 """
 
 from __future__ import annotations
@@ -42,27 +42,6 @@ READ_POLL_SECONDS: Final = 0.002
 MAX_LINES: Final = 20
 
 
-class RateLimit:
-    """A token bucket that holds one second's calls, and is full at first."""
-
-    def __init__(self) -> None:
-        self._room, self._at = float("inf"), 0.0
-
-    def take(self, most: float | None, now: float) -> float:
-        """Take a token at the time ``now``, if ``most`` are added per second.
-
-        Return 0 if there was one, else the seconds until there is.
-        """
-        if most is None:
-            return 0.0
-        room = min(most, self._room + (now - self._at) * most)
-        self._at, self._room = now, room
-        if room < 1:
-            return (1 - room) / most
-        self._room = room - 1
-        return 0.0
-
-
 class _Account:
     """The calls of one request: how many, how many of them refused, and their records.
 
@@ -82,8 +61,6 @@ class _PendingCall(msgspec.Struct, frozen=True, eq=False):
     began: float
     #: Of the request that made it.
     account: _Account
-    #: The answer of a call that is to be refused.
-    refusal: Answer | None
 
 
 class Broker:
@@ -115,13 +92,10 @@ class Broker:
         #: Calls without an answer, by the guest's id, and the bytes of their arguments.
         self._pending: dict[int, _PendingCall] = {}
         self._bytes, self._held = 0, False
-        self._rate, self._is_timed = RateLimit(), False
-        #: Calls that wait for the rate limit, by number.
-        self._delayed: dict[int, _PendingCall] = {}
         #: By the subshell of their request; 0 is the main shell.
         self._accounts = {0: _Account()}
         #: Answers that wait until the guest has read the request before them.
-        self._unsent: list[messages.ToolResult | messages.ToolPiece] = []
+        self._unsent: list[messages.ToolResult] = []
         #: Progress lines that no cell was there to show.
         self._lines: list[str] = []
         policy = tooling.policy
@@ -243,16 +217,11 @@ class Broker:
         )
         withheld = providers.withheld.get(name)
         refusal = self._refusal(account, size, withheld, querying=querying)
-        began = self._clock()
-        one = _PendingCall(next(self._numbers), message, tool, began, account, refusal)
+        one = _PendingCall(next(self._numbers), message, tool, self._clock(), account)
         self._pending[message.id] = one
         self._bytes += size
-        wait = 0.0 if self._delayed else self._rate.take(policy.tool_max_per_second, began)
-        if wait:
-            self._run_delayed_in(wait)
-        # A call whose arguments the host has no room for does not wait.
-        if (self._delayed or wait) and (refusal is None or self._bytes <= MAX_ARGUMENTS):
-            self._delayed[one.number] = one
+        if refusal is not None:
+            self._refuse(one, refusal)
         else:
             self._proceed(one, providers)
         return ""
@@ -271,32 +240,13 @@ class Broker:
             return _refused(f"{held}: have fewer at once")
         return Answer(kind="NotGranted", message=withheld) if withheld else None
 
-    def _run_delayed_in(self, seconds: float) -> None:
-        if not self._is_timed:
-            self._is_timed = True
-            self._reactor.call_later(seconds, self._run_delayed)
-
-    def _run_delayed(self) -> None:
-        """Proceed with the calls that waited, as far as the rate limit allows now."""
-        self._is_timed = False
-        while self._delayed:
-            most = self._tooling.policy.tool_max_per_second
-            if wait := self._rate.take(most, self._clock()):
-                self._run_delayed_in(wait)
-                return
-            self._proceed(self._delayed.pop(next(iter(self._delayed))), self._loaded())
-
     def _proceed(self, one: _PendingCall, providers: Providers) -> None:
         """Have a call approved, then run: nothing of it runs before that."""
-        if one.refusal is not None:
-            self._refuse(one, one.refusal)
-            return
         call = Call(
             one.number,
             one.tool,
             one.message.arguments,
             answer=lambda answer: self._settle(one, answer, "error" if answer.kind else "ok"),
-            piece=lambda text: self._piece(one, text),
             tell=self._tell,
         )
 
@@ -324,13 +274,9 @@ class Broker:
     def _withdraw(self, one: _PendingCall, providers: Providers) -> None:
         """Stop a call that its guest gave up."""
         self._forget(one)
-        self._delayed.pop(one.number, None)
-        if one.refusal is not None:
-            record = self._record(one, "refused", one.refusal)
-        else:
-            self._stop_asking(one)
-            providers.cancel(one.number)
-            record = self._record(one, "withdrawn")
+        self._stop_asking(one)
+        providers.cancel(one.number)
+        record = self._record(one, "withdrawn")
         if self._count(one, record):
             self._audit.called(record)
 
@@ -360,11 +306,6 @@ class Broker:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _piece(self, one: _PendingCall, text: str) -> None:
-        """Pass a piece on, unless the guest is behind: the answer will have all of the text."""
-        if self._is_pending(one) and self._backlog() <= MAX_BACKLOG:
-            self._send(messages.ToolPiece(id=one.message.id, text=text))
-
     def _settle(self, one: _PendingCall, answer: Answer, status: Status) -> None:
         """Answer a call and record it, unless that is done or it was withdrawn."""
         if not self._is_pending(one):
@@ -392,7 +333,7 @@ class Broker:
         if much:
             self._reactor.call_later(POLL_SECONDS, self._hold)
 
-    def _send(self, message: messages.ToolResult | messages.ToolPiece) -> None:
+    def _send(self, message: messages.ToolResult) -> None:
         """Send an answer once the request before it is read.
 
         Until the guest has begun a request, unread bytes in its socket show that it has not read

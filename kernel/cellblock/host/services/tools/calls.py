@@ -44,15 +44,13 @@ def _ignore(_value: object) -> None: ...
 class Call(msgspec.Struct, frozen=True):
     """One call that was admitted. ``answer`` is called exactly once.
 
-    Before that, ``piece`` may get parts of a text that the answer will have in full, and ``tell``
-    lines about the call's progress, for the user who waits.
+    Before that, ``tell`` may get lines about the call's progress, for the user who waits.
     """
 
     number: int
     tool: Tool
     arguments: msgspec.Raw
     answer: Callable[[Answer], None]
-    piece: Callable[[str], None] = _ignore
     tell: Callable[[str], None] = _ignore
 
 

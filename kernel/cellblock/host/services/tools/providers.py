@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from cellblock.errors import PolicyError
-from cellblock.host.services import llm
-from cellblock.host.services.operations import catalog
-from cellblock.host.services.operations.provider import OperationsProvider
+from cellblock.host.services import addresses, llm
+from cellblock.host.services.operations import catalog, files, urls
+from cellblock.host.services.operations.catalog import (
+    TRANSIENT,
+    UNWRITTEN,
+    OperationError,
+    OperationGrants,
+    not_granted,
+)
+from cellblock.host.services.tools.calls import Answer, Call, Quota
 from cellblock.host.services.tools.worker import WorkerProvider, WorkerSettings
+from cellblock.policy.network import is_address
+from cellblock.render.tables import WriteBudget
+from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from cellblock.host.services.tools.calls import Answer, Call, Tooling
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.host.session.types import Reactor
+    from cellblock.policy.model import Policy
+    from cellblock.policy.operations import Operations
     from cellblock.wire import messages
 
     #: What has to be asked which tools it has.
@@ -171,6 +185,178 @@ class Providers:
 
     def _all(self) -> list[Source]:
         return [*self._sources, *(one.worker for one in self._own)]
+
+
+# --- operations -------------------------------------------------------------------------------
+
+#: Seconds beyond a call's own time limit, so that the operation reports the timeout itself.
+_GRACE: Final = 2.0
+#: Bytes of an answer besides its data: headers, names; and of an entry of a folder.
+_BESIDES: Final = 256 * 2**10
+_ENTRY: Final = 400
+#: The number of the call that installs the policy's packages; cells' calls begin at 1.
+_BEFORE_ALL: Final = 0
+#: Bytes that a file counts as at least: a block of a disk.
+_LEAST_FILE: Final = 4_096
+_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+class OperationsProvider:
+    """Runs operations, in a worker of their own that starts with the first call.
+
+    ``refusal`` answers what is plainly not granted before a user is asked. A quota counts what
+    ``ops.write_file`` writes. Calls that pass go to the worker, which judges them once more with
+    what only it finds out, such as where a link leads.
+    """
+
+    def __init__(self, reactor: Reactor, policy: Policy, grants: OperationGrants) -> None:
+        self._reactor, self._policy, self._grants = reactor, policy, grants
+        self.worker = WorkerProvider(reactor, _worker_settings(policy, grants))
+        #: What cells may call.
+        self.tools = catalog.granted_tools(policy.operations)
+        written = grants.tables.get("write_file")
+        self._written = Quota(written["max_total_bytes"] if written else 0)
+
+    def spent(self) -> WriteBudget:
+        """Return how many bytes cells have written, and how many they may."""
+        return WriteBudget(self._written.used, self._written.most)
+
+    def narrow_to(self, policy: Policy, grants: OperationGrants) -> None:
+        """Apply a narrower policy to calls that begin now, in a new worker if need be.
+
+        The quota stays the same one.
+        """
+        settings = _worker_settings(policy, grants)
+        if grants != self._grants:
+            self.worker.give_up("the policy has become narrower")
+            self.worker = WorkerProvider(self._reactor, settings)
+        elif policy.tool_timeout != self._policy.tool_timeout:
+            self.worker.narrow_to(settings.timeout, settings.timeouts)
+        self._policy, self._grants = policy, grants
+
+    def open(
+        self,
+        on_ready: Callable[[tuple[str, ...]], None],
+        on_failed: Callable[[PolicyError], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        """Install the policy's packages; ``on_ready`` gets the folders to import them from.
+
+        Exactly one of the two is called, at once if there is nothing to install.
+        """
+        packages = self._policy.packages
+        if not packages:
+            on_ready(())
+            return
+
+        def done(answer: Answer) -> None:
+            if not answer.kind:
+                on_ready(tuple(_decode(answer.value)["paths"]))
+                return
+            clear = "" if answer.kind in TRANSIENT else "run `cellblock packages clear` and "
+            on_failed(
+                PolicyError(
+                    f"they can't be installed: {answer.message}",
+                    file=self._policy.name,
+                    key="packages",
+                    value=repr(list(packages)),
+                    remedy=f"Mend that, then {clear}restart the kernel.",
+                )
+            )
+
+        arguments = msgspec.Raw(msgspec.msgpack.encode((packages, {})))
+        self.worker.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, done, tell=tell))
+
+    def precheck(self, call: Call) -> Answer | None:
+        """Return the refusal of a call that is not granted, before a user is asked."""
+        return refusal(call, self._policy.operations, self._grants)
+
+    def begin(self, call: Call) -> None:
+        """Run a call, unless it exceeds the session's quota for writing."""
+        if call.tool.name != catalog.WRITE_FILE.name:
+            self.worker.begin(call)
+            return
+        taken = max(len(bytes(call.arguments)), _LEAST_FILE)
+        if not self._written.reserve(taken):
+            why = f"it counts as {taken:,} bytes, too many (max_total_bytes)"
+            message = f"{why}: {self.spent()} for this session"
+            call.answer(Answer(kind="BudgetSpent", message=message))
+            return
+
+        def answer(answer: Answer) -> None:
+            # With any other answer, or none, something may have been written.
+            if answer.kind in UNWRITTEN:
+                self._written.release(taken)
+            call.answer(answer)
+
+        self.worker.begin(msgspec.structs.replace(call, answer=answer))
+
+
+def _worker_settings(policy: Policy, grants: OperationGrants) -> WorkerSettings:
+    tables = grants.tables
+    most = [tables[name]["max_bytes"] for name in ("read_file", "http") if name in tables]
+    entries = tables["list_dir"]["max_entries"] if "list_dir" in tables else 0
+    return WorkerSettings(
+        operations=grants,
+        timeout=policy.tool_timeout,
+        timeouts={
+            f"{catalog.PREFIX}{name}": tables[name]["timeout"] + _GRACE
+            for name in ("http", "install")
+            if name in tables
+        },
+        max_bytes=max((2**20, *most)) + _BESIDES + entries * _ENTRY,
+        policy=policy.name,
+    )
+
+
+# --- what is refused before a user is asked: by its spelling; nothing is opened or sent -------
+
+
+def refusal(call: Call, section: Operations | None, grants: OperationGrants) -> Answer | None:
+    """Return the refusal of a call that asks for what is not granted, else None.
+
+    Arguments that do not fit the signature are left to the worker, which says so.
+    """
+    try:
+        table = getattr(section, call.tool.name.removeprefix(catalog.PREFIX), None)
+        if table is not None:
+            args, kwargs = values.decode(call.arguments)
+            _check(call.tool.name, list(args), dict(kwargs), table, grants)
+    except OperationError as exc:
+        return Answer(kind=exc.kind, message=exc.message)
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
+        return None
+    return None
+
+
+def _check(
+    name: str, args: list[Any], kwargs: dict[Any, Any], table: Any, grants: OperationGrants
+) -> None:
+    """Raise OperationError for what is not granted, TypeError for arguments of a wrong type."""
+    if name == catalog.HTTP.name:
+        url = urls.parse_url(_text(args[0] if args else kwargs.get("url")))
+        private = urls.HttpRules(table).check(_text(kwargs.get("method", "GET")), url)
+        found = [url.host.strip("[]")] if is_address(url.host) else []
+        if why := addresses.refusal(found, private=private):
+            raise not_granted(f"{url.host}: {why}")
+    elif name == catalog.INSTALL.name:
+        from cellblock.host.services.operations import packages  # noqa: PLC0415 - few cells ask for packages
+
+        packages.check_names(map(_text, args), table.allow)
+    else:
+        default = "." if name == catalog.LIST_DIR.name else None
+        path = _text(args[0] if args else kwargs.get("path", default))
+        roots = files.Roots(name, table.roots, project=grants.project, denied=grants.denied)
+        roots.check(path, of_file=name == catalog.WRITE_FILE.name)
+
+
+def _text(value: Any) -> str:
+    """Return a text as pydantic reads it, from bytes too. Raises TypeError, ValueError."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
 
 
 _Own = OperationsProvider | llm.LlmProvider

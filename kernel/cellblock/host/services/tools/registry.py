@@ -1,15 +1,12 @@
 """Functions as tools: what cells are told of each, what they may give it, and what they get of it.
 
-An entry of the policy's ``tools`` is ``module:function``, or the name of an entry point of the
-group ``cellblock.tools`` (``load``). Operations are the host's own (``load_operations``).
+An entry of the policy's ``tools`` is ``module:function`` (``load``). Operations are the host's own
+(``load_operations``).
 
 **Arguments are validated here**, by pydantic against the function's type hints, in the process that
 runs the tool and right before it runs; what does not fit is answered as a ``ValidationError``. They
-come from a hostile guest, and pydantic reports everything that does not fit: a megabyte that fits
-nowhere makes a million errors, seconds in C and a gigabyte. So of a tool a list, tuple or set is
-read only up to the first item that does not fit (``fail_fast``); of an operation only so many
-arguments and entries are read. Covered are fields of TypedDicts and of standard dataclasses. Not
-covered are dicts, ``*args``, pydantic's own models and dataclasses, and recursive types.
+come from a hostile guest, and pydantic makes an error of everything that does not fit, so the
+values in a call's arguments are counted before.
 
 Results become plain data. Of an exception a cell gets the type and the message, without secret
 arguments (``mask_secrets``) and without paths of this machine (``without_paths``).
@@ -23,7 +20,6 @@ import dataclasses
 import enum
 import functools
 import importlib
-import importlib.metadata
 import inspect
 import itertools
 import keyword
@@ -32,7 +28,7 @@ import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pydantic
@@ -50,11 +46,7 @@ from cellblock.wire.messages import Parameter, Tool
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
 
-
-GROUP: Final = "cellblock.tools"
 #: Names that mean something else in a cell.
 _RESERVED_NAMES: Final = {
     *vars(builtins), *REFUSED_BUILTINS, *REFUSED_UNLESS_BOUND, *RESERVED, *keyword.kwlist,
@@ -63,8 +55,6 @@ _RESERVED_NAMES: Final = {
 _NAME_IT: Final = 'Give it one: def, or in a program tools={"name": …}.'
 _MAX_DOC, _MAX_TEXT = 10_000, 300
 _MODULES: Final = re.compile(r"\b(?:[^\W\d]\w*\.)+(?=[^\W\d])")
-#: Arguments of an operation, and entries of one.
-_MAX_ARGUMENTS: Final = 1_000
 
 
 class InvalidToolError(Exception):
@@ -105,7 +95,7 @@ def load_operations(grants: catalog.OperationGrants) -> dict[str, RegisteredTool
         found["install"] = Installer(section.install, grants.packages).install
     return {
         f"{catalog.PREFIX}{name}": RegisteredTool(
-            tool := catalog.ALL[name], _with_bounded_validation(tool, function)
+            tool := catalog.ALL[name], with_validation(tool, function)
         )
         for name, function in found.items()
     }
@@ -126,7 +116,8 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
         if not callable(function):
             raise InvalidToolError(entry, "it is no function", "Name one.")
         try:
-            found[name] = RegisteredTool(_described(name, function), with_validation(function))
+            tool = _described(name, function)
+            found[name] = RegisteredTool(tool, with_validation(tool, function))
         except Exception as exc:  # pydantic's have no common base
             message = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
             remedy = (
@@ -156,9 +147,7 @@ def register_functions(
 
 def _import_entry(entry: str) -> tuple[str, Any]:
     """Return the name and the function of an entry. Raises InvalidToolError."""
-    module, colon, path = entry.partition(":")
-    if not colon:
-        return entry, _import_entry_point(entry)
+    module, _, path = entry.partition(":")
     try:
         function: Any = importlib.import_module(module)
     except BaseException as exc:  # whatever a module does when it is imported
@@ -172,24 +161,6 @@ def _import_entry(entry: str) -> tuple[str, Any]:
     if function is None:
         raise InvalidToolError(entry, f"{module} has no {path}", "Write module:function.")
     return path.rpartition(".")[2], function
-
-
-def _import_entry_point(name: str) -> Any:
-    points = importlib.metadata.entry_points(group=GROUP, name=name)
-    if not points:
-        known = sorted({point.name for point in importlib.metadata.entry_points(group=GROUP)})
-        message = f"no installed package has an entry point of this name in the group {GROUP}"
-        remedy = f"Known: {', '.join(known) or 'none'}. Or write module:function."
-        raise InvalidToolError(name, message, remedy)
-    if len({point.value for point in points}) > 1:
-        raise InvalidToolError(name, "two packages have it", "Write module:function instead.")
-    try:
-        return next(iter(points)).load()
-    except BaseException as exc:  # as above
-        message = f"it can't be imported: {type(exc).__name__}: {exc}"
-        raise InvalidToolError(
-            name, message, f"Install what it needs for {sys.executable}."
-        ) from None
 
 
 # --- what cells are told ----------------------------------------------------------------------
@@ -248,104 +219,41 @@ def _text(hint: Any) -> str:
 
 # --- validation -------------------------------------------------------------------------------
 
-#: Schemas that have the option ``fail_fast``, and keys under which there are no schemas.
-_CONTAINERS: Final = frozenset({"frozenset", "list", "set", "tuple"})
-_NO_SCHEMAS: Final = frozenset({"config", "default", "expected", "metadata", "serialization"})
-#: Keys under which there is a dict of schemas by name.
-_NAMED: Final = frozenset({"choices", "fields"})
-#: References in one hint that are replaced by what they refer to.
-_MAX_REFERENCES: Final = 100
+#: Values in one call's arguments, keys of dicts not counted. That many errors are 0.1 s and 40 MB.
+MAX_VALUES: Final = 100_000
 
 
-def with_validation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` with validation: it raises ``pydantic.ValidationError``.
+def with_validation(tool: Tool, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` with validation: it raises ``pydantic.ValidationError``, or ValueError.
 
-    Raises what pydantic raises for type hints that it can't use.
-    """
-    try:
-        return pydantic.validate_call(_with_fail_fast_hints(function))
-    except Exception:  # hints that pydantic can't use: the next line raises
-        return pydantic.validate_call(function)
-
-
-def _with_fail_fast_hints(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with hints that are so annotated; other callables as they are."""
-    if not (inspect.isfunction(function) or inspect.ismethod(function)):
-        return function
-
-    @functools.wraps(function)
-    def own(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    hints = typing.get_type_hints(function, include_extras=True)
-    own.__annotations__ = {
-        name: hint if name == "return" else Annotated[hint, _FailFast()]
-        for name, hint in hints.items()
-    }
-    return own
-
-
-class _FailFast:
-    """An annotation of a type hint: sets ``fail_fast`` wherever its schema has that option."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        left, within = _MAX_REFERENCES, set[str]()
-
-        def with_option(part: Any) -> Any:
-            nonlocal left
-            if isinstance(part, list | tuple):
-                return type(part)(map(with_option, part))
-            if not isinstance(part, dict):
-                return part
-            if part.get("type") != "definition-ref":
-                found = {key: under(key, each) for key, each in part.items()}
-                return found | ({"fail_fast": True} if part.get("type") in _CONTAINERS else {})
-            # What is referred to takes the reference's place, unless it is within itself.
-            name = part["schema_ref"]
-            if name in within or not left:
-                return part
-            found = handler.resolve_ref_schema(part)  # type: ignore[assignment]
-            if found["type"] == "model":  # it has its own validator, which knows no option
-                return part
-            left -= 1
-            within.add(name)
-            inline = with_option({key: each for key, each in found.items() if key != "ref"})
-            within.discard(name)
-            return inline
-
-        def under(key: str, part: Any) -> Any:
-            if key in _NAMED and isinstance(part, dict):
-                return {name: with_option(each) for name, each in part.items()}
-            return part if key in _NO_SCHEMAS else with_option(part)
-
-        schema: CoreSchema = with_option(handler(source))
-        return schema
-
-
-def _with_bounded_validation(tool: Tool, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an operation with validation; it raises OperationError for too many arguments.
-
-    They are counted first: pydantic can't be interrupted while it makes an error of each misfit.
+    Values are counted first: pydantic can't be interrupted while it makes an error of each misfit.
+    What is hinted as Any it does not read. Raises what pydantic raises for hints that it can't use.
     """
     validated = pydantic.validate_call(function)
+    names = [one.name for one in tool.parameters]
+    unread = {one.name for one in tool.parameters if one.annotation == "Any"}
 
     @functools.wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
-        if (many := len(args) + len(kwargs)) > _MAX_ARGUMENTS:
-            message = f"it is given {many:,} arguments; {_MAX_ARGUMENTS:,} may be"
-            raise catalog.OperationError("ValueError", message)
-        for one in tool.parameters:
-            given = kwargs.get(one.name)
-            if not isinstance(given, dict | list) or one.annotation == "Any":  # Any is not read
-                continue
-            if len(given) > _MAX_ARGUMENTS:
-                message = f"{one.name} has {len(given):,} entries; {_MAX_ARGUMENTS:,} may be given"
-                raise catalog.OperationError("ValueError", message)
+        named = (*itertools.zip_longest(names[: len(args)], args), *kwargs.items())
+        if _has_more_values((value for name, value in named if name not in unread), MAX_VALUES):
+            raise ValueError(f"it is given more than {MAX_VALUES:,} values: give fewer, or a text")
         return validated(*args, **kwargs)
 
     return bounded
+
+
+def _has_more_values(values: Iterable[Any], most: int) -> bool:
+    left, count = [list(values)], 0
+    while left and count <= most:
+        items = left.pop()
+        count += len(items)
+        for item in items:
+            if isinstance(item, dict):
+                left.append(list(item.values()))
+            elif isinstance(item, list):
+                left.append(item)
+    return count > most
 
 
 # --- secrets: marked in type hints, and masked in error messages ------------------------------

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.host.services.tools.calls import Answer
 from cellblock.host.services.tools.registry import encode_error, encode_result
-from cellblock.host.services.tools.worker import Answered, Begin, Piece, Progress
+from cellblock.host.services.tools.worker import Answered, Begin, Progress
 from cellblock.wire import values
 
 if TYPE_CHECKING:
@@ -160,22 +160,14 @@ _WITHDRAWN: Final = ctypes.py_object()
 # --- what a call says before its answer -------------------------------------------------------
 
 _MAX_LINE: Final = 200
-#: Of the call that runs in this thread or task: what gets progress lines, and what gets pieces of
-#: the text that it is going to return.
+#: What gets progress lines of the call that runs in this thread or task.
 progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to")
-pieces_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("pieces_to")
 
 
 def report_progress(text: str) -> None:
     """Show a line to the user who waits for the call that runs here."""
     if (send := progress_to.get(None)) is not None:
         send(text[:_MAX_LINE])
-
-
-def send_piece(text: str) -> None:
-    """Give the cell more of the text that the call that runs here is going to return."""
-    if (send := pieces_to.get(None)) is not None:
-        send(text)
 
 
 #: Seconds that async calls have to end after they were told to stop.
@@ -205,7 +197,7 @@ class CallRunner:
     def __init__(
         self,
         tools: Mapping[str, RegisteredTool],
-        send: Callable[[Piece | Progress | Answered], None],
+        send: Callable[[Progress | Answered], None],
         *,
         threads: int,
         max_bytes: int,
@@ -329,7 +321,6 @@ class CallRunner:
     def _bind_progress(self, number: int) -> None:
         """Send what the code of this thread or task reports, as the call ``number``."""
         progress_to.set(lambda text: self._send(Progress(number=number, text=text)))
-        pieces_to.set(lambda text: self._send(Piece(number=number, text=text)))
 
     # --- async --------------------------------------------------------------------------------
 
@@ -530,15 +521,13 @@ class InProcessTools:
                 self._stuck.add(call.number)
                 self._give(call, Answer(kind="WorkerLost", message=_LOOP_BLOCKED))
 
-    def _take_from_thread(self, message: Piece | Progress | Answered) -> None:
+    def _take_from_thread(self, message: Progress | Answered) -> None:
         """Pass a call's message on from the thread that runs it."""
         with contextlib.suppress(RuntimeError):  # the loop has closed
             self._loop.call_soon_threadsafe(self._take, message)
 
-    def _take(self, message: Piece | Progress | Answered) -> None:
+    def _take(self, message: Progress | Answered) -> None:
         match message:
-            case Piece(number=number, text=text) if number in self._calls:
-                self._calls[number][0].piece(text)
             case Progress(number=number, text=text) if number in self._calls:
                 self._calls[number][0].tell(text)
             case Answered(number=number, answer=answer):

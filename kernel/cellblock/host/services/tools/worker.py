@@ -80,13 +80,6 @@ class LoadFailed(Struct, tag="not_loaded", frozen=True, kw_only=True):
     remedy: str
 
 
-class Piece(Struct, tag="piece", frozen=True, kw_only=True):
-    """A part of the text that a call will return."""
-
-    number: int
-    text: str
-
-
 class Progress(Struct, tag="said", frozen=True, kw_only=True):
     """A line about a call's progress, for the user who waits."""
 
@@ -102,7 +95,7 @@ class Answered(Struct, tag="answered", frozen=True, kw_only=True):
 
 
 ToWorker = Load | Begin | Cancel
-FromWorker = Loaded | LoadFailed | Piece | Progress | Answered
+FromWorker = Loaded | LoadFailed | Progress | Answered
 
 
 # --- the host's end -----------------------------------------------------------------------------
@@ -367,9 +360,6 @@ class WorkerProvider:
 
     def _on_message(self, message: FromWorker) -> None:
         match message:
-            case Piece(number=number, text=text):
-                if (run := self._runs.get(number)) is not None and run.waited_for:
-                    run.call.piece(text)
             case Progress(number=number, text=text):
                 if (run := self._runs.get(number)) is not None and run.waited_for:
                     run.call.tell(text)

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from cellblock.errors import PolicyError
 from cellblock.host.services.operations import catalog
 from cellblock.host.services.operations.catalog import OperationError
-from cellblock.host.services.operations.provider import OperationsProvider
 from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.calls import Answer, Call
+from cellblock.host.services.tools.providers import OperationsProvider
 from cellblock.policy import operations as tables
 from cellblock.policy.folders import package_folder
 from cellblock.policy.model import Policy
@@ -39,30 +39,24 @@ def test_what_cells_are_told_is_the_signature_of_what_runs(everything, name):
     )
 
 
-MANY = 60_000
+MANY = 200_000
 BAD = {str(n): None for n in range(MANY)}
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "kwargs", "message"),
+    ("name", "args", "kwargs"),
     [
-        ("http", ["x"], {"params": BAD}, "params has 60,000 entries; 1,000 may be given"),
-        ("http", ["x"], {"headers": BAD}, "headers has 60,000 entries; 1,000 may be given"),
-        ("http", ["x"], BAD, "it is given 60,001 arguments; 1,000 may be"),
-        ("install", [None] * MANY, {}, "it is given 60,000 arguments; 1,000 may be"),
-        ("read_file", ["x"], BAD, "it is given 60,001 arguments; 1,000 may be"),
+        ("http", ["x"], {"params": BAD}),
+        ("http", ["x"], {"headers": BAD}),
+        ("http", ["x"], BAD),
+        ("install", [None] * MANY, {}),
+        ("read_file", ["x"], BAD),
     ],
 )
-def test_arguments_that_are_a_flood_are_refused_unread(everything, name, args, kwargs, message):
+def test_arguments_that_are_a_flood_are_refused_unread(everything, name, args, kwargs):
     function = registry.load_operations(everything)[f"ops.{name}"].function
-
-    async def call():
-        answer = function(*args, **kwargs)
-        return await answer if name == "http" else answer
-
-    with pytest.raises(OperationError) as refused:
-        asyncio.run(call())
-    assert (refused.value.kind, refused.value.message) == ("ValueError", message)
+    with pytest.raises(ValueError, match="more than 100,000 values: give fewer"):
+        function(*args, **kwargs)
 
 
 def test_what_is_sent_as_json_may_be_long(everything):

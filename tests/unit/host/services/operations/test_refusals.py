@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from cellblock.host.services.operations import catalog, provider
+from cellblock.host.services.operations import catalog
+from cellblock.host.services.tools import providers
 from cellblock.host.services.tools.calls import Call
 from cellblock.host.services.tools.registry import load_operations
 from cellblock.policy.operations import Operations
@@ -15,7 +16,7 @@ def call(name, *args, **kwargs):
 
 
 def refusal(made, grants):
-    return provider.refusal(made, Operations.of_values(grants.tables), grants)
+    return providers.refusal(made, Operations.of_values(grants.tables), grants)
 
 
 REFUSED = [

@@ -15,11 +15,10 @@ from support.approvals import Desk as Asking
 from support.simulator import Reactor
 
 
-def limited(*, in_flight=3, calls=5, rate=None, max_bytes=2**20):
+def limited(*, in_flight=3, calls=5, max_bytes=2**20):
     return Policy(
         tool_max_in_flight=in_flight,
         tool_max_calls=calls,
-        tool_max_per_second=rate,
         tool_max_bytes=max_bytes,
     )
 
@@ -356,17 +355,12 @@ def test_how_many_calls_were_refused_is_told_where_all_are_dropped(harness):
 
 
 def test_a_call_begins_only_where_what_comes_of_it_can_be_entered_also_one_that_waited(asked):
-    for harness, go_on in (
-        (Harness(rate=1), lambda harness: harness.reactor.advance(5)),
-        (Harness(asked), lambda _desk: asked.proceed[-1]()),
-    ):
-        harness.call(1)
-        harness.call(2)
-        begun = len(harness.provider.calls)
-        harness.barred = "why"
-        go_on(harness)
-        assert len(harness.provider.calls) == begun
-        assert harness.sent[-1].message == "it would not be on the audit log"
+    harness = Harness(asked)
+    harness.call(1)
+    harness.barred = "why"
+    asked.proceed[-1]()
+    assert harness.provider.calls == []
+    assert harness.sent[-1].message == "it would not be on the audit log"
     harness = Harness()
     harness.barred = "why"
     assert not harness.call(1)
@@ -383,53 +377,3 @@ def test_nobody_is_asked_about_what_is_refused_anyhow_as_to_complete_a_name(aske
     assert not harness.call(2, querying=True)
     assert asked.calls == harness.provider.calls == []
     assert [result.kind for result in harness.sent] == ["NotGranted", "CallRefused"]
-
-
-def test_calls_of_a_second_are_bounded_across_cells_and_more_wait():
-    harness = Harness(in_flight=99, calls=None, rate=4)
-    for number in range(6):
-        assert not harness.call(number)
-    assert len(harness.provider.calls) == 4
-    harness.broker.end()
-    harness.broker.begin()
-    harness.call(7)
-    assert len(harness.provider.calls) == 4
-    harness.reactor.advance(0.26)
-    assert len(harness.provider.calls) == 5
-    harness.reactor.advance(0.5)
-    assert [call.number for call in harness.provider.calls] == [1, 2, 3, 4, 5, 6, 7]
-    harness.reactor.advance(5)
-    for number in range(8, 14):
-        harness.call(number)
-    assert len(harness.provider.calls) == 11
-
-
-def test_what_waits_holds_no_more_than_there_may_be_under_way():
-    harness = Harness(in_flight=999, calls=None, rate=1, max_bytes=2**20)
-    large = (["x" * 1_000_000], {})
-    for number in range(99):
-        harness.call(number, arguments=large)
-    most = MAX_ARGUMENTS // 1_000_000
-    assert (len(harness.provider.calls), len(harness.sent)) == (1, 99 - most)
-    assert "hold 48 MiB" in harness.sent[0].message
-
-
-def test_what_is_refused_waits_too_and_is_refused_on_record_when_it_is_withdrawn():
-    harness = Harness(in_flight=3, calls=None, rate=1)
-    harness.call(1, name="ops.none")
-    assert len(harness.sent) == 1
-    harness.call(2, name="ops.none")
-    harness.call(3, name="ops.none")
-    harness.call(4)
-    assert harness.call(5) == "more calls at once than there may be"
-    harness.withdraw(3)
-    harness.withdraw(4)
-    harness.reactor.advance(9)
-    assert [message.id for message in harness.sent] == [1, 2]
-    assert [record.status for record in harness.seen] == [
-        "refused",
-        "refused",
-        "withdrawn",
-        "refused",
-    ]
-    assert not harness.provider.calls

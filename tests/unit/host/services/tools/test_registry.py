@@ -48,7 +48,6 @@ def test_a_function_is_told_as_it_is_written():
         ("operators_tools:nothing", "operators_tools has no nothing"),
         ("operator:add", "another tool is named add"),
         ("no_such_module:f", "no_such_module can't be imported: ModuleNotFoundError"),
-        ("nobodys_entry_point", "no installed package has an entry point of this name"),
         ("builtins:open", "open can't be the name of a tool"),
         ("operators_tools:SECRET", "it is no function"),
         ("operators_tools:dataclasses.dataclass.__call__", "can't be the name of a tool"),

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cellblock.host.services import relay, relay_server
+from cellblock.host.services import relay
 from cellblock.wire import relay as protocol
 from support.relays import SECONDS, Relay, after, flood, read
 
@@ -134,12 +134,12 @@ def test_other_names_are_not_asked_for(start):
 
 def test_localhost_is_not_looked_up(monkeypatch):
     monkeypatch.delattr(socket, "getaddrinfo")
-    assert relay_server.look_up("localhost") == ["127.0.0.1", "::1"]
+    assert relay.look_up("localhost") == ["127.0.0.1", "::1"]
 
 
 def test_a_name_that_comes_to_lead_inside_leads_nowhere(start, port, monkeypatch):
     """DNS rebinding: what is looked up later is judged later, and never at connecting."""
-    monkeypatch.setattr(relay_server, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(relay, "CACHE_SECONDS", 0.0)
     relayed = start(f"rebound.example:{port}")
     relayed.book["rebound.example"] = ["93.184.216.34"]
     guest = relayed.guest()
@@ -178,7 +178,7 @@ def test_eight_names_are_looked_up_at_once(start):
     deadline = time.monotonic() + 0.2
     while len(relayed.asked) < 12 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert len(relayed.asked) == relay_server.MAX_LOOK_UPS == 8
+    assert len(relayed.asked) == relay.MAX_LOOK_UPS == 8
     go.set()
     assert {read(pipe).addresses for pipe in pipes} == {("93.184.216.34",)}
 
@@ -187,11 +187,11 @@ def test_a_name_server_that_hangs_holds_up_nobody_else(start, port):
     relayed, go = start("slow.example:443", f"127.0.0.1:{port}"), threading.Event()
     relayed.book["slow.example"] = after(go, [])
     guest, pipes = relayed.guest(), []
-    for number in range(relay_server.MAX_WAITING + 1):
+    for number in range(relay.MAX_WAITING + 1):
         guest.tell(protocol.Resolve(nonce=os.urandom(8), name="slow.example"))
         answer, fds = guest.hear()
         pipes += fds
-        assert answer.errno == (errno.EAGAIN if number == relay_server.MAX_WAITING else 0)
+        assert answer.errno == (errno.EAGAIN if number == relay.MAX_WAITING else 0)
     assert guest.connect(port)[0].errno == 0
     go.set()
     assert read(pipes[0]).error == socket.EAI_NONAME
@@ -275,10 +275,10 @@ def test_who_does_not_read_is_not_served_any_more_and_others_are(start, port):
 
 
 def test_who_asks_for_much_waits_and_others_do_not(start, port, monkeypatch):
-    monkeypatch.setattr(relay_server, "SLOT_SECONDS", 60.0)
+    monkeypatch.setattr(relay, "SLOT_SECONDS", 60.0)
     relayed = start(f"127.0.0.1:{port}")
     hostile, honest = relayed.guest(7), relayed.guest(8)
-    for _ in range(relay_server.MAX_PER_SLOT):
+    for _ in range(relay.MAX_PER_SLOT):
         assert hostile.connect(1)[0].errno == errno.EACCES
     hostile.sock.settimeout(0.2)
     with pytest.raises(TimeoutError):
@@ -288,12 +288,12 @@ def test_who_asks_for_much_waits_and_others_do_not(start, port, monkeypatch):
 
 
 def test_who_asked_for_much_is_served_again(start, monkeypatch):
-    monkeypatch.setattr(relay_server, "MAX_PER_SLOT", 5)
+    monkeypatch.setattr(relay, "MAX_PER_SLOT", 5)
     guest = start("10.0.0.1:1").guest()
     began = time.monotonic()
     for _ in range(16):
         assert guest.connect(1)[0].errno == errno.EACCES
-    assert time.monotonic() - began > relay_server.SLOT_SECONDS
+    assert time.monotonic() - began > relay.SLOT_SECONDS
 
 
 def test_a_guest_that_hangs_up_leaves_nothing(start):
