@@ -74,3 +74,13 @@ def test_opening_a_notebook_runs_no_module_beside_it(idle, world):
     kernel = idle(world=world)
     assert reading.result(kernel.run("import os\nos.path.exists('ran')")[1]) == "False"
     assert reading.result(kernel.run("import pandas\npandas.mine")[1]) == "True"
+
+
+def test_opening_a_notebook_reads_no_settings_beside_it(world):
+    world.write("matplotlibrc", "figure.dpi: 33")
+    with contextlib.closing(Kernel(argv_for("data"), world=world)) as kernel:
+        kernel.wait_heard()
+        time.sleep(4)  # it is forked after one, and gone at once
+        assert reading.result(kernel.run(LOOK)[1]) == "False"
+        code = "import matplotlib\nmatplotlib.rcParams['figure.dpi']"
+        assert reading.result(kernel.run(code)[1]) == "33.0"

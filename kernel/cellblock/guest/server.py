@@ -516,12 +516,19 @@ class Server:
         )
 
 
+#: What matplotlib reads of the folder that it is imported in.
+_SETTINGS_FILE: Final = "matplotlibrc"
+
+
 def _import_ahead(modules: tuple[str, ...]) -> bool:
     """Import these modules; return whether a cell's import would have had the same.
 
     Cells may look for modules beside the notebook first. This does not, so that nothing there is
     run; where one lies there of the name of anything imported, theirs would have been another.
+    Nor does it read settings there, which matplotlib evaluates in part.
     """
+    if os.path.lexists(_SETTINGS_FILE):
+        return False
     known, places = set(sys.modules), sys.path[:]
     sys.path[:] = filter(None, places)
     try:
