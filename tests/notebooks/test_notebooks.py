@@ -85,9 +85,7 @@ def test_cells_are_refused_until_approved_and_again_when_changed(opened, room):
         check("admission", lessons.code_cells(client.nb))
         changed = client.nb.cells[area]
         changed.source = changed.source.replace("3", "4")
-        refused = run(area)
-        assert "-radius = 3\n" in refused
-        assert "+radius = 4\n" in refused
+        assert "cell-not-approved" in run(area)
         assert run(edge).startswith("edge 18.85\n")
         (revoke,) = lessons.told(client.nb, "cellblock approve --revoke")
         room.run(revoke)

@@ -60,7 +60,7 @@ CLAIMS = {
             "1 finding in 1 of 3 files · policy safe\n"
         ),
         "run": "…passed          lesson/sent/ada.ipynb…3 notebooks: 1 passed, 1 denied, 1 timed out; …",
-        "resume": "…3 notebooks: 1 passed, 1 denied, 1 timed out (3 of them in an earlier run); …",
+        "resume": "…3 notebooks: 1 passed, 1 denied, 1 timed out (1 of them in an earlier run); …",
         "look": (
             "ada.ipynb []\nbob.ipynb ['KeyboardInterrupt', 'CellStopped']\n"
             "cy.ipynb ['PolicyDenied']\n"
