@@ -3,7 +3,6 @@
 import pytest
 
 from support import reading
-from support.kernels import Kernel, argv_for
 
 FRAME = '<iframe class="cellblock-frame"'
 ACTIVE = "from IPython.display import HTML\nHTML('<p>drawn</p><script>act()</script>')"
@@ -86,20 +85,6 @@ def test_sanitized_drops_what_runs(under):
 def test_sanitized_shows_what_can_be_a_picture_as_one(under):
     pytest.importorskip("vl_convert", reason="extra 'interactive' is not installed")
     assert "image/png" in shown(under("sanitized"), CHARTS["altair"])
-
-
-def test_trusted_passes_scripts_on_but_no_card_of_ours(under):
-    kernel = under("trusted")
-    assert "<script>act()</script>" in shown(kernel, ACTIVE)["text/html"]
-    assert shown(kernel, FORGED).keys() == {"text/plain"}
-
-
-def test_trusted_that_was_not_asked_for_runs_nothing(world):
-    policy = world.policy('display = "trusted"\n')
-    with Kernel(argv_for(policy), world=world) as kernel:
-        reply, _ = kernel.wait_heard().run("print(1)")
-    assert reply["status"] == "error"
-    assert "display trusted has to be asked for" in reply["evalue"]
 
 
 def test_a_card_has_no_display_id_that_a_cell_could_write_over(safe):

@@ -83,17 +83,6 @@ def test_schema_is_json_schema_and_show_tells_what_is_wrong_in_one_line(run):
     assert err == "cellblock: saef: no such policy. Did you mean safe? Or give a file.\n"
 
 
-def test_validate_and_install_say_that_trusted_output_has_to_be_asked_for(run, tmp_path):
-    (tmp_path / "open.toml").write_text('display = "trusted"')
-    _, out, _ = run("policy", "validate", "open.toml")
-    assert out == "open.toml: ok (display trusted: starts only with --allow-unsafe)\n"
-    args = ("install", "--policy", "open.toml", "--prefix", str(tmp_path))
-    assert "display trusted has to be asked for" in run(*args)[2]
-    assert run(*args, "--allow-unsafe")[0] == 0
-    written = (tmp_path / "share/jupyter/kernels/cellblock-open/kernel.json").read_text()
-    assert json.loads(written)["argv"][-1] == "--allow-unsafe"
-
-
 def test_validate_names_each_file_and_fails_if_one_is_wrong(run, tmp_path):
     (tmp_path / "good.toml").write_text('extends = "data"')
     (tmp_path / "bad.toml").write_text("timeot = 3")

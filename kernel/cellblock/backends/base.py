@@ -478,13 +478,10 @@ _GATEWAY: Final[Mapping[str, Declaration]] = {
     "isolated": holds(
         "as sanitized; what needs scripts runs in nested frames without origin or network"
     ),
-    "trusted": UNENFORCED,
 }
 
 
-def _comms(policy: Policy) -> Declaration:
-    if policy.display == "trusted":
-        return UNENFORCED
+def _comms(_policy: Policy) -> Declaration:
     return holds("the host passes on comms of these alone")
 
 

@@ -57,10 +57,9 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
 
 
 def _condition(policy: Policy) -> str:
-    field = policy.field_to_be_allowed()
-    value = getattr(policy, field) if field else None
     asks = ", or when its user allows it" if policy.approvals == "prompt" else ""
-    return f" ({field} {value}: starts only with --allow-unsafe{asks})" if field else ""
+    unsafe = f" (mode unsafe: starts only with --allow-unsafe{asks})"
+    return unsafe if policy.mode == "unsafe" else ""
 
 
 def _policy_table(policy: Policy) -> Table:

@@ -37,11 +37,10 @@ def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> N
     if config.condition is None:
         start()
         return
-    consent = StartConsent(kernel, approver, policy, config.condition.key, start)
-    if approver.may_start(consent.field, consent.value):  # allowed for always
+    if approver.may_start():  # allowed for always
         start()
     else:
-        kernel.starting = consent
+        kernel.starting = StartConsent(kernel, approver, start)
         kernel.views.refuse(config.condition)
 
 
@@ -54,19 +53,11 @@ def under(config: SessionConfig, policy: Policy) -> GrantContext:
 class StartConsent:
     """Consent that the first cell waits for: until then there is no session, and no guest.
 
-    ``field`` is the policy's field that needs consent, ``start`` starts the session.
+    ``start`` starts the session.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        approver: Approver,
-        policy: Policy,
-        field: str,
-        start: Callable[[], None],
-    ) -> None:
+    def __init__(self, kernel: Kernel, approver: Approver, start: Callable[[], None]) -> None:
         self._kernel, self._approver, self._start = kernel, approver, start
-        self.field, self.value = field, str(getattr(policy, field))
 
     def ask(self, cell: ExecuteRequest, go_on: Callable[[], None]) -> None:
         """Ask on behalf of a cell; call ``go_on`` once that is decided."""
@@ -80,7 +71,7 @@ class StartConsent:
             go_on()
 
         self._approver.begin(cell)
-        self._approver.ask_start(self.field, self.value, decided)
+        self._approver.ask_start(decided)
 
     def interrupt(self) -> None:
         """Cancel the question: the kernel does not start."""

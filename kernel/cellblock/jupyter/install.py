@@ -60,7 +60,7 @@ def kernel_json(
     argv += ["--policy", spec if shipped else str(Path(spec).expanduser().resolve())]
     if inputs is not None:
         argv += ["--input", str(inputs.expanduser().resolve())]
-    if allow_unsafe and policy.field_to_be_allowed():
+    if allow_unsafe and policy.mode == "unsafe":
         argv.append("--allow-unsafe")
     return {
         "argv": argv,

@@ -99,24 +99,16 @@ def unsafe_error(
 
     ``ask`` says how to allow that, ``asks`` that its user may be asked, if it has users asked.
     """
-    field = policy.field_to_be_allowed()
-    if field is None:
+    if policy.mode != "unsafe":
         return None
-    value = getattr(policy, field)
     approve = ", approve it where you can be asked" if asks and policy.approvals != "never" else ""
     return PolicyError(
-        f"{field} {value} has to be asked for",
+        "mode unsafe has to be asked for",
         file=spec,
-        key=field,
-        value=repr(value),
-        remedy=f"{ask}{approve}, or {_INSTEAD[field]}.",
+        key="mode",
+        value="'unsafe'",
+        remedy=f"{ask}{approve}, or choose a policy of mode confined or safe.",
     )
-
-
-_INSTEAD: Final = {
-    "mode": "choose a policy of mode confined or safe",
-    "display": "choose display isolated, which runs interactive output apart from the page",
-}
 
 
 def load_unchecked(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:

@@ -401,11 +401,9 @@ class Policy(Table):
     PYTHONDONTWRITEBYTECODE and TMPDIR always have sandbox values; SHELL is passed on where cells
     may start it."""
 
-    display: Literal["text", "sanitized", "isolated", "trusted"] = "sanitized"
+    display: Literal["text", "sanitized", "isolated"] = "sanitized"
     """What of a cell's output reaches the page: ``text`` alone; rich output ``sanitized`` of all
-    that runs or loads; that too, with interactive HTML ``isolated`` in frames of its own; or
-    everything, ``trusted`` as the page itself, which has to be asked for with
-    ``--allow-unsafe``."""
+    that runs or loads; or that, with interactive HTML ``isolated`` in frames of its own."""
 
     widget_modules: Names = ()
     """Front-end modules whose widgets cells may show. ipywidgets' own are cleaned key by key; any
@@ -517,12 +515,6 @@ class Policy(Table):
     def required(self) -> frozenset[str]:
         """Capabilities without whose enforcement nothing runs: ``require``, and the mode's own."""
         return frozenset((*self.require, *(CONFINEMENT if self.mode == "confined" else ())))
-
-    def field_to_be_allowed(self) -> str | None:
-        """Return the field whose value takes ``--allow-unsafe``, None if none does."""
-        if self.mode == "unsafe":
-            return "mode"
-        return "display" if self.display == "trusted" else None
 
     def enforced_capabilities(self, backend: Enforcer) -> tuple[str, ...]:
         """Return the capabilities that ``backend`` enforces here, holes apart: verified, asserted.

@@ -248,8 +248,7 @@ TABLE: Final[dict[str, Narrowing]] = {
     "package_installation": Narrowing("false", _off),
     "env_var_access": _FEWER_IN_GUEST,
     "display": Narrowing(
-        "`isolated`, `sanitized` or `text`, in this order",
-        _towards("trusted", "isolated", "sanitized", "text"),
+        "`sanitized` or `text`, in this order", _towards("isolated", "sanitized", "text")
     ),
     "widget_modules": _FEWER,
     "comm_targets": _FEWER,

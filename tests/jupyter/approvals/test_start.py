@@ -99,11 +99,3 @@ def test_what_is_allowed_in_a_notebook_that_narrows_is_kept_under_that_policy(be
     run(begin(asks), "import shlex", "{} always")
     narrowed, written = kept(world)
     assert written.digest != narrowed.digest
-
-
-def test_trusted_output_is_asked_about_by_its_name(begin):
-    kernel = begin('display = "trusted"\napprovals = "prompt"')
-    (prompt,), reply, _ = run(kernel, "1", "{} session")
-    assert "may this kernel start with display trusted?\n" in prompt
-    assert "┃   what cells show may run anything in the page" in prompt
-    assert reply["status"] == "ok"

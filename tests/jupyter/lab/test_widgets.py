@@ -304,12 +304,10 @@ def every_control_is_drawn(view, index):
     assert view.cell(index).get_by_role("group", name="left out").count() == 0
 
 
-@pytest.mark.parametrize("added", ["widget_modules = ['anywidget']", "display = 'trusted'"])
-def test_a_module_that_the_operator_lets_in_runs_and_talks(lab, open_notebook, world, added):
+def test_a_module_that_the_operator_lets_in_runs_and_talks(lab, open_notebook, world):
     pytest.importorskip("anywidget", reason="anywidget is not installed")
-    table = "[add]\n" if "modules" in added else ""
-    policy = world.policy(f"extends = 'data'\n{table}{added}\n", "lets-in")
-    lab.add_kernel("lets-in", argv_for(policy, "--allow-unsafe"))
+    policy = world.policy("extends = 'data'\n[add]\nwidget_modules = ['anywidget']\n", "lets-in")
+    lab.add_kernel("lets-in", argv_for(policy))
     view = open_notebook([COUNTER.strip(), "c.value"], kernel="lets-in")
     view.run(0)
     view.cell(0).get_by_role("button", name="count 0").click()

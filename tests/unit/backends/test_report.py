@@ -105,14 +105,6 @@ def test_noop_holds_only_what_the_host_does():
     ]
 
 
-def test_trusted_output_asks_for_nothing_and_claims_nothing():
-    for display, status in (("isolated", Status.asserted), ("trusted", Status.unenforced)):
-        policy = Policy().replace(display=display)
-        for name in ("display", "widget_modules", "comm_targets"):
-            assert statuses(policy)[name] is status
-            assert name not in found(policy)
-
-
 def test_the_gap_of_read_roots_says_that_names_can_be_seen_and_matters():
     gap = next(iter(found(Policy()).values()))
 

@@ -106,18 +106,6 @@ def test_unsafe_has_to_be_asked_for_of_a_preset_a_tier_and_a_file(tmp_path, oper
         assert operator(text, allow_unsafe=True).mode == "unsafe"
 
 
-def test_trusted_output_has_to_be_asked_for(operator, tmp_path):
-    text = 'extends = "data"\ndisplay = "trusted"'
-    with pytest.raises(PolicyError) as refused:
-        operator(text)
-    assert str(refused.value) == (
-        f"{tmp_path / 'lab' / 'team.toml'}: display: display trusted has to be asked for "
-        "(got 'trusted'). Start the kernel with --allow-unsafe, or choose display isolated, which "
-        "runs interactive output apart from the page."
-    )
-    assert operator(text, allow_unsafe=True).display == "trusted"
-
-
 def test_what_each_preset_shows(tmp_path):
     shown = {
         name: load(name, project=tmp_path, allow_unsafe=name == "unsafe").display

@@ -43,7 +43,6 @@ class CommTraffic:
         self._comms = Comms(
             modules=self._modules,
             targets=policy.comm_targets if policy and display != "text" else (),
-            trusted=display == "trusted",
             show=lambda data: self.bundle(data, show),
         )
         self._refused: set[Refused] = set()

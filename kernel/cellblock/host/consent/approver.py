@@ -352,13 +352,13 @@ class Approver:
 
     # --- a kernel's start ---------------------------------------------------------------------
 
-    def may_start(self, field: str, value: str) -> bool:
-        """Whether a kernel of such a policy may always start."""
-        return self._grants.covers(request.of_start(field, value)) is not None
+    def may_start(self) -> bool:
+        """Whether a kernel of mode unsafe may always start."""
+        return self._grants.covers(request.of_start()) is not None
 
-    def ask_start(self, field: str, value: str, decided: Callable[[Decision], None]) -> None:
+    def ask_start(self, decided: Callable[[Decision], None]) -> None:
         """Ask whether it may."""
-        self._put(request.of_start(field, value), decided)
+        self._put(request.of_start(), decided)
 
     # --- the queue ----------------------------------------------------------------------------
 

@@ -35,11 +35,6 @@ _NAME: Final = 60
 _NAMES: Final = 4
 _COLUMNS: Final = 76
 _POSITIONAL, _REST = (0, 1), 2
-#: What a policy's value means that has to be asked for, by its field.
-_STARTS: Final = {
-    "display": "what cells show may run anything in the page, with your rights there",
-    "mode": "what cells say is not checked; what their process may do is bounded as ever",
-}
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,16 +155,16 @@ def of_imports(imports: Iterable[Import], sha256: str) -> ApprovalRequest:
     )
 
 
-def of_start(field: str, value: str) -> ApprovalRequest:
-    """Return what a kernel asks for whose policy has ``field`` at a ``value`` to be asked for."""
-    subject = f"{field} {value}"
+def of_start() -> ApprovalRequest:
+    """Return what a kernel asks for whose policy has mode unsafe."""
+    subject = "mode unsafe"
     return ApprovalRequest(
         of="start",
         subjects=(subject,),
         sha256=hashlib.sha256(subject.encode()).hexdigest(),
         asks=f"start with {subject}?",
         all_of="all that it runs",
-        shown=(f"  {_STARTS[field]}",),
+        shown=("  what cells say is not checked; what their process may do is bounded as ever",),
     )
 
 

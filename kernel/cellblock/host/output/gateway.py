@@ -178,12 +178,12 @@ def refused_types(data: Any) -> list[str]:
     return [clean_line(key, 100) or type(key).__name__ for key in refused[:8]]
 
 
-def _clean_value(mime: str, value: Any, left: int, *, as_it_is: bool = False) -> tuple[Any, int]:
-    """Return one type's value and its size in bytes; ``as_it_is`` sanitises nothing.
+def _clean_value(mime: str, value: Any, left: int) -> tuple[Any, int]:
+    """Return an allowed type's value and its size in bytes.
 
-    A type that is not allowed is JSON. Raises ``TooLargeError``, ``RefusedError``.
+    Raises ``TooLargeError``, ``RefusedError``.
     """
-    form = ALLOWED.get(mime, Form.json)
+    form = ALLOWED[mime]
     if form is Form.json:
         cleaner = Cleaner(nodes=MAX_NODES, chars=left, depth=MAX_DEPTH)
         return cleaner.clean(value), left - cleaner.chars
@@ -193,7 +193,7 @@ def _clean_value(mime: str, value: Any, left: int, *, as_it_is: bool = False) ->
     if form is Form.text:
         room = max(0, left - _NOTE_BYTES)
         text = cut(text, room if text.isascii() else room // 4)
-    elif text and not as_it_is:
+    elif text:
         _size(text, left)
         text = sanitise(mime, text)
     return text, _size(text, left)
@@ -231,10 +231,8 @@ def _size(text: str, left: int) -> int:
 
 # --- a bundle, by the policy's ``display`` ------------------------------------------------------
 #
-# Each function takes whatever a guest sent and returns a bundle within the bounds. None lets
-# through a type that is cellblock's own (``application/vnd.cellblock.*``).
+# Each function takes whatever a guest sent and returns a bundle within the bounds.
 
-_OURS: Final = "application/vnd.cellblock."
 _HINT: Final = 'display = "isolated" in the policy would show it'
 
 
@@ -270,30 +268,10 @@ def isolated(data: Any) -> dict[str, Any]:
     return clean_bundle(rest, used=len(html)) | {_HTML: html}
 
 
-def trusted(data: Any) -> dict[str, Any]:
-    """Return the bundle as it is, within the bounds."""
-    if type(data) is not dict:
-        return {}
-    left, shown, dropped = MAX_DISPLAY, dict[str, Any](), list[str]()
-    for key in list(data)[:MAX_TYPES]:
-        mime = clean_line(key, 200)
-        if not mime or mime.lower().startswith(_OURS):
-            dropped.append(mime or type(key).__name__)
-            continue
-        try:
-            shown[mime], size = _clean_value(mime, data[key], left, as_it_is=True)
-        except TooLargeError:
-            dropped.append(f"{mime} (too large)")
-        else:
-            left -= size
-    return _with_note(shown, dropped)
-
-
 _BY_DISPLAY: Final[dict[str, Show]] = {
     "text": text,
     "sanitized": sanitized,
     "isolated": isolated,
-    "trusted": trusted,
 }
 
 

@@ -98,10 +98,9 @@ class Comms:
         *,
         modules: tuple[str, ...] = (),
         targets: tuple[str, ...] = (),
-        trusted: bool = False,
         show: Callable[[Any], dict[str, Any]] = gateway.clean_bundle,
     ) -> None:
-        self._modules, self._trusted, self._show = frozenset(modules), trusted, show
+        self._modules, self._show = frozenset(modules), show
         self._targets = frozenset((*targets, *((WIDGET, CONTROL) if modules else ())))
         self._open: dict[str, Comm] = {}
         self._capturing: set[str] = set()
@@ -126,14 +125,14 @@ class Comms:
         name, target = content.get("comm_id"), content.get("target_name")
         if not isinstance(name, str) or not _ID.fullmatch(name) or len(self._open) >= MOST:
             return False
-        if not isinstance(target, str) or not (target in self._targets or self._trusted):
+        if not isinstance(target, str) or target not in self._targets:
             return False
         model = None
         if target == WIDGET:
             data = content.get("data")
             state = data.get("state") if isinstance(data, dict) else None
             model = MODELS.get(_model_named(state)) if type(state) is dict else None
-            if model is None and not self._trusted:
+            if model is None:
                 return False
         self._open.setdefault(name, Comm(name, target, model))
         return True
@@ -207,8 +206,8 @@ class Comms:
         target = gateway.clean_name(message.content.get("target_name")) or ""
         if name in self._open or len(self._open) >= MOST:
             return None
-        if self._trusted or target not in (WIDGET, CONTROL):
-            if target not in self._targets and not self._trusted:
+        if target not in (WIDGET, CONTROL):
+            if target not in self._targets:
                 return Refused(target)
             return _unjudged("comm_open", Comm(name, target), data, message)
         if target == CONTROL:  # the front end opens it
@@ -232,10 +231,10 @@ class Comms:
         self, comm: Comm, data: dict[Any, Any], message: messages.CommOut, parent: str
     ) -> Passed | None:
         method, state = data.get("method"), data.get("state")
-        if comm.target == CONTROL and not self._trusted:
+        if comm.target == CONTROL:
             is_answer = method == "update_states"
             return self._all_states(comm, data, message.buffers, parent) if is_answer else None
-        if comm.model is None or not comm.model.keys or self._trusted:
+        if comm.model is None or not comm.model.keys:
             return _unjudged("comm_msg", comm, data, message)
         if method == "custom":
             return self._focus(comm, data.get("content"), parent)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -55,12 +55,6 @@ if TYPE_CHECKING:
 _FILES_OF_A_COPY: Final = 4
 #: Where guests find programs.
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
-_CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {
-    "text": "stills",
-    "sanitized": "stills",
-    "isolated": "pages",
-    "trusted": "",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +461,7 @@ def prepare_message(
         cwd=_first_cwd(policy, project, scratch),
         environment=guest_environment(policy.env_var_access, scratch, os.environ, plan),
         plan=plan,
-        charts=_CHARTS[policy.display],
+        charts="pages" if policy.display == "isolated" else "stills",
         tool_max_in_flight=policy.tool_max_in_flight,
         tool_max_bytes=policy.tool_max_bytes,
         inputs=inputs or {},

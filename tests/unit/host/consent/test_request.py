@@ -77,7 +77,7 @@ def test_imports_are_asked_about_with_what_comes_by_them():
 
 
 def test_a_start_is_asked_about_with_what_it_means():
-    assert asked(request.of_start("mode", "unsafe")) == START
+    assert asked(request.of_start()) == START
 
 
 @pytest.mark.parametrize(

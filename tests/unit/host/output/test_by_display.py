@@ -79,23 +79,11 @@ def test_isolated_runs_a_program_only_where_nothing_stands_for_it():
     assert "text/html" not in gateway.isolated(program | {"image/png": b""})
 
 
-def test_trusted_passes_on_everything_but_what_is_ours_to_say():
-    shown = gateway.trusted(BUNDLE | {"Application/vnd.Cellblock.x": 1})
-    assert shown == {
-        "text/plain": "plain",
-        "text/html": SCRIPT,
-        "image/png": "iVBORw==",
-        "application/vnd.plotly.v1+json": {"data": []},
-    }
-
-
 def test_pages_are_within_the_bounds(monkeypatch):
     left_out = {"text/plain": "[cellblock left out text/html (too large)]"}
     both = {"text/html": SCRIPT, "text/plain": "x" * 3_000}
     monkeypatch.setattr(gateway, "MAX_DISPLAY", 2_000)
     assert gateway.isolated(both) == left_out
-    monkeypatch.setattr(gateway, "MAX_DISPLAY", 50)
-    assert gateway.trusted({"text/html": "x" * 100}) == left_out
 
 
 ANYTHING = [None, [], "x", {}, {1: 2}, {"text/html": 3}, {"text/html": [1]}]
@@ -103,7 +91,7 @@ ANYTHING = [None, [], "x", {}, {1: 2}, {"text/html": 3}, {"text/html": [1]}]
 
 def test_anything_at_all_becomes_a_bundle():
     for data in ANYTHING:
-        for display in ["text", "sanitized", "isolated", "trusted"]:
+        for display in ["text", "sanitized", "isolated"]:
             shown = gateway.for_display(display)(data)
             assert all(isinstance(mime, str) for mime in shown), (display, data)
 

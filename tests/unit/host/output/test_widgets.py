@@ -133,13 +133,6 @@ def test_a_target_of_the_policy_passes_and_others_are_refused():
     assert guest.tell("comm_open", control) == Refused("jupyter.widget.control")
 
 
-def test_trusted_output_has_every_comm():
-    guest = Guest(modules=(), trusted=True)
-    name, passed = guest.open("Any", "anywidget", _esm="export")
-    assert passed.data["state"]["_esm"] == "export"
-    assert guest.comms.view({"model_id": name}) is not None
-
-
 def test_a_view_in_an_output_is_of_an_admitted_widget(guest):
     view = "application/vnd.jupyter.widget-view+json"
     assert guest.comms.view({"model_id": "no"}) is None
