@@ -120,7 +120,9 @@ def test_an_image_is_canonical_base64_and_can_not_break_out_of_its_attribute():
     assert set(text).isdisjoint("\"<>' ")
     for odd in ("AA=A", "A===", "====", '"AA=', "AAA\n", "AAAA\n\n\n\n", "\xe9AAA", "AA<="):
         text = clean_bundle({"image/png": odd}).get("image/png", "")
-        assert re.fullmatch(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?", text)
+        assert re.fullmatch(
+            r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?", text
+        )
 
 
 DAY = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
