@@ -34,7 +34,7 @@ PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- made by tests/bench/work.py -->", "<!-- end -->"
 NONE = "\N{EN DASH}"
 STOCK, XEUS = "ipykernel", "xeus-python"
-IMPORTS = "['json', 'math', 'matplotlib', 'numpy', 'pandas', 'plotly', 're', 'sklearn']"
+IMPORTS = "['altair', 'bokeh', 'folium', 'json', 'math', 'matplotlib', 'numpy', 'pandas', 'plotly', 're', 'sklearn']"
 #: A preset, or a policy of one's own: preset safe has to import and read what the cells do.
 POLICIES = {
     "data": "data",
@@ -72,6 +72,13 @@ OBJECTS = """class Point:
         self.y = 1
 points = [Point(i) for i in range(200_000)]
 """
+BOKEH = "from bokeh.plotting import figure, show\np = figure(height=300)\n"
+ALTAIR = """import altair as alt
+import pandas as pd
+df = pd.DataFrame({'a': range(50), 'b': range(50)})
+chart = alt.Chart(df).encode(x='a', y='b')
+"""
+SHOW = "from IPython.display import display\n"
 SKLEARN = """from sklearn.linear_model import LogisticRegression
 import numpy as np
 X = np.random.default_rng(0).normal(size=(5_000, 20))
@@ -95,7 +102,18 @@ CELLS = {
     "a table": Cell(TABLE, "df.head(20)"),
     "a styled table": Cell(TABLE, "df.head(20).style.background_gradient()"),
     "sklearn fit": Cell(SKLEARN, "LogisticRegression().fit(X, y).score(X, y)"),
-    "plotly": Cell("import plotly.graph_objects as go", "go.Figure(go.Scatter(y=[1, 3, 2]))"),
+    # A first figure brings its library, and so does each run of its cell: timed is another cell.
+    "later plotly": Cell(
+        "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1, 2]))",
+        "go.Figure(go.Scatter(y=[1, 3, 2]))",
+    ),
+    "later bokeh": Cell(
+        f"{BOKEH}p.line([1, 2], [1, 2])\nshow(p)", f"{BOKEH}p.line([1, 2], [2, 1])\nshow(p)"
+    ),
+    "later altair": Cell(f"{ALTAIR}chart.mark_line()", "chart.mark_bar()"),
+    "later folium": Cell(
+        "import folium\nfolium.Map([50, 9])", "folium.Map([50, 10], zoom_start=4)"
+    ),
     "matmul": Cell("import numpy as np\nm = np.ones((600, 600))", "(m @ m).sum()"),
     "json": Cell(
         "import json\nrows = [{'a': i, 'b': str(i)} for i in range(50_000)]",
@@ -128,6 +146,12 @@ CELLS = {
     ),
     "process pool": Cell("", POOL, 1),
     "print of 0.9 MB": Cell("", "print('x' * 899_999)"),
+    "5 MB of text": Cell(SHOW, "display({'text/plain': 'x' * 5_000_000}, raw=True)"),
+    "5 MB of HTML": Cell(SHOW, "display({'text/html': '<p>some words</p>' * 300_000}, raw=True)"),
+    "5 MB of PNG": Cell(
+        f"{SHOW}image = b'\\x89PNG\\r\\n\\x1a\\n' + bytes(range(256)) * 15_000",
+        "from IPython.display import Image\nImage(image)",
+    ),
     "x = 1 late in a session": Cell(f"{TABLE}{OBJECTS}", "x = 1", 15),
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,8 @@ from IPython.display import display
 from cellblock.guest.library_patches import patch_when_imported
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cellblock.guest.library_patches import Patch
 
 #: Names under which notebooks ask plotly and altair for what they would show anyway.
@@ -38,9 +40,13 @@ _NO_VEGA: Final = (
 _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
 
 
-def install(how: Literal["pages", "stills"]) -> None:
-    """Patch charting libraries when they are imported. For the zygote, before any fork."""
-    patch_when_imported(_PAGES if how == "pages" else _STILLS)
+def install(how: Literal["pages", "stills"], *, vega: bool) -> None:
+    """Patch charting libraries when they are imported. For the zygote, before any fork.
+
+    ``vega``: the host has it.
+    """
+    pages = _PAGES | {"altair": partial(_altair, partial(_vega_page, vega=vega))}
+    patch_when_imported(pages if how == "pages" else _STILLS)
 
 
 def _plotly(module: Any) -> None:
@@ -109,17 +115,18 @@ def _no_server(*_: object, **__: object) -> None:
     raise ValueError("Bokeh applications need a server, and cells have no network")
 
 
-def _altair(module: Any) -> None:
-    """Show charts as HTML with Vega in it. ``module`` is ``altair``."""
+def _altair(page: Callable[..., dict[str, str]], module: Any) -> None:
+    """Show charts as a ``page``. ``module`` is ``altair``."""
     for name in ("cellblock", *_ALTAIR.split()):
-        module.renderers.register(name, _vega_page)
+        module.renderers.register(name, page)
     module.renderers.enable("cellblock")
 
 
-def _vega_page(spec: dict[str, Any], **options: Any) -> dict[str, str]:
+def _vega_page(spec: dict[str, Any], *, vega: bool, **options: Any) -> dict[str, str]:
+    """Return a chart as HTML with Vega, or its name where the host has it."""
     if (package := find_spec("vl_convert")) is None:
         return {"text/html": _NO_VEGA}
-    shared = _is_shared(package.origin or "")
+    shared = vega and _is_shared(package.origin or "")
     options = {"mode": "vega-lite"} | options.get("embed_options", {})
     values = (json.dumps(value).replace("</", "<\\/") for value in (spec, options))
     call = f"vegaEmbed('#vis', {', '.join(values)})"
@@ -226,7 +233,6 @@ def _altair_still(module: Any) -> None:
 
 
 _PAGES: Final[dict[str, Patch]] = {
-    "altair": _altair,
     "bokeh.io": _bokeh,
     "branca.element": _branca,
     "plotly.io._renderers": _plotly,

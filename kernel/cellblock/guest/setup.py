@@ -39,6 +39,7 @@ from cellblock.guest.confine.layer import Mounter, Refresher
 from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscall_args import HANDING_OVER
 from cellblock.guest.effects import effects
+from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
     patch_pdb,
     patch_standard_library,
@@ -255,8 +256,10 @@ class Prepared:
         sys.stderr = output.out_stream("stderr", 2, out)
         self._shell.display_pub.out = self._shell.displayhook.out = out
         if not self._rules.language:
-            # As ipykernel has it: what lies in the folder that a cell runs in. The zygote has not.
-            sys.path.insert(0, "")
+            # As ipykernel has it, behind the standard library: what lies in the folder that a cell
+            # runs in. The zygote has not.
+            folders = enumerate(sys.path)
+            sys.path.insert(next((at for at, path in folders if is_packages(path)), 0), "")
         # A name of cells' own, which they may take for more.
         namespace = self._shell.user_ns
         found = namespace["__builtins__"] if self._rules.language else vars(builtins)
@@ -286,7 +289,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.chdir(home)
     os.environ.update(request.environment | dict.fromkeys(_HOME_VARIABLES, home))
     if request.charts:
-        charts.install(request.charts)
+        charts.install(request.charts, vega=request.vega)
     patch_when_imported(
         {
             "multiprocessing.context": patch_start_method,

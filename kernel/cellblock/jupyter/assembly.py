@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
-from cellblock.host.guests import font_list
+from cellblock.host.guests import font_list, vega
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.services import adoption, changes
 from cellblock.host.session.config import SessionConfig
@@ -107,6 +107,7 @@ def assemble(
             zygotes = ZygoteSource(reactor, early.take)
             kernel.session = session = open_session(config, reactor, kernel, zygotes)
             font_list.make_later(reactor)
+            vega.make_later(reactor, config.prepare)
             session.start()
 
     if not isinstance(config, SessionConfig):

@@ -369,9 +369,17 @@ class Kernel(Front):
         self._finish(shell)
         if self._history_due is not None:
             self._history_due.cancel()
-        self._history_due = self._reactor.call_later(IDLE_WRITE, self.history.flush)
+        self._history_due = self._reactor.call_later(IDLE_WRITE, self._write_history)
         if abort:
             self._reactor.call_later(0, self._answer_all)
+
+    def _write_history(self, looks: int = 10) -> None:
+        """Write history; not beside a cell, but for one that runs long: a disk may take a while."""
+        if looks and any(shell.current is not None for shell in self._shells.values()):
+            look = partial(self._write_history, looks - 1)
+            self._history_due = self._reactor.call_later(IDLE_WRITE, look)
+        else:
+            self.history.flush()
 
     def _follows_failure(self, message: Message, shell: Shell) -> bool:
         """Return whether a cell was sent before the failure of one ahead of it was seen.

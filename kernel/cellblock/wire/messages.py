@@ -187,6 +187,8 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     #: How charting libraries show by default: ``pages`` that bring the library along, ``stills``
     #: where no script is shown, or as they like.
     charts: Literal["pages", "stills", ""] = ""
+    #: Whether pages may leave Vega to the host.
+    vega: bool = False
     tools: tuple[Tool, ...] = ()
     #: Folders that packages are imported from, besides those of the interpreter.
     paths: tuple[str, ...] = ()

@@ -24,6 +24,23 @@ def test_messages_arrive_however_the_bytes_are_cut(texts, data):
     assert got == sent
 
 
+@pytest.mark.parametrize("read", [1_000, 1 << 16, 1 << 20])
+@pytest.mark.parametrize("into", [False, True], ids=["handed over", "read into their place"])
+def test_large_messages_arrive_whole_between_small_ones(read, into):
+    sent = [STREAM, messages.Stream(name="stdout", text="x" * 300_000), STREAM] * 2
+    stream = b"".join(map(bytes, map(frames.encode, sent)))
+    splitter, got = frames.Splitter(), []
+    while stream:
+        with splitter.room() as room:
+            size = min(read, len(room)) if into and room else read
+            data, stream = stream[:size], stream[size:]
+            if filled := into and bool(room):
+                room[: len(data)] = data
+        got += map(decode, splitter.filled(len(data)) if filled else splitter.feed(data))
+    assert got == sent
+    assert not splitter.partial
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_do_anything_but_decode_or_raise(data):
     try:

@@ -10,7 +10,9 @@ The parts, in the order in which a start meets them:
 - ``zygote``: one zygote's control socket; a session's own, or one that several share.
 - ``process``: one guest, its channel and its output.
 - ``supervisor``: which guest serves a session, and where the next one comes from.
+- ``background``: processes that make a file for later sessions, while the kernel goes on.
 - ``font_list``: matplotlib's list of fonts, made once and copied to each session.
+- ``vega``: the library of altair's charts, bundled once.
 - ``worker_process``: confined helpers of the host's own, for tools and for the network.
 
 May import ``wire``, ``policy``, ``errors`` and other packages of the host; ``spawn`` and

@@ -24,24 +24,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import subprocess
 import sys
 import zlib
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape, unescape
-from importlib.metadata import distributions
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.files import PrivateFile
+from cellblock.host.guests import vega
 from cellblock.host.output.text import clean_text
-from cellblock.policy.folders import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
 #: One line each: a directive and what it is for.
 _POLICY: Final = (
@@ -250,60 +247,30 @@ class Library:
     packed: str
 
 
-@lru_cache(maxsize=len(_FILES) + 2)
 def shared_library(name: str) -> Library | None:
     """Return a library that the host has, None if it has none of that name."""
-    own = [folder for folder in sys.path if folder.startswith(f"{sys.prefix}/")]
-    script = _vega(own) if name == "vega" else _file(name, own)
+    with contextlib.suppress(LookupError):
+        return _library_of_hosts(name)
+    return None
+
+
+@lru_cache(maxsize=len(_FILES) + 2)
+def _library_of_hosts(name: str) -> Library:
+    script = vega.read() if name == "vega" else _file(name)
     if not script:
-        return None
+        raise LookupError(name)  # not remembered: Vega may be there later
     version = hashlib.sha256(script).hexdigest()[:16]
     packer = zlib.compressobj(6, wbits=-15)
     packed = packer.compress(script) + packer.flush()
     return Library(f"{name}-{version}", b64encode(packed).decode("ascii"))
 
 
-def _file(name: str, folders: Sequence[str]) -> bytes:
-    for folder in folders if name in _FILES else ():
+def _file(name: str) -> bytes:
+    own = [folder for folder in sys.path if folder.startswith(f"{sys.prefix}/")]
+    for folder in own if name in _FILES else ():
         with contextlib.suppress(OSError):
             return Path(folder, _FILES[name]).read_bytes()
     return b""
-
-
-_BUNDLE: Final = "import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle())"
-#: Seconds that vl-convert has: a second on a quiet machine. The kernel does nothing else meanwhile.
-_BUNDLE_TIMEOUT: Final = 60.0
-_MOST_BYTES: Final = 8 << 20
-
-
-def _vega(folders: Sequence[str]) -> bytes:
-    """Return Vega as vl-convert bundles it: once, as that takes long, in a process of its own.
-
-    It is kept in the user's cache folder, which no guest can write. The process reads nothing that
-    a guest could have written either.
-    """
-    found = distributions(name="vl-convert-python", path=list(folders))
-    if (package := next(iter(found), None)) is None:
-        return b""
-    cache = PrivateFile(Path(cache_folder(), f"vega-{package.version}.js"), _MOST_BYTES)
-    if script := cache.read():
-        return script
-    argv = [sys.executable, "-I", "-X", "utf8", "-c", _BUNDLE]
-    try:
-        made = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            timeout=_BUNDLE_TIMEOUT,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return b""
-    with contextlib.suppress(OSError):  # the next kernel makes it anew
-        cache.write(made.stdout)
-    return made.stdout
 
 
 class SharedLibraries:

@@ -2,6 +2,7 @@ import base64
 import datetime as dt
 import json
 import math
+import re
 from contextlib import contextmanager
 
 import msgspec
@@ -117,6 +118,11 @@ def test_an_image_is_canonical_base64_and_can_not_break_out_of_its_attribute():
         assert clean_bundle({"image/png": image}) == clean
     text = clean_bundle({"image/png": 'AAAA"><script>alert(1)</script>'})["image/png"]
     assert set(text).isdisjoint("\"<>' ")
+    for odd in ("AA=A", "A===", "====", '"AA=', "AAA\n", "AAAA\n\n\n\n", "\xe9AAA", "AA<="):
+        text = clean_bundle({"image/png": odd}).get("image/png", "")
+        assert re.fullmatch(
+            r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?", text
+        )
 
 
 DAY = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)

@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("plotly", reason="extra 'interactive' is not installed")
 
-from cellblock.host.output import frames
 from cellblock.host.output.frames import SharedLibraries, framed, shared_library
 
 FIGURE = framed("<!-- library: plotly -->\n<div></div><script>Plotly.newPlot()</script>")
@@ -43,22 +42,6 @@ def test_what_is_shown_elsewhere_brings_its_own_and_lends_it_to_nobody(libraries
     alone = SharedLibraries()
     alone.begin("")
     assert [has_it(alone), has_it(alone)] == [True, True]
-
-
-def test_vega_is_bundled_once_and_read_from_the_users_cache_after_that(monkeypatch, tmp_path):
-    vl_convert = pytest.importorskip("vl_convert", reason="extra 'interactive' is not installed")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    shared_library.cache_clear()
-    made = shared_library("vega")
-    (kept,) = tmp_path.rglob("vega-*.js")
-    assert kept.read_text("utf-8") == vl_convert.javascript_bundle()
-    monkeypatch.setattr(frames.sys, "executable", "/gone")
-    shared_library.cache_clear()
-    assert shared_library("vega") == made
-    kept.chmod(0o666)  # one that others can write is not read
-    shared_library.cache_clear()
-    assert shared_library("vega") is None
-    shared_library.cache_clear()
 
 
 def test_a_guest_gets_no_other_file_by_a_name_and_no_library_for_a_frame_that_it_writes(libraries):
