@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Allowed, but what is read depends on the object: a cell's own is fine, the interpreter's is not.
 SETTLED = word_set("""
     __closure__ __defaults__ __delattr__ __dict__ __func__ __getattr__ __getattribute__
-    __getstate__ __kwdefaults__ __self__ __setattr__ format format_map obj parser
+    __kwdefaults__ __self__ __setattr__ format format_map obj parser
 """)
 #: Of these, what is a name of anybody's.
 COMMON = word_set("format format_map obj parser")
@@ -74,7 +74,7 @@ _FRAMES = "leads to a running frame, and from there to the globals of whoever ca
 _CODE = "hands out or replaces compiled code, which nobody can check"
 _LOADER = "belongs to the import system, which reads files and loads any module"
 _FILES = "is the module that a path works on files with"
-_REBUILDING = "hands out the interpreter's own reconstruction functions"
+_REBUILDING = "hands out what the interpreter would make a copy of"
 _SHELL = "belongs to the shell or the event loop, not to the cell"
 
 #: Refused names, with the reason to show. Dunders that are in no table are refused as well.
@@ -99,7 +99,7 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
         """),
         _CODE,
     )
-    | dict.fromkeys(word_set("__reduce__ __reduce_ex__"), _REBUILDING)
+    | dict.fromkeys(word_set("__getstate__ __reduce__ __reduce_ex__"), _REBUILDING)
     | dict.fromkeys(
         word_set("""
             _current_frames _getframe _getframemodulename ag_await ag_frame cr_await
@@ -123,6 +123,7 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
     {
         "__code__": "Use __name__, __doc__ or __annotations__, which describe a function.",
         "__file__": "A cell has no file; give names as text.",
+        "__getstate__": "Use vars(obj); a class may define __getstate__, for copy.copy.",
         "__globals__": "Pass what the function needs as an argument.",
         "__import__": "Write an import statement.",
         "__reduce__": "Use copy.copy, or define __copy__ and __getstate__.",

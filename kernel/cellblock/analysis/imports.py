@@ -192,8 +192,35 @@ _INSTEAD: Mapping[str, str] = MappingProxyType(
         "inspect": "use name? and the function's __annotations__",
         "pickle": "use json for data and copy.deepcopy for copies",
         "threading": "use asyncio.to_thread or concurrent.futures.ThreadPoolExecutor",
+        "xml": "use xml.etree.ElementTree, whose indent() lays a tree out",
     }
 )
+_TIMES = ("runs text as code", "use %timeit f(x)")
+#: Names of allowed modules that the guards would have to serve by a copy: why not, and what to use.
+_LEFT_OUT: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "sys.modules[...]": ("would hand out the module itself", "write an import statement"),
+        "reprlib.aRepr": ("shortens for the whole process", "make your own, reprlib.Repr()"),
+        "timeit.Timer": _TIMES,
+        "timeit.repeat": _TIMES,
+        "timeit.timeit": _TIMES,
+        "types.coroutine": ("makes code out of a function's code", "write async def"),
+        "weakref.WeakMethod": (
+            "takes a method apart",
+            "keep a weakref.ref to the object, and call its method",
+        ),
+        "zipfile.is_zipfile": (
+            "opens files",
+            "call zipfile.ZipFile(io.BytesIO(data)), which raises zipfile.BadZipFile",
+        ),
+    }
+)
+
+
+def why_left_out(subject: str) -> tuple[str, str] | None:
+    """Return why the guards leave ``module.name`` out, and a sentence on what to use."""
+    found = _LEFT_OUT.get(subject)
+    return found and (found[0], sentence(found[1])[0])
 
 
 def check_import(node: ast.Import, report: Report) -> None:
@@ -257,11 +284,14 @@ def settle_uses(report: Report) -> None:
 
 def _refuse_member(module: str, name: str, report: Report, node: ast.alias | ast.Attribute) -> None:
     names, subject, whole = report.rules.modules.get(module), f"{module}.{name}", ""
+    remedy: Remedy
     why = f"is not among the names that this policy allows from {module}"
     if module.partition(".")[0] not in NEVER:
         whole = put(report.rules, allowing(module, report.rules))
-    if instead := MODULES.get(subject):
-        remedy: Remedy = instead.remedy(report.rules, first=f"use what dir({module}) lists")
+    if left_out := _LEFT_OUT.get(subject):
+        why, remedy = left_out[0], sentence(left_out[1], whole)
+    elif instead := MODULES.get(subject):
+        remedy = instead.remedy(report.rules, first=f"use what dir({module}) lists")
     elif names and len(names) <= _FEW:
         remedy = sentence(f"use {', '.join(names)}", whole)
     else:

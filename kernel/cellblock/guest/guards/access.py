@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _RULE = RULES["attribute-not-allowed"]
 #: ``[getattr(x, n) for n in dir(x)]`` is honest: these give a stand-in that can't be called.
-_INERT = frozenset({"__reduce__", "__reduce_ex__"})
+_INERT = frozenset({"__getstate__", "__reduce__", "__reduce_ex__"})
 #: Names that are remembered once judged; a cell can make more than there is memory for.
 _MOST = 4_096
 _NESTING = 4
@@ -95,7 +95,7 @@ def guarded_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
 def _get(obj: Any, name: str, default: Any) -> Any:
     """Do as ``getattr`` does for a name that is settled, refused or new."""
     if name in _INERT and _hasattr(obj, name):
-        return refused_attribute(name)
+        return refusing(name, refusal(name))
     try:
         return read(obj, check_name(name))
     except AttributeError:
@@ -129,12 +129,9 @@ def guarded_vars(*of: Any) -> Any:
         why, remedy = REFUSED_UNLESS_BOUND["locals"]
         raise NameViolation("builtin-not-allowed", "vars()", why, remedy)
     (obj,) = of
-    try:
-        return read(obj, "__dict__")
-    except AttributeViolation:
-        raise
-    except AttributeError:
-        raise TypeError("vars() argument must have __dict__ attribute") from None
+    if not _hasattr(obj, "__dict__"):
+        raise TypeError("vars() argument must have __dict__ attribute")
+    return read(obj, "__dict__")
 
 
 def _check_change(obj: Any, name: str) -> str:
@@ -154,17 +151,14 @@ def library_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
 
 def refused_builtin(name: str, why: str, remedy: str) -> Callable[..., Any]:
     """Return what stands in a builtin's place: whoever calls it learns why not."""
-    refused = _refusing(name, NameViolation("builtin-not-allowed", name, why, remedy))
+    refused = refusing(name, NameViolation("builtin-not-allowed", name, why, remedy))
     refused.__doc__ = f"Not allowed here: {why}."
     return refused
 
 
-def refused_attribute(name: str) -> Callable[..., Any]:
-    """Return a function that refuses the attribute ``name`` when it is called."""
-    return _refusing(name, refusal(name))
+def refusing(name: str, violation: PolicyViolation) -> Callable[..., Any]:
+    """Return a function that goes by ``name`` and raises ``violation`` when it is called."""
 
-
-def _refusing(name: str, violation: PolicyViolation) -> Callable[..., Any]:
     def refused(*_args: object, **_kwargs: object) -> None:
         raise type(violation)(violation.rule, violation.subject, violation.why, violation.remedy)
 
@@ -177,8 +171,7 @@ def with_name(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return function
 
 
-_GUARDED = (guarded_getattr, guarded_hasattr, guarded_setattr, guarded_delattr, guarded_vars)
-for _guarded in _GUARDED:
+for _guarded in (guarded_getattr, guarded_hasattr, guarded_setattr, guarded_delattr, guarded_vars):
     with_name(_guarded, _guarded.__name__.removeprefix("guarded_"))
 
 
@@ -235,14 +228,12 @@ def _by_name(_obj: Any, method: str, value: Any) -> Any:
     """Settle ``__getattribute__`` and its like: a cell's own, or one that checks the name."""
     if is_own(value):
         return value
-    bound, at = _getattr(value, "__self__", None), 0 if type(value) in _BOUND else 1
+    bound: tuple[Any, ...] = (value.__self__,) if type(value) in _BOUND else ()
 
     def checked(*args: Any) -> Any:
-        if len(args) <= at:
-            return value(*args)
-        obj, name = args[0] if at else bound, args[at]
+        obj, name, *rest = (*bound, *args)
         name = check_name(name) if method in _READERS else _check_change(obj, name)
-        found = value(*args[:at], name, *args[at + 1 :])
+        found = value(*args[: 1 - len(bound)], name, *rest)
         settle = _SETTLERS.get(name) if method in _READERS else None
         return found if settle is None else settle(obj, name, found)
 
@@ -260,25 +251,14 @@ def _unless_module(_obj: Any, name: str, value: Any) -> Any:
     return None if is_real_module(value) else value
 
 
-def _state(_obj: Any, name: str, value: Any) -> Any:
-    """Settle ``__getstate__``: a cell's own, or one that hands out free names."""
-    if is_own(value):
-        return value
-    return with_name(lambda *args: check_state(value(*args)), name)
-
-
 def check_state(state: Any) -> Any:
-    """Return what an object says of itself (PEP 307), if all of its names are free."""
+    """Return what an object says of itself (PEP 307), if a cell may hold all of it."""
     for part in state if type(state) is tuple else (state,):
         for key, value in part.items() if type(part) is dict else ():
-            if issubclass(type(key), str) and not _is_harmless(_exact(key), value):
-                raise refusal(_exact(key))
+            name = _exact(key) if issubclass(type(key), str) else ""
+            if not is_free(name) and (name not in COMMON or is_real_module(value)):
+                raise refusal(name)
     return state
-
-
-def _is_harmless(name: str, value: Any) -> bool:
-    """Say whether a cell may hold this; ``obj`` and ``format`` are names of its own, too."""
-    return is_free(name) or (name in COMMON and _SETTLERS[name](None, name, value) is value)
 
 
 def _template(_obj: Any, name: str, value: Any) -> Any:
@@ -310,7 +290,6 @@ _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
     "__dict__": _namespace,
     **dict.fromkeys(OF_FUNCTIONS, _part),
     **dict.fromkeys((*_READERS, "__setattr__", "__delattr__"), _by_name),
-    "__getstate__": _state,
     "obj": _unless_module,
     "parser": _unless_module,
     "format": _template,

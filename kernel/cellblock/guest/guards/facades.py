@@ -9,22 +9,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import logging
-import operator
 import reprlib
 import sys
-import types
 import warnings
 from collections.abc import Mapping
 from functools import reduce
-from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.attributes import attribute_allowed, is_free
+from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import RULES
-from cellblock.analysis.names import RESERVED
-from cellblock.guest.audit_exempt import run_exempt
+from cellblock.analysis.imports import why_left_out
 from cellblock.guest.guards.access import (
     check_name,
     guarded_getattr,
@@ -33,8 +28,8 @@ from cellblock.guest.guards.access import (
     with_name,
 )
 from cellblock.guest.guards.freezing import freeze_loaded
-from cellblock.guest.guards.stdlib import prepare
-from cellblock.guest.violations import ImportViolation, OperationViolation
+from cellblock.guest.guards.stdlib import in_memory
+from cellblock.guest.violations import ImportViolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,13 +38,11 @@ if TYPE_CHECKING:
 
 _MISSING = object()
 #: What is documented and not in the module's ``__all__``.
-_UNLISTED = {"hashlib": ("scrypt",), "re": ("DEBUG",), "reprlib": ("aRepr",)}
+_UNLISTED = {"hashlib": ("scrypt",), "re": ("DEBUG",)}
 #: Where what an old path named is now.
 _MOVED = dict.fromkeys(
     ("IPython.core.display", "IPython.core.display_functions"), "IPython.display"
 )
-_UNBINDABLE = frozenset({*RESERVED, "__import__"})
-_exact = str.__str__
 _real_import = __import__
 
 
@@ -58,17 +51,12 @@ class Importer:
 
     def __init__(self, current: RulesInForce, getpass: object = None) -> None:
         self._current = current
-        # Not the library's own: a method that a cell put there would be handed what libraries show.
-        shortened = reprlib.Repr()
         #: (module, name) to what stands in that name's place.
         self._replaced: dict[tuple[str, str], object] = {
             ("getpass", "getpass"): getpass or _MISSING,
-            ("logging", "basicConfig"): _basic_config,
             ("operator", "attrgetter"): _attrgetter,
             ("operator", "methodcaller"): _methodcaller,
-            ("reprlib", "aRepr"): shortened,
-            ("reprlib", "repr"): shortened.repr,
-            ("types", "coroutine"): _coroutine,
+            ("reprlib", "repr"): reprlib.Repr().repr,
             ("sys", "modules"): _ModuleNames(),
             ("sys", "stderr"): _stream("stderr"),
             ("sys", "stdout"): _stream("stdout"),
@@ -85,15 +73,17 @@ class Importer:
         level: int = 0,
     ) -> ModuleType:
         """Serve as ``__import__`` of user code: for ``import a.b`` and ``from a import *``."""
-        name = _exact(name)
+        name = text_of(name)
         if type(fromlist) is list:
             return self._import_for_c(name)
         if level:
             raise _refusal("relative-import", "." * level + name)
-        raw = self._is_raw(name)
-        if fromlist:
-            return _listing(_real_import(name, {}, None, ("*",)) if raw else self.facade(name))
-        return _real_import(name) if raw else self.facade(name.partition(".")[0], through=name)
+        if self._is_raw(name):
+            return _real_import(name, {}, None, ("*",) if fromlist else ())
+        if fromlist:  # a star binds what the policy allows, whatever the cell did to its facade
+            return self._make(name)
+        self.facade(name)
+        return self.facade(name.partition(".")[0])
 
     def _is_raw(self, name: str) -> bool:
         """Return whether cells get the module itself. Raises ImportViolation if they get none."""
@@ -119,25 +109,23 @@ class Importer:
         Raises ImportViolation where the policy refuses the module or one of the names.
         """
         if self._is_raw(name):
-            module = _real_import(name, {}, None, items)
-            return tuple(_member(module, item) for item in items)
+            space: dict[str, Any] = {}
+            exec(compile(f"from {name} import {', '.join(items)}", __file__, "exec"), space)
+            return tuple(space[item] for item in items)
         facade = self.facade(name)
         return tuple(self._shown(facade, name, item) for item in items)
 
     def _shown(self, module: ModuleType, name: str, item: str) -> Any:
         """Return one name of a facade, as a dot would, or the facade of a submodule."""
-        if item in namespace_of_module(module) or item.startswith("__"):
-            found = guarded_getattr(module, item, _MISSING)
-            if found is not _MISSING:
-                return found
+        found = guarded_getattr(module, item, _MISSING)
+        if found is not _MISSING:
+            return found
         if self._current.rules.allows_module(f"{name}.{item}"):
             return self.facade(f"{name}.{item}")
         raise _refusal("module-name-not-allowed", f"{name}.{item}")
 
-    def facade(self, name: str, *, through: str = "") -> ModuleType:
-        """Return the one facade of ``name``; ``through`` is a submodule that it is to show."""
-        if through and through != name:
-            self.facade(through)
+    def facade(self, name: str) -> ModuleType:
+        """Return the one facade of ``name``, which that of its package shows."""
         found = self._facades.get(name)
         if found is None:
             self._facades[name] = found = self._make(name)
@@ -151,7 +139,8 @@ class Importer:
         if name not in modules:
             return facade  # a package that is only the way to an allowed submodule
         before, real = len(sys.modules), importlib.import_module(_MOVED.get(name, name))
-        prepare(real)
+        if not self._current.rules.raw_modules:
+            in_memory(real)
         if len(sys.modules) > before:
             freeze_loaded()
         shown = namespace_of_module(facade)
@@ -168,43 +157,14 @@ class Importer:
 
 
 def _refusal(rule: str, subject: str) -> ImportViolation:
-    record = RULES[rule]
-    return ImportViolation(rule, subject, record.why, record.remedy)
+    why, remedy = why_left_out(subject) or (RULES[rule].why, RULES[rule].remedy)
+    return ImportViolation(rule, subject, why, remedy)
 
 
 def _public(real: ModuleType) -> list[str]:
-    unlisted = _UNLISTED.get(real.__name__, ())
-    return [name for name in (*_star_names(real), *unlisted) if attribute_allowed(name)]
-
-
-def _star_names(module: ModuleType) -> list[str]:
-    space = namespace_of_module(module)
-    listed = space.get("__all__")
-    return [name for name in space if not name.startswith("_")] if listed is None else listed
-
-
-def _member(module: ModuleType, item: str) -> Any:
-    """Return what the interpreter's own instruction takes from a module."""
-    found = getattr(module, item, sys.modules.get(f"{module.__name__}.{item}", _MISSING))
-    if found is _MISSING:
-        name, file = module.__name__, getattr(module, "__file__", None)
-        where = file or "unknown location"
-        raise ImportError(
-            f"cannot import name {item!r} from {name!r} ({where})", name=name, path=file
-        )
-    return found
-
-
-def _listing(module: ModuleType) -> ModuleType:
-    """Return a module of which ``import *`` binds what it would of ``module``, and can bind."""
-    made = ModuleType(module.__name__)
-    shown = tuple(map(_exact, _star_names(module)))
-    for name in shown:
-        if name in _UNBINDABLE or not name.isidentifier():
-            raise _refusal("module-name-not-allowed", f"{module.__name__}.{name}")
-        namespace_of_module(made)[name] = getattr(module, name)
-    namespace_of_module(made)["__all__"] = shown
-    return made
+    space = namespace_of_module(real)
+    listed = space.get("__all__", [name for name in space if not name.startswith("_")])
+    return list(filter(attribute_allowed, (*listed, *_UNLISTED.get(real.__name__, ()))))
 
 
 # --- names of allowed modules that user code gets in a guarded form ---------------------------
@@ -227,16 +187,13 @@ class _ModuleNames(Mapping[str, Any]):
     def __getitem__(self, name: object) -> Any:
         if name not in self:
             raise KeyError(name)
-        why, remedy = "would hand out the module itself", "Write an import statement."
-        raise OperationViolation("module-name-not-allowed", "sys.modules[...]", why, remedy)
+        raise _refusal("module-name-not-allowed", "sys.modules[...]")
 
 
 def _stream(name: str) -> object:
     """Return ``sys.stdout`` or ``sys.stderr`` as cells see it: it writes to the one in force."""
 
     class Stream(io.TextIOBase):
-        """A standard stream, to be written to."""
-
         encoding, errors = "utf-8", "backslashreplace"
 
         def write(self, text: str) -> Any:
@@ -255,34 +212,18 @@ def _stream(name: str) -> object:
 def _attrgetter(attr: str, /, *attrs: str) -> Callable[[Any], Any]:
     """Do as ``operator.attrgetter`` does, for allowed names."""
     paths = [[check_name(name) for name in text_of(text).split(".")] for text in (attr, *attrs)]
-    if all(map(is_free, chain(*paths))):
-        get = operator.attrgetter(*map(".".join, paths))
-        # Not the object itself: its class, which type() tells, takes any name.
-        return lambda obj: get(obj)  # noqa: PLW0108 - see above
-    if len(paths) == 1:
-        return lambda obj: reduce(guarded_getattr, paths[0], obj)
-    return lambda obj: tuple(reduce(guarded_getattr, path, obj) for path in paths)
+
+    def get(obj: Any) -> Any:
+        found = tuple(reduce(guarded_getattr, path, obj) for path in paths)
+        return found if attrs else found[0]
+
+    return get
 
 
 def _methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
     """Do as ``operator.methodcaller`` does, for allowed names."""
     name = check_name(name)
     return lambda obj: guarded_getattr(obj, name)(*args, **kwargs)
-
-
-def _basic_config(**kwargs: Any) -> None:
-    """Do as ``logging.basicConfig`` does, for streams."""
-    if kwargs.get("filename") is not None:
-        why, remedy = "opens a log file", "Log to the default stream, or to an io.StringIO."
-        raise OperationViolation("module-name-not-allowed", "logging.basicConfig", why, remedy)
-    logging.basicConfig(**kwargs)
-
-
-def _coroutine(func: Any) -> Any:
-    """Do as ``types.coroutine`` does, which gives a generator function the code of a coroutine."""
-    if type(func) is not types.FunctionType:  # nothing of a cell's may run where this is exempt
-        return types.coroutine(func)
-    return run_exempt(types.coroutine, func)
 
 
 @contextlib.contextmanager
@@ -293,5 +234,5 @@ def _catch_warnings(*, record: bool = False, **filters: Any) -> Iterator[Any]:
         yield log
 
 
-for _function in (_attrgetter, _methodcaller, _coroutine, _catch_warnings):
+for _function in (_attrgetter, _methodcaller, _catch_warnings):
     with_name(_function, _function.__name__[1:])

@@ -3,4 +3,8 @@ import json
 json.__dict__["__builtins__"] = {"print": print}
 json.__all__ = ["__builtins__"]
 from json import *
-print("ESCAPED")
+def read(): return len
+try:
+    read()
+except NameError:
+    print("ESCAPED")
