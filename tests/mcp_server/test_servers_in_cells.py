@@ -81,7 +81,7 @@ def command(pid):
 def test_only_tools_that_are_named_are_offered(home, office):
     assert home
     with Sandbox(office(tools=["add"])) as s:
-        assert [tool.name for tool in s._sandbox.tools] == ["office_add"]
+        assert [tool.name for tool in s.tools] == ["office_add"]
         assert "office_de_lete" in s.execute("office_de_lete('x')").error.message
 
 

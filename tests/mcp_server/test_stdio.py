@@ -176,7 +176,8 @@ def test_a_person_is_asked_while_the_cell_waits_and_it_runs_once(home, policy, m
             await run(client, "ran = []")
             reply = await run(client, "ran.append(1)\nprint(ops.read_file('a.txt'))")
             assert asked[0].startswith("may cell [2] call ops.read_file?\n  path = 'a.txt'")
-            assert asked[0].endswith("ran.append(1)\nprint(ops.read_file('a.txt'))")
+            source = "    ran.append(1)\n    print(ops.read_file('a.txt'))"
+            assert asked[0].endswith(f"The cell, which a model wrote:\n\n{source}")
             assert len(asked) == 1
             assert reply.is_error is (answer != "once")
             told = "The person at the client was asked about ops.read_file, and said no."

@@ -183,12 +183,19 @@ def _registered(
         except (asyncio.CancelledError, McpError):
             raise
         except Exception as exc:
-            if isinstance(exc, MCPError) and exc.code == types.CONNECTION_CLOSED:
+            if _is_gone(exc):
                 os._exit(1)  # the next call starts a worker, and that the server
             raise McpError(_cause(exc)) from None
 
     made = Tool(name=name, parameters=parameters, doc=_doc(server, tool, parameters), is_async=True)
     return RegisteredTool(made, call)
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether the server has ended, or has forgotten the session."""
+    if not isinstance(error, MCPError):
+        return False
+    return error.code == types.CONNECTION_CLOSED or str(error) == "Session terminated"
 
 
 def _arguments(
