@@ -10,8 +10,9 @@ import sys
 import anyio
 import mcp_types as types
 import pytest
+from mcp import Client, StdioServerParameters
 
-from support import processes
+from support import machines, processes
 from support.mcp_clients import MODES, argv, environment, go, run, stdio, text_of
 
 ASKING = """
@@ -303,3 +304,23 @@ def test_a_policy_that_is_wrong_is_told_before_anything_is_served(home):
 def test_the_command_is_usable_without_the_sdk_being_imported_first():
     code = "import cellblock.cli.mcp, sys; print('mcp' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
+@pytest.mark.parametrize("somebody", machines.users(wrapped=True), indirect=True)
+def test_it_serves_whoever_it_runs_as_on_either_backend(somebody):
+    world, prefix = somebody["world"], somebody["prefix"]
+    command, *rest = [*prefix, *argv("--policy", "data")]
+    server = StdioServerParameters(
+        command=command, args=rest, env=world.environment(), cwd=world.work
+    )
+
+    async def main():
+        async with Client(server) as client:
+            said = text_of(await run(client, "import os\nopen('/root/x', 'w')"))
+            assert said.startswith("The cell failed: ")
+            await run(client, "x = b'abc'")
+            assert "x: bytes, 3, " in text_of(await client.call_tool("variables", {}))
+            enforced = await client.read_resource("cellblock://enforcement")
+            assert f'"backend": "{world.backend}"' in enforced.contents[0].text
+
+    go(main())

@@ -20,6 +20,7 @@ import typer
 from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.cli.common import PolicyOption, complain
 from cellblock.errors import CellblockError
+from cellblock.host.guests.spawn import protect_host
 from cellblock.mcp.session import Session
 
 app: Final = typer.Typer(add_completion=False)
@@ -64,6 +65,7 @@ def mcp(
     """Serve sandboxes to an MCP client: one session is one sandbox under the policy."""
     if importlib.util.find_spec("mcp") is None:
         raise CellblockError("mcp is not installed. Install it: pip install 'cellblock[mcp]'.")
+    protect_host()  # it holds the token
     pool = AsyncSandboxPool(policy, project=project or Path.cwd(), allow_unsafe=allow_unsafe)
     if not http:
         asyncio.run(_serve_stdio(pool))
