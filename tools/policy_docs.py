@@ -43,8 +43,12 @@ def table() -> str:
     whole = json_schema()
     rows = []
     for name, field in whole["properties"].items():
-        if name not in SECTIONS or name == "ops":
+        if name not in SECTIONS or name in ("mcp", "ops"):
             rows.append(_row(name, field, presets))
+            if name == "mcp":
+                servers = whole["$defs"]["McpServer"]["properties"].items()
+                none: list[dict[str, Any]] = [{} for _ in presets]
+                rows += [_row(key, own, none, section="tools.mcp.NAME.") for key, own in servers]
             continue
         own = [preset.get(name, {}) for preset in presets]
         for key, inner in whole["$defs"][name.title()]["properties"].items():

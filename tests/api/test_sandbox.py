@@ -3,12 +3,13 @@
 import asyncio
 import os
 import signal
+import textwrap
 import threading
 import time
 
 import pytest
 
-from cellblock import Policy, Sandbox
+from cellblock import Policy, Sandbox, Variable
 from cellblock.errors import InputError
 from cellblock.render import policy_card
 from cellblock.render.policy_card import policy_table
@@ -295,3 +296,31 @@ def test_that_the_interpreter_ended_between_cells_is_in_the_next_result(home):
         (card,) = (one for one in s.execute("1").outputs if one.ours)
         assert "its interpreter crashed" in card.content["data"]["text/plain"]
         assert not any(one.ours for one in s.execute("1").outputs)
+
+
+def test_variables_are_listed_without_running_code_of_the_users(unsafe):
+    source = """
+    import numpy as np
+    said = []
+
+    class Kind(type):
+        @property
+        def __name__(cls):
+            said.append("name")
+
+    class Loud(metaclass=Kind):
+        shape = property(lambda self: said.append("shape"))
+        nbytes = property(lambda self: said.append("nbytes"))
+        __len__ = __sizeof__ = __repr__ = lambda self: said.append("method")
+
+    loud, array, text, _own = Loud(), np.zeros((3, 4)), "abc", 1
+    globals()["x" * 500] = 2
+    """
+    assert unsafe.execute(textwrap.dedent(source)).success
+    found = {one.name: one for one in unsafe.variables()}
+    assert found["array"] == Variable("array", "ndarray", "3 by 4", 96)
+    assert (found["loud"].type, found["loud"].shape, found["loud"].size) == ("Loud", "", 0)
+    assert found["text"].shape == "3"
+    assert "x" * 200 in found
+    assert "_own" not in found
+    assert unsafe.execute("said").result == "[]"

@@ -49,12 +49,14 @@ SEEDS = [
     messages.Done(id=3, error=messages.Error(ename="E", evalue="v", traceback=[])),
     messages.Completed(id=3, matches=["a", "b"], start=0, end=1, types=[{"type": "x"}]),
     messages.Inspected(id=3, data={"text/plain": "x"}),
+    messages.Variables(id=3, variables=(messages.Variable(name="x", type="int"),)),
     messages.CommOut(kind="comm_msg", content={"data": {"x": 1.5}}, buffers=[b"", b"x"]),
     messages.Show(what="policy"),
     messages.Show(what="output", argument="7 stderr last"),
     messages.Execute(id=3, source="x", raw="x", execution_count=1, user_expressions={"a": "b"}),
     messages.Complete(id=3, code="x", cursor=1),
     messages.Inspect(id=3, code="x", cursor=1),
+    messages.ListVariables(id=3),
     messages.Input(id=3, value="x"),
     messages.CommIn(id=3, kind="comm_open", content={"a": 1}, buffers=[b"x"]),
     messages.Fork(id=3),
@@ -358,6 +360,8 @@ def answers(asked):
             return [messages.Completed(id=asked.id, matches=[], start=0, end=0)]
         case messages.Inspect():
             return [messages.Inspected(id=asked.id, data={})]
+        case messages.ListVariables():
+            return [messages.Variables(id=asked.id)]
     return []
 
 

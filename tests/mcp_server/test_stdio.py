@@ -10,8 +10,9 @@ import sys
 import anyio
 import mcp_types as types
 import pytest
+from mcp import Client, StdioServerParameters
 
-from support import processes
+from support import machines, processes
 from support.mcp_clients import MODES, argv, environment, go, run, stdio, text_of
 
 ASKING = """
@@ -176,7 +177,8 @@ def test_a_person_is_asked_while_the_cell_waits_and_it_runs_once(home, policy, m
             await run(client, "ran = []")
             reply = await run(client, "ran.append(1)\nprint(ops.read_file('a.txt'))")
             assert asked[0].startswith("may cell [2] call ops.read_file?\n  path = 'a.txt'")
-            assert asked[0].endswith("ran.append(1)\nprint(ops.read_file('a.txt'))")
+            source = "    ran.append(1)\n    print(ops.read_file('a.txt'))"
+            assert asked[0].endswith(f"The cell, which a model wrote:\n\n{source}")
             assert len(asked) == 1
             assert reply.is_error is (answer != "once")
             told = "The person at the client was asked about ops.read_file, and said no."
@@ -302,3 +304,23 @@ def test_a_policy_that_is_wrong_is_told_before_anything_is_served(home):
 def test_the_command_is_usable_without_the_sdk_being_imported_first():
     code = "import cellblock.cli.mcp, sys; print('mcp' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
+@pytest.mark.parametrize("somebody", machines.users(wrapped=True), indirect=True)
+def test_it_serves_whoever_it_runs_as_on_either_backend(somebody):
+    world, prefix = somebody["world"], somebody["prefix"]
+    command, *rest = [*prefix, *argv("--policy", "data")]
+    server = StdioServerParameters(
+        command=command, args=rest, env=world.environment(), cwd=world.work
+    )
+
+    async def main():
+        async with Client(server) as client:
+            said = text_of(await run(client, "import os\nopen('/root/x', 'w')"))
+            assert said.startswith("The cell failed: ")
+            await run(client, "x = b'abc'")
+            assert "x: bytes, 3, " in text_of(await client.call_tool("variables", {}))
+            enforced = await client.read_resource("cellblock://enforcement")
+            assert f'"backend": "{world.backend}"' in enforced.contents[0].text
+
+    go(main())

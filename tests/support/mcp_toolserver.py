@@ -1,8 +1,8 @@
 """An MCP server of an operator's, of which not everything is well meant."""
 
+import asyncio
 import os
 import sys
-import time
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Image
@@ -36,9 +36,9 @@ def fail() -> str:
 
 
 @server.tool()
-def slow() -> str:
+async def slow() -> str:
     """Take long."""
-    time.sleep(60)
+    await asyncio.sleep(60)
     return "late"
 
 

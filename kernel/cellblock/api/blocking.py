@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Change
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
+    from cellblock.wire.messages import Tool
 
 
 T = TypeVar("T")
@@ -278,6 +279,11 @@ class Sandbox(_Blocking):
     def enforcement(self) -> Mapping[str, Enforcement]:
         """How far each capability is enforced in this sandbox."""
         return self._sandbox.enforcement
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What cells may call."""
+        return self._sandbox.tools
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -20,10 +20,11 @@ import typer
 from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.cli.common import PolicyOption, complain
 from cellblock.errors import CellblockError
+from cellblock.host.guests.spawn import protect_host
 from cellblock.mcp.session import Session
 
 app: Final = typer.Typer(add_completion=False)
-TOKEN_VARIABLE: Final = "CELLBLOCK_MCP_TOKEN"  # noqa: S105 - its name
+_VARIABLE: Final = "CELLBLOCK_MCP_TOKEN"
 _MIN_TOKEN: Final = 16
 
 
@@ -54,7 +55,7 @@ def mcp(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"Holds the bearer token; else ${TOKEN_VARIABLE}."),
+        typer.Option(metavar="FILE", help=f"Holds the bearer token; else ${_VARIABLE}."),
     ] = None,
     idle: Annotated[
         float, typer.Option(min=1.0, metavar="SECONDS", help="After which a session ends.")
@@ -64,6 +65,7 @@ def mcp(
     """Serve sandboxes to an MCP client: one session is one sandbox under the policy."""
     if importlib.util.find_spec("mcp") is None:
         raise CellblockError("mcp is not installed. Install it: pip install 'cellblock[mcp]'.")
+    protect_host()  # it holds the token
     pool = AsyncSandboxPool(policy, project=project or Path.cwd(), allow_unsafe=allow_unsafe)
     if not http:
         asyncio.run(_serve_stdio(pool))
@@ -114,7 +116,7 @@ def _is_loopback(host: str) -> bool:
 def _token(file: Path | None) -> str:
     """Return the bearer token that was given, or a new one, which is told on stderr."""
     try:
-        given = os.environ.get(TOKEN_VARIABLE, "") if file is None else file.read_text("utf-8")
+        given = os.environ.get(_VARIABLE, "") if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CellblockError(f"{file}: the token can't be read: {error}") from None
     token = given.strip()

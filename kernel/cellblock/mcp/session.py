@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import secrets
+import textwrap
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,9 @@ MAX_CALLS: Final = 32
 MAX_RECORDS: Final = 100
 MAX_VARIABLES: Final = 200
 MAX_CHANGES: Final = 100
+#: Characters of what is said of questions, and seconds that a cell may be given.
+MAX_NOTES: Final = 2_000
+MAX_SECONDS: Final = 1_000_000
 #: Characters of a cell's source in a question, and seconds that a question stays open.
 MAX_SOURCE: Final = 2_000
 ANSWER_TIMEOUT: Final = 600.0
@@ -71,7 +75,10 @@ class RunCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     code: Annotated[str, msgspec.Meta(description="The cell's source, as in a notebook.")]
     timeout: (
-        Annotated[float, msgspec.Meta(gt=0, description="Seconds; never more than the policy's.")]
+        Annotated[
+            float,
+            msgspec.Meta(gt=0, le=MAX_SECONDS, description="Never more than the policy's."),
+        ]
         | None
     ) = None
 
@@ -409,7 +416,7 @@ class Session:
         plots = [(image, self._add_plot(image)) for image in images]
         links = [link for image, link in plots if image not in small]
         links += [self._add_artifact(one) for one in result.artifacts[:MAX_ARTIFACTS]]
-        notes = "\n".join(dict.fromkeys(call.unasked))
+        notes = clipped("\n".join(dict.fromkeys(call.unasked)), MAX_NOTES)
         text = result.to_string(MAX_TEXT - len(notes) - 2 if notes else MAX_TEXT)
         return Reply(
             _bounded("\n\n".join(filter(None, (text, notes)))),
@@ -461,7 +468,8 @@ class Session:
             if call is not None:
                 call.unasked.append(_operators_remedy(request))
             return False
-        source = visible_lines(clipped(request.source, MAX_SOURCE))
+        # Indented, so that no line of it looks like one of the question's.
+        source = textwrap.indent(visible_lines(clipped(request.source, MAX_SOURCE)), "    ")
         text = f"{request.text}\n\nThe cell, which a model wrote:\n\n{source}"
         answer = await call.ask(text, "once", "session")
         if answer != "no":

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy.model import FIELDS, LIMITS, Audit, Policy
+from cellblock.policy.model import FIELDS, LIMITS, Audit, McpServer, Policy
 from cellblock.policy.narrowing import (
     MAX_ENTRIES,
     TABLE,
@@ -128,6 +128,7 @@ WIDER = {
     "tool_max_in_flight": [1_025],
     "tool_max_bytes": [2**20 + 1],
     "llm": [{"base_url": "https://example.org/v1", "models": ["m"]}],
+    "mcp": [{"office": {"command": ["office"], "tools": ["*"]}}],
     "ops": [{"read_file": {"roots": ["data"]}}],
     "packages": [["requests"]],
     "artifact_export_paths": [["*"]],
@@ -427,3 +428,12 @@ def test_a_root_that_cannot_be_read_is_refused(policy, places, project):
     (project / "data" / "raw").chmod(0)
     with pytest.raises(PolicyError, match="can't read"):
         narrow(policy, {"filesystem_read_roots": ["data/raw"]}, places=places)
+
+
+def test_a_tool_of_an_mcp_server_gets_no_more_time(policy, places):
+    server = McpServer(command=("office",), tools=("*",))
+    had = policy.replace(mcp={"office": server}, tool_timeouts={"office_read": 5.0})
+    for timeouts in ({"office_read": 6.0}, {"office_other": 1_000.0}):
+        with pytest.raises(WideningError, match="is more than"):
+            narrow(had, {"tool_timeouts": timeouts}, places=places)
+    assert narrow(had, {"tool_timeouts": {"office_read": 4.0}}, places=places)

@@ -25,6 +25,7 @@ import httpx2
 import mcp_types as types
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.template_schema import checker
@@ -120,10 +121,7 @@ _TASKS: Final = set[asyncio.Task[None]]()
 
 
 async def _serve(server: McpServer, ready: asyncio.Future[tuple[Client, list[types.Tool]]]) -> None:
-    """Keep a connection; a server that ends later ends this worker, and the next call starts both.
-
-    What opens a connection has to close it: so it is one task.
-    """
+    """Keep a connection: what opens one has to close it, so it is one task."""
     try:
         async with contextlib.AsyncExitStack() as stack:
             client = await stack.enter_async_context(_client(server, stack))
@@ -136,10 +134,9 @@ async def _serve(server: McpServer, ready: asyncio.Future[tuple[Client, list[typ
             ready.set_result((client, tools[:MAX_TOOLS]))
             await asyncio.Event().wait()
     except BaseException as exc:
-        if not ready.done():
-            ready.set_exception(exc if isinstance(exc, Exception) else McpError("it was ended"))
-            return
-        os._exit(1)
+        if ready.done():
+            raise
+        ready.set_exception(exc if isinstance(exc, Exception) else McpError("it was ended"))
 
 
 def _client(server: McpServer, stack: contextlib.AsyncExitStack) -> Client:
@@ -183,13 +180,22 @@ def _registered(
         answer = asyncio.run_coroutine_threadsafe(client.call_tool(tool.name, given), loop)
         try:
             return _value(await asyncio.wrap_future(answer))
-        except (asyncio.CancelledError, OperationError, McpError):
+        except (asyncio.CancelledError, McpError):
             raise
         except Exception as exc:
+            if _is_gone(exc):
+                os._exit(1)  # the next call starts a worker, and that the server
             raise McpError(_cause(exc)) from None
 
     made = Tool(name=name, parameters=parameters, doc=_doc(server, tool, parameters), is_async=True)
     return RegisteredTool(made, call)
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether the server has ended, or has forgotten the session."""
+    if not isinstance(error, MCPError):
+        return False
+    return error.code == types.CONNECTION_CLOSED or str(error) == "Session terminated"
 
 
 def _arguments(
