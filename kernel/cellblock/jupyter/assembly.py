@@ -104,7 +104,7 @@ def assemble(
 
     def begin() -> None:
         if isinstance(config, SessionConfig):
-            zygotes = ZygoteSource(reactor, early.take)
+            zygotes = ZygoteSource(reactor, early.take, is_told=early.is_told)
             kernel.session = session = open_session(config, reactor, kernel, zygotes)
             font_list.make_later(reactor)
             session.start()
