@@ -132,14 +132,7 @@ def main(argv: list[str]) -> None:
         config, early = resolve_config(options, bare)
         from cellblock.jupyter.assembly import assemble  # noqa: PLC0415 - zmq, the session: slow
 
-        begun = None
-        if options.warm:
-            from cellblock.jupyter import warm  # noqa: PLC0415 - few do
-
-            options, config, begun = warm.launched(config, early)
         reactor, kernel, cleanup = assemble(options, config, early)
-        if begun is not None:
-            begun()
     except StartError as exc:
         raise SystemExit(f"cellblock: {exc}") from None
     gc.freeze()

@@ -48,14 +48,16 @@ _TAKEN = b"+"
 
 
 def launched(
-    config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
+    options: Options, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
 ) -> tuple[Options, SessionConfig | PolicyError | BackendError, Callable[[], None]]:
-    """Wait for the launch; return its options, what they make of the policy, and what says so.
+    """Wait for the launch, if ``options`` say so; return its options, and what they make of it.
 
-    That is called when the kernel's sockets are bound. Its parent waits for it: front ends that
-    connect before try again a tenth of a second later. Raises ``SystemExit`` where nothing is
-    launched, ``StartError``.
+    What is returned last is called when the kernel's sockets are bound. Its parent waits for it:
+    front ends that connect before try again a tenth of a second later. Raises ``SystemExit`` where
+    nothing is launched, ``StartError``.
     """
+    if not options.warm:
+        return options, config, lambda: None
     code = _code()
     if isinstance(config, SessionConfig):
         early.prepare(config)
