@@ -20,10 +20,12 @@ import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.multikernelmanager import MultiKernelManager
 
 from bench import UsersWorld, interrupt
 from support import processes
@@ -49,6 +51,8 @@ memory_max_bytes = 4_294_967_296
 PAUSE, PATIENCE = 0.15, 120.0
 #: Seconds from a kernel's start to the first cell of somebody who has read the page before.
 READ = 4.0
+#: Seconds in which a kernel that the provisioner starts is as far along as it gets.
+WAITS = 4.0
 #: Seconds until a kernel's iopub has surely been subscribed to.
 SUBSCRIBED = 0.2
 
@@ -224,6 +228,39 @@ class Contestant:
             return run(kernel, FIRST_IMPORTS)
         finally:
             kernel.close()
+    def provided(self) -> float:
+        """Milliseconds from a manager's start of its second kernel to that one's first reply."""
+        name = self.world.root / "kernels" / "contestant"
+        name.mkdir(parents=True, exist_ok=True)
+        metadata = {}
+        if self.mode == "message":
+            named = {"provisioner_name": "cellblock-provisioner", "config": {"warm_after": 0.0}}
+            metadata["kernel_provisioner"] = named
+        spec = {"argv": self.argv, "display_name": "x", "language": "python", "metadata": metadata}
+        (name / "kernel.json").write_text(json.dumps(spec))
+        with mock.patch.dict(os.environ, self.world.environment(), clear=True):
+            specs = KernelSpecManager(kernel_dirs=[str(name.parent)])
+            run_dir = str(self.world.root / "run")
+            manager = MultiKernelManager(kernel_spec_manager=specs, connection_dir=run_dir)
+            try:
+                self._started(manager)
+                time.sleep(WAITS)
+                return self._started(manager)
+            finally:
+                manager.shutdown_all(now=True)
+
+    def _started(self, manager: MultiKernelManager) -> float:
+        began = time.perf_counter()
+        started = manager.start_kernel(kernel_name="contestant", cwd=str(self.world.work))
+        client = manager.get_kernel(started).client()
+        client.start_channels()
+        sent = client.execute("x = 1")
+        reply = client.get_shell_msg(timeout=PATIENCE)
+        took = (time.perf_counter() - began) * 1000
+        client.stop_channels()
+        if reply["parent_header"]["msg_id"] != sent or reply["content"]["status"] != "ok":
+            raise Refused(str(reply["content"]))
+        return took
 
     def memory(self, count: int) -> float:
         """MiB of so many kernels that have pandas: what they share is counted once (PSS)."""
@@ -255,6 +292,7 @@ FIRST_PLOT = f"import matplotlib.pyplot as plt\n{PLOT}"
 #: What needs kernels of its own.
 WHOLE = {
     "spawn to first reply": lambda one: one.spawned("x = 1"),
+    "spawn to first reply, one waiting": Contestant.provided,
     "spawn to first plot": lambda one: one.spawned(FIRST_PLOT),
     "restart to first plot": Contestant.restarted,
     "first imports, after reading": Contestant.read_first,

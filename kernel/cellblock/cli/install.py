@@ -47,6 +47,12 @@ def install(
         typer.Option("--input", metavar="FILE", help="JSON that its cells find in `inputs`."),
     ] = None,
     allow_unsafe: Annotated[bool, typer.Option("--allow-unsafe")] = False,
+    warm: Annotated[
+        bool | None,
+        typer.Option(
+            help="Have one wait in each server; default with --sys-prefix. Servers need cellblock."
+        ),
+    ] = None,
 ) -> None:
     """Install a kernel for a policy of your own, so that Jupyter offers it.
 
@@ -61,7 +67,7 @@ def install(
     if in_place_of is not None and below is None and not user:
         below = specs.default_prefix()
     rest: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
-    rest |= {"name": in_place_of or name, "displace": in_place_of is not None}
+    rest |= {"name": in_place_of or name, "displace": in_place_of is not None, "warm": warm}
     installed, folder = specs.install(policy, display_name=display_name, **rest)
     typer.echo(f"Installed kernel {installed} in {folder}")
     found = specs.find(installed)

@@ -11,6 +11,7 @@ ends send is checked and bounded, whether or not it is signed.
 - ``messages``: signing and parsing, and the contents of replies;
 - ``kernel``: the requests, their order, what aborts, and questions to the user;
 - ``reactor``: the event loop over ``zmq.Poller``;
+- ``provisioner``, in a server: a kernel that waits; ``warm``, that one until it is launched;
 - ``install`` and ``only``: kernelspecs.
 
 It may import ``host`` and below. Why none of it is ipykernel's or jupyter_client's but the

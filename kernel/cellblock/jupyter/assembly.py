@@ -21,7 +21,7 @@ from cellblock.host.services import adoption, changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
 from cellblock.host.session.session import open_audit, open_session, record_start
-from cellblock.jupyter import channels
+from cellblock.jupyter import channels, warm
 from cellblock.jupyter.early_zygote import session_notebook
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
@@ -85,14 +85,17 @@ def assemble(
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
     """Return the loop, the kernel and what to call at the end.
 
-    The zygote in ``early``, if there is one, is used or ended.
+    The zygote in ``early``, if there is one, is used or ended. One that is to wait for its launch
+    does so here.
     """
+    options, config, begun = warm.launched(options, config, early)
     if isinstance(config, SessionConfig) and config.prepare.plan.layers:
         config = _adopted(config, options)
     views = Views(config)
     context: zmq.Context[Any] = zmq.Context()
     connection = channels.read_connection(Path(options.connection_file))
     bound = channels.bind(context, connection)
+    begun()
     reactor = ZmqReactor()
     codec = MessageCodec(connection.key, connection.digest)
     kept = OutputLog(default_path().parent / "output", views.kept_bytes())
@@ -104,7 +107,7 @@ def assemble(
 
     def begin() -> None:
         if isinstance(config, SessionConfig):
-            zygotes = ZygoteSource(reactor, early.take)
+            zygotes = ZygoteSource(reactor, early.take, is_told=early.is_told)
             kernel.session = session = open_session(config, reactor, kernel, zygotes)
             font_list.make_later(reactor)
             vega.make_later(reactor, config.prepare)

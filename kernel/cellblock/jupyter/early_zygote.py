@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
 from cellblock.host.guests.wrapping_cache import WrappingCache
+from cellblock.host.guests.zygote import first_frame, tell
 from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cellblock.host.guests.wrapping_cache import Recalled
     from cellblock.host.session.config import Wrapping
     from cellblock.jupyter.start import Options
+    from cellblock.wire.messages import Prepare
 
     #: The host's end of a zygote's socket, and its pid.
     Zygote = tuple[socket.socket, int]
@@ -50,15 +52,43 @@ def resolve_config(
     Returns why nothing may run, where that is so. Raises ``StartError``.
     """
     spawn.protect_host()
+    project = _project()
+    early = EarlyZygote(options.policy, project, Path(make_scratch()), bare)
+    asked = _asked(options, project, early.scratch)
+    if not early.is_started:
+        early.start(predict_wrapping(asked))
+    config = resolve(asked)
+    if isinstance(config, SessionConfig):
+        early.settle(config.wrap)
+    return config, early
+
+
+def resolve_launched(
+    options: Options, early: EarlyZygote
+) -> SessionConfig | PolicyError | BackendError:
+    """Read the policy of a kernel that waited for its launch: the one before it was a guess.
+
+    Raises ``StartError``.
+    """
+    project = _project()
+    config = resolve(_asked(options, project, early.scratch))
+    if isinstance(config, SessionConfig):
+        early.settle(config.wrap)
+        early.recollect(options.policy, project)
+    return config
+
+
+def _project() -> Path:
     try:
-        project = Path.cwd()
+        return Path.cwd()
     except OSError as exc:
         what = f"the folder it was started in: {exc.strerror}"
         raise StartError(f"{what}. Start it in one that is there.") from None
-    scratch = Path(make_scratch())
-    early = EarlyZygote(options.policy, project, scratch, bare)
+
+
+def _asked(options: Options, project: Path, scratch: Path) -> SessionOptions:
     keys = Path(options.connection_file)
-    asked = SessionOptions(
+    return SessionOptions(
         options.policy,
         project,
         scratch,
@@ -69,12 +99,6 @@ def resolve_config(
         asks=True,
         notebook=session_notebook(os.environ),
     )
-    if not early.is_started:
-        early.start(predict_wrapping(asked))
-    config = resolve(asked)
-    if isinstance(config, SessionConfig):
-        early.settle(config.wrap)
-    return config, early
 
 
 def session_notebook(environ: Mapping[str, str]) -> Path | None:
@@ -92,10 +116,16 @@ class EarlyZygote:
         self._zygote = bare
         self._around: Wrapping | Recalled | None = None
         self._due: Wrapping | None = None
+        #: What it was told, where it waits for a launch.
+        self._told: Prepare | None = None
         self._memory: WrappingCache | None = None
         if bare is None:
-            self._memory = WrappingCache(cache_folder(), policy, str(project), str(scratch))
-            self.start(self._memory.recall())
+            self.start(self.recollect(policy, project).recall())
+
+    def recollect(self, policy: str, project: Path) -> WrappingCache:
+        """Have the wrapping kept for kernels of this policy and folder; return where that is."""
+        self._memory = WrappingCache(cache_folder(), policy, str(project), str(self.scratch))
+        return self._memory
 
     @property
     def is_started(self) -> bool:
@@ -114,6 +144,27 @@ class EarlyZygote:
         self._due = due
         if not is_alike(self._around, due):
             self.end()
+
+    def prepare(self, config: SessionConfig) -> None:
+        """Have it prepare for a kernel as the last one was, which the next one may differ from.
+
+        Not where somebody is asked first, where the zygote is a container, or mounts anything over
+        the project.
+        """
+        is_foreseen = config.policy.approvals == "never" and not config.prepare.plan.layers
+        if is_foreseen and (config.wrap is None or not config.wrap.stays):
+            if not self.is_started:
+                self.start(config.wrap)
+            if self._zygote is not None:
+                self._told = first_frame(config.prepare)
+                tell(self._zygote[0], self._told)
+
+    def is_told(self, first: Prepare) -> bool:
+        """Whether the zygote was told just this; one that was told anything else is ended."""
+        told, self._told = self._told, None
+        if told is not None and told != first:
+            self.end()
+        return self.is_started and told == first
 
     def take(self) -> Zygote:
         """Return the zygote; another one if it is taken or was not started. Raises OSError."""

@@ -20,7 +20,11 @@ from jupyter_client.kernelspec import (
     KernelSpecManager,
     NoSuchKernel,
 )
-from jupyter_core.paths import jupyter_data_dir, prefer_environment_over_user
+from jupyter_core.paths import (
+    SYSTEM_JUPYTER_PATH,
+    jupyter_data_dir,
+    prefer_environment_over_user,
+)
 from traitlets import TraitError
 
 from cellblock.errors import CellblockError
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 SHIPPED: Final = ("cellblock", "cellblock-data")
 LOGOS: Final = ("logo-32x32.png", "logo-64x64.png", "logo-svg.svg")
 
+#: Entry point of ``provisioner``. jupyter_client hides a kernelspec that names an unknown one.
+PROVISIONER: Final = "cellblock-provisioner"
 #: Subfolder of a kernelspec of ours that holds the one it stands in for.
 DISPLACED: Final = "displaced"
 
@@ -48,8 +54,12 @@ def kernel_json(
     display_name: str | None = None,
     allow_unsafe: bool = False,
     inputs: Path | None = None,
+    warm: bool = False,
 ) -> dict[str, Any]:
     """Return the kernelspec that starts the kernel under ``policy``, loaded from ``spec``.
+
+    With ``warm`` a server has one wait, and finds the kernelspec only if cellblock is installed
+    beside it.
 
     Without ``allow_unsafe`` the kernel asks its user where that has to be asked for. The
     interpreter, a policy file and one of inputs are named by absolute paths, so the kernelspec
@@ -62,12 +72,15 @@ def kernel_json(
         argv += ["--input", str(inputs.expanduser().resolve())]
     if allow_unsafe and policy.mode == "unsafe":
         argv.append("--allow-unsafe")
+    metadata: dict[str, Any] = {"debugger": False, "supported_encryption": ["curve"]}
+    if warm:
+        metadata["kernel_provisioner"] = {"provisioner_name": PROVISIONER}
     return {
         "argv": argv,
         "display_name": display_name or f"cellblock ({policy.name})",
         "language": "python",
         "interrupt_mode": "message",
-        "metadata": {"debugger": False, "supported_encryption": ["curve"]},
+        "metadata": metadata,
     }
 
 
@@ -80,14 +93,16 @@ def install(
     allow_unsafe: bool,
     inputs: Path | None = None,
     displace: bool = False,
+    warm: bool | None = None,
 ) -> tuple[str, Path]:
     """Check the policy and install a kernelspec for it; return its name and folder.
 
     It goes into Jupyter's data folder below ``prefix``, or the user's. ``inputs`` is a file of what
     its cells find in ``inputs``. With ``displace`` it may take another kernel's name; a kernelspec
-    that is in its folder is kept inside. Raises PolicyError for a policy that can't be loaded,
-    InputError for such a file, CellblockError for a name that is not one, or is that of another
-    kernel.
+    that is in its folder is kept inside. Unless ``warm`` says, a server has one wait where only
+    those of this environment look for kernels there. Raises PolicyError for a policy that can't be
+    loaded, InputError for such a file, CellblockError for a name that is not one, or is that of
+    another kernel.
     """
     policy = load(spec, project=Path.cwd(), allow_unsafe=True)
     error = unsafe_error(policy, spec)
@@ -101,7 +116,8 @@ def install(
     _refuse_name(name, displace=displace)
     if displace and display_name is None and name == NATIVE_KERNEL_NAME:
         display_name = f"Python 3 (cellblock: {policy.name})"
-    own: dict[str, Any] = {"display_name": display_name, "inputs": inputs}
+    warm = _is_own(prefix) if warm is None else warm
+    own: dict[str, Any] = {"display_name": display_name, "inputs": inputs, "warm": warm}
     with tempfile.TemporaryDirectory() as folder:
         content = kernel_json(policy, spec, allow_unsafe=allow_unsafe, **own)
         Path(folder, "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
@@ -149,6 +165,13 @@ def find(name: str) -> KernelSpec | None:
 def default_prefix() -> Path | None:
     """Return below what Jupyter looks for kernels first: this environment, or None for the user."""
     return Path(sys.prefix) if prefer_environment_over_user() else None
+
+
+def _is_own(prefix: Path | None) -> bool:
+    """Whether only this environment's servers look for kernelspecs below a prefix."""
+    if prefix is None or prefix.resolve() != Path(sys.prefix).resolve():
+        return False
+    return str(prefix / "share" / "jupyter") not in SYSTEM_JUPYTER_PATH
 
 
 def _folder(name: str, prefix: Path | None) -> Path:

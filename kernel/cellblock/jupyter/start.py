@@ -43,6 +43,8 @@ IGNORED = (
 PROFILES = ("--profile", "--profile-dir")
 #: nbclient's, for a kernel that is called python3: no history on disk, whichever file is named.
 OWN_HISTORY = "--HistoryManager.hist_file"
+#: The provisioner's, of a kernel that waits for its launch.
+WARM = "--warm"
 #: Seconds between looks at whether whoever started the kernel is still there.
 PARENT_POLL = 1.0
 _STDERR = 2
@@ -52,10 +54,10 @@ class Options:
     """The kernel's command line.
 
     ``inputs`` is a file of what cells find there, empty for none. Without ``history`` none is kept
-    on disk, nor read from there.
+    on disk, nor read from there. With ``warm`` it waits for its launch (``warm``).
     """
 
-    __slots__ = ("allow_unsafe", "connection_file", "history", "inputs", "policy")
+    __slots__ = ("allow_unsafe", "connection_file", "history", "inputs", "policy", "warm")
 
     def __init__(
         self,
@@ -65,9 +67,11 @@ class Options:
         allow_unsafe: bool,
         inputs: str,
         history: bool = True,
+        warm: bool = False,
     ) -> None:
         self.connection_file, self.policy = connection_file, policy
         self.allow_unsafe, self.inputs, self.history = allow_unsafe, inputs, history
+        self.warm = warm
 
 
 def parse(argv: list[str]) -> Options:
@@ -77,12 +81,14 @@ def parse(argv: list[str]) -> Options:
     ignored might have been a restriction. Those that are harmless are listed.
     """
     values: dict[str, str] = {}
-    allow, history, rest = False, True, list(argv)
+    allow, history, warm, rest = False, True, False, list(argv)
     while rest:
         name, _, value = rest.pop(0).partition("=")
         name = "-f" if name == "--f" else name
         if name == "--allow-unsafe" and not value:
             allow = True
+        elif name == WARM and not value:
+            warm = True
         elif name == OWN_HISTORY and value:
             history = False
         elif name in IGNORED:
@@ -97,7 +103,9 @@ def parse(argv: list[str]) -> Options:
     if "-f" not in values:
         raise SystemExit(USAGE)
     policy, inputs = values.get("--policy", "safe"), values.get("--input", "")
-    return Options(values["-f"], policy, allow_unsafe=allow, inputs=inputs, history=history)
+    return Options(
+        values["-f"], policy, allow_unsafe=allow, inputs=inputs, history=history, warm=warm
+    )
 
 
 def options_of(argv: list[str]) -> Options | None:

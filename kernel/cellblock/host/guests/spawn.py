@@ -106,10 +106,10 @@ def _spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> i
 
 
 def drop(sock: socket.socket, pid: int) -> None:
-    """End a zygote that was told nothing yet, so that it has no guests."""
-    sock.close()
+    """End a zygote that has no guests; it removes nothing."""
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    sock.close()
 
 
 # --- a process of the host's own --------------------------------------------------------------

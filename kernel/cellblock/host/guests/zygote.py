@@ -135,12 +135,21 @@ class ZygoteUser(Protocol):
 class Zygote:
     """One zygote, whose ``users`` hear what it says. Raises OSError where it can't be started.
 
-    It is told ``prepare``, which several users share. ``pid`` is its reaper's; where it has a pid
-    namespace of its own, that of the process which ends when it does, and takes it along.
+    It is told ``prepare``, which several users share, unless ``is_told`` says that it was before.
+    ``pid`` is its reaper's; where it has a pid namespace of its own, that of the process which ends
+    when it does, and takes it along.
     """
 
-    def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        spawn: Spawn,
+        prepare: messages.Prepare,
+        is_told: Callable[[messages.Prepare], bool] | None = None,
+    ) -> None:
         self._reactor = reactor
+        first = first_frame(prepare)
+        told = is_told is not None and is_told(first)
         self._sock, self.pid = spawn()
         _SOCKETS.add(self._sock)
         self.users: list[ZygoteUser] = []
@@ -160,27 +169,8 @@ class Zygote:
         self._leaving: dict[int, Callable[[], None]] = {}
         self._place = place_of(prepare)
         reactor.watch(self._sock.fileno(), self._readable)
-        self._prepare(prepare)
-
-    def _prepare(self, prepare: messages.Prepare) -> None:
-        """Tell it the policy; the first frame that it gets.
-
-        One that sees the guests' folder as a mount of its own can empty it, and no more: what that
-        lies in comes along, the private folder and what has that. Guests never have them
-        (``close_inherited``).
-        """
-        # Found now, not when it was planned: the user may have made a folder anew since.
-        mounts = tuple(map(identity, prepare.plan.mounted))
-        prepare = replace(prepare, inputs={}, mounts=mounts)
-        if not self._namespace:
-            self._send(prepare)
-            return
-        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # as in ``_send``
-            above = list[int]()
-            for folder in list(Path(prepare.scratch).parents)[:2]:
-                above.append(os.open(folder, _FOLDER))
-                opened.callback(os.close, above[-1])
-            self._send(prepare, above)
+        if not told:
+            tell(self._sock, first)
 
     @property
     def closed(self) -> bool:
@@ -190,12 +180,7 @@ class Zygote:
     # --- to the zygote ------------------------------------------------------------------------
 
     def _send(self, message: Any, fds: list[int] | None = None) -> None:
-        """Send a message; one that is gone is seen by its hanging up, after what it said."""
-        frame, sent = bytes(frames.encode(message)), 0
-        with contextlib.suppress(OSError):
-            if fds:
-                sent = socket.send_fds(self._sock, [frame], fds)
-            self._sock.sendall(frame[sent:])
+        _send(self._sock, message, fds)
 
     def fork(
         self,
@@ -408,6 +393,40 @@ class Zygote:
             self.shared_memory = None
 
 
+def first_frame(prepare: messages.Prepare) -> messages.Prepare:
+    """Return what a zygote is told first of all: the policy, and nothing of a session."""
+    # Found now, not when it was planned: the user may have made a folder anew since.
+    mounts = tuple(map(identity, prepare.plan.mounted))
+    return replace(prepare, inputs={}, mounts=mounts)
+
+
+def tell(sock: socket.socket, first: messages.Prepare) -> None:
+    """Send a zygote its first frame.
+
+    One that sees the guests' folder as a mount of its own can empty it, and no more: what that lies
+    in comes along, the private folder and what has that. Guests never have them
+    (``close_inherited``).
+    """
+    if "namespaces" not in first.plan.locks:
+        _send(sock, first)
+        return
+    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # as in ``_send``
+        above = list[int]()
+        for folder in list(Path(first.scratch).parents)[:2]:
+            above.append(os.open(folder, _FOLDER))
+            opened.callback(os.close, above[-1])
+        _send(sock, first, above)
+
+
+def _send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> None:
+    """Send a message; one that is gone is seen by its hanging up, after what it said."""
+    frame, sent = bytes(frames.encode(message)), 0
+    with contextlib.suppress(OSError):
+        if fds:
+            sent = socket.send_fds(sock, [frame], fds)
+        sock.sendall(frame[sent:])
+
+
 def place_of(prepare: messages.Prepare) -> messages.SessionSetup:
     """Return what of it is for guests alone."""
     names = (name for name in messages.SessionSetup.__struct_fields__ if name != "seed")
@@ -488,7 +507,8 @@ class ZygoteSource:
     """Where one supervisor has its zygotes from: its own, or a part in a shared one.
 
     For a part, ``place`` is what the supervisor's guests have for themselves, and ``on_left`` is
-    called when the supervisor has ended and nothing is left of them.
+    called when the supervisor has ended and nothing is left of them. ``is_told`` says whether the
+    zygote that ``spawn`` returns next was told this already.
     """
 
     def __init__(
@@ -497,8 +517,10 @@ class ZygoteSource:
         spawn: Spawn | SharedZygote,
         place: messages.SessionSetup | None = None,
         on_left: Callable[[], None] | None = None,
+        is_told: Callable[[messages.Prepare], bool] | None = None,
     ) -> None:
         self._reactor, self._spawn = reactor, spawn
+        self._is_told = is_told
         self._place, self._on_left = place, on_left
         self._user: ZygoteUser | None = None
         self._forks: list[int] = []
@@ -513,7 +535,7 @@ class ZygoteSource:
         if isinstance(self._spawn, SharedZygote):
             zygote = self._spawn.warm(prepare.tools, prepare.paths)
         else:
-            zygote = Zygote(self._reactor, self._spawn, prepare)
+            zygote = Zygote(self._reactor, self._spawn, prepare, self._is_told)
         zygote.users.append(user)
         self._user, self._forks = user, []
         return zygote

@@ -1,0 +1,132 @@
+"""A kernel that is there before it is asked for: it waits for its launch, as far along as can be.
+
+``provisioner`` starts it, in a server, with the command of the kernel before and ``--warm``. It
+imports what a kernel imports and starts a zygote. Where the policy allows it, the zygote prepares
+for another kernel like the last one: of the same policy, in the same folder. Then it sleeps.
+
+What launches it comes through a socket that is its stdin, which nobody but its parent has: command
+line, folder and environment, in place of those that it was started with. From there on all is as
+in any start: the policy is read, the sockets are bound, and the zygote is used if it was told
+exactly what it would be told now. Else another one is started.
+
+Two things can't be had in place of others: variables that are read as a process begins, and code
+that was imported. Where those differ it executes itself again, which is a plain start. It ends
+when its parent does, or lets go of the socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cellblock.guest import remove_tree
+from cellblock.host.services import changes
+from cellblock.host.session.config import SessionConfig
+from cellblock.jupyter import early_zygote, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.errors import BackendError, PolicyError
+    from cellblock.jupyter.early_zygote import EarlyZygote
+    from cellblock.jupyter.start import Options
+
+#: Variables of one launch, which nothing reads before it: any other may have been.
+_OF_A_LAUNCH = ("JPY_", "KERNEL_")
+_STDIN = 0
+#: Tells the parent that a kernel has started, or does so plainly.
+_TAKEN = b"+"
+
+
+def launched(
+    options: Options, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
+) -> tuple[Options, SessionConfig | PolicyError | BackendError, Callable[[], None]]:
+    """Wait for the launch, if ``options`` say so; return its options, and what they make of it.
+
+    What is returned last is called when the kernel's sockets are bound. Its parent waits for it:
+    front ends that connect before try again a tenth of a second later. Raises ``SystemExit`` where
+    nothing is launched, ``StartError``.
+    """
+    if not options.warm:
+        return options, config, lambda: None
+    code = _code()
+    if isinstance(config, SessionConfig):
+        early.prepare(config)
+    gc.collect()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with contextlib.ExitStack() as unused:
+        unused.callback(_remove, early)
+        control = socket.socket(fileno=os.dup(_STDIN))
+        os.set_inheritable(control.fileno(), False)
+        if not (launch := _received(control)):
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        arguments, environment = launch["arguments"], launch["environment"]
+        os.chdir(launch["folder"])
+        if _is_read_early(environment) or code != _code():
+            unused.close()
+            _start_plainly(control, arguments, environment)
+        unused.pop_all()
+    os.environ.clear()
+    os.environ.update(environment)
+    options = start.parse(arguments)
+    return options, early_zygote.resolve_launched(options, early), partial(_tell, control)
+
+
+def _tell(parent: socket.socket) -> None:
+    with parent, contextlib.suppress(OSError):
+        parent.sendall(_TAKEN)
+
+
+def _received(control: socket.socket) -> dict[str, Any]:
+    """Return what the parent sends; nothing when it has ended, or let go of the socket."""
+    parent = os.pidfd_open(os.getppid())
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(parent, select.POLLIN)
+    ready = [fd for fd, _ in poll.poll()]
+    os.close(parent)
+    text = b""
+    while control.fileno() in ready and (part := control.recv(1 << 16)):
+        text += part
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, _STDIN)
+    os.close(null)
+    return json.loads(text) if text else {}
+
+
+def _is_read_early(environment: dict[str, str]) -> bool:
+    """Whether a variable differs that the process, or what it imports, may have read by now."""
+    changed = {name for name, _ in environment.items() ^ os.environ.items()}
+    return any(not name.startswith(_OF_A_LAUNCH) for name in changed)
+
+
+def _code() -> list[int]:
+    """Return when packages were last put where this process imports from."""
+    folders = (*map(Path, sys.path), Path(start.__file__).parent)
+    return [folder.stat().st_mtime_ns for folder in folders if folder.is_dir()]
+
+
+def _start_plainly(
+    control: socket.socket, arguments: list[str], environment: dict[str, str]
+) -> NoReturn:
+    _tell(control)
+    own = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, *own, *arguments], environment)  # noqa: S606 - no shell
+
+
+def _remove(early: EarlyZygote) -> None:
+    """Leave nothing of a kernel that was never launched."""
+    early.end()
+    remove_tree.remove(str(early.scratch))
+    remove_tree.remove(changes.Staged(early.scratch.name, ()).folder)

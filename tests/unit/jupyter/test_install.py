@@ -1,0 +1,35 @@
+"""Which kernelspecs name the provisioner: jupyter_client hides one whose provisioner is unknown."""
+
+import json
+import sys
+
+import pytest
+
+from cellblock.jupyter import install
+
+NAMED = {"provisioner_name": "cellblock-provisioner"}
+
+
+@pytest.mark.parametrize(
+    ("below", "warm", "expected"),
+    [
+        ("own", None, NAMED),
+        ("own", False, None),
+        ("other", None, None),
+        ("other", True, NAMED),
+        ("system", None, None),
+    ],
+)
+def test_a_server_without_cellblock_misses_no_kernel_unless_it_is_asked_for(
+    tmp_path, monkeypatch, below, warm, expected
+):
+    prefix = tmp_path / below
+    environment = tmp_path / ("own" if below == "other" else below)
+    monkeypatch.setattr(sys, "prefix", str(environment))
+    every_server = [str(tmp_path / "system" / "share" / "jupyter")]
+    monkeypatch.setattr(install, "SYSTEM_JUPYTER_PATH", every_server)
+    _, folder = install.install(
+        "safe", name=None, display_name=None, prefix=prefix, allow_unsafe=False, warm=warm
+    )
+    spec = json.loads((folder / "kernel.json").read_text())
+    assert spec["metadata"].get("kernel_provisioner") == expected
