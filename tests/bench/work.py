@@ -228,6 +228,7 @@ class Contestant:
             return run(kernel, FIRST_IMPORTS)
         finally:
             kernel.close()
+
     def provided(self) -> float:
         """Milliseconds from a manager's start of its second kernel to that one's first reply."""
         name = self.world.root / "kernels" / "contestant"
