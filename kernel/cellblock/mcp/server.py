@@ -256,8 +256,9 @@ def _input_required(call: ToolCall, question: Question) -> types.InputRequiredRe
 async def _put(ctx: Context, question: Question) -> None:
     """Put a question to the person, until that is answered or nobody waits for it."""
     asking = asyncio.ensure_future(_elicit(ctx, question))
+    either: set[asyncio.Future[Any]] = {asking, question.closed}
     try:
-        await asyncio.wait({asking, question.closed}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if asking.done():
             question.answer(asking.result())
     finally:
