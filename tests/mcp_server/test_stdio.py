@@ -219,6 +219,17 @@ def test_a_question_that_nobody_comes_back_for_ends_with_the_client(home, policy
                 )
             assert isinstance(first, types.InputRequiredResult)
             state = first.request_state
+            # A yes to some other question counts for nothing: this one is still open.
+            yes = types.ElicitResult(action="accept", content={"answer": "once"})
+            again = await client.session.call_tool(
+                "run_cell",
+                {"code": "ops.read_file('a.txt')"},
+                input_responses={"approval": yes},
+                request_state=state,
+                allow_input_required=True,
+            )
+            assert isinstance(again, types.InputRequiredResult)
+            assert again.request_state == state
             forged = await client.session.call_tool(
                 "run_cell", {"code": "1"}, request_state="0" * 32, allow_input_required=True
             )

@@ -42,8 +42,6 @@ _INSTRUCTIONS: Final = (
 )
 #: Bytes of a request over stdin.
 MAX_LINE: Final = 10 << 20
-#: The key of the one question that a call puts at a time.
-_QUESTION: Final = "approval"
 _LABELS: Final = {"no": "No", "once": "Yes, once", "session": "Yes, for this session"}
 
 
@@ -171,8 +169,10 @@ async def _call(
         call = session.resume(params.request_state)
         if call is None:
             return _result(Reply("Nothing waits for this answer any more.", failed=True))
-        if call.question is not None:
-            call.question.answer(_answer((params.input_responses or {}).get(_QUESTION)))
+        if (asked := call.question) is not None:
+            given = (params.input_responses or {}).get(asked.token)
+            if given is not None:  # else it is an answer to an earlier question
+                asked.answer(_answer(given))
     else:
         try:
             call = session.begin(
@@ -188,7 +188,7 @@ async def _call(
         while isinstance(found, Question):
             if not ctx.session.can_send_request:
                 return _input_required(call, found)
-            found.answer(await _elicit(ctx, found))
+            await _put(ctx, found)
             found = await call.next()
     except BaseException:
         session.end(call)  # cancelled, or the client is gone: nobody waits for it
@@ -248,7 +248,21 @@ def _form(question: Question) -> types.ElicitRequestFormParams:
 
 def _input_required(call: ToolCall, question: Question) -> types.InputRequiredResult:
     asked = types.ElicitRequest(params=_form(question))
-    return types.InputRequiredResult(input_requests={_QUESTION: asked}, request_state=call.token)
+    return types.InputRequiredResult(
+        input_requests={question.token: asked}, request_state=call.token
+    )
+
+
+async def _put(ctx: Context, question: Question) -> None:
+    """Put a question to the person, until that is answered or nobody waits for it."""
+    asking = asyncio.ensure_future(_elicit(ctx, question))
+    either: set[asyncio.Future[Any]] = {asking, question.closed}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            question.answer(asking.result())
+    finally:
+        asking.cancel()
 
 
 async def _elicit(ctx: Context, question: Question) -> object:

@@ -191,23 +191,26 @@ class Question:
 
     def __init__(self, text: str, offers: tuple[Answer, ...]) -> None:
         self.text, self.offers = text, offers
-        self._answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        #: Tells an answer to this question from one to any other.
+        self.token = secrets.token_hex(16)
+        #: Done when it is answered, or nobody waits for that any more.
+        self.closed: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     @property
     def is_open(self) -> bool:
         """Whether nobody has answered, and somebody waits."""
-        return not self._answered.done()
+        return not self.closed.done()
 
     def answer(self, answer: object) -> None:
         """Give an answer; one that was not offered is a no."""
         if self.is_open:
             found: list[Answer] = [one for one in self.offers if one == answer]
-            self._answered.set_result(found[0] if found else "no")
+            self.closed.set_result(found[0] if found else "no")
 
     async def wait(self) -> Answer:
         """Return the answer."""
         try:
-            return await asyncio.wait_for(self._answered, ANSWER_TIMEOUT)
+            return await asyncio.wait_for(self.closed, ANSWER_TIMEOUT)
         except TimeoutError:
             return "no"
 
