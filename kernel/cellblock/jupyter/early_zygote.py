@@ -152,7 +152,7 @@ class EarlyZygote:
         the project.
         """
         is_foreseen = config.policy.approvals == "never" and not config.prepare.plan.layers
-        if is_foreseen and (config.wrap is None or not config.wrap.stays):
+        if is_foreseen and (config.wrap is None or config.wrap.words):
             if not self.is_started:
                 self.start(config.wrap)
             if self._zygote is not None:
