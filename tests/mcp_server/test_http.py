@@ -141,3 +141,16 @@ def test_what_would_let_others_in_is_refused_with_what_to_say(home, options, sai
     )
     assert ended.returncode == 2
     assert said in ended.stderr
+
+
+def test_a_port_that_is_taken_is_told_with_what_to_choose(home):
+    assert home
+    with http_server() as (_, address):
+        port = address.rpartition(":")[2].removesuffix("/mcp")
+        command = argv("--http", "--port", port)
+        ended = subprocess.run(
+            command, check=False, capture_output=True, text=True, env=environment()
+        )
+    assert ended.returncode == 2
+    said = f"nothing can listen at 127.0.0.1, port {port}: Address already in use. Choose another"
+    assert said in ended.stderr

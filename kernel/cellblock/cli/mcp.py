@@ -100,8 +100,10 @@ async def _serve_http(pool: AsyncSandboxPool, **settings: Any) -> None:
     await pool.open()
     try:
         http = await asyncio.to_thread(importlib.import_module, "cellblock.mcp.http")
-        complain(f"MCP at http://{settings['host']}:{settings['port']}{http.PATH}")
-        await http.serve_http(pool, http.HttpSettings(**settings))
+        chosen = http.HttpSettings(**settings)
+        with http.listen(chosen) as listening:
+            complain(f"MCP at http://{chosen.host}:{chosen.port}{http.PATH}")
+            await http.serve_http(pool, chosen, listening)
     finally:
         await pool.close()
 

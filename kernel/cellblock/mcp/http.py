@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import os
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -22,6 +24,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
+from cellblock.errors import CellblockError
 from cellblock.mcp.server import make_server
 from cellblock.mcp.session import Session
 
@@ -191,13 +194,24 @@ def _error(
     return JSONResponse({"jsonrpc": "2.0", "id": number, "error": error}, status)
 
 
-async def serve_http(pool: AsyncSandboxPool, settings: HttpSettings) -> None:
+def listen(settings: HttpSettings) -> socket.socket:
+    """Return a socket that clients can connect to from now on. Raises CellblockError."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        where = f"{settings.host}, port {settings.port}"
+        what = f"nothing can listen at {where}: {os.strerror(error.errno or 0)}"
+        raise CellblockError(f"{what}. Choose another with --host or --port.") from None
+
+
+async def serve_http(
+    pool: AsyncSandboxPool, settings: HttpSettings, listening: socket.socket
+) -> None:
     """Serve clients until a signal ends the process."""
     app = HttpServer(pool, settings)
     config = uvicorn.Config(
         app,
-        host=settings.host,
-        port=settings.port,
         lifespan="off",
         log_level="warning",
         access_log=False,
@@ -205,6 +219,6 @@ async def serve_http(pool: AsyncSandboxPool, settings: HttpSettings) -> None:
         timeout_graceful_shutdown=2,
     )
     try:
-        await uvicorn.Server(config).serve()
+        await uvicorn.Server(config).serve(sockets=[listening])
     finally:
         await app.close()
