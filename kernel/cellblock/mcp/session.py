@@ -88,7 +88,7 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Undo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Go back to the variables, and staged files, before the last cells."""
+    """Go back to the variables before the last cells; files stay as they are now."""
 
     cells: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many.")] = 1
 
