@@ -135,6 +135,29 @@ def test_what_a_cell_read_stays_though_the_killed_one_wrote_there(tight):
     assert values(tight, "kept, drawn") == ("one", random.Random(42).random())
 
 
+#: What no event tells of, each as cells and the value of ``a`` that they leave.
+UNHEARD = {
+    "a file that is open": ("file = open('d.txt', 'w+'); file.write('12345678'); file.close(); file = open('d.txt')", "a = file.read(4)", "open('d.txt', 'w').write('abcdefgh')"),
+    "a pipe": ("import os; r, w = os.pipe(); os.write(w, b'abcdef')", "a = os.read(r, 3)", "os.read(r, 3)"),
+    "a call that was due": ("import asyncio; a = []; asyncio.get_running_loop().call_later(0.1, a.append, 1)", "a.append(2)", "x = 1"),
+    "a timer": ("import signal; a = []; signal.signal(signal.SIGALRM, lambda *_: a.append(1)); signal.setitimer(signal.ITIMER_REAL, 0.1)", "a.append(2)", "x = 1"),
+    "a clock by another name": ("import time; timer = time.time", "a = timer()", "x = 1"),
+    "a table of clocks": ("import time; clocks = {'a': lambda: time.time()}", "a = clocks['a']()", "x = 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNHEARD)
+def test_what_no_event_tells_of_is_as_it_was(unsafe, kind):
+    first, then, killed = UNHEARD[kind]
+    run(unsafe, first)
+    time.sleep(0.3)
+    run(unsafe, then)
+    before = value(unsafe, "a")
+    reply, _ = unsafe.run(f"{killed}; import os; os._exit(1)")
+    assert reply["ename"] == "CellStopped"
+    assert value(unsafe, "a") == before
+
+
 # --- what goes on working ------------------------------------------------------------------------
 
 DRAWS = {

@@ -28,7 +28,7 @@ def idle():
             processes.until(lambda: len(guests(kernel)) == 2)
             spent, before = 0.0, -1.0
             while len(guests(kernel)) == 2 and not spent == before > 0.2:
-                time.sleep(0.5)
+                time.sleep(1)
                 before, spent = spent, sum(map(processes.cpu_seconds, guests(kernel)))
             return kernel
 
@@ -52,10 +52,12 @@ def test_a_first_cell_does_not_wait_for_what_it_names(idle, somebody):
         LOOK.replace("'numpy'", "'num' + 'py'"),
         f"import os\nos.environ['OMP_NUM_THREADS'] = '1'\n{LOOK}",
         f"%cd /tmp\n{LOOK}",
+        f"import own\n{LOOK}",
     ],
-    ids=["names nothing", "sets the environment", "changes the folder"],
+    ids=["names nothing", "sets the environment", "changes the folder", "imports what is beside"],
 )
 def test_a_first_cell_that_may_import_otherwise_finds_nothing_imported(idle, world, code):
+    world.write("own.py", "import os; os.environ['MPLBACKEND'] = 'pdf'")
     kernel = idle(world=world)
     assert reading.result(kernel.run(code)[1]) == "False"
     processes.until(lambda: len(guests(kernel)) == 1)

@@ -107,14 +107,19 @@ def _read(statement: ast.stmt) -> set[str]:
 #: Words that ask a clock, for an address, for a seed of the operating system's or about files; and
 #: what reads, writes or waits where no event tells of it.
 _WORDS: Final = word_set("""
-    cffi communicate ctime ctypes default_timer exists getmtime getpid getrandom getrusage getsize
-    gmtime h5py id is_dir is_file isdir isfile lexists localtime memmap mmap monotonic monotonic_ns
-    now OSFile perf_counter perf_counter_ns polars poll Popen process_time process_time_ns psutil
-    pyarrow Random readline readlines recv recvfrom shared_memory stat stdin stdout strftime
-    thread_time time_ns timeit to_feather to_hdf to_orc to_parquet today utcnow uuid1
+    access asctime cffi clock_gettime communicate cryptography ctime ctypes CURRENT_TIMESTAMP
+    current_timestamp default_timer exists formatdate getatime getctime getmtime getpid getrandom
+    getrusage getsize glob gmtime h5py id is_dir is_file is_mount is_symlink isdir isfile lexists
+    localtime lstat make_msgid memmap mmap monotonic monotonic_ns now OSFile perf_counter
+    perf_counter_ns polars poll Popen process_time process_time_ns psutil pyarrow RAND_bytes Random
+    randomblob readline readlines recv recvfrom rglob samefile shared_memory stat stdin stdout
+    strftime thread_time time_ns timeit times to_feather to_hdf to_orc to_parquet today utcnow
+    uuid1 which
 """)
 #: These do where they are called, or called with nothing; otherwise they are names of columns.
-_CALLS: Final = re.compile(r"\b(?:clock|time)\s*+\(|\bseed\s*+\(\s*+\)")
+_CALLS: Final = re.compile(
+    r"\b(?:clock|time)\s*+\(|\btime\s*+\.\s*+time\b|\bseed\s*+\(\s*+(?:None\s*+)?\)"
+)
 _NAME: Final = re.compile(r"[^\W\d]\w*+")
 #: What a cell binds that may ask for it: functions, classes, and names for what it imports. No
 #: more is looked at for each word than a line has: a cell must not cost the host (P14).
@@ -122,6 +127,10 @@ _BOUND: Final = re.compile(
     r"\b(?:def|class|as)[ \t]++([^\W\d]\w*+)"
     r"|\b([^\W\d]\w*+)[ \t]*+(?::[^=\n]{0,80}+)?+=[ \t]*+(?:lambda\b|partial\b)"
 )
+_UNCALLED: Final = re.compile(r"\b[^\W\d]\w*+(?=[ \t]*+(?:[,)\]}]|$))")
+#: A name for what a line says of a clock (``timer = time.time``, a table of functions).
+_ASSIGNED: Final = re.compile(r"^[ \t]*+([^\W\d]\w*+)[ \t]*+(?::[^=\n]{0,80}+)?+=(?!=)")
+_LONGEST_LINE: Final = 1_000
 _IMPORTED: Final = re.compile(r"^[ \t]*+(?:from|import)\b", re.MULTILINE)
 #: Characters of a cell, and names of functions, beyond which nothing is said to come out the same.
 _MAX_CHARACTERS: Final = 20_000
@@ -143,5 +152,14 @@ class RepeatableCells:
         aliased = "as" in names and _IMPORTED.search(source) and names & {"clock", "time"}
         if _CALLS.search(source) or aliased or names & _WORDS or names & self._functions:
             self._functions.update(filter(None, sum(_BOUND.findall(source), ())))
+            self._functions.update(filter(None, map(_keeps_clock, source.splitlines())))
             return False
         return True
+
+
+def _keeps_clock(line: str) -> str:
+    """Return the name that a line gives to what asks a clock when it is called; "" for none."""
+    assigned = len(line) <= _LONGEST_LINE and _ASSIGNED.match(line)
+    if not assigned or not ("lambda" in line or _UNCALLED.search(line)):
+        return ""
+    return assigned[1] if _CALLS.search(line) or set(_NAME.findall(line)) & _WORDS else ""

@@ -16,6 +16,7 @@ import mmap
 import os
 import random
 import resource
+import signal
 import stat
 import sys
 import threading
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.analysis.findings import word_set
 from cellblock.guest.audit_exempt import is_exempt, run_exempt
 from cellblock.guest.audit_hook import roots
+from cellblock.guest.loop import own_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +52,7 @@ _SYSTEM: Final = ("/proc/", "/sys/", "/usr/")
 _SHARED: Final = (mmap.ACCESS_READ, mmap.ACCESS_WRITE)
 #: Bytes of a draw at a time that come out the same when they are drawn again.
 _MOST_DRAWN: Final = 1 << 16
+_TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 #: The operating system's: cells have another in its place.
 _urandom: Final = os.urandom
 #: Threads of ours, which start again by themselves.
@@ -70,11 +73,19 @@ class Effects:
         #: What ``os.urandom`` comes from, in this process and the copies of it.
         self._key: bytes | None = None
         self._draws = itertools.count()
-        #: What was shared when the running cell first mapped something.
-        self._shared: set[bytes] | None = None
+        #: The folders of what no cell changes.
+        self._unchanging: tuple[str, ...] = ()
+        #: Of the installation, what this cell opened; files that are open to be read, by whether
+        #: they are of it: libraries leave fonts open.
+        self._read: list[str | bytes] = []
+        self._files: dict[tuple[int, int, int], bool] = {}
+        #: Its own shared mappings, from its first cell on; whether this cell mapped something.
+        self._own_mappings: set[bytes] | None = None
+        self._mapped = False
 
     def watch(self) -> None:
         """See them from now on, in this process and its forks: there is no way back."""
+        self._unchanging = (*roots(), *_SYSTEM)
         sys.addaudithook(self._hook())
 
         @functools.wraps(_urandom)
@@ -90,18 +101,15 @@ class Effects:
 
     def _hook(self) -> Callable[[str, tuple[Any, ...]], None]:
         events, writes, looks, forks = _EVENTS, _WRITES, _LOOKS, _FORKS
-        unchanging = (*roots(), *_SYSTEM)
-
-        def is_unchanging(path: object) -> bool:
-            if type(path) is bytes:
-                path = os.fsdecode(path)
-            return type(path) is str and f"{path}/".startswith(unchanging)
+        is_unchanging = self._is_unchanging
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
             if event == "open":
                 written = type(args[2]) is int and args[2] & writes
-                if (written or not is_unchanging(args[0])) and not is_exempt():
-                    self.any = True
+                if written or not is_unchanging(args[0]):
+                    self.any = self.any or not is_exempt()
+                else:
+                    self._read.append(args[0])
             elif event in events or event in forks:
                 if not is_exempt():
                     self.any = True
@@ -112,6 +120,11 @@ class Effects:
                 self._note_mapping(args[0], args[2])
 
         return hook
+
+    def _is_unchanging(self, path: object) -> bool:
+        if type(path) is bytes:
+            path = os.fsdecode(path)
+        return type(path) is str and f"{path}/".startswith(self._unchanging)
 
     def rekey(self) -> None:
         """Have ``os.urandom`` give other numbers than those of whom this process was forked from.
@@ -137,8 +150,7 @@ class Effects:
         if fd != -1:
             self.any = True
             self.lasting = self.lasting or access not in _SHARED
-        if self._shared is None:
-            self._shared = run_exempt(_shared_mappings)
+        self._mapped = True
 
     def _noting(self, function: Callable[..., Any], *, lasting: bool = False) -> Any:
         @functools.wraps(function)
@@ -157,16 +169,47 @@ class Effects:
 
     def begin(self) -> None:
         """Begin to note those of a cell."""
-        self.any, self._written, self._shared = has_open_files(), _written(), None
+        if self._own_mappings is None:
+            self._own_mappings = run_exempt(_shared_mappings)
+            for fd, status in descriptors(256):
+                own_descriptors.add(fd)
+                self._files[_key(fd, status)] = True
+        self.any, self._written, self._mapped = self._has_open(), _written(), False
+        self._read.clear()
 
     def repeatable(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether there were none, and nothing goes on beside the cells."""
-        tasks = getattr(loop, "used", False) and asyncio.all_tasks(loop)
-        mapped = self._shared is not None and run_exempt(_shared_mappings) - self._shared
-        if cells_threads() or tasks or mapped or _THREADED in sys.modules:
+        # A semaphore of multiprocessing's is mapped without an event.
+        mapped = (self._mapped or "_multiprocessing" in sys.modules) and (
+            run_exempt(_shared_mappings) - (self._own_mappings or set())
+        )
+        timed = any(signal.getitimer(timer) != (0.0, 0.0) for timer in _TIMERS)
+        beside = cells_threads() or mapped or timed or _is_due(loop)
+        if beside or _THREADED in sys.modules:
             self.lasting = True
         none = not (self.any or self.lasting) and _written() == self._written
-        return none and not has_open_files()
+        return none and not self._has_open()
+
+    def _has_open(self) -> bool:
+        """Return whether a cell has something open that is used without an event.
+
+        A copy shares it, its place in a file too.
+        """
+        for fd, status in descriptors(256):
+            if stat.S_ISREG(status.st_mode):
+                mode = run_exempt(fcntl.fcntl, fd, fcntl.F_GETFL) & os.O_ACCMODE
+                if mode != os.O_RDONLY or not self._is_installed(_key(fd, status)):
+                    return True
+            elif _is_way(status) and fd not in own_descriptors:
+                return True
+        return False
+
+    def _is_installed(self, key: tuple[int, int, int]) -> bool:
+        if key not in self._files:
+            self._files[key] = any(
+                key == _key(key[0], os.stat(path)) for path in self._read if os.path.exists(path)
+            )
+        return self._files[key]
 
 
 #: A process has one audit hook of the kind.
@@ -188,10 +231,22 @@ def descriptors(most: int, gap: int = _GAP) -> Iterator[tuple[int, os.stat_resul
         yield fd, status
 
 
-def has_open_files() -> bool:
-    """Return whether a cell has a file open that it can write to without an event."""
-    files = (fd for fd, status in descriptors(256) if stat.S_ISREG(status.st_mode))
-    return any(run_exempt(fcntl.fcntl, fd, fcntl.F_GETFL) & os.O_ACCMODE for fd in files)
+def _is_way(status: os.stat_result) -> bool:
+    """Whether this is a pipe, a socket or a folder."""
+    mode = status.st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISDIR(mode)
+
+
+def _key(fd: int, status: os.stat_result) -> tuple[int, int, int]:
+    return fd, status.st_dev, status.st_ino
+
+
+def _is_due(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether a task, or a call, waits for ``loop`` to turn."""
+    if not getattr(loop, "used", False):
+        return False
+    scheduled = getattr(loop, "_scheduled", ())
+    return bool(asyncio.all_tasks(loop)) or any(not call.cancelled() for call in scheduled)
 
 
 def cells_threads() -> list[threading.Thread]:
@@ -206,7 +261,8 @@ def _shared_mappings() -> set[bytes]:
     """Return what /proc says of this process's shared mappings; something else each time if not."""
     try:
         with open("/proc/self/maps", "rb") as maps:
-            return {line for line in maps if line.split(None, 2)[1].endswith(b"s")}
+            shared = (line for line in maps if line.split(None, 2)[1].endswith(b"s"))
+            return {line for line in shared if not line.endswith(b"/gconv-modules.cache\n")}
     except OSError:
         return {_urandom(8)}
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from cellblock.guest.violations import OperationViolation
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Coroutine, Iterator
 
     from cellblock.guest.channel import Channel
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 _callback_of: Final = attrgetter("_callback")
 
 
+#: The guest's own pipes, sockets and folders: those of its loops, and what it had before any cell.
+own_descriptors: Final[set[int]] = set()
+
+
 class GuestLoop(asyncio.SelectorEventLoop):
     """A loop that knows whether anybody ever used it.
 
@@ -42,12 +47,12 @@ class GuestLoop(asyncio.SelectorEventLoop):
     """
 
     # What asyncio calls its own, and no stub has.
-    _close_self_pipe: Callable[[], None]
+    _csock: socket.socket
     _default_executor: Any
-    _make_self_pipe: Callable[[], None]
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
     _selector: selectors.BaseSelector
+    _ssock: socket.socket
     _timer_cancelled_count: int
 
     used = False
@@ -76,6 +81,14 @@ class GuestLoop(asyncio.SelectorEventLoop):
         self._make_self_pipe()
         self._default_executor = None
         return sum(not call.cancelled() for call in due)
+
+    def _make_self_pipe(self) -> None:
+        super()._make_self_pipe()  # type: ignore[misc]
+        own_descriptors.update((self._ssock.fileno(), self._csock.fileno()))
+
+    def _close_self_pipe(self) -> None:
+        own_descriptors.difference_update((self._ssock.fileno(), self._csock.fileno()))
+        super()._close_self_pipe()  # type: ignore[misc]
 
     def close(self) -> None:
         """Refuse while a cell runs, as a loop that is turning does by itself."""

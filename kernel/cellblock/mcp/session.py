@@ -402,6 +402,11 @@ class Session:
             reporting.cancel()
 
     async def _reset(self, sandbox: AsyncSandbox) -> Reply:
+        if sandbox.policy.llm.granted:
+            raise CellblockError(
+                "a new sandbox would have a new budget for language models: use undo, or delete "
+                "the variables"
+            )
         await sandbox.close()
         self._last = None
         self.open()
@@ -473,12 +478,16 @@ class Session:
             return False
         # Indented, so that no line of it looks like one of the question's.
         source = textwrap.indent(visible_lines(clipped(request.source, MAX_SOURCE)), "    ")
-        text = f"{request.text}\n\nThe cell, which a model wrote:\n\n{source}"
+        names = ", ".join(map(visible, request.names))
+        all_of = f"import {names} from now on"
+        if request.kind == "call":
+            all_of = f"call {names} from now on, whatever the arguments"
+        text = f"{request.text}\n\nA yes for this session lets cells {all_of}."
+        text += f"\n\nThe cell, which a model wrote:\n\n{source}"
         answer = await call.ask(text, "once", "session")
         if answer != "no":
             return answer
-        what = ", ".join(map(visible, request.names))
-        call.unasked.append(f"The person at the client was asked about {what}, and said no.")
+        call.unasked.append(f"The person at the client was asked about {names}, and said no.")
         return False
 
     async def _keep(self, call: ToolCall, staged: Staged | None, paths: Sequence[str]) -> Reply:
@@ -566,7 +575,7 @@ class Progress:
             while True:
                 await self._more.wait()
                 self._more.clear()
-                text, self._text = encodable(self._text), ""
+                text, self._text = _bounded(self._text), ""
                 await self._report(text)
                 await asyncio.sleep(self._PAUSE)
 
@@ -587,7 +596,9 @@ _RESOURCES: Final = (
 
 
 def _bounded(text: str) -> str:
-    return encodable(clipped(text, MAX_TEXT))
+    """Return text for a client: nothing in it moves a cursor, reorders a line or hides."""
+    shown = visible_lines(without_styles(text).expandtabs())
+    return encodable(clipped(shown + "\n" * text.endswith("\n"), MAX_TEXT))
 
 
 def _failed(text: str) -> Reply:

@@ -5,14 +5,15 @@ and imports the modules that the policy names (``preload_when_idle``). A first c
 of them runs in it, and the other guest is ended; at any other first cell the spare one is stopped,
 and ended a little later: no cell waits for it, nor for the OS kernel to take its memory back.
 
-Nobody can tell the two apart but by the time that an import takes. So the spare guest is not used
+Honest cells can't tell the two apart but by the time that an import takes. So the spare guest is not used
 for a cell that could have had an import come out otherwise (``_SETTINGS``), nor when an import
-wrote anything, or would have found a module of the project's: what lies beside a notebook is run by
+wrote anything, or would have found a module of the project's, or the cell imports one: what lies beside a notebook is run by
 cells, and never because the notebook was opened (promise P1).
 """
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from enum import Enum
@@ -39,12 +40,13 @@ DISMISSED: Final = 0.5
 #: Characters of a cell that is looked at. A longer one runs as if there were no spare guest.
 _MOST: Final = 1 << 16
 _WORD: Final = re.compile(r"[^\W\d]\w*")
+_IMPORTED: Final = re.compile(r"^[ \t]*+(?:import|from)[ \t]++([\w., \t]++)", re.MULTILINE)
 #: Words of cells that may change what an import finds or does: the environment, the folder, where
-#: modules are looked for, limits.
+#: modules are looked for, limits, what other files do.
 _SETTINGS: Final = frozenset({
-    "cd", "chdir", "env", "environ", "fchdir", "meta_path", "modules", "path_hooks",
-    "path_importer_cache", "pushd", "putenv", "reload", "sched_setaffinity", "set_env",
-    "setlocale", "setrlimit", "unsetenv",
+    "basicConfig", "cd", "chdir", "env", "environ", "fchdir", "meta_path", "modules", "path_hooks",
+    "path_importer_cache", "load_ext", "open", "pushd", "putenv", "reload", "run",
+    "sched_setaffinity", "set_env", "setlocale", "setrlimit", "unsetenv",
 })  # fmt: skip
 _SEARCH_PATH: Final = {"sys", "path"}
 
@@ -65,10 +67,16 @@ class SpareState(Enum):
 
 
 class SpareGuest:
-    """At most one for a supervisor, whose guests may have it import ``modules``."""
+    """At most one for a supervisor, whose guests may have it import ``modules``.
 
-    def __init__(self, reactor: Reactor, supervisor: Supervisor, modules: tuple[str, ...]) -> None:
+    ``folder`` is where guests begin.
+    """
+
+    def __init__(
+        self, reactor: Reactor, supervisor: Supervisor, modules: tuple[str, ...], folder: str
+    ) -> None:
         self._reactor, self._supervisor, self._modules = reactor, supervisor, modules
+        self._folder = folder
         self._names = {name.partition(".")[0] for name in modules}
         self._timer: Timer | None = None
         self._guest: Guest | None = None
@@ -149,7 +157,14 @@ class SpareGuest:
             return False
         words = set(_WORD.findall(message.source))
         may_matter = bool(words & _SETTINGS) or words >= _SEARCH_PATH
-        return bool(words & self._names) and not may_matter
+        return bool(words & self._names) and not (may_matter or self._imports_own(message.source))
+
+    def _imports_own(self, source: str) -> bool:
+        """Return whether a cell imports what lies beside the notebook, which may do anything."""
+        parts = (part for found in _IMPORTED.findall(source) for part in found.split(","))
+        names = {part.replace(".", " ").split()[0] for part in parts if part.strip(". \t")}
+        places = (f"{self._folder}/{name}" for name in names)
+        return any(os.path.lexists(place) or os.path.lexists(f"{place}.py") for place in places)
 
     def end(self) -> None:
         """End it, and whatever it started."""

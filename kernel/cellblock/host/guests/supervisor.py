@@ -94,7 +94,7 @@ class Supervisor:
         self._last_session = -1
         self.snapshots = Snapshots(reactor, clock, policy, self)
         self._restoration: Restoration | None = None
-        self._spare = SpareGuest(reactor, self, imported_ahead(policy))
+        self._spare = SpareGuest(reactor, self, imported_ahead(policy), prepare.cwd)
         # A relay serves one guest at a time; sandboxes of a pool may wait for long.
         self._has_spare = not (prepare.plan.relayed or zygotes.is_shared)
         #: Guests in a row that failed to start, and what they wrote; guests that were lost since
