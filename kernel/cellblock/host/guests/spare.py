@@ -5,10 +5,10 @@ and imports the modules that the policy names (``preload_when_idle``). A first c
 of them runs in it, and the other guest is ended; at any other first cell the spare one is stopped,
 and ended a little later: no cell waits for it, nor for the OS kernel to take its memory back.
 
-Honest cells can't tell the two apart but by the time that an import takes. So the spare guest is not used
-for a cell that could have had an import come out otherwise (``_SETTINGS``), nor when an import
-wrote anything, or would have found a module of the project's, or the cell imports one: what lies beside a notebook is run by
-cells, and never because the notebook was opened (promise P1).
+Honest cells can't tell the two apart but by the time that an import takes. So the spare guest is
+not used for a cell that could have had an import come out otherwise (``_SETTINGS``), nor when an
+import wrote anything, or would have found a module of the project's, or the cell imports one: what
+lies beside a notebook is run by cells, and never because the notebook was opened (promise P1).
 """
 
 from __future__ import annotations
