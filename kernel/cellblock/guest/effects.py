@@ -15,6 +15,7 @@ import itertools
 import mmap
 import os
 import random
+import re
 import resource
 import signal
 import stat
@@ -52,6 +53,7 @@ _SYSTEM: Final = ("/proc/", "/sys/", "/usr/")
 _SHARED: Final = (mmap.ACCESS_READ, mmap.ACCESS_WRITE)
 #: Bytes of a draw at a time that come out the same when they are drawn again.
 _MOST_DRAWN: Final = 1 << 16
+_SHARED_LINE: Final = re.compile(rb"^[0-9a-f-]++ [r-][w-][x-]s .*+", re.MULTILINE)
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 #: The operating system's: cells have another in its place.
 _urandom: Final = os.urandom
@@ -179,8 +181,7 @@ class Effects:
 
     def repeatable(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether there were none, and nothing goes on beside the cells."""
-        # A semaphore of multiprocessing's is mapped without an event.
-        mapped = (self._mapped or "_multiprocessing" in sys.modules) and (
+        mapped = (self._mapped or _has_semaphores()) and (
             run_exempt(_shared_mappings) - (self._own_mappings or set())
         )
         timed = any(signal.getitimer(timer) != (0.0, 0.0) for timer in _TIMERS)
@@ -231,6 +232,13 @@ def descriptors(most: int, gap: int = _GAP) -> Iterator[tuple[int, os.stat_resul
         yield fd, status
 
 
+def _has_semaphores() -> bool:
+    """Return whether there may be some of multiprocessing's, which are mapped without an event."""
+    util = sys.modules.get("multiprocessing.util")
+    known = getattr(util, "_afterfork_registry", {})
+    return any(hasattr(each, "_semlock") for each in known.values())
+
+
 def _is_way(status: os.stat_result) -> bool:
     """Whether this is a pipe, a socket or a folder."""
     mode = status.st_mode
@@ -261,8 +269,8 @@ def _shared_mappings() -> set[bytes]:
     """Return what /proc says of this process's shared mappings; something else each time if not."""
     try:
         with open("/proc/self/maps", "rb") as maps:
-            shared = (line for line in maps if line.split(None, 2)[1].endswith(b"s"))
-            return {line for line in shared if not line.endswith(b"/gconv-modules.cache\n")}
+            shared = _SHARED_LINE.findall(maps.read())
+            return {line for line in shared if not line.endswith(b"/gconv-modules.cache")}
     except OSError:
         return {_urandom(8)}
 
