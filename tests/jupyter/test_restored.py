@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support import reading
+from support import processes, reading
 from support.limits import tight_argv
 from support.neighbours import run
 from support.neighbours import value as values
@@ -208,7 +208,7 @@ def test_tasks_are_cancelled_and_new_ones_run(safe):
     assert value(safe, "await asyncio.gather(*map(soon, range(3)))") == "[0, 1, 2]"
     assert value(safe, "asyncio.run(soon(7))") == "7"
     run(safe, "later = asyncio.create_task(soon(8))")
-    time.sleep(0.1)
+    processes.until(lambda: value(safe, "later.done()") == "True")
     assert value(safe, "later.result()") == "8"
     assert value(safe, "async with asyncio.timeout(5):\n    q = await soon(9)\nq") == "9"
 

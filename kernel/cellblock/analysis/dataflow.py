@@ -116,7 +116,8 @@ _WORDS: Final = word_set("""
     strftime thread_time time_ns timeit times to_feather to_hdf to_orc to_parquet today utcnow
     uuid1 which
 """)
-#: These do where they are called, or called with nothing; otherwise they are names of columns.
+#: These do where they are called, or called with nothing, and the clock of that name as a value;
+#: otherwise they are names of columns.
 _CALLS: Final = re.compile(
     r"\b(?:clock|time)\s*+\(|\btime\s*+\.\s*+time\b|\bseed\s*+\(\s*+(?:None\s*+)?\)"
 )

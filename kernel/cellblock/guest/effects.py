@@ -174,7 +174,8 @@ class Effects:
         if self._own_mappings is None:
             self._own_mappings = run_exempt(_shared_mappings)
             for fd, status in descriptors(256):
-                own_descriptors.add(fd)
+                if _is_pipe_socket_or_folder(status):
+                    own_descriptors.add(fd)
                 self._files[_key(fd, status)] = True
         self.any, self._written, self._mapped = self._has_open(), _written(), False
         self._read.clear()
@@ -201,7 +202,7 @@ class Effects:
                 mode = run_exempt(fcntl.fcntl, fd, fcntl.F_GETFL) & os.O_ACCMODE
                 if mode != os.O_RDONLY or not self._is_installed(_key(fd, status)):
                     return True
-            elif _is_way(status) and fd not in own_descriptors:
+            elif _is_pipe_socket_or_folder(status) and fd not in own_descriptors:
                 return True
         return False
 
@@ -239,8 +240,7 @@ def _has_semaphores() -> bool:
     return any(hasattr(each, "_semlock") for each in known.values())
 
 
-def _is_way(status: os.stat_result) -> bool:
-    """Whether this is a pipe, a socket or a folder."""
+def _is_pipe_socket_or_folder(status: os.stat_result) -> bool:
     mode = status.st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISDIR(mode)
 

@@ -380,7 +380,7 @@ class Session:
                 reply = await self._keep(call, sandbox.staged, paths)
             case EarlierOutput(cell=cell, stream=stream, page=page):
                 which = "" if cell is None else f"{cell} {stream} {page}"
-                reply = Reply(_bounded(without_styles(sandbox.earlier_output(which))))
+                reply = Reply(_bounded(sandbox.earlier_output(which)))
             case _:
                 reply = self._explain(sandbox, asked.topic)
         return reply
@@ -465,7 +465,7 @@ class Session:
             parts.append(str(tables.tools(sandbox.tools, {})["text/plain"]))
         if topic in ("all", "policy"):
             parts.append(_policy_text(sandbox))
-        return Reply(_bounded(without_styles("\n\n".join(parts))))
+        return Reply(_bounded("\n\n".join(parts)))
 
     # --- what takes a person's consent ------------------------------------------------------------
 

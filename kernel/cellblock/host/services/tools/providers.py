@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,24 +55,18 @@ class Providers:
         #: Names of tools that a narrower policy took away.
         self._gone = frozenset[str]()
         self._policy = policy = tooling.policy
+        settings = WorkerSettings(
+            timeout=policy.tool_timeout,
+            timeouts=policy.tool_timeouts,
+            max_bytes=policy.tool_max_bytes,
+            policy=policy.name,
+        )
         if policy.tools:
-            settings = WorkerSettings(
-                entries=policy.tools,
-                timeout=policy.tool_timeout,
-                timeouts=policy.tool_timeouts,
-                max_bytes=policy.tool_max_bytes,
-                policy=policy.name,
-            )
-            self._sources[WorkerProvider(reactor, settings)] = None
+            functions = replace(settings, entries=policy.tools)
+            self._sources[WorkerProvider(reactor, functions)] = None
         if policy.mcp:
-            settings = WorkerSettings(
-                servers=policy.mcp,
-                timeout=policy.tool_timeout,
-                timeouts=policy.tool_timeouts,
-                max_bytes=policy.tool_max_bytes,
-                policy=policy.name,
-            )
-            self._sources[WorkerProvider(reactor, settings)] = None
+            servers = replace(settings, servers=policy.mcp)
+            self._sources[WorkerProvider(reactor, servers)] = None
         if tooling.functions is not None:
             self._sources[tooling.functions()] = None
         if tooling.operations is not None:
