@@ -61,6 +61,26 @@ def test_show_prints_every_field_of_any_policy_and_in_json_its_digest(run):
     assert (status, shown["name"], len(shown["digest"])) == (0, "data", 64)
 
 
+def test_diff_says_which_of_two_policies_lets_cells_do_more(run, tmp_path):
+    lines = 'extends = "safe"\ntimeout = 30\nmagics = ["time"]\npreload = ["json"]\n'
+    (tmp_path / "own.toml").write_text(lines + '[add]\nallowed_modules = ["numpy"]\n')
+    status, out, _ = run("policy", "diff", "safe", "own.toml", "--json")
+    found = {one["field"]: one["cells"] for one in json.loads(out)}
+    assert (status, found) == (
+        1,
+        {
+            "allowed_modules": "may do more",
+            "magics": "may do less",
+            "preload": "",
+            "timeout": "may do less",
+        },
+    )
+    out = run("policy", "diff", "safe", "own.toml")[1]
+    assert "+ numpy" in out
+    assert "60.0 → 30.0" in out
+    assert run("policy", "diff", "own.toml", "own.toml")[:2] == (0, "They allow the same.\n")
+
+
 def test_a_run_follows_no_link_to_its_inputs_that_cells_could_have_put_there(run, tmp_path):
     (tmp_path / "work").mkdir()
     (tmp_path / "secret.json").write_text('{"token": "secret"}')

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from cellblock.cli.common import AsJson, complain, load_policy, print_json
 from cellblock.errors import CellblockError
 from cellblock.policy.model import flat_fields
+from cellblock.policy.narrowing import TABLE
 from cellblock.policy.schema import json_schema
 
 if TYPE_CHECKING:
@@ -54,6 +55,53 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
         else:
             typer.echo(f"{file}: ok{_condition(policy)}")
     raise typer.Exit(code=bool(wrong))
+
+
+@app.command()
+def diff(old: Spec, new: Spec, *, as_json: AsJson = False) -> None:
+    """Show where cells may do more or less under NEW than under OLD; status 1 if they differ."""
+    before, after = load_policy(old), load_policy(new)
+    was, now = flat_fields(before.as_dict()), flat_fields(after.as_dict())
+    rows = [
+        (key, was.get(key), now.get(key), _direction(key.partition(".")[0], before, after))
+        for key in {**was, **now}
+        if key != "name" and was.get(key) != now.get(key)
+    ]
+    if as_json:
+        print_json([dict(zip(("field", "old", "new", "cells"), row, strict=True)) for row in rows])
+    elif rows:
+        table = Table(
+            Column("field", no_wrap=True),
+            f"{before.name} → {after.name}",
+            Column("cells", no_wrap=True),
+        )
+        for key, value, other, direction in rows:
+            table.add_row(key, _change(value, other), direction)
+        Console(highlight=False).print(table)
+    else:
+        typer.echo("They allow the same.")
+    raise typer.Exit(code=bool(rows))
+
+
+def _direction(field: str, old: Policy, new: Policy) -> str:
+    """Return what cells may do under ``new``, against ``old``, by the rules of a narrowing."""
+    rule = TABLE[field].rule
+    if not TABLE[field].words:
+        return ""
+    more, less = rule(field, old, new), rule(field, new, old)
+    if more and less:
+        return "may do other things"
+    return "may do more" if more else "may do less" if less else ""
+
+
+def _change(old: object, new: object) -> str:
+    """Return how a value differs; of lists, what was added and what left out."""
+    if not (isinstance(old, tuple) and isinstance(new, tuple)):
+        return f"{_shown(old)} → {_shown(new)}"
+    added = tuple(entry for entry in new if entry not in old)
+    left_out = tuple(entry for entry in old if entry not in new)
+    signs = (("+", added), ("-", left_out))
+    return "\n".join(f"{sign} {_shown(entries)}" for sign, entries in signs if entries)
 
 
 def _condition(policy: Policy) -> str:
