@@ -20,7 +20,12 @@ SLOTS = {"__getattribute__", "__getattr__", "__setattr__", "__delattr__"}
 
 #: Functions that read what cells may not (``x.__dict__``, ``f.f_globals``), and hand none of it on.
 READ_AND_KEPT = """
+_py_warnings _is_internal_frame _next_external_frame _warn_unawaited_coroutine warn
+_py_warnings _warn_unawaited_coroutine.extract deprecated.__call__
 _weakrefset WeakSet.__reduce__
+annotationlib _Stringifier.__convert_to_ast _Stringifier.__get_ast _Stringifier.__getitem__
+annotationlib _Stringifier.__make_new _Stringifier.__repr__ _StringifierDict.transmogrify
+annotationlib _build_closure call_annotate_function
 collections OrderedDict.__sizeof__ UserDict.__copy__ UserList.__copy__
 collections.abc _check_methods _get_framelocalsproxy
 copy _deepcopy_method
@@ -32,15 +37,17 @@ logging Handler.handleError Logger.findCaller Logger.makeRecord _is_internal_fra
 logging makeLogRecord
 pathlib._abc PathBase._glob_selector PurePathBase.full_match PurePathBase.match
 random Random.__init_subclass__
-string Template.__init_subclass__
+string Template.__init_subclass__ Template._compile_pattern
 traceback StackSummary._extract_from_extended_frame_gen _print_exception_bltin clear_frames
 traceback _walk_tb_with_full_positions extract_stack walk_stack walk_tb
+traceback walk_stack.walk_stack_generator
 types _GeneratorWrapper.gi_code _GeneratorWrapper.gi_frame _GeneratorWrapper.gi_yieldfrom
 types _cell_factory coroutine coroutine.wrapped get_original_bases
 typing Generic.__init_subclass__ Protocol.__init_subclass__ Protocol.__init_subclass__._proto_hook
 typing _CallableType.__getitem__ _TypedDictMeta.__new__ _UnionGenericAlias.__reduce__ overload
 typing _UnpackGenericAlias.__getitem__ _caller _generic_init_subclass _get_protocol_attrs
-typing _no_init_or_replace_init _proto_hook get_protocol_members
+typing _no_init_or_replace_init _proto_hook get_protocol_members evaluate_forward_ref
+typing _TypedDictMeta.__new__.__annotate__ _eval_type _make_forward_ref
 warnings _is_internal_frame _next_external_frame _warn_unawaited_coroutine warn
 warnings _warn_unawaited_coroutine.extract deprecated.__call__
 weakref WeakMethod.__new__
