@@ -10,24 +10,25 @@ import contextlib
 import io
 import itertools
 import os
+import pprint
+import sys
 import threading
 import time
 from _thread import start_new_thread
 from collections import deque
 from contextvars import ContextVar, Token
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from IPython.core import display
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
-from IPython.lib.display import Audio
-from IPython.lib.pretty import RepresentationPrinter
+from IPython.lib import pretty
 
 from cellblock.errors import FrameTooLargeError
+from cellblock.guest.guards.access import library_getattr, of_whole
 from cellblock.guest.guards.freezing import freeze
-from cellblock.guest.violations import OperationViolation
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -373,13 +374,40 @@ class ResultHook(DisplayHook):
         self._is_active = False
 
 
-# What displays do under the language layer.
+# What streams and printers do under the language layer.
+
+
+def stream_in_force(name: str) -> object:
+    """Return ``sys.stdout`` or ``sys.stderr`` as cells see it: it writes to the one in force."""
+
+    class Stream(io.TextIOBase):
+        encoding, errors = "utf-8", "backslashreplace"
+
+        def write(self, text: str) -> Any:
+            return getattr(sys, name).write(text)
+
+        def flush(self) -> None:
+            getattr(sys, name).flush()
+
+        def writable(self) -> bool:
+            return True
+
+    Stream.name = f"<{name}>"  # type: ignore[attr-defined]
+    return Stream()
 
 
 def harden_printers() -> None:
-    """Give ``_repr_pretty_`` a printer whose tables are copies: the shell's own outlive a cell."""
-    printer: Any = RepresentationPrinter
-    make = printer.__init__
+    """Have pretty printers keep the rules, whoever calls them: a cell may derive from one.
+
+    They read attributes as cells may, and show a namespace that cells may hold. ``_repr_pretty_``
+    gets a printer whose tables are copies: the shell's own outlive a cell.
+    """
+    simple, name = pprint.PrettyPrinter, "_pprint_simplenamespace"
+    setattr(simple, name, of_whole(vars(simple)[name]))
+    vars(simple)["_dispatch"][SimpleNamespace.__repr__] = vars(simple)[name]
+    vars(pprint)["getattr"] = library_getattr
+    printer: Any = pretty.RepresentationPrinter
+    make, printers = printer.__init__, vars(pretty)["_type_pprinters"]
 
     def make_with_copies(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
@@ -387,29 +415,7 @@ def harden_printers() -> None:
             setattr(self, table, dict(getattr(self, table)))
 
     printer.__init__ = make_with_copies
+    printers[SimpleNamespace] = of_whole(printers[SimpleNamespace], 0)
+    vars(pretty)["getattr"] = library_getattr
     for kind in printer.__mro__:
         freeze(kind)
-
-
-def harden_displays() -> None:
-    """Make displays take data only: no file, no URL."""
-
-    def reload(self: Any) -> None:
-        if self.filename is not None or self.url is not None:
-            what, why = type(self).__name__, "would read or write a file or a URL"
-            raise OperationViolation("operation-not-allowed", what, why, "Pass the data itself.")
-
-    shown: Any = display.DisplayObject
-    shown.reload = reload
-    vars(display)["_safe_exists"] = lambda _path: False
-
-    def reload_audio(self: Any) -> None:
-        reload(self)
-        self.mimetype = "audio/wav"
-
-    def without_numpy(*_args: object) -> Any:
-        raise ImportError("numpy")  # it is native code, which no policy without packages loads
-
-    audio: Any = Audio
-    audio.reload = reload_audio
-    type.__setattr__(Audio, "_validate_and_normalize_with_numpy", without_numpy)

@@ -204,13 +204,30 @@ def _namespace(obj: Any, name: str, value: Any) -> Any:
         raise refusal(name)
     if type(value) is MappingProxyType:
         return MappingProxyType({k: v for k, v in value.items() if _is_shown(k, v)})
-    if type(value) is not dict or all(type(k) is not str or attribute_allowed(k) for k in value):
+    if type(value) is not dict or all(_is_shown(k, v, COMMON) for k, v in value.items()):
         return value
-    return {k: v for k, v in value.items() if type(k) is not str or attribute_allowed(k)}
+    return {k: v for k, v in value.items() if _is_shown(k, v, COMMON)}
 
 
-def _is_shown(name: Any, value: Any) -> bool:
-    return type(name) is not str or is_free(name) or (name in SETTLED and is_own(value))
+def _is_shown(name: Any, value: Any, common: frozenset[str] = frozenset()) -> bool:
+    if type(name) is not str or is_free(name):
+        return True
+    return not is_real_module(value) if name in common else name in SETTLED and is_own(value)
+
+
+def of_whole(function: Callable[..., Any], place: int = 1) -> Callable[..., Any]:
+    """Return ``function``, which hands on what is in the dictionary of its argument at ``place``.
+
+    It gets no object that holds more than cells may have: a class holds what reads any attribute.
+    """
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        space = _getattr(args[place], "__dict__", None)
+        if space is not None and read(args[place], "__dict__") is not space:
+            raise refusal("__dict__")
+        return function(*args, **kwargs)
+
+    return with_name(checked, function.__name__)
 
 
 def _part(obj: Any, name: str, value: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import reprlib
 import sys
 import warnings
@@ -28,7 +27,8 @@ from cellblock.guest.guards.access import (
     with_name,
 )
 from cellblock.guest.guards.freezing import freeze_loaded
-from cellblock.guest.guards.stdlib import in_memory
+from cellblock.guest.in_memory import in_memory
+from cellblock.guest.output import stream_in_force
 from cellblock.guest.violations import ImportViolation
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Importer:
             ("operator", "methodcaller"): _methodcaller,
             ("reprlib", "repr"): reprlib.Repr().repr,
             ("sys", "modules"): _ModuleNames(),
-            ("sys", "stderr"): _stream("stderr"),
-            ("sys", "stdout"): _stream("stdout"),
+            ("sys", "stderr"): stream_in_force("stderr"),
+            ("sys", "stdout"): stream_in_force("stdout"),
             ("warnings", "catch_warnings"): _catch_warnings,
         }
         self._facades: dict[str, ModuleType] = {}
@@ -188,25 +188,6 @@ class _ModuleNames(Mapping[str, Any]):
         if name not in self:
             raise KeyError(name)
         raise _refusal("module-name-not-allowed", "sys.modules[...]")
-
-
-def _stream(name: str) -> object:
-    """Return ``sys.stdout`` or ``sys.stderr`` as cells see it: it writes to the one in force."""
-
-    class Stream(io.TextIOBase):
-        encoding, errors = "utf-8", "backslashreplace"
-
-        def write(self, text: str) -> Any:
-            return getattr(sys, name).write(text)
-
-        def flush(self) -> None:
-            getattr(sys, name).flush()
-
-        def writable(self) -> bool:
-            return True
-
-    Stream.name = f"<{name}>"  # type: ignore[attr-defined]
-    return Stream()
 
 
 def _attrgetter(attr: str, /, *attrs: str) -> Callable[[Any], Any]:

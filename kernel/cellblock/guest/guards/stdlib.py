@@ -8,7 +8,6 @@ function is replaced. Nothing is replaced in the interpreter's own types.
 from __future__ import annotations
 
 import ast
-import builtins
 import collections
 import contextlib
 import copy
@@ -17,14 +16,10 @@ import dataclasses
 import enum
 import functools
 import inspect
-import io
 import logging
 import operator
-import os
 import pathlib
-import pprint
 import pstats
-import shutil
 import string
 import sys
 import traceback
@@ -33,10 +28,9 @@ import typing
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.allowlist import MODULES
 from cellblock.analysis.attributes import COMMON, is_free
 from cellblock.analysis.names import SHELL_OBJECT
-from cellblock.guest import loop, output, rewriting
+from cellblock.guest import in_memory, loop, output, rewriting
 from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.guards.access import (
     REAL_BUILTINS,
@@ -47,16 +41,15 @@ from cellblock.guest.guards.access import (
     is_real_module,
     library_getattr,
     namespace_of_module,
+    of_whole,
     read,
     refusal,
-    refusing,
     text_of,
 )
 from cellblock.guest.guards.freezing import IMMUTABLE, freeze_loaded
-from cellblock.guest.violations import OperationViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from cellblock.analysis import Rules
     from cellblock.guest.runner import RulesInForce
@@ -65,11 +58,13 @@ if TYPE_CHECKING:
 #: What contextlib reads and writes by name: a subclass of redirect_stdout chooses one.
 _STREAMS = {name: name for name in ("__doc__", "stderr", "stdin", "stdout")}
 
+_bases_of, _flags_of = (type.__dict__[name].__get__ for name in ("__mro__", "__flags__"))
+
 
 def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
     """Harden the library for the rules; ``guarded`` are the builtins of user code. Call once.
 
-    What a zygote need not load is hardened when a cell imports it: ``in_memory``.
+    What a zygote need not load is hardened when a cell imports it: ``guest.in_memory``.
     """
     rules = current.rules
 
@@ -89,7 +84,6 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         dataclasses: {"getattr": library_getattr, "exec": run},
         enum: {"getattr": _getattr_of_enum},
         functools: {"getattr": library_getattr, "setattr": guarded_setattr},
-        pprint: {"getattr": library_getattr},
         string: {"getattr": guarded_getattr},
         # Python 3.12 imports what an ImportError names, for hints; what is loaded will do.
         traceback: {"__import__": lambda name: sys.modules[text_of(name)]},
@@ -99,8 +93,8 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         _pattern = string.Template.pattern  # sets attributes of the class, which is frozen below
     if not rules.raw_modules:  # packages do what they like, and these too
         remedy = "Log to the default stream, or to an io.StringIO."
-        found[logging] = {"FileHandler": _refused_file("logging.FileHandler", remedy)}
-        found[pstats] = {"open": _refused_file("open", "Print the statistics.")}
+        found[logging] = {"FileHandler": in_memory.refused_file("logging.FileHandler", remedy)}
+        found[pstats] = {"open": in_memory.refused_file("open", "Print the statistics.")}
         found[cProfile] |= found[pstats]
     for module, names in found.items():
         vars(module).update(names)
@@ -109,10 +103,12 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
     _harden_formats()
     _harden_copies()
     _harden_paths()
+    _harden_dictionaries()
     output.harden_printers()
     if not rules.raw_modules:
         _harden_dispatch()
-        output.harden_displays()
+        _harden_enums()
+        in_memory.harden_displays()
         loop.harden_loops()
         # IPython's classes and ours are written to until all is prepared.
         freeze_loaded(sys.stdlib_module_names)
@@ -135,6 +131,31 @@ def _setattr_of_wraps(obj: Any, name: str, value: Any) -> None:
     is_annotate = type(name) is str and name == "__annotate__"
     is_plain = is_annotate and not issubclass(type(obj), type | ModuleType)
     (setattr if is_plain else guarded_setattr)(obj, name, value)
+
+
+def _harden_dictionaries() -> None:
+    """Check what objects these hand on the dictionary of, to a template of a cell's own, say."""
+    styles = ("PercentStyle", "StrFormatStyle", "StringTemplateStyle")
+    found = dict.fromkeys((vars(logging)[style] for style in styles), "_format")
+    for kind, name in (found | {functools.cached_property: "__get__"}).items():
+        type.__setattr__(kind, name, of_whole(vars(kind)[name]))
+
+
+def _harden_enums() -> None:
+    """Have EnumType look up no name, and hand on no dictionary, that cells may not have."""
+    kind: Any = enum.EnumType
+    make, add = kind.__new__, vars(kind).get("_add_member_")
+
+    def made(meta: type, *args: Any, **kwargs: Any) -> Any:
+        # What the next metaclass returns has its dictionary put into a namespace that it was given.
+        after = _bases_of(meta)[_bases_of(meta).index(kind) + 1 :]
+        if any("__new__" in vars(each) and not _flags_of(each) & IMMUTABLE for each in after):
+            raise TypeError("EnumType before a metaclass that has a __new__ of its own")
+        return make(meta, *args, **kwargs)
+
+    kind.__new__ = made
+    if add is not None:  # Python 3.13
+        kind._add_member_ = lambda cls, name, member: add(cls, _check_field(name), member)
 
 
 def _harden_formats() -> None:
@@ -178,10 +199,9 @@ def _harden_dispatch() -> None:
     would be handed every class of the process.
     """
     compose = vars(functools)["_compose_mro"]
-    bases_of, flags_of = (type.__dict__[name].__get__ for name in ("__mro__", "__flags__"))
 
     def compose_mro(cls: Any, registered: Any) -> Any:
-        if not all(flags_of(type(kind)) & IMMUTABLE for kind in (*bases_of(cls), *registered)):
+        if not all(_flags_of(type(kind)) & IMMUTABLE for kind in (*_bases_of(cls), *registered)):
             raise TypeError("singledispatch() over a class with a metaclass of its own")
         return compose(cls, registered)
 
@@ -199,9 +219,11 @@ def _harden_dataclasses() -> None:
     def _get_field(cls: Any, name: Any, *args: Any) -> Any:
         if type(name) is not str or not name.isidentifier():
             raise TypeError(f"Field names must be valid identifiers: {name!r}")
-        if not (is_free(name) or name in COMMON):
-            raise refusal(name)
-        return get_field(cls, name, *args)
+        return get_field(cls, _check_field(name), *args)
+
+    def _dataclass_setstate(self: Any, state: Any) -> None:
+        for field, value in zip(dataclasses.fields(self), state, strict=False):
+            object.__setattr__(self, _check_field(field.name), value)
 
     def _is_type(note: str, cls: type, module: ModuleType, kind: Any, judge: Any) -> bool:
         """Take a facade for its module in ``"dataclasses.InitVar[int]"``."""
@@ -212,6 +234,15 @@ def _harden_dataclasses() -> None:
         return bool(is_type(note, cls, module, kind, judge))
 
     space.update(_get_field=_get_field, _is_type=_is_type)
+    space["_dataclass_setstate"] = _dataclass_setstate
+
+
+def _check_field(name: Any) -> str:
+    """Return a field's name as an exact str. Raises AttributeViolation where it is not free."""
+    exact = text_of(name)
+    if not (is_free(exact) or exact in COMMON):
+        raise refusal(exact)
+    return exact
 
 
 def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
@@ -294,39 +325,3 @@ def _harden_paths() -> None:
         if isinstance(get := getattr(value, "fget", None), operator.attrgetter):
             plain = property(lambda self, get=get: get(self), doc=value.__doc__)  # type: ignore[misc]
             setattr(pathlib.PurePath, name, plain)
-
-
-# --- modules that cells import: in memory ------------------------------------------------------
-
-
-def _refused_file(what: str, remedy: str = "Pass an io.BytesIO or an io.StringIO.") -> Any:
-    why = "would look at or change files"
-    return refusing(what, OperationViolation("operation-not-allowed", what, why, remedy))
-
-
-class _InMemory:
-    """Stands in for a module of which another one may use what looks at no file."""
-
-    def __init__(self, module: ModuleType, names: Iterable[str], **more: object) -> None:
-        self.__dict__.update({n: getattr(module, n) for n in names if hasattr(module, n)}, **more)
-        self._name = module.__name__
-
-    def __getattr__(self, name: str) -> Any:
-        return _refused_file(f"{self._name}.{name}")
-
-
-def in_memory(module: ModuleType) -> None:
-    """Have a module of these find no function that opens or looks at files."""
-    if module.__name__ not in {"gzip", "xml.etree.ElementTree", "zipfile"}:
-        return
-    own = vars(module)
-    path = _InMemory(os.path, MODULES["os.path"] or ())
-    streams = {*io.__all__, "text_encoding"} - {"FileIO", "open", "open_code"}
-    parts = {
-        "builtins": _InMemory(builtins, ()),
-        "io": _InMemory(io, streams),
-        "os": _InMemory(os, MODULES["os"] or (), path=path),
-        "shutil": _InMemory(shutil, ("copyfileobj",)),
-    }
-    found = {name: part for name, part in parts.items() if name in own}
-    own.update(found, open=_refused_file("open"))

@@ -73,10 +73,12 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 #: Never kept, beside ``SECRETS``: what other programs run or trust by its name.
 NEVER_KEPT: Final = frozenset({
-    ".bashrc", ".claude", ".cursor", ".devcontainer", ".direnv", ".gdbinit", ".git",
-    ".gitattributes", ".github", ".gitlab-ci.yml", ".gitmodules", ".hg", ".idea", ".ipython",
-    ".jupyter", ".mcp.json", ".nox", ".pre-commit-config.yaml", ".profile", ".svn", ".tox",
-    ".venv", ".vscode", "__pycache__", "conftest.py", "ipython_config.py", "jupyter_config.py",
+    ".bash_login", ".bash_profile", ".bashrc", ".claude", ".cursor", ".devcontainer",
+    ".devcontainer.json", ".dir-locals.el", ".direnv", ".envrc", ".exrc", ".gdbinit", ".git",
+    ".gitattributes", ".github", ".gitlab-ci.yml", ".gitmodules", ".hg", ".husky", ".idea",
+    ".ipython", ".jupyter", ".lldbinit", ".mcp.json", ".nox", ".pdbrc", ".pre-commit-config.yaml",
+    ".profile", ".svn", ".tox", ".venv", ".vscode", ".zprofile", ".zshenv", ".zshrc",
+    "__pycache__", "conftest.py", "ipython_config.py", "jupyter_config.py",
     "jupyter_lab_config.py", "jupyter_nbconvert_config.py", "jupyter_notebook_config.py",
     "jupyter_server_config.json", "jupyter_server_config.py", "pyvenv.cfg", "sitecustomize.py",
     "usercustomize.py",
