@@ -242,7 +242,7 @@ def explained(
     rules: Rules,
     rule: str = _ARGUMENT,
 ) -> tuple[Finding, ...]:
-    """Return what is wrong with a cell's changes, as findings in it."""
+    """Return what is wrong with a cell's changes, or why they are not kept, as findings in it."""
     report = Report(source=cell, rules=rules)
     for error in errors:
         wider = isinstance(error, WideningError)
@@ -253,13 +253,6 @@ def explained(
         named = ONLY_NARROWS if wider else rule
         report.add_at(named, span, subject, why=why, remedy=error.remedy)
     return tuple(report.findings)
-
-
-def not_kept(
-    error: PolicyError, asked: NarrowRequest, cell: str, rules: Rules
-) -> tuple[Finding, ...]:
-    """Return why a narrower policy can't be put in force, as a finding in the cell."""
-    return explained([error], asked, cell, rules, NOT_KEPT)
 
 
 # --- what it takes ----------------------------------------------------------------------------
@@ -283,13 +276,9 @@ def check_keeps_guest(before: Policy, after: Policy) -> None:
 
 def new_guest_error(field: str, why: str) -> PolicyError:
     """Return why a narrowing has to say that the variables may go."""
-    return PolicyError(
-        f"{why}: it takes a new guest, and your variables would be gone",
-        file="",
-        key=field,
-        value="",
-        remedy=f"Say so, %policy narrow --{FRESH} …, or narrow in the first cell.",
-    )
+    message = f"{why}: it takes a new guest, and your variables would be gone"
+    remedy = f"Say so, %policy narrow --{FRESH} …, or narrow in the first cell."
+    return PolicyError(message, key=field, remedy=remedy)
 
 
 # --- notebooks ----------------------------------------------------------------------------------

@@ -150,8 +150,7 @@ def expand_own(entry: str, *, key: str, places: Places) -> str:
     path = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))
     if _led_out(entry, path, places):
         what = f"a link leads out of the project folder, to {path}"
-        remedy = "Put a folder in the link's place."
-        raise places.error(what, key, entry, remedy)
+        raise places.error(what, key, entry, "Put a folder in the link's place.")
     return path
 
 

@@ -39,6 +39,11 @@ class Range:
         return schema | {"allow_inf_nan": False} if schema["type"] == "float" else schema
 
 
+def frozen(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of a file's values with tuples for lists."""
+    return {key: tuple(own) if isinstance(own, list) else own for key, own in values.items()}
+
+
 Seconds = Annotated[float, Range(0.1)]
 Count = Annotated[int, Range(1)]
 Bytes = Annotated[int, Range(1)]

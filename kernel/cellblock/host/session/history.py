@@ -236,7 +236,7 @@ def encode_inputs(values: Mapping[str, Any], *, source: str = "inputs") -> dict[
     for name, value in values.items():
         if type(name) is not str or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
             remedy = f"Give a text of 1 to {LONGEST_NAME} printable characters."
-            raise InputError("not a name", file=source, key="", value=_shown(name), remedy=remedy)
+            raise InputError("not a name", file=source, value=_shown(name), remedy=remedy)
         try:
             _check_json(value)
             found[name] = json.dumps(value, allow_nan=False, separators=(",", ":"))
@@ -248,7 +248,7 @@ def encode_inputs(values: Mapping[str, Any], *, source: str = "inputs") -> dict[
         size += len(found[name])
         if size > MOST_BYTES:
             what = f"they take more than {MOST_BYTES:,} bytes"
-            raise InputError(what, file=source, key=name, value="", remedy=_TOO_LARGE_REMEDY)
+            raise InputError(what, file=source, key=name, remedy=_TOO_LARGE_REMEDY)
     return found
 
 
@@ -261,11 +261,12 @@ def inputs_from_file(path: str, written: Sequence[str] = ()) -> dict[str, str]:
     try:
         values = json.loads(_read(path, written), parse_constant=_refuse_constant)
     except OSError as exc:
-        raise _unreadable(path, f"can't be read: {exc.strerror}", "Check the path.") from None
+        what = f"can't be read: {exc.strerror}"
+        raise InputError(what, file=path, remedy="Check the path.") from None
     except (ValueError, RecursionError) as exc:
-        raise _unreadable(path, f"not JSON: {exc}", "Mend it there.") from None
+        raise InputError(f"not JSON: {exc}", file=path, remedy="Mend it there.") from None
     if type(values) is not dict:
-        raise _unreadable(path, "not an object", 'Write one: {"name": value}.')
+        raise InputError("not an object", file=path, remedy='Write one: {"name": value}.')
     return encode_inputs(values, source=path)
 
 
@@ -273,19 +274,16 @@ def _read(path: str, written: Sequence[str]) -> bytes:
     end, links = follow(os.path.abspath(os.path.expanduser(path)))
     if link := next((at for at in links for root in written if within(at, root)), None):
         what = f"a link leads there that cells could change: {link}"
-        raise _unreadable(path, what, "Name a file.")
+        raise InputError(what, file=path, remedy="Name a file.")
     fd = open_unlinked(end, os.O_RDONLY | os.O_NONBLOCK)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise _unreadable(path, "not a regular file", "Give a file.")
+            raise InputError("not a regular file", file=path, remedy="Give a file.")
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise _unreadable(path, f"larger than {MOST_BYTES:,} bytes", _TOO_LARGE_REMEDY)
+        what = f"larger than {MOST_BYTES:,} bytes"
+        raise InputError(what, file=path, remedy=_TOO_LARGE_REMEDY)
     return content
-
-
-def _unreadable(path: str, message: str, remedy: str) -> InputError:
-    return InputError(message, file=path, key="", value="", remedy=remedy)
 
 
 def _refuse_constant(text: str) -> NoReturn:
