@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends.base import Bounds, View
+from cellblock.descriptors import identity
 from cellblock.guest import installed
 from cellblock.policy.folders import package_folder
-from cellblock.policy.paths import identity, links, within
+from cellblock.policy.paths import links, within
 from cellblock.policy.secret_files import is_pattern, pattern_beneath
 from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
 

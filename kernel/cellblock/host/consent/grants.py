@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from msgspec.structs import asdict, replace
 
+from cellblock.descriptors import closing
 from cellblock.host.consent.manifest import UNSEEN, FileState, file_state
 from cellblock.host.files import PrivateFile
 from cellblock.policy.folders import state_folder
@@ -127,8 +128,7 @@ class Store:
         """Keep others from writing meanwhile. Raise OSError, also when somebody else keeps on."""
         folder = self._path.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(folder / f"{self._path.name}.lock", _LOCK, 0o600)
-        try:
+        with closing(os.open(folder / f"{self._path.name}.lock", _LOCK, 0o600)) as lock:
             for _ in range(_TRIES):
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,8 +138,6 @@ class Store:
             else:
                 raise OSError("another process keeps it locked")
             yield
-        finally:
-            os.close(lock)
 
 
 # --- what is allowed in a session -----------------------------------------------------------------

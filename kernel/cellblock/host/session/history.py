@@ -16,9 +16,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+from cellblock.descriptors import FOLDER, closing, open_unlinked
 from cellblock.errors import InputError
 from cellblock.policy.folders import cache_folder
-from cellblock.policy.paths import follow, open_unlinked, within
+from cellblock.policy.paths import follow, within
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,7 +56,6 @@ _MAX_TEXT: Final = 8 << 20
 #: the instructions of SQLite's after which it is looked at.
 _PATIENCE: Final = 0.25
 _INSTRUCTIONS: Final = 10_000
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -192,20 +192,14 @@ def _claim(path: Path) -> None:
     Raises OSError for anything else; nothing is changed then.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = os.open(path.parent, FOLDER)
-    try:
+    with closing(os.open(path.parent, FOLDER)) as folder:
         check_own(os.fstat(folder), path.parent)
-        file = os.open(path.name, _FILE, 0o600, dir_fd=folder)
-        try:
+        with closing(os.open(path.name, _FILE, 0o600, dir_fd=folder)) as file:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 raise UntrustedError("not a regular file. Remove it.")
             check_own(status, path)
             os.fchmod(file, 0o600)
-        finally:
-            os.close(file)
-    finally:
-        os.close(folder)
 
 
 def check_own(status: os.stat_result, path: Path | str) -> None:
