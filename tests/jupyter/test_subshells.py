@@ -81,6 +81,18 @@ def test_a_slider_answers_while_a_cell_runs(kernel, subshell):
     assert reading.stream(published(kernel, move(kernel, subshell, slider), mid)[mid]) == "7\n"
 
 
+def test_a_figure_that_a_cell_is_still_drawing_is_not_shown_by_a_widgets_message(kernel, subshell):
+    hook = "def hook(): print('hook')\nget_ipython().events.register('post_execute', hook)\n"
+    slider = slider_in(kernel.run(f"{SLIDER}{hook}s")[1])
+    mid = begin(kernel, None, f"{WAIT}print(s.value)")
+    moved = move(kernel, subshell, slider)
+    shown = published(kernel, moved, mid)
+    assert (reading.stream(shown[moved]), reading.stream(shown[mid])) == ("", "7\nhook\n")
+    moved = move(kernel, subshell, slider, 8)  # no cell runs: what the handler has drawn is shown
+    assert reading.stream(published(kernel, moved)[moved]) == "hook\n"
+    kernel.run("get_ipython().events.unregister('post_execute', hook)")
+
+
 def test_a_subshell_that_is_made_while_a_cell_runs_hears_at_once(kernel):
     slider = slider_in(kernel.run(f"{SLIDER}s")[1])
     mid = begin(kernel, None, f"{WAIT}print(s.value)")

@@ -107,6 +107,7 @@ class CommKernel:
     def __init__(self, shell: GuestShell) -> None:
         self.shell, self.comm_manager = shell, CommManager()
         self.request = self.cell = 0
+        self.runs_cell = False
 
     def get_parent(self, _channel: str | None = None) -> dict[str, Any]:
         """Return a stand-in for the message that is being answered."""
@@ -131,6 +132,13 @@ def _open_comms(out: Outlet, shell: GuestShell) -> CommKernel:
     kernel = CommKernel(shell)
 
     class GuestComm(BaseComm):
+        def handle_msg(self, msg: Any) -> None:
+            # IPython's hooks would show here what a cell that runs beside this has plotted so far.
+            if kernel.runs_cell and self._msg_callback:
+                self._msg_callback(msg)
+            else:
+                super().handle_msg(msg)
+
         def publish_msg(
             self,
             msg_type: Any,
@@ -439,6 +447,7 @@ class Server:
         if self._refresher is not None:
             self._refresher.begin_cell()
         self._kernel.cell = message.execution_count if message.store_history else 0
+        self._kernel.runs_cell = True
         self._begin(message.id)
         try:
             done = self._runner.run(message)
@@ -447,7 +456,7 @@ class Server:
             error = messages.Error(ename=type(exc).__name__, evalue="", traceback=[])
             done = messages.Done(id=message.id, error=error)
         finally:
-            self._request = None
+            self._request, self._kernel.runs_cell = None, False
             self._end()
             self._snapshots.ran_again()
             if self._refresher is not None:

@@ -46,8 +46,11 @@ if TYPE_CHECKING:
 # returns to the start of a function while the flag is set. So the exception is pending for moments
 # only, again and again until it is raised, and nothing written in Python is called meanwhile.
 
-#: Seconds for which the exception is pending, and between two times: at first, and at most.
+#: Seconds for which the exception is pending at least, and the part of the interval that it is: a
+#: busy machine may not run the thread in five milliseconds.
 PENDING_SECONDS: Final = 0.005
+PENDING_PART: Final = 0.05
+#: Seconds between two times: at first, and at most.
 FIRST_INTERVAL: Final = 0.01
 MAX_INTERVAL: Final = 1.0
 _set_async_exception: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -120,14 +123,14 @@ class ThreadStopper:
 
     def _serve(self) -> None:
         interval = FIRST_INTERVAL
-        while self._attempt():
+        while self._attempt(max(PENDING_SECONDS, interval * PENDING_PART)):
             interval = (
                 FIRST_INTERVAL if self._again.wait(interval) else min(2 * interval, MAX_INTERVAL)
             )
             self._again.clear()
 
-    def _attempt(self) -> bool:
-        """Have the exception pending for a moment; return whether to try again."""
+    def _attempt(self, seconds: float) -> bool:
+        """Have the exception pending for ``seconds``; return whether to try again."""
         with self._lock:
             due = [(one, self._threads[one]) for one in self._unraised if one in self._threads]
             if not due:
@@ -136,7 +139,7 @@ class ThreadStopper:
             _Raised.threads.difference_update([thread for _, thread in due])
             for _, thread in due:
                 _set_async_exception(thread, _Raised)
-        time.sleep(PENDING_SECONDS)
+        time.sleep(seconds)
         with self._lock:
             for number, thread in due:
                 if thread in _Raised.threads:
