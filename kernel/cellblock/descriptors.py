@@ -2,6 +2,8 @@
 
 A path is resolved once, where a policy is read (``policy.paths``). Cells may put a link in a
 folder's place after that, so what is used from then on is the descriptor of what was opened.
+
+Below are arguments of a program that a process listing does not show.
 """
 
 from __future__ import annotations
@@ -10,21 +12,21 @@ import contextlib
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING, Final
 
+TYPE_CHECKING = False  # a zygote may be started before typing is imported
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-_MACOS: Final = sys.platform == "darwin"
+_MACOS = sys.platform == "darwin"
 #: For naming a place: no pipe is waited for and no device touched.
-_PLACE: Final = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
+_PLACE = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
 #: Of macOS' open(2).
-_O_NOFOLLOW_ANY: Final = 0x20000000 if _MACOS else 0
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_O_NOFOLLOW_ANY = 0x20000000 if _MACOS else 0
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: To read; it does not block on a named pipe.
-FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: To write what is not there yet.
-NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
@@ -62,3 +64,40 @@ def identity(path: str) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_dev, found.st_ino
+
+
+# --- arguments that a process listing does not show -----------------------------------------------
+#
+# Anybody can read the command line of anybody's process (proc(5)), and the options of a wrapper
+# name the folders of a policy. So they are written to a file in memory (memfd_create(2)) and read
+# from a descriptor, as ``--args FD`` of bwrap(1). It is gone when its last reader has closed it.
+
+#: Between a program's options and what it starts.
+END = "--"
+
+
+@contextlib.contextmanager
+def written_args(args: Iterable[str]) -> Iterator[int]:
+    """Yield an inheritable descriptor from which ``args`` can be read, each ended by a zero byte.
+
+    Raises OSError where there is none.
+    """
+    with open(os.memfd_create("args", 0), "wb", buffering=0) as file:
+        file.write(b"".join(os.fsencode(arg) + b"\0" for arg in args))
+        file.seek(0)
+        yield file.fileno()
+
+
+@contextlib.contextmanager
+def with_hidden_options(
+    program: str, options: Sequence[str], argv: Sequence[str]
+) -> Iterator[list[str]]:
+    """Yield the command that starts ``argv`` behind ``program``, with its options hidden."""
+    with written_args(options) as fd:
+        yield [program, "--args", str(fd), END, *argv]
+
+
+def read_args(fd: int) -> list[str]:
+    """Return the arguments that were written to ``fd``, and close it."""
+    with open(fd, "rb") as file:
+        return [os.fsdecode(arg) for arg in file.read().split(b"\0")[:-1]]

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cellblock.backends import args_fd
 from cellblock.backends.base import (
     UNSTAGED,
     Backend,
@@ -51,6 +50,7 @@ from cellblock.backends.container_engine import (
 )
 from cellblock.backends.landlock import Landlock, printed_answer, probe_argv, support_from
 from cellblock.backends.plan import canonical, interpreter_view, is_masked, outermost
+from cellblock.descriptors import written_args
 from cellblock.policy.paths import links, within
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Docker(Backend):
             "main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])"
         )
         options = ["-I", "-S", "-X", "utf8", "-c", program]
-        with args_fd.written([spec.to_json()]) as fd:
+        with written_args([spec.to_json()]) as fd:
             yield [sys.executable, *options, str(fd), control, *argv]
 
     def _spec(self, argv: Sequence[str], view: View) -> ContainerSpec:
