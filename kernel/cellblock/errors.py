@@ -2,14 +2,13 @@
 
 CellblockError
 ├── PolicyError       a policy can't be read or kept: names file, key, value and remedy
-│   ├── InputError        inputs are no JSON data, or too much of it: names the same
-│   └── WideningError a change that would allow more than the policy does
+│   ├── InputError        inputs are no JSON data, or too much of it
+│   └── WideningError     a change that would allow more than the policy does
+├── AdmissionError    approvals or templates can't be read, or trusted: names the same
+├── AuditError        the audit log can't be written: names the same
 ├── WireError         a peer broke the protocol
 │   └── FrameTooLargeError  a frame announces more than its cap
 ├── GuestError        the guest could not be started or was lost
-├── MendableError     something on disk is not as it has to be: names file, key and remedy
-│   ├── AdmissionError  approvals or templates can't be read, or trusted
-│   └── AuditError      the audit log can't be written
 ├── BackendError      no backend can carry this policy here
 ├── ChangesError      what was staged can't be listed, kept or dropped, and why
 ├── CheckError        what is to be checked can't be, whatever is in it
@@ -25,10 +24,12 @@ class CellblockError(Exception):
     """Root of everything cellblock raises on purpose."""
 
 
-class PolicyError(CellblockError):
-    """A policy that can't be read or kept, with all that is needed to mend it."""
+class _MendableError(CellblockError):
+    """Something on disk that is not as it has to be, with all that is needed to mend it."""
 
-    def __init__(self, message: str, *, file: str, key: str, value: str, remedy: str) -> None:
+    def __init__(
+        self, message: str, *, file: str = "", key: str = "", value: str = "", remedy: str
+    ) -> None:
         self.message, self.file, self.key, self.value = message, file, key, value
         self.remedy = remedy
         super().__init__(message)
@@ -37,6 +38,10 @@ class PolicyError(CellblockError):
         where = f"{self.file}: {self.key}" if self.key else self.file
         got = f" (got {self.value})" if self.value else ""
         return f"{where}: {self.message}{got}. {self.remedy}"
+
+
+class PolicyError(_MendableError):
+    """A policy that can't be read or kept."""
 
 
 class InputError(PolicyError):
@@ -59,23 +64,11 @@ class GuestError(CellblockError):
     """The guest could not be started, or was lost."""
 
 
-class MendableError(CellblockError):
-    """Something on disk that is not as it has to be, with all that is needed to mend it."""
-
-    def __init__(self, message: str, *, file: str, key: str = "", remedy: str) -> None:
-        self.message, self.file, self.key, self.remedy = message, file, key, remedy
-        super().__init__(message)
-
-    def __str__(self) -> str:
-        where = f"{self.file}: {self.key}" if self.key else self.file
-        return f"{where}: {self.message}. {self.remedy}"
-
-
-class AdmissionError(MendableError):
+class AdmissionError(_MendableError):
     """Approvals, or templates, that can't be read or trusted: nothing that takes them runs."""
 
 
-class AuditError(MendableError):
+class AuditError(_MendableError):
     """An audit log that can't be written, or read."""
 
 

@@ -347,13 +347,9 @@ def approver_of(policy: Policy, front: SandboxFront, prompt: ProgramPrompt) -> A
     from cellblock.host.consent import approver, grants  # noqa: PLC0415 - few give it
 
     if policy.approvals == "never":
-        raise PolicyError(
-            "approve= would never be called: the policy has nobody asked",
-            file=policy.name,
-            key="approvals",
-            value=repr(policy.approvals),
-            remedy='Leave approve= out, or choose a policy with approvals = "prompt".',
-        )
+        what = "approve= would never be called: the policy has nobody asked"
+        remedy = 'Leave approve= out, or choose a policy with approvals = "prompt".'
+        raise policy.error(what, "approvals", policy.approvals, remedy)
     given = grants.Grants(grants.GrantContext(scope="", policy=policy.name, digest=""), None)
     observe, tell = front.audit.approved, front.outputs.notice
     return approver.Approver(prompt, given, observe=observe, tell=tell, wording=approver.PROGRAM)

@@ -205,7 +205,7 @@ class AsyncSandboxPool:
         asked, found = self._policy, paths.without_scratch(config.policy, scratch)
         if not isinstance(asked, Policy) or found.digest() != asked.digest():
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
-            raise PolicyError(what, file=found.name, key="", value="", remedy=remedy)
+            raise PolicyError(what, file=found.name, remedy=remedy)
         operators = paths.with_scratch(self._operators, scratch)
         return dataclasses.replace(config, operators=operators)
 

@@ -13,7 +13,6 @@ The parts, in the order in which a start meets them:
   machine are always readable, and which never are.
 - ``probes``: the attempts that a guest makes to break what was declared, and what they mean.
 - ``report``: declarations, the guest's report and the probes' results together: gaps, ``doctor``.
-- ``args_fd``: arguments that a process listing does not show.
 
 What is demanded and what was achieved are two types, twice: the host demands a ``Plan`` of locks
 and a guest answers with a ``LockReport``; a backend makes a ``Declaration``, and an ``Enforcement``

@@ -21,7 +21,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cellblock.backends import args_fd
 from cellblock.backends.base import (
     Backend,
     Declare,
@@ -42,6 +41,7 @@ from cellblock.backends.landlock import (
     support_from,
 )
 from cellblock.backends.plan import canonical, interpreter_view, is_masked, outermost
+from cellblock.descriptors import with_hidden_options
 from cellblock.errors import BackendError
 from cellblock.policy.paths import links, parts, within
 from cellblock.wire.messages import SHARED_MEMORY
@@ -152,7 +152,7 @@ class Bubblewrap(Backend):
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Return the same with its options in a file: they name the folders of the policy."""
         program, *options = self.repeatable(argv, view)
-        return args_fd.command(program, options, argv)
+        return with_hidden_options(program, options, argv)
 
     def fingerprint(self) -> str:
         """Return where bwrap is, and which file that is."""

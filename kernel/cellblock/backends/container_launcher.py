@@ -26,12 +26,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from cellblock.backends import args_fd
 from cellblock.backends.container_engine import (
     ContainerSpec,
     EngineError,
     explain,
 )
+from cellblock.descriptors import read_args
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def main(spec_fd: int, control_fd: int, argv: list[str]) -> NoReturn:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    spec = ContainerSpec.from_json(args_fd.read(spec_fd)[0])
+    spec = ContainerSpec.from_json(read_args(spec_fd)[0])
     name = f"cellblock-{secrets.token_hex(8)}"
     folder = tempfile.mkdtemp(prefix="cellblock-wire-", dir=spec.folder)
     control = socket.socket(fileno=control_fd)

@@ -18,7 +18,7 @@ import msgspec
 
 from cellblock.backends import plan
 from cellblock.backends.base import run_trial, trial_argv
-from cellblock.errors import BackendError, PolicyError
+from cellblock.errors import BackendError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import cache_folder, changes_folder
 from cellblock.policy.paths import within
@@ -55,13 +55,9 @@ def make_layers(
     readable = [root for root in roots if any(within(root, other) for other in read)]
     for number, root in enumerate(filter(os.path.isdir, readable)):
         if any(within(root, path) for path in (*denied, *imported)):
-            raise PolicyError(
-                "nothing can be staged in a folder that is denied, or that Python imports from",
-                file=policy.name,
-                key="filesystem_staged_roots",
-                value=repr(root),
-                remedy="Start the kernel in another folder, or take the root out.",
-            )
+            what = "nothing can be staged in a folder that is denied, or that Python imports from"
+            remedy = "Start the kernel in another folder, or take the root out."
+            raise policy.error(what, "filesystem_staged_roots", root, remedy)
         folder = f"{changes_folder()}/{scratch.name}/{number}"
         with contextlib.suppress(OSError):  # whoever lays it says so
             # Nobody else's: cells may give what is in it any mode.

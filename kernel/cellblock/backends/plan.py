@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends.base import Bounds, View
-from cellblock.errors import PolicyError
+from cellblock.descriptors import identity
 from cellblock.guest import installed
 from cellblock.policy.folders import package_folder
-from cellblock.policy.paths import identity, links, within
-from cellblock.policy.secret_files import is_pattern, pattern_beneath
+from cellblock.policy.paths import links, within
+from cellblock.policy.secret_files import entries_of, is_pattern, pattern_beneath
 from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
 
 if TYPE_CHECKING:
@@ -81,14 +81,14 @@ def make_plan(
     for root in write_roots:
         # The scratch folder may lie in a run-time folder that is otherwise private.
         ours = within(root, fill["{scratch}"])
-        _refuse_writable(root, never, ours=ours, file=policy.name, key="filesystem_write_roots")
+        _refuse_writable(root, never, policy, "filesystem_write_roots", ours=ours)
     staged: tuple[str, ...] = ()
     read = roots(policy.filesystem_read_roots, fill)
     for root in roots(policy.filesystem_staged_roots, fill):
         laid = any(within(root, layer.root) for layer in layers)
         if laid and any(within(root, other) for other in read):
             # What is denied and not hidden, as in what Python imports from, is cut out of it.
-            staged += cut_out(root, denied, policy_name=policy.name)
+            staged += cut_out(root, denied, policy)
     own = policy.subprocess_execution and backend.namespaces
     shared = own or (policy.subprocess_execution and bool(layers))
     readable = _readable(policy, fill, denied, libraries)
@@ -121,14 +121,14 @@ def _readable(
     policy: Policy, fill: dict[str, str], denied: Sequence[str], libraries: Sequence[str]
 ) -> tuple[str, ...]:
     asked = roots(policy.filesystem_read_roots, fill)
-    granted = [path for root in asked for path in cut_out(root, denied, policy_name=policy.name)]
+    granted = [path for root in asked for path in cut_out(root, denied, policy)]
     # The policy's own denials count for default roots too; the host's private places are
     # not beneath any of them, except /proc and /sys, of which single files are granted.
     by_policy = [path for path in _spelled(policy.read_deny_paths, fill) if path in denied]
     defaults = canonical(_default_names(policy, libraries))
     packages = canonical(package_paths(policy.allowed_modules, defaults))
     for root in (*defaults, *packages):
-        granted += cut_out(root, by_policy, policy_name=policy.name)
+        granted += cut_out(root, by_policy, policy)
     return tuple(dict.fromkeys(granted))
 
 
@@ -303,7 +303,7 @@ def check_writable(paths: Iterable[str], denied: Sequence[str], policy: Policy, 
     """Raise PolicyError if the host may not write to one of these roots for cells either."""
     never = _never_writable(denied, tuple(interpreter()))
     for path in paths:
-        _refuse_writable(path, never, ours=False, file=policy.name, key=key)
+        _refuse_writable(path, never, policy, key)
 
 
 def _never_writable(denied: Sequence[str], libraries: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -322,65 +322,52 @@ def _never_writable(denied: Sequence[str], libraries: Sequence[str]) -> list[tup
 
 
 def _refuse_writable(
-    root: str, never: Iterable[tuple[str, str, str]], *, ours: bool, file: str, key: str
+    root: str,
+    never: Iterable[tuple[str, str, str]],
+    policy: Policy,
+    key: str,
+    *,
+    ours: bool = False,
 ) -> None:
     """Raise PolicyError for a root that holds such a place or, unless it is ours, lies in one."""
     for path, why, remedy in never:
         if within(path, root) or (within(root, path) and not ours):
-            raise PolicyError(why, file=file, key=key, value=repr(root), remedy=remedy)
+            raise policy.error(why, key, root, remedy)
 
 
-def refuse_denied(
-    root: str, denied: Sequence[str], *, policy_name: str, key: str = "filesystem_read_roots"
-) -> None:
+def refuse_denied(root: str, denied: Sequence[str], policy: Policy, key: str) -> None:
     """Raise PolicyError if ``root`` lies in what is denied."""
     for path in denied:
         if within(root, path):
-            raise PolicyError(
-                "this root lies in a place that is never readable",
-                file=policy_name,
-                key=key,
-                value=repr(root),
-                remedy=f"Remove the root, or {path} from read_deny_paths if it stands there.",
-            )
+            what = "this root lies in a place that is never readable"
+            remedy = f"Remove the root, or {path} from read_deny_paths if it stands there."
+            raise policy.error(what, key, root, remedy)
 
 
-def cut_out(root: str, denied: Sequence[str], *, policy_name: str) -> tuple[str, ...]:
+def cut_out(root: str, denied: Sequence[str], policy: Policy) -> tuple[str, ...]:
     """Return what to grant so that ``root`` is readable and nothing denied is.
 
     Raises PolicyError if the root itself is denied, or has too many entries to tell apart.
     """
-    refuse_denied(root, denied, policy_name=policy_name)
+    refuse_denied(root, denied, policy, "filesystem_read_roots")
     granted: list[str] = []
 
     def grant(folder: str, inside: Sequence[str]) -> None:
         if not inside:
             granted.append(folder)
             return
-        for entry in _entries(folder):
+        for entry in entries_of(folder):  # what we can't list, the guest can't read
             # A link is granted by what it points to, if that lies beneath a root itself.
             if entry.is_symlink() or entry.path in inside:
                 continue
             grant(entry.path, [path for path in inside if within(path, entry.path)])
             if len(granted) > MAX_EXPANSION:
-                raise PolicyError(
-                    "can't be kept: too many entries beside a denied path",
-                    file=policy_name,
-                    key="read_deny_paths",
-                    value=repr(inside[0]),
-                    remedy=f"Choose narrower filesystem_read_roots than {folder}.",
-                )
+                what = "can't be kept: too many entries beside a denied path"
+                remedy = f"Choose narrower filesystem_read_roots than {folder}."
+                raise policy.error(what, "read_deny_paths", inside[0], remedy)
 
     grant(root, [path for path in denied if within(path, root)])
     return tuple(granted)
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:  # what we can't list, the guest can't read
-        return []
 
 
 # --- canonical paths --------------------------------------------------------------------------

@@ -216,7 +216,7 @@ def profile(view: View) -> str:
     Raises PolicyError for what can't be said, and for what would be denied after its grant.
     """
     for root in view.writable:
-        refuse_denied(root, view.masked, policy_name=_POLICY)
+        refuse_denied(root, view.masked, Policy(name=_POLICY), "filesystem_read_roots")
     try:
         rules = _rules(view)
     except ValueError as error:
@@ -296,7 +296,7 @@ def _unspeakable(paths: Iterable[str], error: ValueError) -> PolicyError:
             what, error, path = "a name that no macOS sandbox profile can carry", found, each
             remedy = "Rename it, or take it out of the policy."
             break
-    return PolicyError(f"{what}: {error}", file=_POLICY, key="", value=ascii(path), remedy=remedy)
+    return PolicyError(f"{what}: {error}", file=_POLICY, value=ascii(path), remedy=remedy)
 
 
 # --- the profile's language -------------------------------------------------------------------

@@ -265,7 +265,8 @@ class CellJudge:
             if self._has_variables and not request.fresh:
                 narrow_requests.check_keeps_guest(before, policy)
         except PolicyError as error:
-            return narrow_requests.not_kept(error, request, raw, rules)
+            kept = narrow_requests.NOT_KEPT
+            return narrow_requests.explained([error], request, raw, rules, kept)
         self._narrowed, self._rules = policy, policy.rules()
         self._has_variables = self._has_variables and not request.fresh
         return ()

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cellblock.backends.plan import LIMITS
 from cellblock.backends.probes import BY_NAME, EARLIER_THREAD, Proof, Seen, asked, disclosed
 from cellblock.backends.report import doctor_report, settle
 from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
@@ -70,10 +71,18 @@ def doctor(
 
 
 def run_probes(policy: Policy, chosen: Chosen) -> tuple[Proof | None, messages.LockReport | None]:
-    """Run the suite of probes, where guests start: on Linux."""
+    """Run the suite of probes where guests start, on Linux; keep what it saw for kernels' starts.
+
+    Never raises.
+    """
     if sys.platform != "linux":
         return None, None
-    return proved(policy, chosen, Path.cwd())
+    proof, report = prove(policy, chosen, project := Path.cwd())
+    if report is not None and not proof.failure:
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
+            probes.Proofs(default_path().parent).keep(key, proof)
+    return proof, report
 
 
 def verdict(report: DoctorReport, policy_name: str) -> list[str]:
@@ -140,18 +149,6 @@ def _status(capability: Enforcement, asked: set[str]) -> str:
 # --- the suite of probes, run as a kernel would start ---------------------------------------------
 
 
-def proved(
-    policy: Policy, chosen: Chosen, project: Path
-) -> tuple[Proof, messages.LockReport | None]:
-    """Do as ``prove``, and keep what was seen for kernels' starts. Never raises."""
-    proof, report = prove(policy, chosen, project)
-    if report is not None and not proof.failure:
-        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
-            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
-            probes.Proofs(default_path().parent).keep(key, proof)
-    return proof, report
-
-
 def prove(
     policy: Policy, chosen: Chosen, project: Path
 ) -> tuple[Proof, messages.LockReport | None]:
@@ -197,16 +194,17 @@ def _prove(
             relay = Relay(loop, addresses, lambda _detail: None)
             reach = made.enter_context(contextlib.closing(relay))
         prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
-        prover.run(_trial(policy, around))
+        prover.run(_trial(policy, around, scratch))
     declared = settle(chosen.declare(tried), prover.report)
     results = _compared(policy, prover, declared)
     return Proof(results, probes.where(), _now(), prover.failure), prover.report
 
 
-def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
+def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Trial:
     names = (probe.name for probe in asked(policy))
     return messages.Trial(
         probes=tuple(name for name in names if name != EARLIER_THREAD),
+        scratch=str(scratch),
         outside=str(around.outside),
         inside=str(around.inside),
         denied=str(around.denied),
@@ -214,11 +212,7 @@ def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
         sockets=around.sockets,
         process=around.process,
         variable=around.variable,
-        limits=messages.Limits(
-            memory_max_bytes=policy.memory_max_bytes,
-            max_open_files=policy.max_open_files,
-            max_file_size=policy.max_file_size,
-        ),
+        limits=messages.Limits(**{field: getattr(policy, field) for field in LIMITS}),
     )
 
 

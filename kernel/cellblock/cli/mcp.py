@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
-import ipaddress
 import os
 import secrets
 import signal
@@ -22,6 +21,7 @@ from cellblock.cli.common import PolicyOption, complain
 from cellblock.errors import CellblockError
 from cellblock.host.guests.spawn import protect_host
 from cellblock.mcp.session import Session
+from cellblock.policy.network import is_loopback
 
 app: Final = typer.Typer(add_completion=False)
 _VARIABLE: Final = "CELLBLOCK_MCP_TOKEN"
@@ -70,7 +70,7 @@ def mcp(
     if not http:
         asyncio.run(_serve_stdio(pool))
         return
-    if not (allow_remote or _is_loopback(host)):
+    if not (allow_remote or is_loopback(host)):
         raise CellblockError(
             f"{host} is reached from elsewhere: anybody there who has the token runs cells. "
             "Say --allow-remote if that is meant, and put TLS in front."
@@ -106,13 +106,6 @@ async def _serve_http(pool: AsyncSandboxPool, **settings: Any) -> None:
             await http.serve_http(pool, chosen, listening)
     finally:
         await pool.close()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _token(file: Path | None) -> str:

@@ -237,7 +237,7 @@ def parameters(
         name, has_value, text = one.partition("=")
         if not has_value or not name:
             remedy = "Write -p NAME=VALUE."
-            raise InputError("no name and value", file="-p", key="", value=repr(one), remedy=remedy)
+            raise InputError("no name and value", file="-p", value=repr(one), remedy=remedy)
         values[name] = _parameter(text)
     encode_inputs(values, source="-p")
     return values

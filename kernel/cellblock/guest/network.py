@@ -18,6 +18,7 @@ import select
 import socket
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from cellblock.descriptors import closing
 from cellblock.errors import WireError
 from cellblock.guest.tool_calls import Turns
 from cellblock.wire import relay
@@ -203,11 +204,8 @@ def _start(network: Network, sock: socket.socket, address: Any) -> int:
         return state
     host, port = address[:2]
     (found, *_) = socket.getaddrinfo(host, port, sock.family, socket.SOCK_STREAM)
-    given = network.connecting(str(found[4][0]), int(found[4][1]))
-    try:
+    with closing(network.connecting(str(found[4][0]), int(found[4][1]))) as given:
         _replace(given, sock)
-    finally:
-        os.close(given)
     return errno.EINPROGRESS
 
 

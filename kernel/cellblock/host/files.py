@@ -12,11 +12,11 @@ import resource
 import stat
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Final
 
+from cellblock.descriptors import FILE, FOLDER, NEW, closing, lock
 from cellblock.host.guests.spawn import import_path
-from cellblock.host.session.history import FOLDER, check_own
+from cellblock.host.session.history import check_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 # so that a later kernel tells those of the dead, and removes them.
 
 _LOCK: Final = "lock"
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Tries, and seconds between them, while another kernel removes what dead ones left.
-_TRIES, _PAUSE = 20, 0.005
+#: Seconds to wait while another kernel removes what dead ones left.
+_PATIENCE: Final = 0.1
 
 
 class OwnFolder:
@@ -48,7 +46,7 @@ class OwnFolder:
 
     def create(self, name: str) -> int:
         """Return a descriptor of a new file, the user's alone. Raises OSError."""
-        return os.open(name, _MAKE, 0o600, dir_fd=self._made())
+        return os.open(name, NEW, 0o600, dir_fd=self._made())
 
     def append(self, name: str) -> int:
         """Return a descriptor for writing at a file's end. Raises OSError."""
@@ -56,7 +54,7 @@ class OwnFolder:
 
     def read(self, name: str) -> int:
         """Return a descriptor for reading a file. Raises OSError."""
-        return os.open(name, _READ, dir_fd=self._made())
+        return os.open(name, FILE, dir_fd=self._made())
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
@@ -78,23 +76,20 @@ class OwnFolder:
         """Remove what kernels left that ended without doing so."""
         if not self._parent.exists():
             return
-        with contextlib.suppress(OSError), self._beside() as beside:
-            lock = _locked(beside, fcntl.LOCK_EX)
-            try:
-                for entry in tuple(os.scandir(beside)):
-                    if entry.name not in (self._name, _LOCK):
-                        _remove_dead(beside, entry.name)
-            finally:
-                os.close(lock)
+        with (
+            contextlib.suppress(OSError),
+            self._beside() as beside,
+            closing(_locked(beside, fcntl.LOCK_EX)),
+        ):
+            for entry in tuple(os.scandir(beside)):
+                if entry.name not in (self._name, _LOCK):
+                    _remove_dead(beside, entry.name)
 
     def _made(self) -> int:
         if self._fd is None:
-            with self._beside() as beside:
-                guard = _locked(beside, fcntl.LOCK_SH)  # nobody sweeps before ours is locked
-                try:
-                    self._fd = self._make(beside)
-                finally:
-                    os.close(guard)
+            # Nobody sweeps before ours is locked.
+            with self._beside() as beside, closing(_locked(beside, fcntl.LOCK_SH)):
+                self._fd = self._make(beside)
         return self._fd
 
     def _make(self, beside: int) -> int:
@@ -114,14 +109,11 @@ class OwnFolder:
     def _beside(self) -> Iterator[int]:
         """Open the folder that kernels' folders lie in. Raises OSError, for others' too."""
         self._parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        above = os.open(self._parent.parent, FOLDER)
-        try:
+        with closing(os.open(self._parent.parent, FOLDER)) as above:
             check_own(os.fstat(above), self._parent.parent)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._parent.name, 0o700, dir_fd=above)
             beside = os.open(self._parent.name, FOLDER, dir_fd=above)
-        finally:
-            os.close(above)
         try:
             check_own(os.fstat(beside), self._parent)
             yield beside
@@ -131,32 +123,22 @@ class OwnFolder:
 
 def _locked(folder: int, how: int) -> int:
     """Return the lock of a folder, held. Raises OSError when it can't be had at once."""
-    lock = os.open(_LOCK, _OPEN, 0o600, dir_fd=folder)
-    for tries in range(_TRIES):
-        try:
-            fcntl.flock(lock, how | fcntl.LOCK_NB)
-            break
-        except OSError:
-            if how == fcntl.LOCK_EX or tries == _TRIES - 1:
-                os.close(lock)
-                raise
-            time.sleep(_PAUSE)
-    return lock
+    fd = os.open(_LOCK, _OPEN, 0o600, dir_fd=folder)
+    try:
+        lock(fd, how, 0.0 if how == fcntl.LOCK_EX else _PATIENCE)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _remove_dead(beside: int, name: str) -> None:
     """Remove a kernel's folder unless its lock is held."""
     with contextlib.suppress(OSError):
-        folder = os.open(name, FOLDER, dir_fd=beside)
-        try:
+        with closing(os.open(name, FOLDER, dir_fd=beside)) as folder:
             check_own(os.fstat(folder), name)
-            lock = _locked(folder, fcntl.LOCK_EX)
-            try:
+            with closing(_locked(folder, fcntl.LOCK_EX)):
                 _empty(folder)
-            finally:
-                os.close(lock)
-        finally:
-            os.close(folder)
         os.rmdir(name, dir_fd=beside)
 
 
@@ -181,7 +163,7 @@ class PrivateFile:
     def read(self) -> bytes:
         """Return what is in it. Never raises."""
         with contextlib.suppress(OSError), self._opened() as folder:
-            file = os.open(self._name, _READ, dir_fd=folder)
+            file = os.open(self._name, FILE, dir_fd=folder)
             try:  # since ``fdopen`` leaves open what is a folder
                 status = os.fstat(file)
                 check_own(status, self._name)
@@ -198,7 +180,7 @@ class PrivateFile:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         with self._opened() as folder:
             name = f".{self._name}-{os.getpid()}-{os.urandom(4).hex()}"
-            file = os.open(name, _MAKE, 0o600, dir_fd=folder)
+            file = os.open(name, NEW, 0o600, dir_fd=folder)
             try:
                 with os.fdopen(file, "wb") as stream:
                     stream.write(content)
@@ -210,12 +192,9 @@ class PrivateFile:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        folder = os.open(self._folder, FOLDER)
-        try:
+        with closing(os.open(self._folder, FOLDER)) as folder:
             check_own(os.fstat(folder), self._folder)
             yield folder
-        finally:
-            os.close(folder)
 
 
 # --- what a guest, and front ends that do not read, can make a host hold ----------------------

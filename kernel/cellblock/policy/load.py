@@ -22,7 +22,7 @@ from cellblock.policy import paths
 from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy
 from cellblock.policy.paths import Places
 from cellblock.policy.secret_files import expand_group
-from cellblock.policy.vocabulary import FORMER_NAMES, PRESETS, TIERS, closest
+from cellblock.policy.vocabulary import FORMER_NAMES, PRESETS, TIERS, closest, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -102,13 +102,9 @@ def unsafe_error(
     if policy.mode != "unsafe":
         return None
     approve = ", approve it where you can be asked" if asks and policy.approvals != "never" else ""
-    return PolicyError(
-        "mode unsafe has to be asked for",
-        file=spec,
-        key="mode",
-        value="'unsafe'",
-        remedy=f"{ask}{approve}, or choose a policy of mode confined or safe.",
-    )
+    what = "mode unsafe has to be asked for"
+    remedy = f"{ask}{approve}, or choose a policy of mode confined or safe."
+    return PolicyError(what, file=spec, key="mode", value="'unsafe'", remedy=remedy)
 
 
 def load_unchecked(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
@@ -146,13 +142,9 @@ def load_for_check(spec: str) -> Policy:
         _, base, own = _parts(spec)
         policy = from_fields(_merged(base, own, spec), file=spec, known_modules=(), here=False)
     if policy.mode == "unsafe":
-        raise PolicyError(
-            "no source is checked under this policy",
-            file=spec,
-            key="mode",
-            value=repr(policy.mode),
-            remedy="Choose a policy of mode safe or confined.",
-        )
+        what = "no source is checked under this policy"
+        remedy = "Choose a policy of mode safe or confined."
+        raise PolicyError(what, file=spec, key="mode", value="'unsafe'", remedy=remedy)
     return policy
 
 
@@ -183,12 +175,8 @@ def _preset(name: str, project: Path, scratch: Path | None) -> Policy:
 
 def from_values(values: dict[str, Any]) -> Policy:
     """Build a policy of a file's values as they are."""
-    made = {key: make(**_frozen(values[key])) for key, make in SECTIONS.items() if key in values}
-    return Policy().replace(**_frozen(values) | made)
-
-
-def _frozen(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(own) if isinstance(own, list) else own for key, own in values.items()}
+    made = {key: make(**frozen(values[key])) for key, make in SECTIONS.items() if key in values}
+    return Policy().replace(**frozen(values) | made)
 
 
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
@@ -223,20 +211,15 @@ def _read(path: Path, spec: str) -> dict[str, Any]:
     except (OSError, ValueError) as failure:
         detail = getattr(failure, "strerror", None) or str(failure)
         message, remedy = f"can't be read: {detail}", "Give a readable file."
-    raise PolicyError(message, file=spec, key="", value="", remedy=remedy)
+    raise PolicyError(message, file=spec, remedy=remedy)
 
 
 def _extended(name: object, spec: str) -> dict[str, Any]:
     preset = FORMER_NAMES.get(name, name) if isinstance(name, str) else None
     if preset in KNOWN:
         return preset_values(str(preset))
-    raise PolicyError(
-        "no such preset",
-        file=spec,
-        key="extends" if name != spec else "",
-        value=repr(name),
-        remedy=closest(str(name), KNOWN, what="presets"),
-    )
+    key, remedy = "extends" if name != spec else "", closest(str(name), KNOWN, what="presets")
+    raise PolicyError("no such preset", file=spec, key=key, value=repr(name), remedy=remedy)
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+from cellblock.errors import PolicyError
 from cellblock.policy.vocabulary import (
     ALLOWED_MAGICS,
     GIB,
@@ -31,6 +32,7 @@ from cellblock.policy.vocabulary import (
     Seconds,
     Table,
     ToolBytes,
+    frozen,
 )
 
 if TYPE_CHECKING:
@@ -190,13 +192,9 @@ class OperationsField:
 def servers_of(**values: Any) -> dict[str, McpServer]:
     """Return MCP servers of a file's values, or of servers."""
     return {
-        name: one if isinstance(one, McpServer) else McpServer(**_as_tuples(one))
+        name: one if isinstance(one, McpServer) else McpServer(**frozen(one))
         for name, one in values.items()
     }
-
-
-def _as_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(own) if isinstance(own, list) else own for key, own in values.items()}
 
 
 def _operations(**values: Any) -> Operations | None:
@@ -503,6 +501,10 @@ class Policy(Table):
     def replace(self, **changes: Any) -> Policy:
         """Return a copy with other values. Checks nothing, as the class itself."""
         return dataclasses.replace(self, **changes)
+
+    def error(self, message: str, key: str, value: object, remedy: str) -> PolicyError:
+        """Return what is wrong with a field's value, or a part of it."""
+        return PolicyError(message, file=self.name, key=key, value=repr(value), remedy=remedy)
 
     def digest(self) -> str:
         """SHA-256, in hex, of the canonical JSON of all fields: equal policies, equal digest."""

@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ import msgspec
 
 from cellblock.analysis.findings import Report
 from cellblock.analysis.magics import NARROWS, SHOWS_POLICY
+from cellblock.descriptors import closing, read_regular
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.narrowing import TABLE, EnforcedBy, changed_fields, narrow
 from cellblock.policy.paths import Places
@@ -242,7 +242,7 @@ def explained(
     rules: Rules,
     rule: str = _ARGUMENT,
 ) -> tuple[Finding, ...]:
-    """Return what is wrong with a cell's changes, as findings in it."""
+    """Return what is wrong with a cell's changes, or why they are not kept, as findings in it."""
     report = Report(source=cell, rules=rules)
     for error in errors:
         wider = isinstance(error, WideningError)
@@ -253,13 +253,6 @@ def explained(
         named = ONLY_NARROWS if wider else rule
         report.add_at(named, span, subject, why=why, remedy=error.remedy)
     return tuple(report.findings)
-
-
-def not_kept(
-    error: PolicyError, asked: NarrowRequest, cell: str, rules: Rules
-) -> tuple[Finding, ...]:
-    """Return why a narrower policy can't be put in force, as a finding in the cell."""
-    return explained([error], asked, cell, rules, NOT_KEPT)
 
 
 # --- what it takes ----------------------------------------------------------------------------
@@ -283,13 +276,9 @@ def check_keeps_guest(before: Policy, after: Policy) -> None:
 
 def new_guest_error(field: str, why: str) -> PolicyError:
     """Return why a narrowing has to say that the variables may go."""
-    return PolicyError(
-        f"{why}: it takes a new guest, and your variables would be gone",
-        file="",
-        key=field,
-        value="",
-        remedy=f"Say so, %policy narrow --{FRESH} …, or narrow in the first cell.",
-    )
+    message = f"{why}: it takes a new guest, and your variables would be gone"
+    remedy = f"Say so, %policy narrow --{FRESH} …, or narrow in the first cell."
+    return PolicyError(message, key=field, remedy=remedy)
 
 
 # --- notebooks ----------------------------------------------------------------------------------
@@ -352,14 +341,10 @@ def narrow_for_file(
 
 def _read(file: Path) -> bytes:
     """Return a notebook's bytes. Raises OSError or ValueError, which say why not."""
-    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError("it is no file")
-        with open(fd, "rb", closefd=False) as opened:
-            content = opened.read(MAX_NOTEBOOK_BYTES + 1)
-    finally:
-        os.close(fd)
+    with closing(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)) as fd:
+        content = read_regular(fd, MAX_NOTEBOOK_BYTES + 1)
+    if content is None:
+        raise ValueError("it is no file")
     if len(content) > MAX_NOTEBOOK_BYTES:
         raise ValueError(f"it is larger than {MAX_NOTEBOOK_BYTES >> 20} MiB")
     return content

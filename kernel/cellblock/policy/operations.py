@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cellblock.policy import network
 from cellblock.policy.folders import package_folder
-from cellblock.policy.vocabulary import GIB, MIB, Range, Table
+from cellblock.policy.vocabulary import GIB, MIB, Range, Table, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -165,13 +165,7 @@ class Operations(Table):
     @classmethod
     def of_values(cls, values: Mapping[str, Mapping[str, Any]]) -> Operations:
         """Return the section of a file's values as they are: nothing is checked."""
-        made = {
-            name: OPERATIONS[name](
-                **{key: tuple(own) if isinstance(own, list) else own for key, own in table.items()}
-            )
-            for name, table in values.items()
-        }
-        return cls(**made)
+        return cls(**{name: OPERATIONS[name](**frozen(own)) for name, own in values.items()})
 
     def granted(self) -> tuple[str, ...]:
         """Return the names of the operations that cells may call, without ``ops.``."""

@@ -10,23 +10,22 @@ it does not exist. A pattern (``policy.secret_files``) may stand where paths are
 
 Links are resolved once, in ``resolve``: what is decided and shown is what is enforced. Cells may
 put a link in a folder's place after that. So the path that came of it is never resolved again: it
-is opened by ``open_unlinked``, to which a link is something missing (promise P13).
+is opened by ``descriptors.open_unlinked``, to which a link is something missing (promise P13).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import itertools
 import os
 import pwd
 import stat
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.descriptors import stat_unlinked
 from cellblock.errors import PolicyError
 from cellblock.policy.folders import cache_folder, data_folder, shipped_folder
 from cellblock.policy.model import PATHS
@@ -43,11 +42,6 @@ if TYPE_CHECKING:
 _SCRATCH: Final = "{scratch}"
 #: The field that may have patterns.
 _DENIED: Final = "read_deny_paths"
-_MACOS: Final = sys.platform == "darwin"
-#: For naming a place: no pipe is waited for and no device touched.
-_PLACE: Final = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
-#: Of macOS' open(2).
-_O_NOFOLLOW_ANY: Final = 0x20000000 if _MACOS else 0
 #: What makes a pattern of a path.
 _WILD: Final = frozenset("*?[")
 
@@ -107,7 +101,7 @@ def present(entry: str, path: str, *, key: str, places: Places, must_exist: bool
     if path.startswith(_SCRATCH) or is_pattern(path):
         return path
     with contextlib.suppress(OSError):
-        mode = _stat_unlinked(path).st_mode
+        mode = stat_unlinked(path).st_mode
         if must_exist:
             _check_grantable(entry, path, mode, key=key, places=places)
         return path
@@ -150,8 +144,7 @@ def expand_own(entry: str, *, key: str, places: Places) -> str:
     path = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))
     if _led_out(entry, path, places):
         what = f"a link leads out of the project folder, to {path}"
-        remedy = "Put a folder in the link's place."
-        raise places.error(what, key, entry, remedy)
+        raise places.error(what, key, entry, "Put a folder in the link's place.")
     return path
 
 
@@ -187,36 +180,6 @@ def _led_out(entry: str, path: str, places: Places) -> bool:
     project = os.path.realpath(folder)
     named = os.path.normpath(f"{project}/{tail}")
     return within(named, project) and not within(path, project)
-
-
-def open_unlinked(path: str, flags: int = _PLACE) -> int:
-    """Return a descriptor of what a canonical path names. Raises OSError: ELOOP for a link in it.
-
-    What was opened says itself where it is (proc(5)), so a link does not matter that comes or goes
-    meanwhile.
-    """
-    fd = os.open(path, flags | os.O_CLOEXEC | _O_NOFOLLOW_ANY)
-    if not _MACOS and os.readlink(f"/proc/self/fd/{fd}") != path:
-        os.close(fd)
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return fd
-
-
-def identity(path: str) -> tuple[int, int]:
-    """Return device and inode of what a canonical path names; zeros where nothing is there."""
-    try:
-        found = _stat_unlinked(path)
-    except OSError:
-        return 0, 0
-    return found.st_dev, found.st_ino
-
-
-def _stat_unlinked(path: str) -> os.stat_result:
-    place = open_unlinked(path)
-    try:
-        return os.fstat(place)
-    finally:
-        os.close(place)
 
 
 def within(path: str, folder: str) -> bool:

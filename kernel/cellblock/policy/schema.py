@@ -14,7 +14,7 @@ import re
 import sys
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -106,23 +106,18 @@ def json_schema() -> dict[str, Any]:
 def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) -> PolicyError:
     if not detail["loc"]:  # it never came to a field: a surrogate, from a name in bytes
         what, remedy = "not text", "Give the file and the folders it names names in UTF-8."
-        return PolicyError(what, file=ascii(file), key="name", value="", remedy=remedy)
+        return PolicyError(what, file=ascii(file), key="name", remedy=remedy)
     key, known = _named(detail["loc"])
     if known is not None:
         remedy = closest(key.rpartition(".")[2], known, what="keys")
-        return PolicyError("no such key", file=file, key=key, value="", remedy=remedy)
+        return PolicyError("no such key", file=file, key=key, remedy=remedy)
     expected = _EXPECTED.get(key) or detail["msg"].removeprefix("Input should be ")
     for theirs, ours in _WORDS:
         expected = expected.replace(theirs, ours)
     limit = ', or "none" for no limit' if key in LIMITS else ""
     value = detail["input"] if key not in _EXPECTED else values[key]
-    return PolicyError(
-        "wrong value",
-        file=file,
-        key=key,
-        value=repr(value),
-        remedy=f"It should be {expected}{limit}.",
-    )
+    remedy = f"It should be {expected}{limit}."
+    return PolicyError("wrong value", file=file, key=key, value=repr(value), remedy=remedy)
 
 
 # --- what types can't say: names that must mean something ----------------------------------------
@@ -303,22 +298,32 @@ def _server_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
                 remedy = "Take it out of env_var_access."
                 yield f"{key}.token_env", "cells would be given the token", variable, remedy
         if server.url:
-            yield from _address_problems(f"{key}.url", server.url, secret=bool(server.token_env))
+            yield from _address_problems(f"{key}.url", server.url, "token", server.token_env)
         if here and importlib.util.find_spec("mcp") is None:
             yield key, "mcp is not installed", None, "Install it: pip install 'cellblock[mcp]'."
 
 
-def _address_problems(key: str, address: str, *, secret: bool) -> Iterator[Problem]:
-    """Yield what is wrong with where the host sends what cells say, and a ``secret``."""
+#: What the address is, and an example, by the secret that is sent there.
+_ADDRESSES: Final = {
+    "key": ("an endpoint's address", "https://api.openai.com/v1"),
+    "token": ("an address", "https://mcp.example.org/mcp"),
+}
+
+
+def _address_problems(
+    key: str, address: str, secret: Literal["key", "token"], variable: str
+) -> Iterator[Problem]:
+    """Yield what is wrong with where the host sends what cells say, and maybe a ``secret``."""
     url = network.split_url(address)
     if url is None:
-        yield key, "not an address", address, "Write it as in https://mcp.example.org/mcp."
+        what, example = _ADDRESSES[secret]
+        yield key, f"not {what}", address, f"Write it as in {example}."
     elif network.may_hold_secret(url):
-        remedy = "Give the token by token_env, and nothing behind the path."
+        remedy = f"Give the {secret} by {secret}_env, and nothing behind the path."
         yield key, "it may be shown, so it holds no secret", "•••", remedy
-    elif url.scheme == "http" and secret and not network.is_loopback(url.hostname or ""):
-        message = "the token would cross the network in the clear"
-        yield key, message, url.geturl(), "Write https, or leave out the token."
+    elif url.scheme == "http" and variable and not network.is_loopback(url.hostname or ""):
+        message = f"the {secret} would cross the network in the clear"
+        yield key, message, url.geturl(), f"Write https, or leave out the {secret}."
 
 
 def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
@@ -326,35 +331,22 @@ def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
     llm = policy.llm
     if not llm.granted:
         return
-    url, address = network.split_url(llm.base_url), "llm.base_url"
-    if url is None:
-        remedy = "Write it as in https://api.openai.com/v1."
-        yield address, "not an endpoint's address", llm.base_url, remedy
-    elif network.may_hold_secret(url):
-        remedy = "Give the key by key_env, and nothing behind the path."
-        yield address, "it may be shown, so it holds no secret", "•••", remedy
-    elif url.scheme == "http" and llm.key_env and not network.is_loopback(url.hostname or ""):
-        message = "the key would cross the network in the clear"
-        yield address, message, url.geturl(), "Write https, or leave out the key."
+    address = "llm.base_url"
+    yield from _address_problems(address, llm.base_url, "key", llm.key_env)
     if not llm.models:
         yield "llm.models", "none is named", [], "Name one at least, the default first."
     for name in llm.models:
         if not _is_label(name, _MAX_MODEL):
             remedy = "Name it as the endpoint does."
             yield "llm.models", "not the name of a model", name, remedy
-    yield from _llm_key_problems(policy)
-    if here and importlib.util.find_spec("openai") is None:
-        remedy = "Install it: pip install 'cellblock[llm]'."
-        yield address, "openai is not installed", llm.base_url, remedy
-    if "llm" in map(tool_name, policy.tools):
-        yield address, "a tool is named llm", llm.base_url, "Rename the tool."
-
-
-def _llm_key_problems(policy: Policy) -> Iterator[Problem]:
-    llm = policy.llm
     if llm.key_env and llm.key_env in policy.env_var_access:
         remedy = "Take it out of env_var_access."
         yield "llm.key_env", "cells would be given the key", llm.key_env, remedy
     if not _VARIABLE.fullmatch(llm.key_env):  # it may be the key itself, so it is not shown
         remedy = "Give its name as in `env`, without $; the key itself stands nowhere in a policy."
         yield "llm.key_env", "not the name of a variable", "•••", remedy
+    if here and importlib.util.find_spec("openai") is None:
+        remedy = "Install it: pip install 'cellblock[llm]'."
+        yield address, "openai is not installed", llm.base_url, remedy
+    if "llm" in map(tool_name, policy.tools):
+        yield address, "a tool is named llm", llm.base_url, "Rename the tool."

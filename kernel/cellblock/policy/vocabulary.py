@@ -18,7 +18,7 @@ class Table:
     """A table of a policy's file: pydantic takes nothing that its fields don't say."""
 
     __slots__ = ()
-    __pydantic_config__: ClassVar[Mapping[str, object]] = {
+    __pydantic_config__: ClassVar[dict[str, object]] = {
         "extra": "forbid",
         "strict": True,
         "use_attribute_docstrings": True,
@@ -37,6 +37,11 @@ class Range:
     ) -> dict[str, Any]:
         schema = handler(source) | {"ge": self.least, "le": self.most}
         return schema | {"allow_inf_nan": False} if schema["type"] == "float" else schema
+
+
+def frozen(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of a file's values with tuples for lists."""
+    return {key: tuple(own) if isinstance(own, list) else own for key, own in values.items()}
 
 
 Seconds = Annotated[float, Range(0.1)]

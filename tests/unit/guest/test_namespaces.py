@@ -2,9 +2,9 @@
 
 import pytest
 
+from cellblock.descriptors import identity
 from cellblock.guest.confine import ConfineError
 from cellblock.guest.confine.witness import check_mounts
-from cellblock.policy.paths import identity
 
 
 def test_what_is_mounted_is_what_the_host_found_or_not_there(tmp_path):

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from cellblock.descriptors import identity, open_unlinked
 from cellblock.policy.load import load
-from cellblock.policy.paths import checkout, identity, open_unlinked
+from cellblock.policy.paths import checkout
 
 
 @pytest.fixture

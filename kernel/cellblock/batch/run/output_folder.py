@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cellblock.batch.run.execution import NotebookResult, NotebookStatus
+from cellblock.descriptors import FILE, FOLDER, NEW, closing
 from cellblock.errors import CellblockError
 from cellblock.guest import remove_tree
 
@@ -28,12 +29,9 @@ if TYPE_CHECKING:
 
 #: The subfolder of DIR with the run's own files.
 OWN: Final = ".cellblock"
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW: Final = _CREATE | os.O_EXCL
 #: Does not block on a named pipe.
 _APPEND: Final = _CREATE | os.O_APPEND | os.O_NONBLOCK
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: How names of files end that are not complete yet.
 _PARTIAL: Final = ".part"
 _BUFFER: Final = 1 << 18
@@ -51,7 +49,7 @@ class OutputFolder:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._root = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
+            self._root = os.open(path, FOLDER & ~os.O_NOFOLLOW)
             self._own = _make_folder(OWN, self._root)
         except OSError as exc:
             raise OutputFolderError(f"{path}: can't be written to: {exc.strerror}") from None
@@ -76,7 +74,7 @@ class OutputFolder:
     def write(self, name: str, content: Iterable[bytes]) -> None:
         """Write a file whole or not at all; make the folders on the way. Raise OSError."""
         part = f"{os.urandom(8).hex()}{_PARTIAL}"
-        with os.fdopen(os.open(part, _NEW, 0o666, dir_fd=self._own), "wb", _BUFFER) as file:
+        with os.fdopen(os.open(part, NEW, 0o666, dir_fd=self._own), "wb", _BUFFER) as file:
             file.writelines(content)
         try:
             with self._parent_of(name) as (folder, last):
@@ -111,11 +109,8 @@ class OutputFolder:
 
     def keep(self, folder: str, name: str, content: bytes) -> None:
         """Write a new file into a folder of the run's own. Raise OSError."""
-        at = _make_folder(folder, self._own)
-        try:
-            descriptor = os.open(name, _NEW, 0o600, dir_fd=at)
-        finally:
-            os.close(at)
+        with closing(_make_folder(folder, self._own)) as at:
+            descriptor = os.open(name, NEW, 0o600, dir_fd=at)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
 
@@ -125,7 +120,7 @@ class OutputFolder:
 
     def lines(self, name: str) -> Iterator[bytes]:
         """Yield the lines of a file of the run's own, each with its end. Raise OSError."""
-        with os.fdopen(os.open(name, _READ, dir_fd=self._own), "rb") as file:
+        with os.fdopen(os.open(name, FILE, dir_fd=self._own), "rb") as file:
             yield from file
 
     def names(self, ending: str) -> list[str]:
@@ -143,7 +138,7 @@ def _make_folder(name: str, folder: int) -> int:
     """Return a descriptor of a folder in a folder, made if it is not there. Raise OSError."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
-    return os.open(name, _FOLDER, dir_fd=folder)
+    return os.open(name, FOLDER, dir_fd=folder)
 
 
 # --- the run log ----------------------------------------------------------------------------------

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from cellblock.descriptors import FOLDER
 from cellblock.errors import AuditError
 from cellblock.host.audit import records
 from cellblock.host.audit.records import VERSION
-from cellblock.host.session.history import FOLDER, UntrustedError, check_own
+from cellblock.host.session.history import UntrustedError, check_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from cellblock.descriptors import closing
 from cellblock.host.files import OwnFolder
 from cellblock.host.output.text import clean_text, without_styles
 from cellblock.render.tables import KeptRow, kept_list, kept_note, kept_page
@@ -205,16 +206,13 @@ class OutputLog:
 
     def page(self, text: Text, number: int) -> Page:
         """Return a page, the last for 0. Raises OSError, and IndexError for one that is not."""
-        fd = self._folder.read(text.name)
-        try:
+        with closing(self._folder.read(text.name)) as fd:
             count = _pages(fd, text.size)
             number = number or count
             if number > count:
                 raise IndexError(count)
             start, end = (_boundary(fd, n, text.size) for n in (number - 1, number))
             content = os.pread(fd, end - start, start).decode("utf-8", "replace")
-        finally:
-            os.close(fd)
         return Page(text, number, count, content)
 
 

@@ -19,7 +19,7 @@ import os
 import stat
 import sys
 
-from cellblock.backends import args_fd
+from cellblock.descriptors import with_hidden_options
 
 TYPE_CHECKING = False  # typing is not imported yet
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Recalled:
     def __call__(self, argv: list[str]) -> AbstractContextManager[list[str]]:
         """Return the command that starts ``argv`` behind it."""
         program, *options = self.words
-        return args_fd.command(program, options, argv)
+        return with_hidden_options(program, options, argv)
 
 
 class WrappingCache:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace
 
+from cellblock.descriptors import identity
 from cellblock.host.session.limits import SharedMemory
-from cellblock.policy.paths import identity
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:

@@ -9,10 +9,8 @@ place and what the overlay would make of it are looked at.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,12 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from cellblock.backends.plan import outermost
+from cellblock.descriptors import FOLDER, closing, identity, lock, open_unlinked
 from cellblock.errors import ChangesError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.services import changes
 from cellblock.policy.load import from_fields
 from cellblock.policy.narrowing import check_narrower
-from cellblock.policy.paths import identity, open_unlinked, within
+from cellblock.policy.paths import within
 from cellblock.render.text import visible
 from cellblock.wire.messages import UPPER, WORK, Layer
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 #: Seconds for which the zygote of a kernel that was killed may still have a layer.
 _PATIENCE: Final = 2.0
 _NAMED: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +154,12 @@ def _way(folder: str, path: str) -> list[_Step | None]:
     """Return what a layer has of each name that leads to ``path``; the last is None without it."""
     steps = list[_Step | None]()
     with contextlib.ExitStack() as stack:
-        at: int | None = open_unlinked(f"{folder}/{UPPER}", _FOLDER)
+        at: int | None = open_unlinked(f"{folder}/{UPPER}", FOLDER)
         for name in path.split("/"):
             found = changes.status(at, name)
             inner = None
             if at is not None and found is not None and stat.S_ISDIR(found.st_mode):
-                inner = os.open(name, _FOLDER, dir_fd=at)
-                stack.callback(os.close, inner)
+                inner = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=at)))
             shows = inner is not None and not changes.is_opaque(inner)
             steps.append(None if found is None else _Step(found, shows))
             at = inner
@@ -180,13 +177,10 @@ def _is_ours(folder: str, *, shut: bool = False) -> bool:
     What lies in one that is shut nobody else reaches, whatever modes cells gave it.
     """
     try:
-        fd = open_unlinked(folder, _FOLDER)
+        with closing(open_unlinked(folder, FOLDER)) as fd:
+            found = os.fstat(fd)
     except OSError:
         return False
-    try:
-        found = os.fstat(fd)
-    finally:
-        os.close(fd)
     others = stat.S_IRWXG | stat.S_IRWXO if shut else 0
     return found.st_uid == os.geteuid() and not found.st_mode & others
 
@@ -194,34 +188,22 @@ def _is_ours(folder: str, *, shut: bool = False) -> bool:
 def _open_to_owner(one: Staged) -> None:
     """Let the owner into what cells see as their root again: they may have given it any mode."""
     for _, folder, _ in one.layers:
-        with contextlib.suppress(OSError):
-            fd = open_unlinked(f"{folder}/{UPPER}", _NAMED)
-            try:
-                mode = stat.S_IMODE(os.fstat(fd).st_mode)
-                Path(f"/proc/self/fd/{fd}").chmod(mode | stat.S_IRWXU)
-            finally:
-                os.close(fd)
+        with (
+            contextlib.suppress(OSError),
+            closing(open_unlinked(f"{folder}/{UPPER}", _NAMED)) as fd,
+        ):
+            mode = stat.S_IMODE(os.fstat(fd).st_mode)
+            Path(f"/proc/self/fd/{fd}").chmod(mode | stat.S_IRWXU)
 
 
 def _is_laid(folder: str) -> bool:
     """Whether a zygote has a layer, after some patience too: two would spoil it (overlayfs.rst)."""
     try:
-        fd = open_unlinked(folder, _FOLDER)
+        with closing(open_unlinked(folder, FOLDER)) as fd:
+            lock(fd, patience=_PATIENCE)
     except OSError:
         return True
-    until = time.monotonic() + _PATIENCE
-    try:
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if time.monotonic() > until:
-                    return True
-                time.sleep(_PATIENCE / 100)
-            else:
-                return False
-    finally:
-        os.close(fd)
+    return False
 
 
 # --- what was kept or dropped ---------------------------------------------------------------------

@@ -29,7 +29,7 @@ from mimetypes import MimeTypes
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
-from cellblock.policy.paths import open_unlinked
+from cellblock.descriptors import FOLDER, NEW, closing, open_unlinked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -50,10 +50,8 @@ MAX_DEPTH: Final = 32
 ENTRIES_PER_TURN: Final = 500
 #: Names that are tried if others have theirs.
 _MAX_NUMBER: Final = 1_000
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Doesn't wait for a pipe that was put there, nor take a terminal.
 _SOURCE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Content types by extension: Python's own table, whatever this machine has added to it.
 _TYPES: Final = MimeTypes()
 _OTHER_TYPES: Final = {
@@ -329,8 +327,7 @@ class ArtifactCollector:
         part = f".cellblock-{secrets.token_hex(8)}.part"
         digest, size = hashlib.sha256(), 0
         try:
-            target = os.open(part, _NEW, 0o666, dir_fd=folder)
-            try:
+            with closing(os.open(part, NEW, 0o666, dir_fd=folder)) as target:
                 while block := os.read(source, BLOCK):
                     size += len(block)
                     self._check_size(size, earlier)
@@ -339,8 +336,6 @@ class ArtifactCollector:
                     while left:
                         left = left[os.write(target, left) :]
                     yield
-            finally:
-                os.close(target)
             # Closed: only now does a file server know the time.
             state = _state(os.lstat(part, dir_fd=folder))
             os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -416,7 +411,7 @@ def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, boo
                 return before, False
     for free in free_names(name):
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(free, _NEW, 0o666, dir_fd=folder))
+            os.close(os.open(free, NEW, 0o666, dir_fd=folder))
             return free, True
     raise NotCopied("a thousand others have its name")
 

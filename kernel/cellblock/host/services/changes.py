@@ -25,10 +25,20 @@ from importlib.machinery import all_suffixes
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cellblock.descriptors import (
+    FILE,
+    FOLDER,
+    NEW,
+    closing,
+    identity,
+    open_unlinked,
+    read_regular,
+)
 from cellblock.errors import ChangesError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import changes_folder
-from cellblock.policy.paths import identity, open_unlinked, within
+from cellblock.policy.model import Audit
+from cellblock.policy.paths import within
 from cellblock.policy.secret_files import SECRETS, pattern_of
 from cellblock.render.diff import unified
 from cellblock.render.text import visible
@@ -67,9 +77,6 @@ _SETTLED: Final = "settled.json"
 _PATIENCE: Final = 0.1
 _MOST_INFO: Final = 1 << 20
 _MOST_SETTLED: Final = 32 << 20
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 #: Never kept, beside ``SECRETS``: what other programs run or trust by its name.
 NEVER_KEPT: Final = frozenset({
@@ -123,14 +130,8 @@ class Change:
         return f"{self.root.rstrip('/')}/{self.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlace:
-    """Where a policy has its audit log, for those who keep something when the session is over."""
-
-    folder: str
-    max_bytes: int
-    fsync: bool
-    required: bool
+#: What of a policy's audit log those need who keep something when the session is over.
+_LOG: Final = ("folder", "max_bytes", "fsync", "required")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Staged:
     began: float = 0.0
     policy: str = ""
     session: str = ""
-    log: LogPlace | None = None
+    log: Audit | None = None
     lock: int = -1
     names: tuple[str, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -270,11 +271,9 @@ class Staged:
             with contextlib.ExitStack() as stack:
                 base = self.upper(change.root) if staged else change.root
                 folder, name = enter(base, change.path, stack)
-                file = stack.enter_context(open(os.open(name, FILE, dir_fd=folder), "rb"))
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    return None
-                text = file.read(_MOST_DIFFED + 1)
-                return text.decode() if len(text) <= _MOST_DIFFED else None
+                fd = stack.enter_context(closing(os.open(name, FILE, dir_fd=folder)))
+                text = read_regular(fd, _MOST_DIFFED + 1)
+                return None if text is None or len(text) > _MOST_DIFFED else text.decode()
         except (OSError, UnicodeDecodeError):
             return None
 
@@ -309,7 +308,7 @@ class Staged:
         new = f"{self.folder}/{_SETTLED}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
-        with open(os.open(new, _NEW, 0o600), "w", encoding="utf-8") as file:
+        with open(os.open(new, NEW, 0o600), "w", encoding="utf-8") as file:
             json.dump(known, file)
         os.replace(new, f"{self.folder}/{_SETTLED}")
 
@@ -336,12 +335,11 @@ class Staged:
             fd = os.open(f"{self.folder}/{_INFO}", FILE)
         except OSError:
             return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(fd)
+        with closing(fd):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
         return False
 
     def take(self) -> int:
@@ -456,14 +454,12 @@ class _Walk:
         """Return what differs. Raises ChangesError."""
         with contextlib.ExitStack() as stack:
             try:
-                above = os.open(upper, _FOLDER)
+                above = stack.enter_context(closing(os.open(upper, FOLDER)))
             except OSError:
                 return []
-            stack.callback(os.close, above)
             below: int | None = None
             with contextlib.suppress(OSError):
-                below = open_unlinked(self._root, _FOLDER)
-                stack.callback(os.close, below)
+                below = stack.enter_context(closing(open_unlinked(self._root, FOLDER)))
             return list(self._folder("", above, below, 0))
 
     def _folder(self, prefix: str, above: int, below: int | None, depth: int) -> Iterator[Change]:
@@ -551,16 +547,14 @@ class _Walk:
             return
         with contextlib.ExitStack() as stack:
             try:
-                inner = os.open(name, _FOLDER, dir_fd=above)
+                inner = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=above)))
             except OSError:
                 yield Change(self._root, path, "new", None, None, _UNREADABLE)
                 return
-            stack.callback(os.close, inner)
             under, there = None, status(below, name)
             if there is not None and stat.S_ISDIR(there.st_mode):
                 with contextlib.suppress(OSError):
-                    under = os.open(name, _FOLDER, dir_fd=below)
-                    stack.callback(os.close, under)
+                    under = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=below)))
             elif there is not None:
                 yield from self._change(path, status(above, name), there, deleted=True)
                 self._blocked += 1
@@ -593,10 +587,9 @@ class _Walk:
             return
         with contextlib.ExitStack() as stack:
             try:
-                fd = os.open(name, _FOLDER, dir_fd=below)
+                fd = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=below)))
             except OSError:
                 return
-            stack.callback(os.close, fd)
             for inner in self._names(f"{path}/", fd):
                 below_it = status(fd, inner)
                 yield from self._deleted(f"{path}/{inner}", fd, inner, below_it, None, when)
@@ -704,8 +697,7 @@ def enter(
 
     With ``made``, folders that are missing are made, and their paths added to it.
     """
-    folder = open_unlinked(base, _FOLDER)
-    stack.callback(os.close, folder)
+    folder = stack.enter_context(closing(open_unlinked(base, FOLDER)))
     *folders, last = path.split("/")
     for depth, name in enumerate(folders):
         if name in ("", ".", ".."):
@@ -714,8 +706,7 @@ def enter(
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o777, dir_fd=folder)
                 made.append((base, "/".join(folders[: depth + 1])))
-        folder = os.open(name, _FOLDER, dir_fd=folder)
-        stack.callback(os.close, folder)
+        folder = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=folder)))
     return folder, last
 
 
@@ -735,16 +726,13 @@ def of_layers(
     """
     each = tuple((layer.root, layer.folder, layer.hidden) for layer in layers)
     number = os.path.basename(os.path.dirname(layers[0].folder)) if layers else ""
-    asked, log = policy.audit, None
-    if asked.log:
-        log = LogPlace(asked.folder, asked.max_bytes, asked.fsync, asked.required)
     return Staged(
         number,
         each,
         time.time() if adopted is None else adopted.began,
         policy.name,
         session,
-        log,
+        policy.audit if policy.audit.log else None,
         -1 if adopted is None else adopted.lock,
         tuple(names),
         policy.as_dict(),
@@ -764,7 +752,7 @@ def begin(staged: Staged) -> Staged:
         "policy": staged.policy,
         "layers": staged.layers,
         "session": staged.session,
-        "log": log and [log.folder, log.max_bytes, log.fsync, log.required],
+        "log": log and [getattr(log, name) for name in _LOG],
         "names": staged.names,
         "asked": staged.asked,
         "inodes": staged.inodes,
@@ -772,7 +760,7 @@ def begin(staged: Staged) -> Staged:
     new = f"{staged.folder}/{_INFO}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
-    fd = os.open(new, _NEW, 0o600)
+    fd = os.open(new, NEW, 0o600)
     fcntl.flock(fd, fcntl.LOCK_SH)
     with open(os.dup(fd), "w", encoding="utf-8") as file:
         json.dump(info, file)
@@ -836,7 +824,7 @@ def session(number: str) -> Staged | None:
             (str(root), str(folder), tuple(map(str, hidden)))
             for root, folder, hidden in info["layers"]
         )
-        log = LogPlace(*info["log"]) if info["log"] else None
+        log = Audit(**dict(zip(_LOG, info["log"], strict=True))) if info["log"] else None
         return Staged(
             number,
             layers,

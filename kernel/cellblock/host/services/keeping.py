@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cellblock.descriptors import FILE, NEW, closing
 from cellblock.errors import ChangesError
 from cellblock.guest import remove_tree
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
-from cellblock.host.services.changes import FILE, Change, Staged, enter, state
+from cellblock.host.services.changes import Change, Staged, enter, state
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PART: Final = 1 << 20
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Bytes of a name that is part of the name beside it.
 _NAME: Final = 100
@@ -111,8 +111,7 @@ def write_out(staged: Staged, folder: Path) -> None:
         below = f"{roots.index(change.root)}/{change.path}" if len(roots) > 1 else change.path
         with contextlib.ExitStack() as stack:
             at, name = enter(where, below, stack, [])
-            new = os.open(name, _NEW, 0o666, dir_fd=at)
-            stack.callback(os.close, new)
+            new = stack.enter_context(closing(os.open(name, NEW, 0o666, dir_fd=at)))
             finish(_copy(staged, change, new))
 
 
@@ -149,8 +148,7 @@ def steps(
     keeping = _Keeping(staged, asked)
     with contextlib.ExitStack() as stack:
         try:
-            lock = os.open(f"{staged.folder}/lock", _LOCK, 0o600)
-            stack.callback(os.close, lock)
+            lock = stack.enter_context(closing(os.open(f"{staged.folder}/lock", _LOCK, 0o600)))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             busy = isinstance(error, BlockingIOError)
@@ -245,14 +243,11 @@ class _Keeping:
             self._prepared.append(place)
             if change.kind == "deleted":
                 return ""
-            new = os.open(place.coming, _NEW, 0o600, dir_fd=folder)
-            try:
+            with closing(os.open(place.coming, NEW, 0o600, dir_fd=folder)) as new:
                 digest = yield from _copy(self._staged, change, new)
                 mode = 0o666 & ~umask() if there is None else stat.S_IMODE(there.st_mode)
                 os.fchmod(new, mode & 0o777)
                 os.fsync(new)
-            finally:
-                os.close(new)
         if self._asked is not None and self._asked.get(change.name) != digest:
             raise OSError(errno.EBUSY, _IS_ANOTHER)
         return digest

@@ -536,13 +536,9 @@ def check_file_limit(policy: Policy) -> None:
     copies = 0 if policy.snapshots == "off" else policy.undo_depth
     if 0 <= limit < spawn.LEAST_FILES + copies * _FILES_OF_A_COPY:
         most = max(0, limit - spawn.LEAST_FILES) // _FILES_OF_A_COPY
-        raise PolicyError(
-            f"only {limit} files may be open, and each snapshot takes {_FILES_OF_A_COPY}",
-            file=policy.name,
-            key="undo_depth",
-            value=str(policy.undo_depth),
-            remedy=f"Raise the limit: ulimit -n 1024. Or have undo_depth be {most}.",
-        )
+        what = f"only {limit} files may be open, and each snapshot takes {_FILES_OF_A_COPY}"
+        remedy = f"Raise the limit: ulimit -n 1024. Or have undo_depth be {most}."
+        raise policy.error(what, "undo_depth", policy.undo_depth, remedy)
 
 
 def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
@@ -571,13 +567,8 @@ def _refuse_within(path: str, roots: Sequence[str], what: str, key: str, policy:
     names = (path, os.path.realpath(path), *(link for link, _ in links([path])))
     for root in roots:
         if any(within(name, root) for name in names):
-            raise PolicyError(
-                f"{what}: {root} is within their reach",
-                file=policy.name,
-                key=key,
-                value=repr(path),
-                remedy="Choose a folder elsewhere.",
-            )
+            what += f": {root} is within their reach"
+            raise policy.error(what, key, path, "Choose a folder elsewhere.")
 
 
 def written_roots(policy: Policy) -> tuple[str, ...]:
@@ -594,4 +585,4 @@ def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) 
         if str(scratch) in exc.object:
             remedy = "Set TMPDIR to a folder with a name in UTF-8."
         what, value = "a name that cells need is not UTF-8", ascii(exc.object)
-        raise PolicyError(what, file=policy_name, key="", value=value, remedy=remedy) from None
+        raise PolicyError(what, file=policy_name, value=value, remedy=remedy) from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellblock.errors import PolicyError
 from cellblock.host.services import artifacts
 from cellblock.host.services import llm as llm_provider
 from cellblock.host.services.operations import catalog
@@ -67,23 +66,14 @@ class GrantedServices:
             absolute = artifacts.absolute_pattern(pattern, prepare.cwd)
             patterns = artifacts.Patterns.of([absolute])
             if not any(patterns.at(root).may_match_below for root in roots):
-                raise PolicyError(
-                    "cells can't write what this means",
-                    file=policy.name,
-                    key="artifact_export_paths",
-                    value=repr(pattern),
-                    remedy=_how_to_write(artifacts.fixed_folder(absolute), roots, prepare.scratch),
-                )
+                what = "cells can't write what this means"
+                remedy = _how_to_write(artifacts.fixed_folder(absolute), roots, prepare.scratch)
+                raise policy.error(what, "artifact_export_paths", pattern, remedy)
         by_host = paths.host_write_roots(policy).get("ops.write_file.roots", ())
         changed = (*policy.filesystem_write_roots, *by_host)
         if root := next((root for root in changed if within(folder, root)), None):
-            raise PolicyError(
-                f"cells could change what was copied out: {root} is writable",
-                file=policy.name,
-                key="artifact_folder",
-                value=repr(folder),
-                remedy="Choose a folder elsewhere.",
-            )
+            what = f"cells could change what was copied out: {root} is writable"
+            raise policy.error(what, "artifact_folder", folder, "Choose a folder elsewhere.")
 
 
 def _how_to_write(folder: str, roots: tuple[str, ...], scratch: str) -> str:

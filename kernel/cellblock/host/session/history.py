@@ -16,9 +16,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+from cellblock.descriptors import FOLDER, closing, open_unlinked, read_regular
 from cellblock.errors import InputError
 from cellblock.policy.folders import cache_folder
-from cellblock.policy.paths import follow, open_unlinked, within
+from cellblock.policy.paths import follow, within
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,7 +56,6 @@ _MAX_TEXT: Final = 8 << 20
 #: the instructions of SQLite's after which it is looked at.
 _PATIENCE: Final = 0.25
 _INSTRUCTIONS: Final = 10_000
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -192,20 +192,14 @@ def _claim(path: Path) -> None:
     Raises OSError for anything else; nothing is changed then.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = os.open(path.parent, FOLDER)
-    try:
+    with closing(os.open(path.parent, FOLDER)) as folder:
         check_own(os.fstat(folder), path.parent)
-        file = os.open(path.name, _FILE, 0o600, dir_fd=folder)
-        try:
+        with closing(os.open(path.name, _FILE, 0o600, dir_fd=folder)) as file:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 raise UntrustedError("not a regular file. Remove it.")
             check_own(status, path)
             os.fchmod(file, 0o600)
-        finally:
-            os.close(file)
-    finally:
-        os.close(folder)
 
 
 def check_own(status: os.stat_result, path: Path | str) -> None:
@@ -236,7 +230,7 @@ def encode_inputs(values: Mapping[str, Any], *, source: str = "inputs") -> dict[
     for name, value in values.items():
         if type(name) is not str or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
             remedy = f"Give a text of 1 to {LONGEST_NAME} printable characters."
-            raise InputError("not a name", file=source, key="", value=_shown(name), remedy=remedy)
+            raise InputError("not a name", file=source, value=_shown(name), remedy=remedy)
         try:
             _check_json(value)
             found[name] = json.dumps(value, allow_nan=False, separators=(",", ":"))
@@ -248,7 +242,7 @@ def encode_inputs(values: Mapping[str, Any], *, source: str = "inputs") -> dict[
         size += len(found[name])
         if size > MOST_BYTES:
             what = f"they take more than {MOST_BYTES:,} bytes"
-            raise InputError(what, file=source, key=name, value="", remedy=_TOO_LARGE_REMEDY)
+            raise InputError(what, file=source, key=name, remedy=_TOO_LARGE_REMEDY)
     return found
 
 
@@ -261,11 +255,12 @@ def inputs_from_file(path: str, written: Sequence[str] = ()) -> dict[str, str]:
     try:
         values = json.loads(_read(path, written), parse_constant=_refuse_constant)
     except OSError as exc:
-        raise _unreadable(path, f"can't be read: {exc.strerror}", "Check the path.") from None
+        what = f"can't be read: {exc.strerror}"
+        raise InputError(what, file=path, remedy="Check the path.") from None
     except (ValueError, RecursionError) as exc:
-        raise _unreadable(path, f"not JSON: {exc}", "Mend it there.") from None
+        raise InputError(f"not JSON: {exc}", file=path, remedy="Mend it there.") from None
     if type(values) is not dict:
-        raise _unreadable(path, "not an object", 'Write one: {"name": value}.')
+        raise InputError("not an object", file=path, remedy='Write one: {"name": value}.')
     return encode_inputs(values, source=path)
 
 
@@ -273,19 +268,15 @@ def _read(path: str, written: Sequence[str]) -> bytes:
     end, links = follow(os.path.abspath(os.path.expanduser(path)))
     if link := next((at for at in links for root in written if within(at, root)), None):
         what = f"a link leads there that cells could change: {link}"
-        raise _unreadable(path, what, "Name a file.")
-    fd = open_unlinked(end, os.O_RDONLY | os.O_NONBLOCK)
-    with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise _unreadable(path, "not a regular file", "Give a file.")
-        content = file.read(MOST_BYTES + 1)
+        raise InputError(what, file=path, remedy="Name a file.")
+    with closing(open_unlinked(end, os.O_RDONLY | os.O_NONBLOCK)) as fd:
+        content = read_regular(fd, MOST_BYTES + 1)
+    if content is None:
+        raise InputError("not a regular file", file=path, remedy="Give a file.")
     if len(content) > MOST_BYTES:
-        raise _unreadable(path, f"larger than {MOST_BYTES:,} bytes", _TOO_LARGE_REMEDY)
+        what = f"larger than {MOST_BYTES:,} bytes"
+        raise InputError(what, file=path, remedy=_TOO_LARGE_REMEDY)
     return content
-
-
-def _unreadable(path: str, message: str, remedy: str) -> InputError:
-    return InputError(message, file=path, key="", value="", remedy=remedy)
 
 
 def _refuse_constant(text: str) -> NoReturn:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from cellblock.descriptors import closing
 from cellblock.guest.remove_tree import open_folder
 from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
@@ -522,11 +523,8 @@ def _remove_entries(folder: int, most: int, levels: int) -> int:
             if not is_folder:
                 os.unlink(name, dir_fd=folder)
             elif levels and removed < most:
-                within = open_folder(name, folder)
-                try:
+                with closing(open_folder(name, folder)) as within:
                     removed += _remove_entries(within, most - removed, levels - 1)
-                finally:
-                    os.close(within)
                 os.rmdir(name, dir_fd=folder)
             removed += 1
     return removed

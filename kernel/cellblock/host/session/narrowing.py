@@ -30,6 +30,7 @@ from cellblock.host.session.types import (
 )
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests, paths
+from cellblock.policy.narrow_requests import NOT_KEPT, explained
 from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
 from cellblock.policy.paths import Places
 from cellblock.policy.vocabulary import tool_name
@@ -176,7 +177,7 @@ class Narrower:
                 self.show_change(settings, reply, used=used)
             elif isinstance(reply, PolicyUnchanged):
                 error = narrow_requests.new_guest_error("", reply.why)
-                found = narrow_requests.not_kept(error, asked, code, rules)
+                found = explained([error], asked, code, rules, NOT_KEPT)
                 outcome = Outcome("denied", findings=found)
             else:
                 outcome = outcome_of(reply, {})
@@ -199,18 +200,16 @@ class Narrower:
         rules = session.settings.rules
         policy, wrong = self.weigh(asked.changes)
         if wrong:
-            return None, narrow_requests.explained(wrong, asked, code, rules)
+            return None, explained(wrong, asked, code, rules)
         try:
             fresh = asked.fresh
             step = NarrowingStep.fresh if fresh else self._step(policy, used=session.requests.used)
             return self.settings_under(policy, step), ()
         except PolicyError as error:
-            return None, narrow_requests.not_kept(error, asked, code, rules)
+            problem = error
         except BackendError as error:
-            problem = PolicyError(
-                str(error), file="", key="", value="", remedy="Run `cellblock doctor`."
-            )
-            return None, narrow_requests.not_kept(problem, asked, code, rules)
+            problem = PolicyError(str(error), remedy="Run `cellblock doctor`.")
+        return None, explained([problem], asked, code, rules, NOT_KEPT)
 
     def weigh(self, changes: Mapping[str, Any]) -> tuple[Policy, tuple[PolicyError, ...]]:
         """Return a narrower policy, or all that is wrong with the changes."""
@@ -242,13 +241,8 @@ class Narrower:
     def settings_under(self, policy: Policy, step: NarrowingStep) -> SessionSettings:
         """Return the settings of a narrower policy. Raises PolicyError, BackendError."""
         if refusal := self._front.views.refusal_under(policy):
-            raise PolicyError(
-                f"would have nothing run here: {refusal}",
-                file="",
-                key="",
-                value="",
-                remedy="Leave that out, or choose a machine or a backend that can.",
-            )
+            remedy = "Leave that out, or choose a machine or a backend that can."
+            raise PolicyError(f"would have nothing run here: {refusal}", remedy=remedy)
         self._next = config = under_policy(self._config, policy)
         names = frozenset(map(tool_name, policy.tools))
         tools = self._tooling

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from cellblock.analysis.dataflow import RepeatableCells
+from cellblock.descriptors import FOLDER, open_unlinked
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
@@ -49,7 +50,7 @@ from cellblock.host.services.tools.calls import CellCalls, Tooling
 from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import PastRequest
-from cellblock.policy.paths import open_unlinked, within
+from cellblock.policy.paths import within
 from cellblock.render.cards import count
 from cellblock.wire import messages
 from cellblock.wire.messages import UPPER
@@ -71,7 +72,6 @@ REPEAT: Final = 0.5
 #: Questions that a cell may put while none is answered: one that is interrupted may ask again.
 MAX_QUESTIONS: Final = 1_000
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A cell that is ``%undo`` and nothing else, as ``guest.shell`` reads it.
 _UNDO_ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
 _CELL_CODE = messages.Execute | messages.CommIn
@@ -905,11 +905,11 @@ class Requests:
         """Open a folder that guests write, wherever it is. Raises OSError, for a link too."""
         zygote = self.supervisor.zygote
         if path == self._scratch and zygote is not None and zygote.folder is not None:
-            return os.open(".", _FOLDER, dir_fd=zygote.folder)
+            return os.open(".", FOLDER, dir_fd=zygote.folder)
         for layer in self._layers:
             if within(path, layer.root):  # what cells wrote there, and nothing else
-                return open_unlinked(f"{layer.folder}/{UPPER}{path[len(layer.root) :]}", _FOLDER)
-        return open_unlinked(path, _FOLDER)
+                return open_unlinked(f"{layer.folder}/{UPPER}{path[len(layer.root) :]}", FOLDER)
+        return open_unlinked(path, FOLDER)
 
     def disconnect(self) -> None:
         """End guests' connections and calls, and account for what they asked for."""

@@ -187,13 +187,9 @@ def _check_roots(policy: Policy, section: Operations, denied: Sequence[str]) -> 
     for name, table in section.with_roots().items():
         key = f"ops.{name}.roots"
         for root in table.roots:
-            plan.refuse_denied(root, denied, policy_name=policy.name, key=key)
+            plan.refuse_denied(root, denied, policy, key)
             if name != "read_file" and not Path(root).is_dir():
-                message = "not a folder"
-                remedy = "Name the folder that it is in."
-                raise PolicyError(
-                    message, file=policy.name, key=key, value=repr(root), remedy=remedy
-                )
+                raise policy.error("not a folder", key, root, "Name the folder that it is in.")
     if section.write_file is not None:
         written = section.write_file.roots
         plan.check_writable(written, denied, policy, "ops.write_file.roots")
@@ -206,13 +202,9 @@ def _packages_folder(policy: Policy, section: Operations) -> str:
     try:
         Path(folder, "lib").mkdir(parents=True, mode=0o700, exist_ok=True)
     except OSError as exc:
-        raise PolicyError(
-            f"{folder} can't be made: {exc.strerror}",
-            file=policy.name,
-            key="ops.install",
-            value="",
-            remedy="Have XDG_DATA_HOME name a folder that can be written to.",
-        ) from None
+        message = f"{folder} can't be made: {exc.strerror}"
+        remedy = "Have XDG_DATA_HOME name a folder that can be written to."
+        raise PolicyError(message, file=policy.name, key="ops.install", remedy=remedy) from None
     return folder
 
 

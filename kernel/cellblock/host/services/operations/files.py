@@ -20,6 +20,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.descriptors import NEW, closing
 from cellblock.host.services.operations.catalog import OperationError, not_granted, os_failure
 from cellblock.policy.paths import within
 from cellblock.policy.secret_files import pattern_beneath
@@ -39,7 +40,6 @@ _PLACE: Final = os.O_PATH | os.O_CLOEXEC
 _READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 #: A new file: its mode, and how it is made.
 _MODE: Final = 0o666
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Tries while something is being renamed (openat2(2), EAGAIN).
 _TRIES: Final = 32
 _MAX_PATH: Final = 4_096
@@ -90,20 +90,17 @@ class Roots:
         root, rest = self.check(path, of_file=parent)
         folder, _, name = rest.rpartition("/") if parent else (rest, "", "")
         flags = _PLACE | os.O_DIRECTORY if parent else _PLACE
-        with _os_errors_about(path):
-            # The root by its canonical name: a link that was put in its place leads elsewhere.
-            at = _openat2(_AT_FDCWD, root, _PLACE, _NO_SYMLINKS)
-            try:
-                fd = _openat2(at, folder, flags, _BENEATH) if folder else os.dup(at)
-            finally:
-                os.close(at)
-        try:
+        # The root by its canonical name: a link that was put in its place leads elsewhere.
+        with (
+            _os_errors_about(path),
+            closing(_openat2(_AT_FDCWD, root, _PLACE, _NO_SYMLINKS)) as at,
+        ):
+            fd = _openat2(at, folder, flags, _BENEATH) if folder else os.dup(at)
+        with closing(fd):
             with _os_errors_about(path):
                 found = real_name(fd)
             self._refuse_denied(f"{found}/{name}" if name else found, path)
             yield fd, name
-        finally:
-            os.close(fd)
 
     def check(self, path: str, *, of_file: bool = False) -> tuple[str, str]:
         """Return the root that a path is spelled beneath, and the rest of it. Opens nothing.
@@ -208,7 +205,7 @@ class Files:
             mode = _mode_of(folder, name, path, replace=table.replace)
             beside = f".cellblock-{os.urandom(8).hex()}"
             try:
-                fd = os.open(beside, _MAKE, _MODE, dir_fd=folder)
+                fd = os.open(beside, NEW, _MODE, dir_fd=folder)
             except OSError as exc:
                 raise os_failure(path, exc) from None
             try:
@@ -239,11 +236,8 @@ class Files:
                 raise OperationError("NotAFolder", f"{path}: no folder")
             try:
                 real = real_name(place)
-                folder = _reopen(place, os.O_DIRECTORY)
-                try:
+                with closing(_reopen(place, os.O_DIRECTORY)) as folder:
                     found = _entries(folder, real, path, roots, table.max_entries)
-                finally:
-                    os.close(folder)
             except OSError as exc:
                 raise os_failure(path, exc) from None
         return sorted(found, key=lambda entry: entry["name"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cellblock.errors import PolicyError
 from cellblock.host.services import addresses, llm
@@ -258,15 +258,9 @@ class OperationsProvider:
                 on_ready(tuple(_decode(answer.value)["paths"]))
                 return
             clear = "" if answer.kind in TRANSIENT else "run `cellblock packages clear` and "
-            on_failed(
-                PolicyError(
-                    f"they can't be installed: {answer.message}",
-                    file=self._policy.name,
-                    key="packages",
-                    value=repr(list(packages)),
-                    remedy=f"Mend that, then {clear}restart the kernel.",
-                )
-            )
+            what = f"they can't be installed: {answer.message}"
+            remedy = f"Mend that, then {clear}restart the kernel."
+            on_failed(self._policy.error(what, "packages", list(packages), remedy))
 
         arguments = msgspec.Raw(msgspec.msgpack.encode((packages, {})))
         self.worker.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, done, tell=tell))
@@ -293,7 +287,7 @@ class OperationsProvider:
                 self._written.release(taken)
             call.answer(answer)
 
-        self.worker.begin(msgspec.structs.replace(call, answer=answer))
+        self.worker.begin(replace(call, answer=answer))
 
 
 def _worker_settings(policy: Policy, grants: OperationGrants) -> WorkerSettings:

@@ -142,7 +142,7 @@ def register_functions(
         return register((name, name, function) for name, function in pairs)
     except InvalidToolError as exc:
         what, value = exc.message, repr(exc.entry)
-        raise PolicyError(what, file="tools", key="", value=value, remedy=exc.remedy) from None
+        raise PolicyError(what, file="tools", value=value, remedy=exc.remedy) from None
 
 
 def _import_entry(entry: str) -> tuple[str, Any]:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.descriptors import FOLDER, open_unlinked
 from cellblock.host.services import artifacts
 from cellblock.host.services.artifacts import ArtifactCollector, Patterns
-from cellblock.policy.paths import open_unlinked
 from support.simulator import Reactor
 
 
 def open_folder(path):
-    return open_unlinked(path, artifacts.FOLDER)
+    return open_unlinked(path, FOLDER)
 
 
 class Place:

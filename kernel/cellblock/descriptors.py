@@ -1,0 +1,128 @@
+"""Files by their descriptors: opened through no link, and closed again.
+
+A path is resolved once, where a policy is read (``policy.paths``). Cells may put a link in a
+folder's place after that, so what is used from then on is the descriptor of what was opened.
+
+Below are arguments of a program that a process listing does not show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import sys
+import time
+
+TYPE_CHECKING = False  # a zygote may be started before typing is imported
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_MACOS = sys.platform == "darwin"
+#: For naming a place: no pipe is waited for and no device touched.
+_PLACE = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
+#: Of macOS' open(2).
+_O_NOFOLLOW_ANY = 0x20000000 if _MACOS else 0
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: To read; it does not block on a named pipe.
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: To write what is not there yet.
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def closing(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_unlinked(path: str, flags: int = _PLACE) -> int:
+    """Return a descriptor of what a canonical path names. Raises OSError: ELOOP for a link in it.
+
+    What was opened says itself where it is (proc(5)), so a link does not matter that comes or goes
+    meanwhile.
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC | _O_NOFOLLOW_ANY)
+    if not _MACOS and os.readlink(f"/proc/self/fd/{fd}") != path:
+        os.close(fd)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return fd
+
+
+def stat_unlinked(path: str) -> os.stat_result:
+    """Return the status of what a canonical path names. Raises OSError as ``open_unlinked``."""
+    with closing(open_unlinked(path)) as fd:
+        return os.fstat(fd)
+
+
+def identity(path: str) -> tuple[int, int]:
+    """Return device and inode of what a canonical path names; zeros where nothing is there."""
+    try:
+        found = stat_unlinked(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def read_regular(fd: int, most: int) -> bytes | None:
+    """Return at most ``most`` bytes of a regular file, None of anything else. Raises OSError."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        return None
+    with open(fd, "rb", closefd=False) as file:
+        return file.read(most)
+
+
+def lock(fd: int, how: int = fcntl.LOCK_EX, patience: float = 0.0) -> None:
+    """Lock a file (flock(2)), waiting so many seconds at most. Raises OSError where that fails."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(patience / 100)
+        else:
+            return
+
+
+# --- arguments that a process listing does not show -----------------------------------------------
+#
+# Anybody can read the command line of anybody's process (proc(5)), and the options of a wrapper
+# name the folders of a policy. So they are written to a file in memory (memfd_create(2)) and read
+# from a descriptor, as ``--args FD`` of bwrap(1). It is gone when its last reader has closed it.
+
+#: Between a program's options and what it starts.
+END = "--"
+
+
+@contextlib.contextmanager
+def written_args(args: Iterable[str]) -> Iterator[int]:
+    """Yield an inheritable descriptor from which ``args`` can be read, each ended by a zero byte.
+
+    Raises OSError where there is none.
+    """
+    with open(os.memfd_create("args", 0), "wb", buffering=0) as file:
+        file.write(b"".join(os.fsencode(arg) + b"\0" for arg in args))
+        file.seek(0)
+        yield file.fileno()
+
+
+@contextlib.contextmanager
+def with_hidden_options(
+    program: str, options: Sequence[str], argv: Sequence[str]
+) -> Iterator[list[str]]:
+    """Yield the command that starts ``argv`` behind ``program``, with its options hidden."""
+    with written_args(options) as fd:
+        yield [program, "--args", str(fd), END, *argv]
+
+
+def read_args(fd: int) -> list[str]:
+    """Return the arguments that were written to ``fd``, and close it."""
+    with open(fd, "rb") as file:
+        return [os.fsdecode(arg) for arg in file.read().split(b"\0")[:-1]]
