@@ -233,6 +233,22 @@ class Sandbox(_Blocking):
         """Return the variables that cells have; see ``AsyncSandbox.variables``."""
         return self._running.run(self._sandbox.variables())
 
+    def get(self, name: str) -> Any:
+        """Return the value of a variable of cells'; see ``AsyncSandbox.get``."""
+        return self._running.run(self._sandbox.get(name))
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a variable of cells'; see ``AsyncSandbox.set``."""
+        self._running.run(self._sandbox.set(name, value))
+
+    def upload(self, source: str | Path, name: str = "") -> str:
+        """Copy a file into the scratch folder; see ``AsyncSandbox.upload``."""
+        return self._running.run(self._sandbox.upload(source, name))
+
+    def download(self, name: str, target: str | Path, *, max_bytes: int = 2**30) -> None:
+        """Copy a file of the scratch folder out; see ``AsyncSandbox.download``."""
+        self._running.run(self._sandbox.download(name, target, max_bytes=max_bytes))
+
     def interrupt(self) -> None:
         """Interrupt the cell that another thread waits for; a second time, kill it."""
         self._running.soon(self._sandbox.interrupt)
