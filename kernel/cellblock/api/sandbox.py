@@ -387,14 +387,8 @@ FORKED: Final = "a sandbox belongs to the process that opened it; open another o
 class AsyncSandbox:
     """Runs cells in a confined process, one after another and under a policy.
 
-    ``policy`` is a preset's name (``safe``, ``data``, ``unsafe``), a TOML file or a ``Policy``.
-    ``tools`` are functions of yours that cells may call: sync ones run in threads, async ones on
-    this loop. ``inputs`` is JSON data that cells find in ``inputs``. ``input`` answers a cell's
-    ``input()``; without it that is an EOFError. ``approve`` answers where the policy has its user
-    asked: given an ``ApprovalRequest`` it returns True or ``once``, ``session`` or False; without
-    it nothing that takes consent is allowed. ``project`` is the folder that ``{project}`` stands
-    for, by default the current one; ``artifacts`` is where files that match the policy's
-    ``artifact_export_paths`` are copied to, instead of its ``artifact_folder``.
+    Takes what ``Sandbox`` takes; async ``tools`` run on this loop. Without ``snapshots`` a killed
+    cell costs the variables; ``notebook`` is the file that has made the policy narrower.
 
     Variables live from cell to cell, and are as before a cell that was killed. It belongs to the
     loop on which it is opened: use it there alone; calls of ``execute`` at once run in turn.

@@ -4,6 +4,7 @@
 - ``dspy``: ``SandboxInterpreter``, for modules such as ``dspy.RLM``;
 - ``pydantic_ai``: ``SandboxToolset``, for an ``Agent``;
 - ``langchain``: ``sandbox_tools``;
+- ``code_sandboxes``: ``CellblockSandbox``, a provider of Datalayer's;
 - ``agents``: what the first two share.
 
 Each is a front over ``cellblock.Sandbox``: it decides nothing, and hands on what a sandbox says in
