@@ -1,9 +1,18 @@
-"""cellblock: a Jupyter kernel that enforces policy on every cell.
+"""cellblock: a Jupyter kernel that enforces policy on every cell, and sandboxes for programs.
 
-Importing this package imports nothing else: kernel start-up is measured, and the guest must
-not see the host's modules. The names below are imported when they are first used; type checkers
-read them in ``__init__.pyi``.
+    from cellblock import Policy, Sandbox
+
+    with Sandbox(Policy.preset("safe", timeout=10.0)) as sandbox:
+        result = sandbox.execute("sum(range(10))")
+        print(result.value)
+
+``Sandbox`` runs cells, ``AsyncSandbox`` with ``await``; pools start many in milliseconds each.
+``execute`` returns a ``Result``. What is raised is in ``cellblock.errors``.
 """
+
+# Importing this package imports nothing else: kernel start-up is measured, and the guest must not
+# see the host's modules. The names below are imported when they are first used; type checkers and
+# editors read them in ``__init__.pyi``.
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,6 +46,10 @@ _HOME = {
     "SandboxPool": "api.blocking",
     "Usage": "host.session.types",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> object:

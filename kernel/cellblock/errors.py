@@ -11,6 +11,7 @@ CellblockError
 ├── GuestError        the guest could not be started or was lost
 ├── BackendError      no backend can carry this policy here
 ├── ChangesError      what was staged can't be listed, kept or dropped, and why
+├── ExchangeError     a variable or file can't be taken from a sandbox or put there, and why
 ├── CheckError        what is to be checked can't be, whatever is in it
 └── StartError        the kernel can't start: connection file, sockets, temporary folder
 
@@ -78,6 +79,10 @@ class BackendError(CellblockError):
 
 class ChangesError(CellblockError):
     """What was staged can't be listed, kept or dropped, and why."""
+
+
+class ExchangeError(CellblockError):
+    """A variable or a file that can't be taken from a sandbox, or put there, and why."""
 
 
 class CheckError(CellblockError):

@@ -122,7 +122,7 @@ def test_an_async_one_that_is_not_open_says_so():
         return await one.execute("1")
 
     with pytest.raises(
-        GuestError, match=r"the sandbox is not open: use .* or `async with AsyncSandbox"
+        GuestError, match=r"the sandbox is not open: use .*`async with`.* or call its open\(\)"
     ):
         asyncio.run(use(AsyncSandbox("safe")))
 

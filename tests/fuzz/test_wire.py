@@ -32,6 +32,7 @@ DIRECTIONS = {
     "to zygote": messages.ToZygote,
     "from zygote": messages.FromZygote,
 }
+COLUMN = messages.Column(name="a", type="int8", length=1, buffers=(None, b"1"))
 LIMITS = messages.Limits(memory_max_bytes=1)
 SEEDS = [
     messages.Ready(report=messages.LockReport(achieved={"landlock": "ABI 7"})),
@@ -50,6 +51,9 @@ SEEDS = [
     messages.Completed(id=3, matches=["a", "b"], start=0, end=1, types=[{"type": "x"}]),
     messages.Inspected(id=3, data={"text/plain": "x"}),
     messages.Variables(id=3, variables=(messages.Variable(name="x", type="int"),)),
+    messages.VariableValue(id=3, value=messages.Data(b"\x91\x01")),
+    messages.VariableValue(id=3, value=messages.Array("<f8", (1,), b"12345678")),
+    messages.VariableValue(id=3, value=messages.Frame(library="pandas", columns=(COLUMN,))),
     messages.CommOut(kind="comm_msg", content={"data": {"x": 1.5}}, buffers=[b"", b"x"]),
     messages.Show(what="policy"),
     messages.Show(what="output", argument="7 stderr last"),
@@ -57,6 +61,8 @@ SEEDS = [
     messages.Complete(id=3, code="x", cursor=1),
     messages.Inspect(id=3, code="x", cursor=1),
     messages.ListVariables(id=3),
+    messages.GetVariable(id=3, name="x"),
+    messages.SetVariable(id=3, name="x", value=messages.Data(b"\x91\x01")),
     messages.Input(id=3, value="x"),
     messages.CommIn(id=3, kind="comm_open", content={"a": 1}, buffers=[b"x"]),
     messages.Fork(id=3),
@@ -362,6 +368,8 @@ def answers(asked):
             return [messages.Inspected(id=asked.id, data={})]
         case messages.ListVariables():
             return [messages.Variables(id=asked.id)]
+        case messages.GetVariable():
+            return [messages.VariableValue(id=asked.id, why="none")]
     return []
 
 

@@ -1,6 +1,8 @@
 """What can be imported from cellblock is there, is typed, and costs nothing until it is used."""
 
 import ast
+import inspect
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 
 import cellblock
 
+SAID = ("execute", "get", "set", "upload", "download")
 STUB = ast.parse(Path(cellblock.__file__).with_suffix(".pyi").read_text())
 
 
@@ -17,6 +20,16 @@ def test_names_are_there_and_no_other():
         assert getattr(cellblock, name) is not None, name
     with pytest.raises(AttributeError, match="module 'cellblock' has no attribute 'nothing'"):
         _ = cellblock.nothing
+
+
+def test_help_and_dir_show_the_names_and_what_each_parameter_means():
+    assert {*cellblock.__all__} <= {*dir(cellblock)}
+    shown = pydoc.render_doc(cellblock, renderer=pydoc.plaintext)
+    for name in ("class Sandbox", "class Policy", "class Result", "execute(self, code"):
+        assert name in shown
+    for one in (cellblock.Sandbox, *map(vars(cellblock.Sandbox).get, SAID)):
+        for name in inspect.signature(one).parameters.keys() - {"self", "overwrite"}:
+            assert f"``{name}" in one.__doc__, (one, name)
 
 
 def test_type_checkers_are_told_the_same_names_from_the_same_places():

@@ -183,11 +183,22 @@ class _Blocking:
 
 
 class Sandbox(_Blocking):
-    """``AsyncSandbox`` without async: its calls wait.
+    """Runs cells in a confined process, one after another and under a policy.
 
-    It works in any program, beside a running loop too, which it holds up like any call that waits.
-    Async ``tools`` run on a loop of their own, in a thread of its own. Any thread may use it; calls
-    of ``execute`` at once run in turn. Ctrl-C while it waits interrupts the cell.
+    ``policy`` is a preset's name (``safe``, ``data``, ``unsafe``), a TOML file or a ``Policy``.
+    ``tools`` are functions of yours that cells may call: sync ones run in threads, async ones on a
+    loop of their own. ``inputs`` is JSON data that cells find in ``inputs``. ``input`` answers a
+    cell's ``input()``; without it that is an EOFError. ``approve`` answers where the policy has its
+    user asked: given an ``ApprovalRequest`` it returns True or ``once``, ``session`` or False;
+    without it nothing that takes consent is allowed. ``project`` is the folder that ``{project}``
+    stands for, by default the current one; ``artifacts`` is where files that match the policy's
+    ``artifact_export_paths`` are copied to, instead of its ``artifact_folder``. ``allow_unsafe``
+    lets a policy of mode unsafe be used. ``cwd`` is the folder that cells run in, beneath one that
+    they may read. With a ``pool``, that one's policy, tools and project are used.
+
+    Variables live from cell to cell, and are as before a cell that was killed. It works in any
+    program, beside a running loop too, which it holds up like any call that waits. Any thread may
+    use it; calls of ``execute`` at once run in turn. Ctrl-C while it waits interrupts the cell.
     """
 
     def __init__(
@@ -223,15 +234,47 @@ class Sandbox(_Blocking):
     def execute(
         self, code: str, *, timeout: float | None = None, on_output: OnOutput | None = None
     ) -> Result:
-        """Run a cell and return what came of it; see ``AsyncSandbox.execute``.
+        """Run a cell and return what came of it; a cell's failure is a result, not an exception.
 
-        ``on_output`` is called in the sandbox's thread.
+        ``code`` is its source, ``timeout`` the seconds that it may run, where the policy does not
+        allow fewer. ``on_output`` is called in the sandbox's thread with each output as it comes,
+        until the next cell runs. Raises GuestError for a sandbox that is not open.
         """
         return self._running.run(self._sandbox.execute(code, timeout=timeout, on_output=on_output))
 
     def variables(self) -> tuple[Variable, ...]:
         """Return the variables that cells have; see ``AsyncSandbox.variables``."""
         return self._running.run(self._sandbox.variables())
+
+    def get(self, name: str) -> Any:
+        """Return the value of the variable ``name`` of cells: data, an array or a table.
+
+        No cell's code is run for it, and nothing is unpickled. Raises ExchangeError for any other
+        value, and for more than 16 MiB; see ``AsyncSandbox.get``.
+        """
+        return self._running.run(self._sandbox.get(name))
+
+    def set(self, name: str, value: Any) -> None:
+        """Set the variable ``name`` of cells to ``value``, such as ``get`` returns.
+
+        Raises ExchangeError for any other, and for a name that begins with ``_``.
+        """
+        self._running.run(self._sandbox.set(name, value))
+
+    def upload(self, source: str | Path, name: str = "") -> str:
+        """Copy the file ``source`` into the scratch folder; return its path, as cells have it.
+
+        ``name`` is what it is called there, by default as now. A file of that name is replaced.
+        Raises ExchangeError, and OSError for a ``source`` that can't be read.
+        """
+        return self._running.run(self._sandbox.upload(source, name))
+
+    def download(self, name: str, target: str | Path, *, max_bytes: int = 2**30) -> None:
+        """Copy the file ``name`` of the scratch folder to ``target``, which is replaced.
+
+        Raises ExchangeError for what is no regular file of up to ``max_bytes``, or is a link.
+        """
+        self._running.run(self._sandbox.download(name, target, max_bytes=max_bytes))
 
     def interrupt(self) -> None:
         """Interrupt the cell that another thread waits for; a second time, kill it."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.status import Views
     from cellblock.host.consent.approver import Answer, Approver
     from cellblock.host.consent.request import ApprovalRequest as HostRequest
+    from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest
     from cellblock.policy.model import Policy
     from cellblock.wire import messages as wire
@@ -108,16 +109,16 @@ class SandboxFront(Front):
                 future.exception()  # nobody may be waiting
         self._stop_asking()
 
-    def list_variables(self) -> asyncio.Future[wire.Variables | None]:
-        """Ask the guest what is in its namespace; None if it does not say."""
+    def ask(self, what: Callable[[Session, Callable[[Any], None]], None]) -> asyncio.Future[Any]:
+        """Ask the session for something that is no cell; return its answer, None if it has none."""
         self._answered = answered = self.loop.create_future()
 
-        def settle(reply: wire.Variables | None) -> None:
+        def settle(reply: Any) -> None:
             if not answered.done():
                 answered.set_result(reply)
 
         if self.session is not None:
-            self.session.variables(settle)
+            what(self.session, settle)
         return answered
 
     def interrupt(self) -> None:

@@ -24,6 +24,7 @@ from cellblock.render.cards import (
 )
 from cellblock.render.denial import ABOUT_THE_CELL
 from cellblock.render.text import clip, visible, visible_lines
+from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.status import Views
     from cellblock.host.services.artifacts import Artifact, Skipped
     from cellblock.host.services.tools.calls import CallRecord
-    from cellblock.host.session.types import Stopped, Usage
+    from cellblock.host.session.types import Outcome, Stopped, Usage
     from cellblock.render.refusal import Refusal
 
 
@@ -170,6 +171,9 @@ class Result:
     output: str = ""
     error_output: str = ""
     result: str | None = None
+    #: That value itself, where it is data of up to 10,000 items and 1 MiB: None, bool, int, float,
+    #: str, bytes, lists, dicts with str keys. None for any other; ``Sandbox.get`` has what is more.
+    value: Any = None
     #: The same with all its types, as a cell's other displays.
     rich_result: Display | None = None
     error: CellError | None = None
@@ -479,6 +483,7 @@ def result_of(
         output=_stream_text(shown, "stdout"),
         error_output=_stream_text(shown, "stderr"),
         result=str(rich) if rich is not None else None,
+        value=_value(outcome) if status == "ok" and outcome is not None else None,
         rich_result=rich,
         error=_cell_error(content) if failed else None,
         displays=tuple(_display(one) for one in shown if one.kind == "display_data"),
@@ -499,6 +504,14 @@ def result_of(
         policy=views.in_force.name if views.in_force is not None else "",
         source=run.request.code,
     )
+
+
+def _value(outcome: Outcome) -> Any:
+    """Return the value of a cell that ran, as its guest says; None where that is none."""
+    try:
+        return values.checked(outcome.value, values.SMALL_BYTES)
+    except ValueError:
+        return None
 
 
 def _shown(outputs: tuple[Output, ...]) -> list[Output]:

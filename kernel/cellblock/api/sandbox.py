@@ -14,6 +14,7 @@ import logging
 import os
 import warnings
 import weakref
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -21,7 +22,7 @@ import msgspec
 
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
 from cellblock.api.results import Variable
-from cellblock.errors import ChangesError, GuestError, PolicyError
+from cellblock.errors import ChangesError, ExchangeError, GuestError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.cell import output_log
 from cellblock.host.cell.output_log import OutputLog
@@ -29,7 +30,7 @@ from cellblock.host.cell.status import Views
 from cellblock.host.guests import spawn
 from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
 from cellblock.host.output.text import clean_line
-from cellblock.host.services import changes, keeping
+from cellblock.host.services import changes, keeping, scratch
 from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
@@ -44,6 +45,7 @@ from cellblock.policy import paths
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
 from cellblock.render.text import COLUMNS, wrap
+from cellblock.wire import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -372,9 +374,12 @@ GUESTS_END_TIMEOUT: Final = 5.0
 #: Seconds that async tools have to end.
 TOOLS_END_TIMEOUT: Final = 1.0
 _LONGEST_NAME: Final = 200
+_LONGEST_WHY: Final = 500
 NOT_OPEN: Final = (
-    "the sandbox is not open: use `with Sandbox(…) as s:`, or `async with AsyncSandbox(…) as s:`"
+    "the sandbox is not open: use `with Sandbox(…) as s:` (`async with` for an AsyncSandbox), or "
+    "call its open() first, and its close() in the end"
 )
+_WAITING: Final = "a cell of this sandbox waits for the callback that wants to run one"
 OPENED_ONCE: Final = "a sandbox is opened once; an open one goes on as it was"
 FORKED: Final = "a sandbox belongs to the process that opened it; open another one in this process"
 
@@ -382,14 +387,8 @@ FORKED: Final = "a sandbox belongs to the process that opened it; open another o
 class AsyncSandbox:
     """Runs cells in a confined process, one after another and under a policy.
 
-    ``policy`` is a preset's name (``safe``, ``data``, ``unsafe``), a TOML file or a ``Policy``.
-    ``tools`` are functions of yours that cells may call: sync ones run in threads, async ones on
-    this loop. ``inputs`` is JSON data that cells find in ``inputs``. ``input`` answers a cell's
-    ``input()``; without it that is an EOFError. ``approve`` answers where the policy has its user
-    asked: given an ``ApprovalRequest`` it returns True or ``once``, ``session`` or False; without
-    it nothing that takes consent is allowed. ``project`` is the folder that ``{project}`` stands
-    for, by default the current one; ``artifacts`` is where files that match the policy's
-    ``artifact_export_paths`` are copied to, instead of its ``artifact_folder``.
+    Takes what ``Sandbox`` takes; async ``tools`` run on this loop. Without ``snapshots`` a killed
+    cell costs the variables; ``notebook`` is the file that has made the policy narrower.
 
     Variables live from cell to cell, and are as before a cell that was killed. It belongs to the
     loop on which it is opened: use it there alone; calls of ``execute`` at once run in turn.
@@ -532,10 +531,15 @@ class AsyncSandbox:
         if timeout is not None and not timeout > 0:
             raise ValueError("timeout is a number of seconds above 0")
         if self._front in ANSWERING.get():
-            raise GuestError("a cell of this sandbox waits for the callback that wants to run one")
+            raise GuestError(_WAITING)
         async with self._lock:
             request = ExecuteRequest(
-                code=code, allow_stdin=may_ask, stop_on_error=False, timeout=timeout, cell=cell
+                code=code,
+                allow_stdin=may_ask,
+                stop_on_error=False,
+                timeout=timeout,
+                cell=cell,
+                value=True,
             )
             done = self._live.execute(request, on_output)
             try:
@@ -557,13 +561,7 @@ class AsyncSandbox:
 
     async def variables(self) -> tuple[Variable, ...]:
         """Return the variables that cells have, by name: 1,000 at most. No cell's code is run."""
-        async with self._lock:
-            answered = self._live.list_variables()
-            try:
-                found = await asyncio.shield(answered)
-            except asyncio.CancelledError:
-                await asyncio.wait({answered})  # a session has one request at a time
-                raise
+        found = await self._ask_session(lambda session, done: session.variables(done))
         return tuple(
             Variable(
                 clean_line(one.name, _LONGEST_NAME),
@@ -573,6 +571,92 @@ class AsyncSandbox:
             )
             for one in (found.variables if found is not None else ())
         )
+
+    async def _ask_session(self, what: Callable[[Session, Callable[[Any], None]], None]) -> Any:
+        """Return what the session answers to something that is no cell."""
+        if self._front in ANSWERING.get():
+            raise GuestError(_WAITING)
+        async with self._lock:
+            answered = self._live.ask(what)
+            try:
+                return await asyncio.shield(answered)
+            except asyncio.CancelledError:
+                await asyncio.wait({answered})  # a session has one request at a time
+                raise
+
+    async def get(self, name: str) -> Any:
+        """Return the value of a variable of cells': no cell's code is run for it.
+
+        Data as it crosses to tools (None, bool, int, float, str, bytes, lists, dicts; tuples and
+        sets as lists), arrays of numpy's, tables of pandas, polars and pyarrow: up to 16 MiB. It is
+        what a cell made, of types that run nothing, and may say anything. Raises ExchangeError
+        for what is no such value, and GuestError for a sandbox that is not open.
+        """
+        reply = await self._ask_session(lambda session, done: session.get_variable(name, done))
+        if reply is None or reply.value is None:
+            why = "the guest did not say" if reply is None else clean_line(reply.why, _LONGEST_WHY)
+            raise ExchangeError(f"{name}: {why}")
+        try:
+            return await asyncio.to_thread(arrays.decode, reply.value)
+        except Exception as exc:  # whatever pyarrow raises over what a guest sent
+            raise ExchangeError(f"{name}: {exc}") from exc
+
+    async def set(self, name: str, value: Any) -> None:
+        """Set a variable of cells' to a value such as ``get`` returns.
+
+        Tables take a library that cells may import. Raises ExchangeError for what is no such
+        value, is larger than 16 MiB or can't be made there; the name may not begin with ``_``.
+        """
+        if not name.isidentifier() or iskeyword(name) or name.startswith("_"):
+            raise ExchangeError(f"{name!r} can't be set: name a variable, without _ in front")
+        try:
+            sent = arrays.encode(value)
+        except (ImportError, TypeError, ValueError) as exc:
+            raise ExchangeError(f"{name}: {exc}") from exc
+        reply = await self._ask_session(
+            lambda session, done: session.set_variable(name, sent, done)
+        )
+        error = getattr(reply, "error", reply)
+        if error is not None:
+            why = error if isinstance(error, str) else getattr(error, "evalue", "it was stopped")
+            raise ExchangeError(f"{name}: {clean_line(why, _LONGEST_WHY)}")
+
+    async def upload(self, source: str | Path, name: str = "") -> str:
+        """Copy a file into the sandbox's scratch folder; return its path, as cells have it.
+
+        ``name`` is what it is called there, by default as now; folders in it are made, and a
+        file of that name is replaced. Raises ExchangeError, also for more bytes than the
+        policy's ``scratch_max_bytes``, and OSError for a ``source`` that can't be read.
+        """
+        name, most = name or Path(source).name, self.policy.scratch_max_bytes
+        async with self._lock:
+            await asyncio.to_thread(scratch.put, self._open_scratch(), name, source, most)
+        return f"{self._scratch}/{name}"
+
+    async def download(self, name: str, target: str | Path, *, max_bytes: int = 2**30) -> None:
+        """Copy a file of the sandbox's scratch folder to ``target``, which is replaced.
+
+        ``name`` is a path in that folder, or one that ``upload`` returned. What is no regular
+        file, or is reached through a link, or has more than ``max_bytes``, is an ExchangeError.
+        """
+        name = name.removeprefix(f"{self._scratch}/")
+        async with self._lock:
+            await asyncio.to_thread(scratch.take, self._open_scratch(), name, target, max_bytes)
+
+    @property
+    def _scratch(self) -> str:
+        if self._config is None:
+            raise GuestError(NOT_OPEN)
+        return self._config.prepare.scratch
+
+    def _open_scratch(self) -> int:
+        session = self._live.session
+        if session is None:
+            raise GuestError(NOT_OPEN)
+        try:
+            return session.requests.open_folder(self._scratch)
+        except OSError as exc:
+            raise ExchangeError(f"the scratch folder can't be opened: {exc.strerror}") from None
 
     def earlier_output(self, argument: str = "") -> str:
         """Return a page of what earlier cells said that is not in their results.

@@ -247,22 +247,14 @@ def pack(
         positional, named = [], {}
         for index, value in enumerate(args):
             what = f"argument {names[index] if index < len(names) else index + 1}"
-            positional.append(values.plain(value, _data))
+            positional.append(values.plain(value, values.of_numpy))
         for key, value in kwargs.items():
             what = f"argument {key!r}"
-            named[key] = values.plain(value, _data)
+            named[key] = values.plain(value, values.of_numpy)
         what = "the arguments"
         return values.encode((positional, named), *cap)
     except (TypeError, ValueError) as exc:
         raise type(exc)(f"{name}(): {what}: {exc}") from None
-
-
-def _data(value: Any) -> Any:
-    """Return data for a value of numpy's, where cells have that. Raises TypeError."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no data that crosses")
 
 
 def signature_of(tool: messages.Tool) -> inspect.Signature:

@@ -29,7 +29,7 @@ from IPython.lib import pretty
 from cellblock.errors import FrameTooLargeError
 from cellblock.guest.guards.access import library_getattr, of_whole
 from cellblock.guest.guards.freezing import freeze
-from cellblock.wire import messages
+from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -329,6 +329,8 @@ class ResultHook(DisplayHook):
         super().__init__(*args, **kwargs)
         #: Subshells in which a result is being formatted.
         self._formatting = set[int]()
+        #: Whether the value of the running cell is asked for, and what it is, encoded.
+        self.is_asked, self.value = False, messages.NOTHING
 
     @property
     def is_formatting(self) -> bool:
@@ -357,6 +359,14 @@ class ResultHook(DisplayHook):
             return super().compute_format_data(result)
         finally:
             self._formatting.discard(subshell)
+
+    def fill_exec_result(self, result: Any) -> None:
+        """Encode the result where it is asked for, and is little data."""
+        super().fill_exec_result(result)
+        if self.is_asked:
+            self.value = messages.NOTHING
+            with contextlib.suppress(Exception):  # it is no data, or changes meanwhile
+                self.value = values.encode_small(result)
 
     def write_output_prompt(self) -> None:
         """Write nothing: the front end numbers its results."""

@@ -104,6 +104,8 @@ class Runner:
                 shell.note_input(request.execution_count, source, request.raw)
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
+        hook = shell.displayhook
+        hook.is_asked, hook.value = request.value, messages.NOTHING
         shell.events.trigger("pre_execute")
         error = self._guarded(self._execute, request)
         error = error or shell.result_errors.get(current_subshell.get())
@@ -120,6 +122,7 @@ class Runner:
             payload=shell.payload_manager.read_payload(),
             read_bytes=max(0, _read_bytes() - read),
             repeatable=effects.repeatable(self._driver.loop),
+            value=hook.value,
         )
 
     def _findings(self, request: messages.Execute) -> tuple[Finding, ...]:

@@ -25,12 +25,12 @@ from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.confine import landlock
 from cellblock.guest.loop import ChannelReaders, Driver
-from cellblock.guest.output import current_cell, current_subshell, plain, set_parent
+from cellblock.guest.output import current_cell, current_subshell, encodable, plain, set_parent
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots
 from cellblock.guest.tool_calls import Calls
-from cellblock.guest.variables import list_variables
-from cellblock.wire import messages
+from cellblock.guest.variables import get_variable, list_variables
+from cellblock.wire import arrays, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -375,19 +375,18 @@ class Server:
         # Of a subshell that has no thread, if of any. An ``Input`` is an answer whose question was
         # interrupted.
         current_subshell.set(getattr(message, "subshell", 0))
-        shell, rules, query = self._shell, self._rules, self._runner.query
         match message:
             case messages.Execute():
                 self._execute(message)
-            case messages.Complete():
-                nothing = messages.Completed(id=message.id, matches=[], start=0, end=0)
-                self.out.send(query(lambda: complete(shell, rules, message), nothing))
-            case messages.Inspect():
-                unknown = messages.Inspected(id=message.id, data={})
-                self.out.send(query(lambda: inspect(shell, rules, message), unknown))
-            case messages.ListVariables():
-                empty = messages.Variables(id=message.id)
-                self.out.send(query(lambda: list_variables(shell, message.id), empty))
+            case (
+                messages.Complete()
+                | messages.Inspect()
+                | messages.ListVariables()
+                | messages.GetVariable()
+            ):
+                self._answer_query(message)
+            case messages.SetVariable():
+                self._set_variable(message)
             case messages.CommIn():
                 self._comm(message)
             case messages.Snapshot():
@@ -398,6 +397,25 @@ class Server:
                     self._runner.rehearse()
             case messages.Preload(modules=modules):
                 self.out.send(messages.Preloaded(same=_import_ahead(modules)))
+
+    def _answer_query(self, message: Any) -> None:
+        """Answer what runs no cell, or with nothing when that is interrupted."""
+        number, shell, query = message.id, self._shell, self._runner.query
+        answer: Any
+        match message:
+            case messages.Complete():
+                nothing = messages.Completed(id=number, matches=[], start=0, end=0)
+                answer = query(lambda: complete(shell, self._rules, message), nothing)
+            case messages.Inspect():
+                unknown = messages.Inspected(id=number, data={})
+                answer = query(lambda: inspect(shell, self._rules, message), unknown)
+            case messages.ListVariables():
+                empty = messages.Variables(id=number)
+                answer = query(lambda: list_variables(shell, number), empty)
+            case messages.GetVariable():
+                late = messages.VariableValue(id=number, why="it took too long")
+                answer = query(lambda: get_variable(shell, message), late)
+        self.out.send(answer)
 
     def _take_over(self, resume: messages.Resume) -> None:
         """Go on as the guest; a narrower policy's locks come last, and before any request."""
@@ -460,6 +478,24 @@ class Server:
                 self.out.flush()
                 os._exit(1)  # a fork that the cell left by an error: its parent goes on
         self.out.end(done)
+
+    def _set_variable(self, message: messages.SetVariable) -> None:
+        late = messages.Error(ename="Interrupted", evalue="it took too long", traceback=[])
+
+        def set_it() -> messages.Error | None:
+            try:
+                self._shell.user_ns[message.name] = arrays.decode(message.value)
+            except Exception as exc:  # a library that is not there, for one
+                why = encodable(str(exc))
+                return messages.Error(ename=type(exc).__name__, evalue=why, traceback=[])
+            return None
+
+        self._begin(message.id)
+        with self._driver.entered():
+            error = self._runner.query(set_it, late)
+        self._end()
+        self._snapshots.ran_again()
+        self.out.send(messages.Done(id=message.id, error=error))
 
     def _comm(self, message: messages.CommIn) -> None:
         self._kernel.request, self._kernel.cell = message.id, 0

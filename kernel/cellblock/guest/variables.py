@@ -1,4 +1,4 @@
-"""What is in the user's namespace: names, types, shapes and sizes, with no code of the user's run.
+"""What is in the user's namespace, and its values, with no code of the user's run.
 
 Attributes of a class are looked up where CPython keeps them, and read only by descriptors that are
 written in C, or by properties of an installed library.
@@ -18,7 +18,7 @@ from types import (
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.guest.output import encodable
-from cellblock.wire import messages
+from cellblock.wire import arrays, messages
 
 if TYPE_CHECKING:
     from cellblock.guest.shell import GuestShell
@@ -49,6 +49,19 @@ def list_variables(shell: GuestShell, number: int) -> messages.Variables:
     names = sorted(found)
     listed = tuple(_variable(name, found[name]) for name in names[:_MOST])
     return messages.Variables(id=number, variables=listed, more=len(names) - len(listed))
+
+
+def get_variable(shell: GuestShell, request: messages.GetVariable) -> messages.VariableValue:
+    """Return the value of a variable: data, an array or a table, by exact types."""
+    try:
+        value = arrays.encode(shell.user_ns[request.name])
+    except KeyError:
+        why = "there is no such variable"
+    except Exception as exc:  # whatever a library says of a table
+        why = f"{_NAME.__get__(type(exc))}: {exc}"
+    else:
+        return messages.VariableValue(id=request.id, value=value)
+    return messages.VariableValue(id=request.id, why=encodable(why[:_LONGEST]))
 
 
 def _variable(name: str, value: Any) -> messages.Variable:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.analysis.allowlist import GROUPS, expand_groups
 from cellblock.errors import PolicyError
 from cellblock.policy import paths
-from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy
+from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy, plain
 from cellblock.policy.paths import Places
 from cellblock.policy.secret_files import expand_group
 from cellblock.policy.vocabulary import FORMER_NAMES, PRESETS, TIERS, closest, frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 MAX_FILE_BYTES: Final = 2**20
 #: How whoever starts a kernel allows what has to be asked for.
@@ -55,10 +55,8 @@ def check_policy(
 
     Its relative paths are relative to ``project``. Raises PolicyError.
     """
-    file, presets = policy.name, map(preset_values, PRESETS)
-    ours = {name for preset in presets for name in preset.get("allowed_modules", ())}
-    ours |= set(expand_groups(GROUPS))
-    found = from_fields(policy.as_dict(), file=file, known_modules=ours)
+    file = policy.name
+    found = from_fields(policy.as_dict(), file=file, known_modules=_our_modules())
     found = paths.expand_paths(found, Places(file, project, project, scratch))
     return _allowed(found, file, allow_unsafe=allow_unsafe)
 
@@ -162,9 +160,24 @@ def preset_values(name: str) -> dict[str, Any]:
     return normal(values | {"name": name} | ({"backend": backend} if backend else {}))
 
 
-def preset_policy(name: str) -> Policy:
-    """Return a shipped preset as it is written, before any folder is known. Raises PolicyError."""
-    return from_values(_extended(name, name))
+def preset_policy(name: str, changes: Mapping[str, Any] | None = None) -> Policy:
+    """Return a preset with changes as a file has them, before any folder is known.
+
+    Raises PolicyError, as for a file.
+    """
+    base = _extended(name, name)
+    own = {key: plain(value) for key, value in (changes or {}).items()}
+    file = str(own.get("name", name))
+    if not own:
+        return from_values(base)
+    return from_fields(_merged(base, own, file), file=file, known_modules=_our_modules())
+
+
+def _our_modules() -> set[str]:
+    """Return the modules of presets and groups, which need not be installed."""
+    presets = map(preset_values, PRESETS)
+    ours = {name for preset in presets for name in preset.get("allowed_modules", ())}
+    return ours | set(expand_groups(GROUPS))
 
 
 def _preset(name: str, project: Path, scratch: Path | None) -> Policy:

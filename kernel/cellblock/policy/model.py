@@ -475,11 +475,12 @@ class Policy(Table):
     def preset(cls, name: str = "safe", /, **changes: Any) -> Policy:
         """Return a shipped preset, or a tier, with these fields changed.
 
-        Nothing is checked before a policy is used. Raises PolicyError for no such preset.
+        They are what a policy file has, ``add={"allowed_modules": ["mylib"]}`` too, and checked
+        as there: PolicyError names what is wrong, and what to write instead.
         """
         from cellblock.policy.load import preset_policy  # noqa: PLC0415  # it imports this
 
-        return preset_policy(name).replace(**changes)
+        return preset_policy(name, changes)
 
     def as_dict(self) -> dict[str, Any]:
         """All fields in their order; tuples stay tuples, a section is a dict."""

@@ -166,6 +166,50 @@ class Tool(Struct, frozen=True, kw_only=True):
     of_host: bool = False
 
 
+# Values of variables.
+
+
+class Data(Struct, tag="data", frozen=True):
+    """A value that ``values`` encoded, which ``values.checked`` decodes."""
+
+    value: bytes
+
+
+class Array(Struct, tag="array", frozen=True):
+    """An array of numpy's: its type as numpy spells it, its sides, its bytes in C order."""
+
+    dtype: Name
+    shape: Annotated[tuple[Size, ...], msgspec.Meta(max_length=32)]
+    data: bytes
+
+
+class Column(Struct, frozen=True, kw_only=True):
+    """A column in Arrow's layout (columnar format 1.5, "Physical Memory Layout"), from offset 0.
+
+    ``type`` is one of ``arrays``' own, ``unit`` and ``zone`` are a timestamp's. Of a category the
+    buffers are those of the numbers, and ``categories`` says what they stand for.
+    """
+
+    name: Text
+    type: Name
+    unit: Literal["", "s", "ms", "us", "ns"] = ""
+    zone: Name = ""
+    length: Count
+    buffers: Annotated[tuple[bytes | None, ...], msgspec.Meta(max_length=3)]
+    categories: Column | None = None
+
+
+class Frame(Struct, tag="frame", frozen=True, kw_only=True):
+    """A table, and whose it is. The first ``index`` columns are the index of a DataFrame."""
+
+    library: Literal["pandas", "polars", "pyarrow"]
+    columns: Annotated[tuple[Column, ...], msgspec.Meta(max_length=10_000)]
+    index: Count = 0
+
+
+Value = Data | Array | Frame
+
+
 # Host to zygote.
 
 
@@ -373,6 +417,8 @@ class Execute(OfSubshell, tag="execute", frozen=True, kw_only=True):
     allow_stdin: bool = False
     template: Template | None = None
     granted: Granted | None = None
+    #: Whether ``Done`` is to have the last expression's value.
+    value: bool = False
 
 
 class Complete(Struct, tag="complete", frozen=True, kw_only=True):
@@ -396,6 +442,21 @@ class ListVariables(Struct, tag="list_variables", frozen=True, kw_only=True):
     """List what is in the user's namespace, without running anything of it."""
 
     id: Id
+
+
+class GetVariable(Struct, tag="get_variable", frozen=True, kw_only=True):
+    """Return a variable's value, without running anything of a class of the user's."""
+
+    id: Id
+    name: Name
+
+
+class SetVariable(Struct, tag="set_variable", frozen=True, kw_only=True):
+    """Set a variable; ``Done`` says whether that went well, as of a cell."""
+
+    id: Id
+    name: Name
+    value: Value
 
 
 class Input(Struct, tag="input", frozen=True, kw_only=True):
@@ -609,6 +670,8 @@ class Done(Struct, tag="done", frozen=True, kw_only=True):
     read_bytes: Size = 0
     #: As far as was seen, it did nothing that would come out otherwise a second time.
     repeatable: bool = False
+    #: The last expression's value, encoded, where that was asked for and is data.
+    value: bytes = NOTHING
 
 
 class Completed(Struct, tag="completed", frozen=True, kw_only=True):
@@ -643,6 +706,14 @@ class Variables(Struct, tag="variables", frozen=True, kw_only=True):
     id: Id
     variables: Annotated[tuple[Variable, ...], msgspec.Meta(max_length=1_000)] = ()
     more: Count = 0
+
+
+class VariableValue(Struct, tag="variable_value", frozen=True, kw_only=True):
+    """A variable's value, or why there is none to be had."""
+
+    id: Id
+    value: Value | None = None
+    why: Name = ""
 
 
 class CommOut(OfSubshell, tag="comm_out", frozen=True, kw_only=True):
@@ -696,12 +767,12 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
 ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
 FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
-    SessionSetup | Execute | Complete | Inspect | ListVariables | Input | CommIn | ToolResult
-    | Preload | Subshells | Snapshot | Resume
+    SessionSetup | Execute | Complete | Inspect | ListVariables | GetVariable | SetVariable | Input
+    | CommIn | ToolResult | Preload | Subshells | Snapshot | Resume
 )  # fmt: skip
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | Variables | CommOut | Show | Undo | ToolCall | Preloaded
+    | Variables | VariableValue | CommOut | Show | Undo | ToolCall | Preloaded
     | ToolWithdrawn | Breach
 )  # fmt: skip

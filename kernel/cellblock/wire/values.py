@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import sys
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 #: Levels of containers within each other.
 MAX_DEPTH: Final = 64
+#: Items and bytes of a cell's last value that comes with its result.
+SMALL: Final = 10_000
+SMALL_BYTES: Final = 1 << 20
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _LISTS: Final = (list, tuple, set, frozenset)
 _KEYS: Final = frozenset({str})
@@ -98,6 +102,38 @@ def _dict(value: dict[Any, Any], other: Callable[[Any], Any] | None, depth: int)
     return {key: plain(item, other, depth + 1) for key, item in value.items()}
 
 
+def of_numpy(value: Any) -> Any:
+    """Return data for a value of numpy's, for ``plain``. Raises TypeError."""
+    kind, numpy = type(value), sys.modules.get("numpy")
+    for base in () if numpy is None else (numpy.generic, numpy.ndarray):
+        if issubclass(kind, base):
+            return base.tolist(value)
+    raise TypeError(f"{kind.__name__} is no data that crosses")
+
+
+def encode_small(value: Any) -> bytes:
+    """Encode a value of few items, which are counted first. Raises TypeError, ValueError."""
+    if not _is_small(value):
+        raise ValueError(f"it has more than {SMALL:,} items")
+    return bytes(encode(plain(value, of_numpy), SMALL_BYTES, "Sandbox.get"))
+
+
+def _is_small(value: Any) -> bool:
+    """Return whether a value has few items, a text one for each 128 characters of it."""
+    found, left = 0, [value]
+    while left and found <= SMALL:
+        one = left.pop()
+        kind, found = type(one), found + 1
+        if (text := next((of for of in (str, bytes) if issubclass(kind, of)), None)) is not None:
+            found += text.__len__(one) >> 7
+        for of in (*_LISTS, dict):
+            if issubclass(kind, of) and found + of.__len__(one) <= SMALL:
+                left += dict.values(one) if of is dict else of.__iter__(one)
+            elif issubclass(kind, of):
+                return False
+    return found <= SMALL
+
+
 def encode(value: Any, most: int, field: str = "tool_max_bytes") -> msgspec.Raw:
     """Encode what ``plain`` returned. Raises ValueError for what is beyond 64 bits, or ``most``.
 
@@ -116,6 +152,17 @@ def encode(value: Any, most: int, field: str = "tool_max_bytes") -> msgspec.Raw:
     except WireError as exc:
         raise ValueError(str(exc)) from None
     return msgspec.Raw(encoded)
+
+
+def checked(encoded: bytes, most: int) -> Any:
+    """Return a value that a peer encoded. Raises ValueError for what ``plain`` never made."""
+    if len(encoded) > most:
+        raise ValueError(f"what came has more than {most:,} bytes")
+    try:
+        check(encoded)
+        return plain(_decode(encoded))
+    except (TypeError, ValueError, RecursionError, msgspec.DecodeError, WireError) as exc:
+        raise ValueError(f"what came is no value: {exc}") from None
 
 
 def decode(raw: msgspec.Raw) -> Any:

@@ -1,12 +1,14 @@
 """The policy's own promises: frozen, digested, documented."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cellblock.errors import PolicyError
 from cellblock.policy import schema
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import FIELDS, LIMITS, LISTS, Policy
@@ -55,3 +57,23 @@ def test_a_page_of_the_docs_is_made_from_what_the_code_declares(tool):
         pytest.skip("an installed package has no docs")
     command = [sys.executable, str(root / "tools" / tool), "--check"]
     assert subprocess.run(command, check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"timeout": -1}, "mine: timeout: wrong value"),
+        ({"tiemout": 1}, "mine: tiemout: no such key"),
+        ({"ops": {"read_file": {"rots": ["/"]}}}, "ops.read_file.rots: no such key"),
+        ({"add": {"mode": ["x"]}}, "add.mode: can't be added"),
+    ],
+    ids=["value", "key", "section", "add"],
+)
+def test_a_preset_changed_by_a_program_is_checked_as_a_file_is(changes, why):
+    with pytest.raises(PolicyError, match=re.escape(why)):
+        Policy.preset("safe", name="mine", **changes)
+
+
+def test_a_program_adds_to_a_presets_lists():
+    made = Policy.preset("safe", add={"allowed_modules": ["pytest"]})
+    assert made.allowed_modules == (*Policy.preset("safe").allowed_modules, "pytest")

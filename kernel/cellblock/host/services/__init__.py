@@ -11,6 +11,7 @@ judged here before anything is done. Code that may hang or crash runs in worker 
   up, judges the address that it finds, begins to connect to that very address, and hands the socket
   over. ``addresses`` says which may be connected to, for ``operations`` too.
 - ``artifacts``: files that cells leave for their user.
+- ``scratch``: files that a program puts into the scratch folder, or takes from there.
 - ``changes``: what cells staged of the project: listing it, dropping it.
 - ``keeping``: making it in the project.
 - ``adoption``: going on with what the kernel before staged.

@@ -74,13 +74,15 @@ MAX_QUESTIONS: Final = 1_000
 
 #: A cell that is ``%undo`` and nothing else, as ``guest.shell`` reads it.
 _UNDO_ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
-_CELL_CODE = messages.Execute | messages.CommIn
+_CELL_CODE = messages.Execute | messages.CommIn | messages.SetVariable
 _ANSWERS: Final[dict[type, type]] = {
     messages.Execute: messages.Done,
     messages.CommIn: messages.Done,
     messages.Complete: messages.Completed,
     messages.Inspect: messages.Inspected,
     messages.ListVariables: messages.Variables,
+    messages.GetVariable: messages.VariableValue,
+    messages.SetVariable: messages.Done,
 }
 
 
@@ -219,6 +221,8 @@ def check_reply(message: Any, request: InFlight | None) -> str:
         return "a reply of another kind"
     if isinstance(message, messages.Done) and not request.began:
         return "an end without a beginning"
+    if isinstance(message, messages.Done) and message.value != messages.NOTHING:
+        return "" if getattr(request.message, "value", False) is True else "a value unasked for"
     return ""
 
 
@@ -540,7 +544,11 @@ class Requests:
             case messages.Breach(operation=operation):
                 self.supervisor.replace(Stopped("breach", operation))
             case (
-                messages.Done() | messages.Completed() | messages.Inspected() | messages.Variables()
+                messages.Done()
+                | messages.Completed()
+                | messages.Inspected()
+                | messages.Variables()
+                | messages.VariableValue()
             ):
                 self._on_reply(message)
             case _:

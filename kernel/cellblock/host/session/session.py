@@ -312,6 +312,7 @@ class Session:
                 subshell=request.subshell,
                 template=template,
                 granted=granted,
+                value=request.value,
             )
             self._send(message, refused, done, request.timeout)
 
@@ -397,6 +398,28 @@ class Session:
         """Ask the guest what is in its namespace; ``done`` gets ``Variables`` or None."""
         message = messages.ListVariables(id=self.requests.next_id())
         self._query(message, messages.Variables, done)
+
+    def get_variable(self, name: str, done: Callable[[Any], None]) -> None:
+        """Ask the guest for a variable's value; ``done`` gets ``VariableValue`` or None."""
+        message = messages.GetVariable(id=self.requests.next_id(), name=name)
+        self._query(message, messages.VariableValue, done)
+
+    def set_variable(self, name: str, value: messages.Value, done: Callable[[Reply], None]) -> None:
+        """Set a variable of the guest's; ``done`` gets how that ended. It may take as a cell may.
+
+        A table takes a library that cells may import: else it is refused as their import is.
+        """
+        if (unwritten := self._audit.barred()) is not None:
+            done(str(unwritten))
+            return
+        library = value.library if isinstance(value, messages.Frame) else "numpy"
+        needed = "" if isinstance(value, messages.Data) else f"import {library}"
+        if findings := analyse(needed, self.settings.rules):
+            first = findings[0]
+            done(f"{first.rule}: {first.subject} {first.why}. {first.remedy}")
+            return
+        message = messages.SetVariable(id=self.requests.next_id(), name=name, value=value)
+        self.requests.submit(message, done)
 
     def _query(self, message: Any, kind: type, done: Callable[[Any], None]) -> None:
         def finish(reply: Any) -> None:

@@ -63,6 +63,8 @@ class ExecuteRequest:
     #: each cell's outputs are shown by themselves.
     cell: str = ""
     deleted: tuple[str, ...] = ()
+    #: Whether its last expression's value is asked for.
+    value: bool = False
 
 
 # --- how a request ends -------------------------------------------------------------------------
@@ -162,6 +164,8 @@ class Outcome:
     #: None for a cell that did not run.
     usage: Usage | None = None
     tool_calls: CellCalls = field(default_factory=CellCalls)
+    #: Its last expression's value, as the guest encoded it.
+    value: bytes = messages.NOTHING
 
 
 #: What ended a request: the guest's answer, or why there is none. A text: no guest could be had.
@@ -191,7 +195,7 @@ def outcome_of(
     if reply.error is not None:
         return Outcome("error", error=reply.error, payload=reply.payload, **common)
     expressions = {**reply.user_expressions, **refused_expressions}
-    return Outcome("ok", expressions, reply.payload, **common)
+    return Outcome("ok", expressions, reply.payload, value=reply.value, **common)
 
 
 def _guest_finding(raw: dict[str, Any]) -> Finding:

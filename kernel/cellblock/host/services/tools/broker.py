@@ -214,7 +214,8 @@ class Broker:
         account = self._accounts.get(subshell) or self._accounts[0]
         account.calls += 1
         querying = request is not None and isinstance(
-            request.message, messages.Complete | messages.Inspect | messages.ListVariables
+            request.message,
+            messages.Complete | messages.Inspect | messages.ListVariables | messages.GetVariable,
         )
         withheld = providers.withheld.get(name)
         refusal = self._refusal(account, size, withheld, querying=querying)

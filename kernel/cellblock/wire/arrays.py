@@ -1,0 +1,223 @@
+"""Arrays and tables as they cross: types from a list, bytes as numpy and Arrow have them.
+
+Nothing is pickled, and no reader of a file format looks at what a guest sent: Arrow's IPC format
+has compression, extension types and metadata, and the guest could put anything there. It sends
+the buffers alone, which are checked against their types before a value is read (ADR 0156).
+
+numpy, pandas, polars and pyarrow are the caller's: what is encoded is of a library that is
+imported, and to decode imports it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.wire import messages, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Bytes of one value, and fields of a table: a bit on the wire may be eight bytes in pandas.
+MOST: Final = 16 * 2**20
+_TOO_LARGE: Final = f"{MOST >> 20} MiB may cross; write it to a file, and upload or download that"
+#: No objects, whose bytes are addresses, and nothing with bytes that mean nothing.
+_DTYPE: Final = re.compile(
+    r"\|[biu]1|[<>](?:[iu][248]|f[248]|c8|c16|[mM]8\[(?:Y|M|W|D|h|m|s|ms|us|ns)\])"
+)
+#: Arrow's types by their names. A category is of these, too.
+_INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_TEXTS: Final = ("string", "large_string", "binary", "large_binary")
+_PLAIN: Final = frozenset(
+    {*_INTEGERS, *_TEXTS, "bool", "halffloat", "float", "double", "date32[day]"}
+)
+_ZONE: Final = re.compile(r"[A-Za-z0-9_+:-]{1,20}(?:/[A-Za-z0-9_+:-]{1,20}){0,2}")
+#: What index columns without a name are called while they cross.
+_NAMELESS: Final = "__index_level_{}__"
+
+
+# --- encoding -----------------------------------------------------------------------------------
+
+
+def encode(value: Any) -> messages.Value:
+    """Return a value as it crosses: exact types of the libraries, or data.
+
+    Raises TypeError for what is no such value, ValueError for what is too large.
+    """
+    kind = type(value)
+    for name, attribute, make in _KINDS:
+        library = sys.modules.get(name)
+        if library is not None and kind is getattr(library, attribute, None):
+            return make(value)
+    data = values.plain(value, values.of_numpy)
+    encoded = values.encode(data, MOST, "larger: write a file, and download that")
+    return messages.Data(bytes(encoded))
+
+
+def _array(array: Any) -> messages.Array:
+    if not _DTYPE.fullmatch(dtype := array.dtype.str):
+        raise TypeError(f"an array of {array.dtype} does not cross: pass a list, or a DataFrame")
+    _check_size(array.nbytes)
+    return messages.Array(dtype, array.shape, array.tobytes())
+
+
+def _pandas_frame(frame: Any) -> messages.Frame:
+    pandas, pyarrow = sys.modules["pandas"], _pyarrow()
+    index = frame.index
+    plain = type(index) is pandas.RangeIndex and (index.start, index.step) == (0, 1)
+    if not plain or index.name is not None:
+        names = [
+            _NAMELESS.format(number) if name is None else str(name)
+            for number, name in enumerate(index.names)
+        ]
+        frame = frame.reset_index(names=names)
+    table = pyarrow.Table.from_pandas(frame, preserve_index=False)
+    return _frame(table, "pandas", 0 if plain and index.name is None else index.nlevels)
+
+
+def _polars_frame(frame: Any) -> messages.Frame:
+    _pyarrow()
+    return _frame(frame.to_arrow(), "polars")
+
+
+def _frame(table: Any, library: Any = "pyarrow", index: int = 0) -> messages.Frame:
+    _check_size(max(table.nbytes, table.num_rows * table.num_columns))
+    columns = tuple(_column(*one) for one in zip(table.column_names, table.columns, strict=True))
+    return messages.Frame(library=library, columns=columns, index=index)
+
+
+def _column(name: str, chunks: Any) -> messages.Column:
+    pyarrow = _pyarrow()
+    types, kind, categories = pyarrow.types, chunks.type, None
+    if types.is_string_view(kind):  # as polars has texts
+        chunks = chunks.cast(kind := pyarrow.large_string())
+    if types.is_null(kind):
+        chunks = chunks.cast(kind := pyarrow.string())
+    if types.is_dictionary(kind):
+        chunks = chunks.unify_dictionaries()
+        array = _whole(chunks.combine_chunks(), pyarrow)
+        categories = _column("", pyarrow.chunked_array([array.dictionary]))
+        array, kind = _whole(array.indices, pyarrow), kind.index_type
+    else:
+        array = _whole(chunks.combine_chunks(), pyarrow)
+    unit: Any = kind.unit if types.is_timestamp(kind) or types.is_duration(kind) else ""
+    of = "timestamp" if types.is_timestamp(kind) else "duration" if unit else str(kind)
+    if of not in _PLAIN and not unit:
+        raise TypeError(f"column {name!r} of {kind} does not cross: make it text or numbers")
+    return messages.Column(
+        name=name,
+        type=of,
+        unit=unit,
+        zone=getattr(kind, "tz", None) or "",
+        length=len(array),
+        buffers=tuple(None if one is None else one.to_pybytes() for one in array.buffers()),
+        categories=categories,
+    )
+
+
+def _whole(array: Any, pyarrow: Any) -> Any:
+    """Return an array in one piece, which begins where its buffers do and has no more of them."""
+    if isinstance(array, pyarrow.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pyarrow.array([], array.type)
+    return pyarrow.concat_arrays([array[:0], array])
+
+
+def _check_size(size: int) -> None:
+    if size > MOST:
+        raise ValueError(f"it takes {size:,} bytes; {_TOO_LARGE}")
+
+
+_KINDS: Final[tuple[tuple[str, str, Callable[[Any], messages.Value]], ...]] = (
+    ("numpy", "ndarray", _array),
+    ("pandas", "DataFrame", _pandas_frame),
+    ("polars", "DataFrame", _polars_frame),
+    ("pyarrow", "Table", _frame),
+)
+
+
+# --- decoding -----------------------------------------------------------------------------------
+
+
+def decode(value: messages.Value) -> Any:
+    """Return the value of which a peer says this: each size and type is checked first.
+
+    Raises ValueError for what ``encode`` never made, ImportError for a library that is not there.
+    """
+    if isinstance(value, messages.Data):
+        return values.checked(value.value, MOST)
+    if isinstance(value, messages.Array):
+        return _decoded_array(value)
+    if sum(one.length for one in value.columns) > MOST:
+        raise ValueError("a table of too many fields")
+    columns = [_decoded_column(one) for one in value.columns]
+    names = [one.name for one in value.columns]
+    if value.index > len(names):
+        raise ValueError("an index of more columns than there are")
+    if len({len(one) for one in columns}) > 1:
+        raise ValueError("columns of several lengths")
+    table = _pyarrow().Table.from_arrays(columns, names=names)
+    if value.library == "pyarrow":
+        return table
+    if value.library == "polars":
+        return import_module("polars").from_arrow(table)
+    # Its own, not pandas': what a table says of itself there is the peer's.
+    import_module("pandas")
+    frame = table.to_pandas(ignore_metadata=True)
+    if value.index:
+        nameless = [_NAMELESS.format(number) for number in range(value.index)]
+        frame = frame.set_index(names[: value.index])
+        known = zip(names, nameless, strict=False)
+        frame.index.names = [None if name == other else name for name, other in known]
+    return frame
+
+
+def _decoded_array(array: messages.Array) -> Any:
+    if not _DTYPE.fullmatch(array.dtype):
+        raise ValueError(f"an array of {array.dtype[:20]!r}")
+    numpy = import_module("numpy")
+    dtype = numpy.dtype(array.dtype)
+    if math.prod(array.shape) * dtype.itemsize != len(array.data):
+        raise ValueError("an array that has not the bytes of its sides")
+    if dtype.kind == "b":  # any other byte than these two is no bool
+        return (numpy.frombuffer(array.data, "u1") != 0).reshape(array.shape)
+    return numpy.frombuffer(array.data, dtype).reshape(array.shape).copy()
+
+
+def _decoded_column(column: messages.Column) -> Any:
+    pyarrow = _pyarrow()
+    if column.zone and not _ZONE.fullmatch(column.zone):
+        raise ValueError("a time zone that is none")
+    if column.type == "timestamp" and column.unit:
+        kind = pyarrow.timestamp(column.unit, column.zone or None)
+    elif column.type == "duration" and column.unit:
+        kind = pyarrow.duration(column.unit)
+    elif column.type in _PLAIN:
+        kind = pyarrow.type_for_alias(column.type)
+    else:
+        raise ValueError(f"a column of {column.type[:20]!r}")
+    if len(column.buffers) != kind.num_buffers:
+        raise ValueError("a column that has not its type's buffers")
+    buffers = [None if one is None else pyarrow.py_buffer(one) for one in column.buffers]
+    array = pyarrow.Array.from_buffers(kind, column.length, buffers)
+    # First sizes alone, then what the buffers hold: offsets, texts, and how many are missing.
+    array.validate()
+    array.validate(full=True)
+    if column.categories is None:
+        return array
+    if column.categories.categories is not None or not pyarrow.types.is_integer(kind):
+        raise ValueError("categories of categories")
+    categories = _decoded_column(column.categories)
+    made = pyarrow.DictionaryArray.from_arrays(array, categories, safe=True)
+    made.validate(full=True)
+    return made
+
+
+def _pyarrow() -> Any:
+    try:
+        return import_module("pyarrow")
+    except ImportError:
+        why = "tables cross by pyarrow, which is not installed: pip install cellblock[arrow]"
+        raise ImportError(why) from None
