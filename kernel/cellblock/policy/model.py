@@ -423,6 +423,9 @@ class Policy(Table):
     undo_depth: Depth = 3
     """How many cells ``%undo`` can step back over. Each keeps a copy of the guest."""
 
+    max_branches: Depth = 8
+    """How many checkpoints a session may keep. Each keeps a copy of the guest."""
+
     timeout: Seconds | None = 60.0
     """Seconds one cell may run."""
 

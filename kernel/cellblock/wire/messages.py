@@ -12,6 +12,8 @@ import msgspec
 
 Text = str
 Name = Annotated[str, msgspec.Meta(max_length=1_000)]
+#: What a checkpoint may be called, in full.
+CHECKPOINT_NAME = r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}\Z"
 Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Position = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -692,6 +694,13 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
     steps: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
+class Checkpoint(Struct, tag="checkpoint", frozen=True, kw_only=True):
+    """``%checkpoint`` ran, or ``%restore``: when its cell has ended, the host does as it says."""
+
+    name: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)]
+    restores: bool = False
+
+
 ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
 FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
@@ -701,6 +710,6 @@ ToGuest = (
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | Variables | CommOut | Show | Undo | ToolCall | Preloaded
-    | ToolWithdrawn | Breach
+    | Variables | CommOut | Show | Undo | Checkpoint | ToolCall
+    | Preloaded | ToolWithdrawn | Breach
 )  # fmt: skip

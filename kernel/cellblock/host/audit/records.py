@@ -277,10 +277,14 @@ class Crash(Record, frozen=True, kw_only=True, tag="crash"):
 
 
 class Undo(Record, frozen=True, kw_only=True, tag="undo"):
-    """Cells were stepped back over; the numbers are those that front ends show."""
+    """Cells were stepped back over; the numbers are those that front ends show.
+
+    Or a ``checkpoint`` was gone back to.
+    """
 
     cell: int
     counts: tuple[int, ...] = ()
+    checkpoint: str = ""
 
 
 class Restore(Record, frozen=True, kw_only=True, tag="restore"):

@@ -310,7 +310,9 @@ class Front(ABC):
     def on_undo(self, stopped: Stopped) -> None:
         """Show which cells were undone, and note it beside the cell that did it."""
         self.outputs.card(status.undone_card(stopped, self.views.in_force))
-        if stopped.undone and self.history is not None:
+        if stopped.detail and self.history is not None:
+            self.history.annotate(self.execution_count, f"# back at {stopped.detail}")
+        elif stopped.undone and self.history is not None:
             counts = ", ".join(f"[{count}]" for count in stopped.undone)
             self.history.annotate(self.execution_count, f"# undid {counts}")
 

@@ -551,9 +551,11 @@ def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
 
 
 def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
-    """Return the card for cells that were undone."""
+    """Return the card for cells that were undone, or for a checkpoint that was gone back to."""
     if stopped.restored is None:  # every copy to go back to had ended
         return stopped_card(stopped, policy)[0]
+    if stopped.detail:
+        return cards.restored(stopped.detail, lost=restore.lacking(stopped.restored))
     return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
 
 

@@ -371,6 +371,29 @@ class Supervisor:
             self._restoration.restore(step.snapshot)
         return len(known)
 
+    def restore(self, name: str, refused: Callable[[str], None]) -> None:
+        """Go back to a checkpoint, which is kept; ``refused`` gets why that can't be done."""
+        checkpoint = self.snapshots.chain.named().get(name)
+        if checkpoint is None:
+            known = ", ".join(self.snapshots.chain.named()) or "none"
+            refused(f"there is no such checkpoint; there are: {known}")
+            return
+
+        guest = self.guest
+
+        def stands(copy: Snapshot | None) -> None:
+            if copy is None or not checkpoint.kept or self.guest is not guest:
+                self.snapshots.let_go(copy)
+                refused("no copy of it could be made")
+                return
+            running = self._stop()
+            self.snapshots.restore_checkpoint(copy, checkpoint)
+            stopped = Stopped("undo", detail=name)
+            self._restoration = Restoration(self._reactor, self, stopped, running)
+            self._restoration.restore(checkpoint)
+
+        self.snapshots.copy_apart(stands, checkpoint)
+
     def on_trying(self, guest: Guest | None) -> None:
         """Record which snapshot is tried; None when that failed."""
         self._guest = guest

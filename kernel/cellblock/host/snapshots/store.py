@@ -42,6 +42,8 @@ from cellblock.host.snapshots.memory import Budget
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.session.types import Reactor, Timer
@@ -107,7 +109,7 @@ class Snapshots:
 
     def clear(self) -> None:
         """Drop all of them."""
-        for snapshot in tuple(self.chain):
+        for snapshot in (*self.chain, *self.chain.apart):
             self._drop(snapshot)
 
     def end(self) -> None:
@@ -218,6 +220,71 @@ class Snapshots:
             self.chain.append(made)
         return made
 
+    def copy_apart(
+        self,
+        then: Callable[[Snapshot | None], None],
+        source: Snapshot | None = None,
+        *,
+        name: str = "",
+    ) -> None:
+        """Have a copy made that is kept beside the others: of the guest, or of another such copy.
+
+        ``then`` gets it when it stands, or None.
+        """
+        guest, zygote = self._supervisor.guest, self._supervisor.zygote
+        made = None
+        if guest is not None and zygote is not None and self._policy.snapshots != "off":
+            resident = private_bytes(guest.pid)
+            if self._may_fork() and self._budget.allows(resident, self._drop_oldest):
+                had = memory.read(guest.pid, resident, self._given)
+                self._guest, self._zygote = guest, zygote
+                made = self._new(source.guest, source.had) if source else self._new(guest, had)
+        if made is None or guest is None:
+            then(None)
+            return
+        made.name, made.on_decided = name, lambda: then(made if made.kept else None)
+        self.chain.apart.append(made)
+        if source is None:
+            self._ask(guest, made)
+        else:
+            self._have_forked(source, made)
+
+    def checkpoint(self, name: str, then: Callable[[str], None]) -> None:
+        """Keep the guest's state under a name; ``then`` gets why it is not kept, or nothing."""
+        named, most = self.chain.named(), self._policy.undo_max_bytes
+        former = named.pop(name, None)
+        if len(named) >= self._policy.max_branches:
+            then(f"max_branches allows {self._policy.max_branches}, and there are {_listed(named)}")
+        elif most is not None and (held := self._held_apart(named.values())) > most:
+            then(f"{_listed(named)} may hold {held:,} bytes by now, undo_max_bytes allows {most:,}")
+        else:
+
+            def stands(made: Snapshot | None) -> None:
+                if made is not None and former is not None:
+                    self._drop(former)
+                then("" if made is not None else "no copy of the state could be made")
+
+            self.copy_apart(stands, name=name)
+
+    def let_go(self, copy: Snapshot | None) -> None:
+        """Drop one that was made apart, and is not wanted after all."""
+        if copy is not None:
+            self._drop(copy)
+
+    def _held_apart(self, checkpoints: Iterable[Snapshot]) -> int:
+        """Return at most how many bytes checkpoints hold for themselves.
+
+        One that the guest's state does not descend from may share nothing with it.
+        """
+        pid = self._guest.pid if self._guest is not None else None
+        now = memory.read(pid, private_bytes(pid), self._given)
+        return sum(
+            one.had.size
+            if one.had.faults > self._given
+            else min(one.had.size, memory.left_behind(one.had, now) + one.rewrote)
+            for one in checkpoints
+        )
+
     def _new(self, maker: Guest, had: Reading) -> Snapshot | None:
         """Return the host's end of a snapshot; None where there are no descriptors for one."""
         try:
@@ -252,7 +319,7 @@ class Snapshots:
 
     def not_standing(self, message: messages.SnapshotFailed) -> None:
         """Record that the guest could not fork."""
-        for snapshot in self.chain:
+        for snapshot in (*self.chain, *self.chain.apart):
             if snapshot.number == message.id and snapshot.state is SnapshotState.forking:
                 self._drop(snapshot)
                 break
@@ -265,7 +332,8 @@ class Snapshots:
     def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
         """Hear a snapshot: once that it stands, and what becomes of each backup that it makes."""
         if snapshot.kept and self.settles_backup(snapshot, message):
-            if snapshot.backup is None and isinstance(message, messages.SnapshotReady):
+            lacks = snapshot.backup is None and snapshot in self.chain
+            if lacks and isinstance(message, messages.SnapshotReady):
                 self._make_backup(snapshot)  # its backup was lost before
             self._go_on(snapshot)
         elif snapshot.kept or not self._stands(snapshot, message):
@@ -308,7 +376,8 @@ class Snapshots:
     def _go_on(self, snapshot: Snapshot) -> None:
         """Go on with one that is kept, and has its backup where that is waited for."""
         decided = snapshot.settled or not snapshot.needs_backup
-        if snapshot in self.chain and snapshot.kept and decided:
+        known = snapshot in self.chain or snapshot in self.chain.apart
+        if known and snapshot.kept and decided:
             self._stop_all()
             self._keep_few(snapshot)
             self._do_soon(_AFTERWARDS, self._sweep)  # the fork that was due made this one
@@ -335,15 +404,20 @@ class Snapshots:
             return
         snapshot.backups_made += 1
         backup.backups_made, backup.on_serving = snapshot.backups_made, snapshot.on_serving
-        snapshot.backup, snapshot.stopped = backup, False
-        snapshot.pending_backups.add(backup.number)
+        snapshot.backup = backup
+        self._have_forked(snapshot, backup)
+
+    def _have_forked(self, snapshot: Snapshot, made: Snapshot) -> None:
+        """Have a snapshot fork ``made``; it is stopped again when it has parted with that."""
+        snapshot.stopped = False
+        snapshot.pending_backups.add(made.number)
         snapshot.guest.signal(signal.SIGCONT)
-        self._ask(snapshot.guest, backup)
+        self._ask(snapshot.guest, made)
 
         def late() -> None:
             """Go on without waiting for one that does not part with its backup."""
-            if backup.number in snapshot.pending_backups:
-                snapshot.pending_backups.discard(backup.number)
+            if made.number in snapshot.pending_backups:
+                snapshot.pending_backups.discard(made.number)
                 self._go_on(snapshot)
 
         self._reactor.call_later(PATIENCE, late)
@@ -363,8 +437,9 @@ class Snapshots:
                 snapshot.pending_backups.discard(number)
             case messages.SnapshotFailed(id=number) if number in snapshot.pending_backups:
                 snapshot.pending_backups.discard(number)
-                if snapshot.backup is not None and snapshot.backup.number == number:
-                    self._drop(snapshot.backup)
+                for made in self.chain.all():
+                    if made.number == number:
+                        self._drop(made)
                 self._say_failed(message)
             case _:
                 return False
@@ -390,6 +465,8 @@ class Snapshots:
             backup.stopped = False  # the end of the other has set it going
             self._back_up_newest()
             self._go_on(backup)
+        elif snapshot in self.chain.apart:
+            self._drop(snapshot)
         elif snapshot in self.chain:
             could_take_over = snapshot.kept or snapshot.backups_made > 0
             self._drop(snapshot)
@@ -404,6 +481,8 @@ class Snapshots:
         elif snapshot in self.chain:
             self.chain.forget(snapshot)
             _drop_backup(snapshot)
+        elif snapshot in self.chain.apart:
+            self.chain.apart.remove(snapshot)
         else:
             return
         was_forking = snapshot.state is SnapshotState.forking
@@ -450,6 +529,14 @@ class Snapshots:
         while most is not None and chain.index(newest) > spare and chain.cost() > most:
             self._drop(chain[0])
 
+    def _keep_few_apart(self) -> None:
+        """Let go of the oldest checkpoint while they may hold more than copies may."""
+        most = self._policy.undo_max_bytes
+        while most is not None and (named := list(self.chain.named().values())):
+            if self._held_apart(named) <= most:
+                return
+            self._drop(named[0])
+
     def _stop_all(self, *, again: bool = False) -> None:
         """Stop all that stand and have nothing to do, or only those that were not told to before.
 
@@ -478,6 +565,7 @@ class Snapshots:
                 snapshot.grew = max(snapshot.grew, snapshot.rewrote)
         while most is not None and sum(one.grew for one in chain.all()) > most:
             self._drop(max(chain.all(), key=lambda one: one.grew))
+        self._keep_few_apart()
         if chain and chain[-1].settled:
             self._keep_few(chain[-1])
         return chain.sizes()
@@ -486,7 +574,8 @@ class Snapshots:
 
     def asked(self) -> bool:
         """Return whether the guest was asked for one that does not stand yet."""
-        return any(one.state is SnapshotState.forking for one in self.chain)
+        known = (*self.chain, *self.chain.apart)
+        return any(one.state is SnapshotState.forking for one in known)
 
     def _may_fork(self) -> bool:
         """Return whether another fork may be due: not before what took those before it is ended.
@@ -499,7 +588,8 @@ class Snapshots:
 
     def _sweep(self) -> None:
         """End what nobody knows, if nothing is being forked and it can't be a cell's."""
-        if not self._policy.subprocess_execution and all(one.settled for one in self.chain):
+        known = (*self.chain, *self.chain.apart)
+        if not self._policy.subprocess_execution and all(one.settled for one in known):
             self._end_unknown()
 
     def _end_unknown(self) -> None:
@@ -527,6 +617,20 @@ class Snapshots:
             self._drop(self.chain[-1])
         self.restore_newest()
 
+    def restore_checkpoint(self, copy: Snapshot, checkpoint: Snapshot) -> Snapshot:
+        """Give a checkpoint away, of which ``copy`` stands in its place; drop all but checkpoints.
+
+        It serves and not the copy, or the zygote would not be told how that ends: it is the
+        checkpoint's child.
+        """
+        for snapshot in tuple(self.chain):
+            self._drop(snapshot)
+        copy.name, checkpoint.name = checkpoint.name, ""
+        self.chain.apart.remove(checkpoint)
+        self.chain.append(checkpoint)
+        self.restore_newest()
+        return checkpoint
+
     def restore_newest(self) -> Snapshot | None:
         """Give the newest away, which is to serve. Its backup is the newest now.
 
@@ -550,7 +654,7 @@ class Snapshots:
 
     def restore_alone(self, snapshot: Snapshot) -> None:
         """Give a snapshot away that is to serve, and drop all others, its backup as well."""
-        for other in tuple(self.chain):
+        for other in (*self.chain, *self.chain.apart):
             if other is not snapshot:
                 self._drop(other)
         _drop_backup(snapshot)
@@ -587,6 +691,10 @@ class Snapshots:
 
 
 def _ignore(*_: Any) -> None: ...
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 def _tell_decided(snapshot: Snapshot) -> None:
