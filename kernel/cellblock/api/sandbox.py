@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.host.session.narrowing import MakeTools
     from cellblock.host.session.session import Session
+    from cellblock.host.session.types import SessionSettings
+    from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.wire.messages import Tool
 
@@ -430,9 +432,13 @@ class AsyncSandbox:
         #: Whether ``open`` was called.
         self.was_opened = self._closed = False
         self._process = os.getpid()
+        #: The sandbox that this one is a fork of, and the open forks of this one.
+        self.parent: AsyncSandbox | None = None
+        self.forks: list[AsyncSandbox] = []
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        if self.parent is None:  # a fork is open
+            await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -452,21 +458,22 @@ class AsyncSandbox:
         try:
             if self._owns_pool:
                 await self.pool.open()
-            self._begin()
+            self._begin(self._own_config())
             await asyncio.shield(self._live.ready)
             self.pool.set_warm()
         except BaseException:
             await self.close()
             raise
 
-    def _begin(self) -> None:
-        """Build the session and start its guest."""
-        self._config = config = self._own_config()
+    def _begin(self, config: SessionConfig, inherited: Views | None = None) -> Session:
+        """Build the session and start its guest, unless that is to be ``inherited``; return it."""
+        self._config = config
         views = Views(config, _warn)
         self._loop = asyncio.get_running_loop()
         kept = OutputLog(default_path().parent / "output", views.kept_bytes())
         self._kept, self._audit = kept, open_audit(views.in_force)
         self._front = front = SandboxFront(views, kept, self._audit, self._ask)
+        front.inherited = inherited
         if self._approve is not None:
             self._prompt = ProgramPrompt(self._approve, front)
             front.approver = approver_of(config.policy, front, self._prompt)
@@ -478,10 +485,12 @@ class AsyncSandbox:
                 self._tools = made = make(policy)
                 return made
 
-        front.session = self.pool.open_session(config, front, make_tools, self._guests_ended.set)
-        self.staged = views.staged
+        made = self.pool.open_session(config, front, make_tools, self._guests_ended.set)
+        front.session, self.staged = made, views.staged
         self.pool.sandboxes.add(self)
-        front.session.start()
+        made.requests.supervisor.awaits_fork = inherited is not None
+        made.start()
+        return made
 
     def _own_config(self) -> SessionConfig:
         cwd = None if self._cwd is None else self.pool.readable_folder(self._cwd)
@@ -555,6 +564,87 @@ class AsyncSandbox:
         if done.done() and not done.cancelled():
             done.exception()  # nobody asks for it
 
+    # --- forks ----------------------------------------------------------------------------------
+
+    async def fork(self, count: int = 1) -> tuple[AsyncSandbox, ...]:
+        """Return sandboxes that go on from here, each for itself, under the same policy.
+
+        They have the variables, and share their memory until it is written to. Threads, tasks,
+        connections and child processes stay here (``not_copied``). Each has a scratch folder of its
+        own, which is empty; it reads what is staged, and stages nothing. It is open, and ends with
+        this sandbox, or when it is closed. Raises GuestError where that can't be had.
+        """
+        async with self._lock:
+            return await self._fork(count)
+
+    async def _fork(self, count: int) -> tuple[AsyncSandbox, ...]:
+        session, most, root = self._live.session, self.policy.max_branches, self
+        while root.parent is not None:
+            root = root.parent
+        if count < 1 or session is None:
+            raise ValueError("count is 1 or more")
+        if _count_forks(root) + count > most:
+            raise GuestError(f"max_branches allows {most} forks of a sandbox and of its forks")
+        locks = session.settings.prepare.plan.locks
+        if "landlock" not in locks or "container" in locks or self.policy.snapshots == "off":
+            raise GuestError("forks take Landlock, no container, and snapshots that are not off")
+        supervisor = session.requests.supervisor
+        taken: asyncio.Future[list[Snapshot]] = asyncio.get_running_loop().create_future()
+        supervisor.snapshots.fork(count, taken.set_result)
+        copies = await asyncio.shield(taken)
+        if len(copies) < count:
+            for copy in copies:
+                supervisor.snapshots.let_go(copy)
+            raise GuestError("the guest could not be copied: memory or descriptors are short")
+        made = await asyncio.gather(
+            *(self._forked(session, copy) for copy in copies), return_exceptions=True
+        )
+        failed = [one for one in made if isinstance(one, BaseException)]
+        forks = tuple(one for one in made if isinstance(one, AsyncSandbox))
+        if failed:
+            for fork in forks:
+                await fork.close()
+            raise failed[0]
+        return forks
+
+    async def _forked(self, session: Session, copy: Snapshot) -> AsyncSandbox:
+        """Return the fork that serves by a copy."""
+        parent = self._live
+        arguments: dict[str, Any] = {"inputs": self._inputs, "input": self._ask}
+        arguments |= {"approve": self._approve, "artifacts": self._artifacts}
+        fork = AsyncSandbox(pool=self.pool, snapshots=self._snapshots, **arguments)
+        fork.was_opened, fork.parent = True, self
+        self.forks.append(fork)
+        supervisor = session.requests.supervisor
+        try:
+            config = self._fork_config(session.settings)
+            own = fork._begin(config, parent.views)
+            own.requests.continue_from(session.requests)
+            front = fork._live
+            front.execution_count = parent.execution_count
+            place = place_of(config.prepare)
+            own.requests.supervisor.adopt(copy, supervisor, place, parent.audit.session)
+            await asyncio.shield(front.ready)
+        except BaseException:
+            supervisor.snapshots.let_go(copy)
+            await fork.close()
+            raise
+        return fork
+
+    def _fork_config(self, settings: SessionSettings) -> SessionConfig:
+        """Return what a fork is made by, with a folder in this sandbox's own."""
+        if self._config is None:
+            raise GuestError(NOT_OPEN)
+        # Nobody can have made one of this name, or taken it for what it is not.
+        folder = Path(settings.prepare.scratch, f".fork-{os.urandom(16).hex()}")
+        folder.mkdir(mode=0o700)
+        return self._config.in_fork(folder, settings.policy, settings.prepare)
+
+    @property
+    def not_copied(self) -> tuple[str, ...]:
+        """What this sandbox lacks of the one that it is a fork of: its threads, for example."""
+        return self._live.not_copied
+
     async def variables(self) -> tuple[Variable, ...]:
         """Return the variables that cells have, by name: 1,000 at most. No cell's code is run."""
         async with self._lock:
@@ -598,7 +688,11 @@ class AsyncSandbox:
     async def _close(self) -> None:
         if self._closed or self._process != os.getpid():
             return
+        while self.forks:
+            await self.forks[-1].close()
         self._closed = True
+        if self.parent is not None and self in self.parent.forks:
+            self.parent.forks.remove(self)
         started = self._end(self._front) if self._front is not None else False
         if self._tools is not None and not self._tools.ended():
             await asyncio.to_thread(self._tools.ended, TOOLS_END_TIMEOUT)
@@ -692,6 +786,10 @@ class AsyncSandbox:
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced here; never silent (promise P7)."""
         return self._live.views.gaps
+
+
+def _count_forks(sandbox: AsyncSandbox) -> int:
+    return sum(1 + _count_forks(fork) for fork in sandbox.forks)
 
 
 def changes_of(staged: Staged | None, paths: Paths) -> tuple[Change, ...]:

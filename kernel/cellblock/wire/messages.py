@@ -280,12 +280,14 @@ class AllowFork(Struct, tag="allow_fork", frozen=True, kw_only=True):
 class KeepOnly(Struct, tag="keep_only", frozen=True, kw_only=True):
     """The processes that a guest and its snapshots are; any other of ``session`` is killed.
 
-    Numbers are the zygote's, as in ``Forked``.
+    But for those of its forks, ``others``, and what descends from them. Numbers are the zygote's,
+    as in ``Forked``.
     """
 
     id: Id
     session: int
     pids: tuple[int, ...]
+    others: tuple[int, ...] = ()
 
 
 class EndForks(Struct, tag="end_forks", frozen=True, kw_only=True):
@@ -305,7 +307,8 @@ class Narrow(Struct, tag="narrow", frozen=True, kw_only=True):
     """Make the locks of a narrower plan ready for a copy, which asks for them when it takes over.
 
     ``id``, ``session`` and ``pid`` are as in ``KeepOnly``. It gets them alone: before it does,
-    whatever else is in its session is killed. ``Narrowed`` repeats the ``ticket``.
+    whatever else is in its session is killed; one that is to be a ``fork`` leaves the others as
+    they are. It has so many ``rulesets``. ``Narrowed`` repeats the ``ticket``.
     """
 
     id: Id
@@ -313,6 +316,8 @@ class Narrow(Struct, tag="narrow", frozen=True, kw_only=True):
     session: int
     pid: int
     plan: Plan
+    rulesets: Count
+    fork: bool = False
 
 
 class Quit(Struct, tag="quit", frozen=True, kw_only=True):
@@ -452,13 +457,15 @@ class Resume(Struct, tag="resume", frozen=True, kw_only=True):
 
     ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
     seen, by count, for ``In``. With a ``plan`` it is first to ask for the locks of that.
-    It is sent ``again`` cells that ran before, and has its own numbers behind those.
+    It is sent ``again`` cells that ran before, and has its own numbers behind those. With a
+    ``place`` it is a fork with a folder and an environment of its own.
     """
 
     seed: bytes
     again: Size = 0
     inputs: list[tuple[int, str]] = []
     plan: Plan | None = None
+    place: SessionSetup | None = None
 
 
 # Guest to host.

@@ -317,6 +317,8 @@ class Audit:
         cell, detail = cell or self._cells, records.clipped(stopped.detail)
         if stopped.why == "undo":
             self.enter(records.Undo(cell=cell, counts=stopped.undone, checkpoint=detail))
+        elif stopped.why == "fork":
+            self.enter(records.Forked(of=detail))
         elif stopped.why == "crash":  # it ended by itself
             self.enter(records.Crash(cell=cell, detail=detail))
         else:

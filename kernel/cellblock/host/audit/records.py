@@ -287,6 +287,12 @@ class Undo(Record, frozen=True, kw_only=True, tag="undo"):
     checkpoint: str = ""
 
 
+class Forked(Record, frozen=True, kw_only=True, tag="forked"):
+    """The session goes on from a copy of another session's guest, whose log is called ``of``."""
+
+    of: str
+
+
 class Restore(Record, frozen=True, kw_only=True, tag="restore"):
     """A snapshot took over; numbers of what it does not have."""
 

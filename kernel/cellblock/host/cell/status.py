@@ -222,6 +222,11 @@ class Views:
         self._gaps_due = first and matters and config.policy.on_unsupported == "warn"
         return refusal
 
+    def inherit(self, views: Views) -> None:
+        """Take over what is enforced where this is a fork of, under the same policy."""
+        self.report, self.enforcement, self.gaps = views.report, views.enforcement, views.gaps
+        self.proved = views.proved
+
     @property
     def gated(self) -> bool:
         """Whether more locks can be laid on the guest: its zygote allows what it starts."""

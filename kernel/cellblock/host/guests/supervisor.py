@@ -107,6 +107,9 @@ class Supervisor:
         self._ticket = 0
         self._held = False
         self._closed = False
+        #: Rulesets that guests have here; and whether the first is a fork of another's, to come.
+        self.rulesets = 1
+        self.awaits_fork = False
 
     @property
     def guest(self) -> Guest | None:
@@ -138,7 +141,7 @@ class Supervisor:
     def ensure(self) -> None:
         """Have a guest started unless there is one."""
         self.snapshots.postpone()
-        if self._guest is not None or self._closed:
+        if self._guest is not None or self._closed or self.awaits_fork:
             return
         try:
             self._start()
@@ -157,6 +160,7 @@ class Supervisor:
         if self.zygote is None:
             self._zygotes, self._prepared = self._next_zygotes, self._prepare
             self.zygote = self._zygotes.get(self._prepare, self)
+        self.rulesets = 1
         relay = self.relay()
         try:
             guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
@@ -421,6 +425,9 @@ class Supervisor:
         """Start anew: there is no snapshot of what was lost."""
         if self._closed:
             return
+        if stopped.why == "fork":
+            self._give_up("the fork ended before it could serve")
+            return
         self.snapshots.end()
         if self._failed_starts >= MAX_FAILED_STARTS:
             said = self._last_words.strip() or stopped.detail
@@ -431,6 +438,39 @@ class Supervisor:
         # One that never served lost nothing, and the next one serves what waits.
         if served:
             self.owner.on_loss(stopped)
+
+    # --- forks ----------------------------------------------------------------------------------
+
+    def adopt(
+        self, copy: Snapshot, parent: Supervisor, place: messages.SessionSetup, of: str
+    ) -> None:
+        """Serve by a copy of another session's guest, which gets a place of its own.
+
+        ``of`` is what that session's audit log is called.
+
+        It is under one ruleset more than that: the place's. One that does not take it does not
+        serve (``guest.confine.landlock``).
+        """
+        self.rulesets = parent.rulesets + 1
+        self._prepared = self._prepare
+        self.zygote = zygote = self._zygotes.get(self._prepare, self)
+        parent.snapshots.give_away(copy)
+        self.snapshots.adopt(copy, zygote)
+        self._ticket = next(_TICKETS)
+        plan = place.plan
+        restoration = Restoration(self._reactor, self, Stopped("fork", of), plan=plan)
+        self._restoration, restoration.place = restoration, place
+
+        def ready(failure: str) -> None:
+            self.awaits_fork = False
+            if failure:
+                copy.guest.close()
+                self._give_up(f"the fork's locks can't be had: {failure}")
+            else:
+                restoration.restore(copy)
+
+        self._on_locks = ready
+        zygote.narrow(copy.guest, plan, self._ticket, rulesets=parent.rulesets, fork=True)
 
     # --- a narrower policy --------------------------------------------------------------------
 
@@ -464,9 +504,13 @@ class Supervisor:
         The zygote makes them. From then on the snapshot is to take over (``narrow_to``): until
         another is asked for, nothing more can start.
         """
+        if len(snapshot.guest.lineage.users) > 1:
+            then("the sandbox has forks, or is one")
+            return
         self._on_locks, self._ticket = then, next(_TICKETS)
         if self.zygote is not None:
-            self.zygote.narrow(snapshot.guest, plan, self._ticket)
+            self.zygote.narrow(snapshot.guest, plan, self._ticket, rulesets=self.rulesets)
+            self.rulesets += 1
 
     def _on_narrowed(self, message: messages.Narrowed) -> None:
         """Hear that locks are ready, can't be had, or are on the snapshot that takes over."""
@@ -500,6 +544,6 @@ class Supervisor:
         """End guests and zygote; return whether they are gone, or their folder still is removed."""
         self._closed = True
         self._end()
-        self.snapshots.clear()
+        self.snapshots.end()
         zygote, self.zygote = self.zygote, None
         return zygote is None or self._zygotes.end(zygote)

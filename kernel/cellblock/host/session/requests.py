@@ -29,6 +29,7 @@ A guest is not trusted to keep this order: what does not fit ends it (``check_be
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import signal
@@ -278,6 +279,7 @@ class Requests:
             layers=[layer.folder for layer in prepare.plan.layers],
             shared_memory=self.supervisor.shared_memory,
         )
+        self._monitor.others = self.supervisor.snapshots.others
         if approver is not None:
             approver.on_waiting(self._on_waiting)
         #: The main shell's request under way, and those of subshells by number.
@@ -843,6 +845,10 @@ class Requests:
             # Not now: what has ended is yet to be recorded, and a snapshot of it to be taken.
             self._look_in(0)
 
+    def continue_from(self, parent: Requests) -> None:
+        """Go on numbering, and knowing what cells do again alike, where a fork's parent is."""
+        self._last_id, self._repeatable = parent._last_id, copy.deepcopy(parent._repeatable)
+
     # --- what the supervisor tells ------------------------------------------------------------
 
     def on_ready(self, report: messages.LockReport) -> str:
@@ -877,6 +883,11 @@ class Requests:
 
     def on_loss(self, stopped: Stopped) -> None:
         """End what was lost with its guest; what never began is sent again."""
+        if stopped.why == "fork":
+            self._audit.lost(stopped)
+            self.used = True
+            self._front.on_forked(stopped)
+            return
         request = self.request
         alone, self._alone = self._alone, None
         charged = self._charged() if stopped.of is None else self.beside.get(stopped.of)

@@ -106,6 +106,7 @@ class Snapshots:
     def begin(self, guest: Guest, zygote: Zygote) -> None:
         """Record the guest that serves, and its zygote: none of a guest before it is kept."""
         self._guest, self._zygote, self._given = guest, zygote, 0
+        guest.lineage.users.append(self)
 
     def clear(self) -> None:
         """Drop all of them."""
@@ -117,8 +118,10 @@ class Snapshots:
         guest, zygote = self._guest, self._zygote
         self._guest = self._zygote = None
         self.clear()
+        if guest is not None and self in guest.lineage.users:
+            guest.lineage.users.remove(self)
         if guest is not None and zygote is not None:
-            zygote.keep_only(guest.lineage.number, guest.lineage.session, ())
+            zygote.keep_only(guest, (), guest.lineage.others(self))
 
     # --- due ----------------------------------------------------------------------------------
 
@@ -235,7 +238,7 @@ class Snapshots:
         made = None
         if guest is not None and zygote is not None and self._policy.snapshots != "off":
             resident = private_bytes(guest.pid)
-            if self._may_fork() and self._budget.allows(resident, self._drop_oldest):
+            if self._may_fork() and self._budget.affords(resident, self._drop_oldest):
                 had = memory.read(guest.pid, resident, self._given)
                 self._guest, self._zygote = guest, zygote
                 made = self._new(source.guest, source.had) if source else self._new(guest, had)
@@ -248,6 +251,42 @@ class Snapshots:
             self._ask(guest, made)
         else:
             self._have_forked(source, made)
+
+    def fork(self, count: int, then: Callable[[list[Snapshot]], None]) -> None:
+        """Have so many copies made of the guest as it is; ``then`` gets them, or fewer.
+
+        A copy of the guest makes them, and ends: so they are nobody's children but the zygote's,
+        which is told how they end.
+        """
+        made = list[Snapshot]()
+
+        def begin(source: Snapshot | None) -> None:
+            def stands(copy: Snapshot | None) -> None:
+                if copy is not None:
+                    made.append(copy)
+                if copy is None or len(made) == count:
+                    self.let_go(source)
+                    then(made)
+                else:
+                    self.copy_apart(stands, source)
+
+            if source is None:
+                then(made)
+            else:
+                self.copy_apart(stands, source)
+
+        self.copy_apart(begin)
+
+    def give_away(self, copy: Snapshot) -> None:
+        """Have a copy that stands apart be another session's from now on."""
+        self.chain.apart.remove(copy)
+
+    def adopt(self, copy: Snapshot, zygote: Zygote) -> None:
+        """Have a copy of another session's guest be the one that serves here."""
+        self._zygote = zygote
+        if self not in copy.guest.lineage.users:
+            copy.guest.lineage.users.append(self)
+        self._serve(copy)
 
     def checkpoint(self, name: str, then: Callable[[str], None]) -> None:
         """Keep the guest's state under a name; ``then`` gets why it is not kept, or nothing."""
@@ -588,9 +627,23 @@ class Snapshots:
 
     def _sweep(self) -> None:
         """End what nobody knows, if nothing is being forked and it can't be a cell's."""
-        known = (*self.chain, *self.chain.apart)
-        if not self._policy.subprocess_execution and all(one.settled for one in known):
+        users = self._guest.lineage.users if self._guest is not None else ()
+        settled = all(user.is_settled() for user in (self, *users))
+        if not self._policy.subprocess_execution and settled:
             self._end_unknown()
+
+    def is_settled(self) -> bool:
+        """Whether nothing is being forked."""
+        return all(one.settled for one in (*self.chain, *self.chain.apart))
+
+    def others(self) -> list[int]:
+        """Return the processes of forks that descend from the same guest, and of their copies."""
+        return self._guest.lineage.others(self) if self._guest is not None else []
+
+    def pids(self) -> list[int]:
+        """Return the processes that the guest and its copies are."""
+        guests = (self._guest, *(one.guest for one in self.chain.all()))
+        return [one.pid for one in guests if one is not None and one.pid is not None]
 
     def _end_unknown(self) -> None:
         """Have the zygote end whatever is neither the guest nor a snapshot that stands.
@@ -600,9 +653,7 @@ class Snapshots:
         guest, zygote = self._guest, self._zygote
         if guest is None or zygote is None or guest.pid is None:
             return
-        pids = [guest.pid, *(one.guest.pid for one in self.chain.all())]
-        known = tuple(pid for pid in pids if pid is not None)
-        zygote.keep_only(guest.lineage.number, guest.lineage.session, known)
+        zygote.keep_only(guest, self.pids(), self.others())
         self._unknown = 0
 
     # --- restoring ----------------------------------------------------------------------------
