@@ -241,3 +241,62 @@ def test_forks_end_with_a_program_that_is_killed(home):
     ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+# --- variants -----------------------------------------------------------------------------------
+
+
+def test_the_variant_that_is_picked_is_what_the_sandbox_goes_on_from(sandbox):
+    said(sandbox, "x = 1; y = [0]")
+    sources = ["x += 1; y.append(x); x", "x += 10; y.append(x); x", "1 / 0"]
+
+    def largest(results):
+        return max(range(3), key=lambda at: int(results[at].result or 0))
+
+    for expected in (11, 21):
+        found = sandbox.try_variants(sources, largest)
+        assert found.kept == 1
+        assert [r.status for r in found.results] == ["ok", "ok", "error"]
+        assert found.results[1].result == said(sandbox, "x") == str(expected)
+    assert said(sandbox, "y") == "[0, 11, 21]"
+    assert sandbox.execute("None").execution_count == 7
+
+
+def test_variants_of_which_none_is_picked_leave_the_sandbox_as_it_was(sandbox):
+    said(sandbox, "x = 1")
+    assert sandbox.try_variants(["x = 2", "x = 3"], lambda _: None).kept is None
+    with pytest.raises(ZeroDivisionError):
+        sandbox.try_variants(["x = 2", "x = 3"], lambda _: 1 // 0)
+    assert said(sandbox, "x") == "1"
+
+
+def test_variants_can_be_tried_again_and_again(sandbox):
+    said(sandbox, "x = 0")
+    for _ in range(12):  # more often than rulesets can be laid
+        sandbox.try_variants(["x += 1"], lambda _: 0)
+    assert said(sandbox, "x") == "12"
+
+
+def test_a_variant_that_is_killed_or_hangs_harms_none(unsafe):
+    said(unsafe, "x = 1")
+    sources = ["x = 2", "os.kill(os.getpid(), signal.SIGKILL)", "while True: pass"]
+    found = unsafe.try_variants(sources, lambda _: 0, timeout=2)
+    assert [r.status for r in found.results] == ["ok", "stopped", "stopped"]
+    assert said(unsafe, "x") == "2"
+    time.sleep(0.5)
+    r = unsafe.execute("x = None; os.kill(os.getpid(), signal.SIGKILL)")
+    assert (r.status, r.stop.why, r.stop.state) == ("stopped", "crash", "restored")
+    assert said(unsafe, "x") == "2"
+
+
+def test_what_the_variant_wrote_and_staged_is_the_sandboxs(home):
+    project = home / "varied"
+    project.mkdir()
+    with Sandbox("data", project=project) as one:
+        said(one, f"import os; os.chdir('{project}')")
+        one.try_variants(["open('a', 'w').write('a')", "x = 1"], lambda _: 0)
+        assert [change.path for change in one.changes()] == ["a"]
+        said(one, "open('b', 'w').write('b'); open(os.environ['HOME'] + '/c', 'w').write('c')")
+        one.try_variants(["open(os.environ['HOME'] + '/c').read()"], lambda _: 0)
+        assert said(one, "open(os.environ['HOME'] + '/c').read()") == "'c'"
+        assert [change.path for change in one.changes()] == ["a", "b"]

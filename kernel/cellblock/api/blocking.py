@@ -22,11 +22,11 @@ from cellblock.api.sandbox import (
 from cellblock.errors import GuestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from cellblock.api.front import OnOutput
-    from cellblock.api.results import ApprovalRequest, Result, Variable
+    from cellblock.api.results import ApprovalRequest, Result, Variable, Variants
     from cellblock.api.sandbox import Paths, Tools
     from cellblock.host.services.changes import Change
     from cellblock.policy.enforcement import Enforcement, Gap
@@ -242,6 +242,19 @@ class Sandbox(_Blocking):
         """Return sandboxes that go on from here, each for itself; see ``AsyncSandbox.fork``."""
         thread = self._running
         return tuple(_Fork(inner, thread) for inner in thread.run(self._sandbox.fork(count)))
+
+    def try_variants(
+        self,
+        sources: Sequence[str],
+        choose: Callable[[Sequence[Result]], int | None],
+        *,
+        timeout: float | None = None,
+    ) -> Variants:
+        """Run cells side by side, and keep one; see ``AsyncSandbox.try_variants``.
+
+        ``choose`` is called in the sandbox's thread.
+        """
+        return self._running.run(self._sandbox.try_variants(sources, choose, timeout=timeout))
 
     @property
     def not_copied(self) -> tuple[str, ...]:

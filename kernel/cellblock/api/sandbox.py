@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
-from cellblock.api.results import Variable
+from cellblock.api.results import Variable, Variants
 from cellblock.errors import ChangesError, GuestError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.cell import output_log
@@ -46,7 +46,7 @@ from cellblock.policy.paths import within
 from cellblock.render.text import COLUMNS, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cellblock.api.front import OnOutput
     from cellblock.api.results import ApprovalRequest, Result
@@ -435,6 +435,8 @@ class AsyncSandbox:
         #: The sandbox that this one is a fork of, and the open forks of this one.
         self.parent: AsyncSandbox | None = None
         self.forks: list[AsyncSandbox] = []
+        #: Whether this is a fork that has its parent's folder.
+        self._is_alike = False
 
     async def __aenter__(self) -> Self:
         if self.parent is None:  # a fork is open
@@ -577,27 +579,80 @@ class AsyncSandbox:
         async with self._lock:
             return await self._fork(count)
 
-    async def _fork(self, count: int) -> tuple[AsyncSandbox, ...]:
-        session, most, root = self._live.session, self.policy.max_branches, self
+    async def try_variants(
+        self,
+        sources: Sequence[str],
+        choose: Callable[[Sequence[Result]], int | None],
+        *,
+        timeout: float | None = None,
+    ) -> Variants:
+        """Run cells side by side, each from here, and go on from where one of them ended.
+
+        ``choose`` gets their results in order, and returns the number of the one to go on from; for
+        None, and where it raises, this sandbox is as it was. Each cell has variables of its own; in
+        files they see what the others write, and all of it stays: they are cells of one sandbox.
+        What a fork lacks, this one lacks then, too (``not_copied``). Raises GuestError as ``fork``.
+        """
+        async with self._lock:
+            forks = await self._fork(len(sources), alike=True)
+            try:
+                run = (
+                    fork.execute(source, timeout=timeout)
+                    for fork, source in zip(forks, sources, strict=True)
+                )
+                results = tuple(await asyncio.gather(*run))
+                kept = choose(results)
+                if kept is not None:
+                    await self._go_on_from(forks[kept])
+            finally:
+                for fork in forks:
+                    await fork.close()
+        return Variants(results, kept)
+
+    async def _go_on_from(self, fork: AsyncSandbox) -> None:
+        """Have a copy of a fork's guest be this sandbox's."""
+        front, theirs = self._live, fork.session_of()
+        session, source = self.session_of(), theirs.requests.supervisor
+        (copy,) = await self._copies(theirs, 1)
+        front.ready = asyncio.get_running_loop().create_future()
+        front.inherited, front.execution_count = front.views, front.execution_count + 1
+        session.requests.continue_from(theirs.requests)
+        session.requests.supervisor.adopt(copy, source, fork.session, None)
+        await asyncio.shield(front.ready)
+
+    def session_of(self) -> Session:
+        """Return the session, for another sandbox. Raises GuestError where none is open."""
+        if (session := self._live.session) is None:
+            raise GuestError(NOT_OPEN)
+        return session
+
+    async def _copies(self, session: Session, count: int) -> list[Snapshot]:
+        """Return copies of a session's guest. Raises GuestError."""
+        taken: asyncio.Future[list[Snapshot]] = asyncio.get_running_loop().create_future()
+        snapshots = session.requests.supervisor.snapshots
+        snapshots.fork(count, taken.set_result)
+        copies = await asyncio.shield(taken)
+        if len(copies) < count:
+            for copy in copies:
+                snapshots.let_go(copy)
+            raise GuestError("the guest could not be copied: memory or descriptors are short")
+        return copies
+
+    async def _fork(self, count: int, *, alike: bool = False) -> tuple[AsyncSandbox, ...]:
+        """Return forks; those that are ``alike`` have this sandbox's folder and locks."""
+        session, most, root = self.session_of(), self.policy.max_branches, self
         while root.parent is not None:
             root = root.parent
-        if count < 1 or session is None:
-            raise ValueError("count is 1 or more")
+        if count < 1:
+            raise ValueError("there is nothing to fork: one or more")
         if _count_forks(root) + count > most:
             raise GuestError(f"max_branches allows {most} forks of a sandbox and of its forks")
         locks = session.settings.prepare.plan.locks
         if "landlock" not in locks or "container" in locks or self.policy.snapshots == "off":
             raise GuestError("forks take Landlock, no container, and snapshots that are not off")
-        supervisor = session.requests.supervisor
-        taken: asyncio.Future[list[Snapshot]] = asyncio.get_running_loop().create_future()
-        supervisor.snapshots.fork(count, taken.set_result)
-        copies = await asyncio.shield(taken)
-        if len(copies) < count:
-            for copy in copies:
-                supervisor.snapshots.let_go(copy)
-            raise GuestError("the guest could not be copied: memory or descriptors are short")
+        copies = await self._copies(session, count)
         made = await asyncio.gather(
-            *(self._forked(session, copy) for copy in copies), return_exceptions=True
+            *(self._forked(session, copy, alike=alike) for copy in copies), return_exceptions=True
         )
         failed = [one for one in made if isinstance(one, BaseException)]
         forks = tuple(one for one in made if isinstance(one, AsyncSandbox))
@@ -607,23 +662,23 @@ class AsyncSandbox:
             raise failed[0]
         return forks
 
-    async def _forked(self, session: Session, copy: Snapshot) -> AsyncSandbox:
+    async def _forked(self, session: Session, copy: Snapshot, *, alike: bool) -> AsyncSandbox:
         """Return the fork that serves by a copy."""
         parent = self._live
         arguments: dict[str, Any] = {"inputs": self._inputs, "input": self._ask}
         arguments |= {"approve": self._approve, "artifacts": self._artifacts}
         fork = AsyncSandbox(pool=self.pool, snapshots=self._snapshots, **arguments)
-        fork.was_opened, fork.parent = True, self
+        fork.was_opened, fork.parent, fork._is_alike = True, self, alike
         self.forks.append(fork)
         supervisor = session.requests.supervisor
         try:
-            config = self._fork_config(session.settings)
+            config = self._fork_config(session.settings, alike=alike)
             own = fork._begin(config, parent.views)
             own.requests.continue_from(session.requests)
             front = fork._live
             front.execution_count = parent.execution_count
-            place = place_of(config.prepare)
-            own.requests.supervisor.adopt(copy, supervisor, place, parent.audit.session)
+            place = None if alike else place_of(config.prepare)
+            own.requests.supervisor.adopt(copy, supervisor, parent.audit.session, place)
             await asyncio.shield(front.ready)
         except BaseException:
             supervisor.snapshots.let_go(copy)
@@ -631,10 +686,12 @@ class AsyncSandbox:
             raise
         return fork
 
-    def _fork_config(self, settings: SessionSettings) -> SessionConfig:
-        """Return what a fork is made by, with a folder in this sandbox's own."""
+    def _fork_config(self, settings: SessionSettings, *, alike: bool) -> SessionConfig:
+        """Return what a fork is made by, with a folder in this sandbox's own or this one's."""
         if self._config is None:
             raise GuestError(NOT_OPEN)
+        if alike:
+            return self._config.in_fork(None, settings.policy, settings.prepare)
         # Nobody can have made one of this name, or taken it for what it is not.
         folder = Path(settings.prepare.scratch, f".fork-{os.urandom(16).hex()}")
         folder.mkdir(mode=0o700)
@@ -702,7 +759,7 @@ class AsyncSandbox:
         if started:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._guests_ended.wait(), GUESTS_END_TIMEOUT)
-        if self._config is not None:
+        if self._config is not None and not self._is_alike:
             await asyncio.to_thread(remove_tree.remove, self._config.prepare.scratch)
 
     def _end(self, front: SandboxFront) -> bool:

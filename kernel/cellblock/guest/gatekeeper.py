@@ -90,7 +90,7 @@ class Gatekeeper:
     def keep_only(self, request: KeepOnly) -> None:
         """Allow a guest no fork any more, and end what is in its session beside these."""
         for gate in self._of(request.id):
-            gate.withdraw_fork()
+            gate.withdraw_fork(request.others)
         started = (pid for other in request.others for pid in notify.descendants(other))
         keep = (*request.pids, *request.others, *started)
         with contextlib.suppress(LockFailed):  # what is sent SIGKILL runs no more, gone or not

@@ -43,7 +43,7 @@ from cellblock.guest.confine.syscall_args import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from cellblock.guest.confine.arch import Arch
     from cellblock.guest.confine.syscall_args import Grants
@@ -214,9 +214,9 @@ class Gate:
         self._withdraw_rulesets(pid)
         self._due_forks.append(pid)
 
-    def withdraw_fork(self) -> None:
-        """Take ``allow_fork`` back: no snapshot is wanted any more."""
-        self._due_forks.clear()
+    def withdraw_fork(self, but: Collection[int] = ()) -> None:
+        """Take ``allow_fork`` back, ``but`` for these: no snapshot is wanted any more."""
+        self._due_forks = [pid for pid in self._due_forks if pid in but]
 
     def answer(self) -> bool:
         """Decide one stopped call. Return False when the guest is gone."""

@@ -442,22 +442,20 @@ class Supervisor:
     # --- forks ----------------------------------------------------------------------------------
 
     def adopt(
-        self, copy: Snapshot, parent: Supervisor, place: messages.SessionSetup, of: str
+        self, copy: Snapshot, parent: Supervisor, of: str, place: messages.SessionSetup | None
     ) -> None:
-        """Serve by a copy of another session's guest, which gets a place of its own.
+        """Serve by a copy of another session's guest, whose audit log is called ``of``.
 
-        ``of`` is what that session's audit log is called.
-
-        It is under one ruleset more than that: the place's. One that does not take it does not
-        serve (``guest.confine.landlock``).
+        With a ``place`` of its own it is under one ruleset more than that. One that does not take
+        it does not serve (``guest.confine.landlock``).
         """
-        self.rulesets = parent.rulesets + 1
-        self._prepared = self._prepare
-        self.zygote = zygote = self._zygotes.get(self._prepare, self)
+        if self.zygote is None:
+            self._prepared, self.zygote = self._prepare, self._zygotes.get(self._prepare, self)
+        self._stop()
+        self.rulesets = parent.rulesets + (place is not None)
         parent.snapshots.give_away(copy)
-        self.snapshots.adopt(copy, zygote)
-        self._ticket = next(_TICKETS)
-        plan = place.plan
+        self.snapshots.adopt(copy, self.zygote)
+        plan = None if place is None else place.plan
         restoration = Restoration(self._reactor, self, Stopped("fork", of), plan=plan)
         self._restoration, restoration.place = restoration, place
 
@@ -469,8 +467,12 @@ class Supervisor:
             else:
                 restoration.restore(copy)
 
-        self._on_locks = ready
-        zygote.narrow(copy.guest, plan, self._ticket, rulesets=parent.rulesets, fork=True)
+        if plan is None:
+            ready("")
+        else:
+            self._on_locks, self._ticket = ready, next(_TICKETS)
+            rulesets = parent.rulesets
+            self.zygote.narrow(copy.guest, plan, self._ticket, rulesets=rulesets, fork=True)
 
     # --- a narrower policy --------------------------------------------------------------------
 

@@ -282,7 +282,9 @@ class Snapshots:
         self.chain.apart.remove(copy)
 
     def adopt(self, copy: Snapshot, zygote: Zygote) -> None:
-        """Have a copy of another session's guest be the one that serves here."""
+        """Have a copy of another session's guest be the one that serves here, and no other."""
+        for snapshot in tuple(self.chain):
+            self._drop(snapshot)
         self._zygote = zygote
         if self not in copy.guest.lineage.users:
             copy.guest.lineage.users.append(self)
