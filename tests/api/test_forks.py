@@ -243,6 +243,16 @@ def test_forks_end_with_a_program_that_is_killed(home):
         time.sleep(0.05)
 
 
+def test_a_budget_of_a_session_is_not_had_again_by_forking(home):
+    out = home / "project" / "out"
+    out.mkdir()
+    (home / "budget.toml").write_text(f'extends = "safe"\n[ops.write_file]\nroots = ["{out}"]\n')
+    with Sandbox(home / "budget.toml") as one:
+        for fork in (one.fork, lambda: one.try_variants(["1"], lambda _: 0)):
+            with pytest.raises(GuestError, match="each fork would have a new budget"):
+                fork()
+
+
 # --- variants -----------------------------------------------------------------------------------
 
 
