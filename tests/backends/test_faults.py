@@ -126,7 +126,7 @@ def test_without_a_listener_the_gate_is_a_gap_on_the_first_cell_and_in_doctor(la
         (shown,) = reading.cards(kernel.wait_heard().run("1")[1], "enforcement")
     status, report, statuses = doctor(landlocked, "safe", **without)
 
-    missing = {"snapshots", "undo_depth", "max_processes"}
+    missing = {"snapshots", "undo_depth", "max_branches", "max_processes"}
     # Threads without number are a cell's gain; a lack of snapshots is only the user's loss.
     assert missing & {gap["capability"] for gap in shown["gaps"]} == {"max_processes"}
     assert missing <= {gap["capability"] for gap in report["gaps"]}

@@ -399,7 +399,7 @@ def test_what_a_profile_does_not_do_is_a_gap_with_its_consequence(place):
         "a cell can execute this interpreter anew, under the profile and without the guards"
     )
     unheld = {"memory_max_bytes", "max_processes", "max_open_files", "max_file_size"}
-    assert unheld | {"snapshots", "undo_depth"} <= set(found)
+    assert unheld | {"snapshots", "undo_depth", "max_branches"} <= set(found)
     assert all(gap.consequence and gap.remedy for gap in found.values())
     assert not {"filesystem_read_roots", "network_access"} & set(found)
 

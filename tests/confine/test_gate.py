@@ -468,6 +468,24 @@ def test_a_thread_that_was_there_before_keeps_the_ruleset_away(plan, narrower):
     assert guest.serve() == ["EPERM"]
 
 
+def test_a_fork_waits_for_its_own_lock_and_keeps_nobody_else_from_anything(narrower):
+    by, pid = decider(), os.getpid()
+    others = landlock.ruleset(narrower, 1)
+    by.allow_fork(pid + 1)
+    due = notify.DueRuleset(pid, pid, others, narrower.limits, lambda: None, alone=False)
+    by.expect_ruleset(due)
+    second = notify.DueRuleset(
+        pid + 1, pid, landlock.ruleset(narrower, 1), narrower.limits, lambda: None, alone=False
+    )
+    by.expect_ruleset(second)
+    assert decide(by, "clone", THREAD) == errno.EPERM  # it has no lock yet
+    by.allow_fork(pid + 1)  # gives up the second, and leaves the first due
+    os.fstat(others)
+    by.expect_ruleset(notify.DueRuleset(pid, pid, os.dup(others), narrower.limits, lambda: None))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(others)
+
+
 def test_a_lock_that_was_due_is_not_when_a_snapshot_is(narrower):
     ruleset = landlock.ruleset(narrower, 1)
     by = decider()
@@ -484,10 +502,9 @@ def test_a_lock_that_was_due_is_not_when_a_snapshot_is(narrower):
 def test_a_ruleset_that_no_more_fits_is_known_before_anything_is_ended(narrower):
     with pytest.raises(LockFailed, match="narrowed too often"):
         landlock.ruleset(narrower, landlock.MOST_AGAIN + 1)
-    made = landlock.ruleset(narrower, 1)
-    assert not landlock._fits(MACHINE, made, 17)
-    assert landlock._fits(MACHINE, made, 3)
-    os.close(made)
+    handle = landlock.handled(landlock.abi(MACHINE), network=False)
+    assert landlock._fits(handle, 2)
+    assert not landlock._fits(handle, 17)
 
 
 def test_a_fork_that_was_not_taken_can_be_withdrawn():

@@ -63,6 +63,25 @@ def test_a_cell_an_error_a_refusal_and_variables(home, mode):
     go(main())
 
 
+def test_variants_are_tried_side_by_side_and_one_is_kept(home):
+    assert home
+
+    async def main():
+        async with stdio() as client:
+            await run(client, "x = 1")
+            codes = ["x = 2\nx / 8", "1 / 0", "x = 4\nx / 8"]
+            told = await client.call_tool("try_variants", {"codes": codes, "keep": "largest"})
+            assert text_of(told).startswith("Kept: 3.\n\n1: The cell ran.\n\nresult:\n0.25")
+            assert "2: The cell failed: ZeroDivisionError" in text_of(told)
+            assert text_of(await run(client, "x")).endswith("result:\n4")
+            told = await client.call_tool("try_variants", {"codes": ["1 / 0", "import gc"]})
+            assert told.is_error
+            assert text_of(told).startswith("Kept: none: variables are as they were.")
+            assert text_of(await run(client, "x")).endswith("result:\n4")
+
+    go(main())
+
+
 def test_arguments_that_do_not_fit_are_told_to_the_model(home):
     assert home
 

@@ -38,15 +38,16 @@ _OUTSIDE = word_set("""
 _ELSEWHERE = "Choose the kernel cellblock (data), or another policy of mode confined."
 #: What a policy may name in ``magics``: IPython 9's line and cell magics, and our own.
 MAGICS = word_set("""
-    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd changes
-    code_wrap colors conda config cp debug dhist dirs doctest_mode ed edit env file gui hist
-    history html javascript js killbgscripts latex ldir lf lk ll load load_ext loadpy logoff logon
-    logstart logstate logstop ls lsmagic lx macro magic mamba markdown matplotlib micromamba mkdir
-    mv notebook output page pastebin pdb pdef pdoc perl pfile pinfo pinfo2 pip policy popd pprint
-    precision prun psearch psource pushd pwd pycat pylab pypy python python2 python3 quickref
-    recall rehashx reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script
-    set_env sh svg sx system tb template time timeit tools unalias undo unload_ext usage uv who
-    who_ls whos writefile xdel xmode
+    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd
+    changes checkpoint code_wrap colors conda config cp debug dhist dirs doctest_mode ed edit
+    env file gui hist history html javascript js killbgscripts latex ldir lf lk ll load
+    load_ext loadpy logoff logon logstart logstate logstop ls lsmagic lx macro magic mamba
+    markdown matplotlib micromamba mkdir mv notebook output page pastebin pdb pdef pdoc perl
+    pfile pinfo pinfo2 pip policy popd pprint precision prun psearch psource pushd pwd pycat
+    pylab pypy python python2 python3 quickref recall rehashx reload_ext rep rerun reset
+    reset_selective restore rm rmdir ruby run save sc script set_env sh svg sx system tb
+    template time timeit tools unalias undo unload_ext usage uv who who_ls whos writefile xdel
+    xmode
     """)
 
 _RUNNERS = frozenset({"run_line_magic", "run_cell_magic"})

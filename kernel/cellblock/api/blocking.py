@@ -22,11 +22,11 @@ from cellblock.api.sandbox import (
 from cellblock.errors import GuestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from cellblock.api.front import OnOutput
-    from cellblock.api.results import ApprovalRequest, Result, Variable
+    from cellblock.api.results import ApprovalRequest, Result, Variable, Variants
     from cellblock.api.sandbox import Paths, Tools
     from cellblock.host.services.changes import Change
     from cellblock.policy.enforcement import Enforcement, Gap
@@ -102,6 +102,11 @@ class LoopThread:
         """Whether its thread is one of this process: a fork has none of its parent's."""
         return self._process == os.getpid()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether all that was in it is closed."""
+        return self._loop.is_closed()
+
     def end_after(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Run ``work`` and then end the loop, without waiting for either."""
 
@@ -163,7 +168,7 @@ class _Blocking:
 
     def close(self) -> None:
         """End every guest and remove what it left; nothing in a fork of the process."""
-        if self._thread is not None and self._thread.is_here:
+        if self._thread is not None and self._thread.is_here and not self._thread.has_ended:
             try:
                 self._thread.run(self._inner.close())
             finally:
@@ -276,6 +281,29 @@ class Sandbox(_Blocking):
         """
         self._running.run(self._sandbox.download(name, target, max_bytes=max_bytes))
 
+    def fork(self, count: int = 1) -> tuple[Sandbox, ...]:
+        """Return sandboxes that go on from here, each for itself; see ``AsyncSandbox.fork``."""
+        thread = self._running
+        return tuple(_Fork(inner, thread) for inner in thread.run(self._sandbox.fork(count)))
+
+    def try_variants(
+        self,
+        sources: Sequence[str],
+        choose: Callable[[Sequence[Result]], int | None],
+        *,
+        timeout: float | None = None,
+    ) -> Variants:
+        """Run cells side by side, and keep one; see ``AsyncSandbox.try_variants``.
+
+        ``choose`` is called in the sandbox's thread.
+        """
+        return self._running.run(self._sandbox.try_variants(sources, choose, timeout=timeout))
+
+    @property
+    def not_copied(self) -> tuple[str, ...]:
+        """What this sandbox lacks of the one that it is a fork of: its threads, for example."""
+        return self._sandbox.not_copied
+
     def interrupt(self) -> None:
         """Interrupt the cell that another thread waits for; a second time, kill it."""
         self._running.soon(self._sandbox.interrupt)
@@ -332,6 +360,17 @@ class Sandbox(_Blocking):
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced here."""
         return self._sandbox.gaps
+
+
+class _Fork(Sandbox):
+    """What blocks over a fork, which is open, in the thread of its parent."""
+
+    def __init__(self, inner: AsyncSandbox, thread: LoopThread) -> None:
+        self._sandbox = inner
+        _Blocking.__init__(self, inner, thread)
+
+    def __enter__(self) -> Self:
+        return self
 
 
 class SandboxPool(_Blocking):

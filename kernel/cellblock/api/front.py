@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.approver import Answer, Approver
     from cellblock.host.consent.request import ApprovalRequest as HostRequest
     from cellblock.host.session.session import Session
-    from cellblock.host.session.types import ExecuteRequest
+    from cellblock.host.session.types import ExecuteRequest, Stopped
     from cellblock.policy.model import Policy
     from cellblock.wire import messages as wire
 
@@ -183,6 +183,12 @@ class SandboxFront(Front):
         if not refusal and not self.ready.done():
             self.ready.set_result(None)
         return refusal
+
+    def on_forked(self, stopped: Stopped) -> None:
+        """Record that the copy serves."""
+        super().on_forked(stopped)
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     def on_policy_error(self, error: PolicyError) -> None:
         """Remember why the policy can't be kept."""

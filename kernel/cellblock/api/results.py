@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from cellblock.host.cell import status as cell_status
 from cellblock.render.cards import (
@@ -141,6 +141,13 @@ class Stop:
     limit: str
     state: Literal["kept", "restored", "gone"]
     said: str
+
+
+class Variants(NamedTuple):
+    """What came of cells that ran side by side; ``kept`` is the number of the one that was kept."""
+
+    results: tuple[Result, ...]
+    kept: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
-from cellblock.api.results import Variable
+from cellblock.api.results import Variable, Variants
 from cellblock.errors import ChangesError, ExchangeError, GuestError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.cell import output_log
@@ -48,7 +48,7 @@ from cellblock.render.text import COLUMNS, wrap
 from cellblock.wire import arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cellblock.api.front import OnOutput
     from cellblock.api.results import ApprovalRequest, Result
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.host.session.narrowing import MakeTools
     from cellblock.host.session.session import Session
+    from cellblock.host.session.types import SessionSettings
+    from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.wire.messages import Tool
 
@@ -429,9 +431,15 @@ class AsyncSandbox:
         #: Whether ``open`` was called.
         self.was_opened = self._closed = False
         self._process = os.getpid()
+        #: The sandbox that this one is a fork of, and the open forks of this one.
+        self.parent: AsyncSandbox | None = None
+        self.forks: list[AsyncSandbox] = []
+        #: Whether this is a fork that has its parent's folder.
+        self._is_alike = False
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        if self.parent is None:  # a fork is open
+            await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -451,21 +459,22 @@ class AsyncSandbox:
         try:
             if self._owns_pool:
                 await self.pool.open()
-            self._begin()
+            self._begin(self._own_config())
             await asyncio.shield(self._live.ready)
             self.pool.set_warm()
         except BaseException:
             await self.close()
             raise
 
-    def _begin(self) -> None:
-        """Build the session and start its guest."""
-        self._config = config = self._own_config()
+    def _begin(self, config: SessionConfig, inherited: Views | None = None) -> Session:
+        """Build the session and start its guest, unless that is to be ``inherited``; return it."""
+        self._config = config
         views = Views(config, _warn)
         self._loop = asyncio.get_running_loop()
         kept = OutputLog(default_path().parent / "output", views.kept_bytes())
         self._kept, self._audit = kept, open_audit(views.in_force)
         self._front = front = SandboxFront(views, kept, self._audit, self._ask)
+        front.inherited = inherited
         if self._approve is not None:
             self._prompt = ProgramPrompt(self._approve, front)
             front.approver = approver_of(config.policy, front, self._prompt)
@@ -477,10 +486,12 @@ class AsyncSandbox:
                 self._tools = made = make(policy)
                 return made
 
-        front.session = self.pool.open_session(config, front, make_tools, self._guests_ended.set)
-        self.staged = views.staged
+        made = self.pool.open_session(config, front, make_tools, self._guests_ended.set)
+        front.session, self.staged = made, views.staged
         self.pool.sandboxes.add(self)
-        front.session.start()
+        made.requests.supervisor.awaits_fork = inherited is not None
+        made.start()
+        return made
 
     def _own_config(self) -> SessionConfig:
         cwd = None if self._cwd is None else self.pool.readable_folder(self._cwd)
@@ -558,6 +569,148 @@ class AsyncSandbox:
                 continue  # whoever is impatient has it killed
         if done.done() and not done.cancelled():
             done.exception()  # nobody asks for it
+
+    # --- forks ----------------------------------------------------------------------------------
+
+    async def fork(self, count: int = 1) -> tuple[AsyncSandbox, ...]:
+        """Return sandboxes that go on from here, each for itself, under the same policy.
+
+        They have the variables, and share their memory until it is written to. Threads, tasks,
+        connections and child processes stay here (``not_copied``). Each has a scratch folder of its
+        own, which is empty; it reads what is staged, and stages nothing. It is open, and ends with
+        this sandbox, or when it is closed. Raises GuestError where that can't be had.
+        """
+        async with self._lock:
+            return await self._fork(count)
+
+    async def try_variants(
+        self,
+        sources: Sequence[str],
+        choose: Callable[[Sequence[Result]], int | None],
+        *,
+        timeout: float | None = None,
+    ) -> Variants:
+        """Run cells side by side, each from here, and go on from where one of them ended.
+
+        ``choose`` gets their results in order, and returns the number of the one to go on from; for
+        None, and where it raises, this sandbox is as it was. Each cell has variables of its own; in
+        files they see what the others write, and all of it stays: they are cells of one sandbox.
+        What a fork lacks, this one lacks then, too (``not_copied``). Raises GuestError as ``fork``.
+        """
+        async with self._lock:
+            forks = await self._fork(len(sources), alike=True)
+            try:
+                run = (
+                    fork.execute(source, timeout=timeout)
+                    for fork, source in zip(forks, sources, strict=True)
+                )
+                results = tuple(await asyncio.gather(*run))
+                kept = choose(results)
+                if kept is not None:
+                    await self._go_on_from(forks[kept])
+            finally:
+                for fork in forks:
+                    await fork.close()
+        return Variants(results, kept)
+
+    async def _go_on_from(self, fork: AsyncSandbox) -> None:
+        """Have a copy of a fork's guest be this sandbox's."""
+        front, theirs = self._live, fork.session_of()
+        session, source = self.session_of(), theirs.requests.supervisor
+        (copy,) = await self._copies(theirs, 1)
+        front.ready = asyncio.get_running_loop().create_future()
+        front.inherited, front.execution_count = front.views, front.execution_count + 1
+        session.requests.continue_from(theirs.requests)
+        session.requests.supervisor.adopt(copy, source, fork.session, None)
+        await asyncio.shield(front.ready)
+
+    def session_of(self) -> Session:
+        """Return the session, for another sandbox. Raises GuestError where none is open."""
+        if (session := self._live.session) is None:
+            raise GuestError(NOT_OPEN)
+        return session
+
+    async def _copies(self, session: Session, count: int) -> list[Snapshot]:
+        """Return copies of a session's guest. Raises GuestError."""
+        taken: asyncio.Future[list[Snapshot]] = asyncio.get_running_loop().create_future()
+        snapshots = session.requests.supervisor.snapshots
+        snapshots.fork(count, taken.set_result)
+        copies = await asyncio.shield(taken)
+        if len(copies) < count:
+            for copy in copies:
+                snapshots.let_go(copy)
+            raise GuestError("the guest could not be copied: memory or descriptors are short")
+        return copies
+
+    async def _fork(self, count: int, *, alike: bool = False) -> tuple[AsyncSandbox, ...]:
+        """Return forks; those that are ``alike`` have this sandbox's folder and locks."""
+        session, most, root = self.session_of(), self.policy.max_branches, self
+        while root.parent is not None:
+            root = root.parent
+        if count < 1:
+            raise ValueError("there is nothing to fork: one or more")
+        if _count_forks(root) + count > most:
+            raise GuestError(f"max_branches allows {most} forks of a sandbox and of its forks")
+        locks = session.settings.prepare.plan.locks
+        if "landlock" not in locks or "container" in locks or self.policy.snapshots == "off":
+            raise GuestError("forks take Landlock, no container, and snapshots that are not off")
+        asked = self.policy.operations
+        if self.policy.llm.granted or (asked is not None and "write_file" in asked.granted()):
+            raise GuestError(
+                "each fork would have a new budget: the policy grants language models or "
+                "ops.write_file, whose budgets are a session's"
+            )
+        copies = await self._copies(session, count)
+        made = await asyncio.gather(
+            *(self._forked(session, copy, alike=alike) for copy in copies), return_exceptions=True
+        )
+        failed = [one for one in made if isinstance(one, BaseException)]
+        forks = tuple(one for one in made if isinstance(one, AsyncSandbox))
+        if failed:
+            for fork in forks:
+                await fork.close()
+            raise failed[0]
+        return forks
+
+    async def _forked(self, session: Session, copy: Snapshot, *, alike: bool) -> AsyncSandbox:
+        """Return the fork that serves by a copy."""
+        parent = self._live
+        arguments: dict[str, Any] = {"inputs": self._inputs, "input": self._ask}
+        arguments |= {"approve": self._approve, "artifacts": self._artifacts}
+        fork = AsyncSandbox(pool=self.pool, snapshots=self._snapshots, **arguments)
+        fork.was_opened, fork.parent, fork._is_alike = True, self, alike
+        self.forks.append(fork)
+        supervisor = session.requests.supervisor
+        try:
+            config = self._fork_config(session.settings, alike=alike)
+            own = fork._begin(config, parent.views)
+            own.requests.continue_from(session.requests)
+            front = fork._live
+            front.execution_count = parent.execution_count
+            place = None if alike else place_of(config.prepare)
+            own.requests.supervisor.adopt(copy, supervisor, parent.audit.session, place)
+            await asyncio.shield(front.ready)
+        except BaseException:
+            supervisor.snapshots.let_go(copy)
+            await fork.close()
+            raise
+        return fork
+
+    def _fork_config(self, settings: SessionSettings, *, alike: bool) -> SessionConfig:
+        """Return what a fork is made by, with a folder in this sandbox's own or this one's."""
+        if self._config is None:
+            raise GuestError(NOT_OPEN)
+        if alike:
+            return self._config.in_fork(None, settings.policy, settings.prepare)
+        # Nobody can have made one of this name, or taken it for what it is not.
+        folder = Path(settings.prepare.scratch, f".fork-{os.urandom(16).hex()}")
+        folder.mkdir(mode=0o700)
+        return self._config.in_fork(folder, settings.policy, settings.prepare)
+
+    @property
+    def not_copied(self) -> tuple[str, ...]:
+        """What this sandbox lacks of the one that it is a fork of: its threads, for example."""
+        return self._live.not_copied
 
     async def variables(self) -> tuple[Variable, ...]:
         """Return the variables that cells have, by name: 1,000 at most. No cell's code is run."""
@@ -682,7 +835,11 @@ class AsyncSandbox:
     async def _close(self) -> None:
         if self._closed or self._process != os.getpid():
             return
+        while self.forks:
+            await self.forks[-1].close()
         self._closed = True
+        if self.parent is not None and self in self.parent.forks:
+            self.parent.forks.remove(self)
         started = self._end(self._front) if self._front is not None else False
         if self._tools is not None and not self._tools.ended():
             await asyncio.to_thread(self._tools.ended, TOOLS_END_TIMEOUT)
@@ -692,7 +849,7 @@ class AsyncSandbox:
         if started:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._guests_ended.wait(), GUESTS_END_TIMEOUT)
-        if self._config is not None:
+        if self._config is not None and not self._is_alike:
             await asyncio.to_thread(remove_tree.remove, self._config.prepare.scratch)
 
     def _end(self, front: SandboxFront) -> bool:
@@ -776,6 +933,10 @@ class AsyncSandbox:
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced here; never silent (promise P7)."""
         return self._live.views.gaps
+
+
+def _count_forks(sandbox: AsyncSandbox) -> int:
+    return sum(1 + _count_forks(fork) for fork in sandbox.forks)
 
 
 def changes_of(staged: Staged | None, paths: Paths) -> tuple[Change, ...]:

@@ -508,6 +508,7 @@ HOST: Final[Mapping[str, Declare]] = {
     "comm_targets": _comms,
     "snapshots": holds("a copy of the guest waits before each cell"),
     "undo_depth": holds("the host keeps as many copies"),
+    "max_branches": holds("the host counts checkpoints and forks before it has one made"),
     "undo_max_bytes": holds("the host lets go of the oldest copies"),
     "timeout": holds("the host kills the guest"),
     "cpu_seconds": _cpu,

@@ -253,7 +253,7 @@ def _bounds(policy: Policy, scratch: str) -> Bounds:
     guest, *others = (part or 0 for part in parts)
     memory = None if None in parts else guest * 9 // 4 + sum(others) + _ZYGOTE_BYTES
     most = policy.max_processes
-    tasks = None if most is None else most + policy.undo_depth + _ZYGOTE_TASKS
+    tasks = None if most is None else most + policy.undo_depth + policy.max_branches + _ZYGOTE_TASKS
     return Bounds(scratch, files, memory, tasks)
 
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 #: The name under which a guest reports that the zygote decides on starts.
 GATE: Final = "gate"
 #: What a user lacks where it can't be had, and no cell gains by.
-_HARMLESS: Final = frozenset({"idle_timeout", "snapshots", "undo_depth"})
+_HARMLESS: Final = frozenset({"idle_timeout", "snapshots", "undo_depth", "max_branches"})
 #: What takes a fork of the guest.
-_FORKED: Final = ("snapshots", "undo_depth")
+_FORKED: Final = ("snapshots", "undo_depth", "max_branches")
 #: Characters of why no guest reported.
 _MAX_FAILURE: Final = 300
 
@@ -111,6 +111,7 @@ CONSEQUENCES: Final = {
     "comm_targets": "a cell can talk to any extension of the front end",
     "snapshots": "a killed cell costs the variables",
     "undo_depth": "%undo has nothing to go back to",
+    "max_branches": "there are no checkpoints",
     "timeout": "a cell can run for ever",
     "idle_timeout": "an idle kernel keeps its memory",
     "cpu_seconds": "a cell can keep the processor busy until its timeout",
@@ -136,6 +137,7 @@ REMEDIES: Final = {
     "memory_max_bytes": "run the kernel in a cgroup with memory.max",
     "snapshots": "use Linux 5.0 or later, and no seccomp listener above the kernel",
     "undo_depth": "use Linux 5.0 or later, and no seccomp listener above the kernel",
+    "max_branches": "use Linux 5.0 or later, and no seccomp listener above the kernel",
     "scratch_max_bytes": "put the folder for temporary files on a disk with a quota",
     "network_access": "set network_access to true, or register a host operation for that address",
     "package_installation": "list what notebooks need in packages, or grant ops.install",
@@ -213,7 +215,7 @@ def configured(policy: Policy, capability: str) -> bool:
     if capability in ("display", "widget_modules", "comm_targets"):
         return True
     if capability in _FORKED:
-        return policy.snapshots != "off" and (capability == "snapshots" or policy.undo_depth > 0)
+        return policy.snapshots != "off" and (capability == "snapshots" or value > 0)
     if capability == "network_access":
         return value is not True
     if capability in ("read_deny_paths", "filesystem_staged_roots"):

@@ -126,6 +126,7 @@ class Seatbelt(Backend):
         **_BY_PROFILE,
         "snapshots": _NO_COPIES,
         "undo_depth": _NO_COPIES,
+        "max_branches": _NO_COPIES,
         "cpu_seconds": UNENFORCED,
         "memory_max_bytes": UNENFORCED,
         "max_processes": UNENFORCED,

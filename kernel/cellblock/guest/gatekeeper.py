@@ -16,7 +16,7 @@ from cellblock.wire.messages import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.wire.messages import Narrow, Plan
+    from cellblock.wire.messages import KeepOnly, Narrow, Plan
 
 
 class Gatekeeper:
@@ -33,8 +33,7 @@ class Gatekeeper:
         #: By descriptor: sockets on which a listener is to come, and gates; each guest's number.
         self._awaited: dict[int, tuple[socket.socket, int]] = {}
         self._gates: dict[int, tuple[notify.Gate, int]] = {}
-        #: By guest: how many rulesets it has, and the session that it began.
-        self._layers: dict[int, int] = {}
+        #: By guest: the session that it began.
         self._sessions: dict[int, int] = {}
         #: By the request to end them: sessions that are ending.
         self._ending: dict[int, frozenset[int]] = {}
@@ -73,13 +72,11 @@ class Gatekeeper:
                 listener = listeners[0]
                 os.set_inheritable(listener, False)
                 self._gates[listener] = notify.Gate(listener, self._machine, self._plan), number
-                self._layers[number] = 1
                 self._poll.register(listener, select.POLLIN)
 
     def _forget(self, fd: int) -> None:
         self._poll.unregister(fd)
-        gate, number = self._gates.pop(fd)
-        self._layers.pop(number, None)
+        gate, _ = self._gates.pop(fd)
         gate.close()
 
     def _of(self, number: int) -> list[notify.Gate]:
@@ -90,12 +87,14 @@ class Gatekeeper:
         for gate in self._of(number):
             gate.allow_fork(pid)
 
-    def keep_only(self, number: int, session: int, members: tuple[int, ...]) -> None:
-        """Allow guest ``number`` no fork any more, and end what is in its session beside these."""
-        for gate in self._of(number):
-            gate.withdraw_fork()
+    def keep_only(self, request: KeepOnly) -> None:
+        """Allow a guest no fork any more, and end what is in its session beside these."""
+        for gate in self._of(request.id):
+            gate.withdraw_fork(request.others)
+        started = (pid for other in request.others for pid in notify.descendants(other))
+        keep = (*request.pids, *request.others, *started)
         with contextlib.suppress(LockFailed):  # what is sent SIGKILL runs no more, gone or not
-            notify.end_session(session, keep=members)
+            notify.end_session(request.session, keep=keep)
 
     def narrow(self, request: Narrow, done: Callable[[], None]) -> None:
         """Decide about guest ``request.id`` by a narrower plan, whose locks are ready for a copy.
@@ -105,10 +104,12 @@ class Gatekeeper:
         """
         (gate,), plan = self._of(request.id), request.plan
         process.lower_limits(request.pid, Limits())  # whether that is possible
-        fd = landlock.ruleset(plan, self._layers[request.id])
-        gate.plan = plan
-        self._layers[request.id] += 1
-        gate.expect_ruleset(notify.DueRuleset(request.pid, request.session, fd, plan.limits, done))
+        fd, alone = landlock.ruleset(plan, request.rulesets), not request.fork
+        if alone:  # a fork is under what its gate decides by already
+            gate.plan = plan
+        gate.expect_ruleset(
+            notify.DueRuleset(request.pid, request.session, fd, plan.limits, done, alone=alone)
+        )
 
     def forked(self, number: int, pid: int) -> None:
         """Record a fork; an earlier session of this number has nothing in it (setsid(2))."""

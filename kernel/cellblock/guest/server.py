@@ -8,6 +8,7 @@ import mmap
 import os
 import signal
 import sys
+import tempfile
 import threading
 from _thread import start_new_thread
 from collections import deque
@@ -428,6 +429,10 @@ class Server:
         lost = self._subshells.forget()
         resumed = self._snapshots.take_over(resume)
         resumed = structs.replace(resumed, tasks=resumed.tasks + lost)
+        if (place := resume.place) is not None:
+            os.environ.update(place.environment, IPYTHONDIR=place.ipython_dir)
+            tempfile.tempdir = None
+            run_exempt(lambda: os.chdir(place.cwd))
         if resume.plan is not None:
             self._runner.plan = resume.plan
             landlock.request_ruleset()

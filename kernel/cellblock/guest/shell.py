@@ -431,10 +431,12 @@ class HostMagics:
         self._shell = shell
         actions = {
             "changes": self._show_changes,
+            "checkpoint": lambda line: self._keep_state(line, restores=False),
             "lsmagic": self._list_magics,
             "output": self._show_output,
             "pip": self._pip,
             "policy": self._show_policy,
+            "restore": lambda line: self._keep_state(line, restores=True),
             "template": self._show_templates,
             "tools": self._show_tools,
             "undo": self._undo,
@@ -466,6 +468,15 @@ class HostMagics:
         if not self.server.runs_cell:
             raise UsageError("%undo steps back from a cell of the notebook, and from nothing else")
         self.server.out.send(messages.Undo(steps=int(steps)))
+
+    def _keep_state(self, line: str, *, restores: bool) -> None:
+        """Have the host keep the state under a name when the cell has ended, or go back to it."""
+        name, magic = line.partition("#")[0].strip(), "%restore" if restores else "%checkpoint"
+        if not re.fullmatch(messages.CHECKPOINT_NAME, name):
+            raise UsageError(f"{magic} takes a name of letters, digits, '_', '.' and '-'")
+        if not self.server.runs_cell:
+            raise UsageError(f"{magic} works in a cell of the notebook, and in nothing else")
+        self.server.out.send(messages.Checkpoint(name=name, restores=restores))
 
     def _show_output(self, line: str) -> None:
         """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""

@@ -224,8 +224,8 @@ class _Zygote:
                 self._control.send(messages.Forked(id=message.id, pid=pid), os.pidfd_open(pid))
             case messages.AllowFork(id=number, pid=pid):
                 self._gates.allow_fork(number, pid)
-            case messages.KeepOnly(id=number, session=session, pids=pids):
-                self._gates.keep_only(number, session, pids)
+            case messages.KeepOnly():
+                self._gates.keep_only(message)
             case messages.EndForks(id=number, forks=forks):
                 self._gates.end_forks(number, forks)
                 self._report_ended()
@@ -233,7 +233,7 @@ class _Zygote:
                 done = messages.Narrowed(ticket=ticket)
                 answer = messages.Narrowed(ticket=ticket, ready=True)
                 try:
-                    if self._prepared.mounter is not None:
+                    if self._prepared.mounter is not None and not message.fork:
                         self._prepared.mounter.cover(message.plan.layers)
                     self._gates.narrow(message, lambda: self._control.send(done))
                 except (OSError, ValueError, LockFailed) as error:

@@ -6,9 +6,12 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import functools
 import itertools
 import json
+import math
 import os
+import re
 import secrets
 import textwrap
 from collections import deque
@@ -30,7 +33,7 @@ from cellblock.render.text import encodable, visible, visible_lines
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from cellblock.api.results import ApprovalRequest, Display, Output, Result
+    from cellblock.api.results import ApprovalRequest, Display, Output, Result, Variants
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.host.services.artifacts import Artifact
     from cellblock.host.services.changes import Change, Staged
@@ -60,6 +63,12 @@ MAX_SECONDS: Final = 1_000_000
 #: Characters of a cell's source in a question, and seconds that a question stays open.
 MAX_SOURCE: Final = 2_000
 ANSWER_TIMEOUT: Final = 600.0
+#: Cells that run side by side, and characters told of each.
+MAX_VARIANTS: Final = 8
+_OF_VARIANT: Final = 2_000
+#: A number that a cell ends with, NumPy's too, and characters of one.
+_NUMBER: Final = re.compile(r"(?:np\.\w+\()?([^()]+)\)?")
+MAX_NUMBER: Final = 100
 _IMAGES: Final = ("image/png", "image/jpeg")
 
 
@@ -81,6 +90,18 @@ class RunCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
         | None
     ) = None
+
+
+class TryVariants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Run cells side by side, each from the variables there are, and go on from where one ended.
+
+    The other cells' variables are gone; files that any of them wrote stay. Kept is the first that
+    succeeds, or the one whose last line gives the largest, or the smallest, number.
+    """
+
+    codes: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_VARIANTS)]
+    keep: Literal["first", "largest", "smallest"] = "first"
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)] | None = None
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,6 +152,7 @@ TOOLS: Final[dict[str, tuple[type[msgspec.Struct], bool]]] = {
     "run_cell": (RunCell, False),
     "reset": (Reset, False),
     "undo": (Undo, False),
+    "try_variants": (TryVariants, False),
     "variables": (Variables, True),
     "changes": (Changes, True),
     "keep": (Keep, False),
@@ -369,6 +391,9 @@ class Session:
                 reply = self._told(call, await self._run(sandbox, code, seconds, report))
             case Undo(cells=cells):
                 reply = self._told(call, await sandbox.execute(f"%undo {cells}"))
+            case TryVariants(codes=codes, keep=keep, timeout=seconds):
+                choose = functools.partial(_choose, keep)
+                reply = _variants(await sandbox.try_variants(codes, choose, timeout=seconds))
             case Reset():
                 reply = await self._reset(sandbox)
             case Variables():
@@ -642,6 +667,27 @@ def _data(result: Result, uris: list[str]) -> dict[str, Any]:
     if uris:
         found["resources"] = uris
     return found
+
+
+def _choose(keep: str, results: Sequence[Result]) -> int | None:
+    """Return the number of the cell to keep; None where none succeeded, or gave a number."""
+    succeeded = [at for at, one in enumerate(results) if one.success]
+    if keep == "first":
+        return min(succeeded, default=None)
+    numbers = dict[int, float]()
+    for at in succeeded:
+        with contextlib.suppress(ValueError):
+            shown = _NUMBER.fullmatch(clipped(results[at].result or "", MAX_NUMBER))
+            if shown and not math.isnan(number := float(shown[1])):
+                numbers[at] = number if keep == "largest" else -number
+    return max(numbers, key=lambda at: numbers[at], default=None)
+
+
+def _variants(found: Variants) -> Reply:
+    kept = "none: variables are as they were" if found.kept is None else f"{found.kept + 1}"
+    told = [f"Kept: {kept}."]
+    told += [f"{at}: {one.to_string(_OF_VARIANT)}" for at, one in enumerate(found.results, 1)]
+    return Reply(_bounded("\n\n".join(told)), failed=found.kept is None)
 
 
 def _variables(found: Sequence[Any]) -> Reply:

@@ -254,6 +254,7 @@ TABLE: Final[dict[str, Narrowing]] = {
     "comm_targets": _FEWER,
     "snapshots": _never("snapshots keep your variables, and no cell is to take that away"),
     "undo_depth": _LOWER,
+    "max_branches": _LOWER,
     "timeout": _LOWER,
     "idle_timeout": _LOWER,
     "cpu_seconds": _LOWER,

@@ -142,6 +142,16 @@ def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
     return _card(lines, State.restored, {"outcome": "undone", "cells": counts}, lost)
 
 
+def restored(name: str, *, lost: Sequence[str] = ()) -> Bundle:
+    """Return the card for ``%restore``."""
+    lines = [
+        f"Back at checkpoint {name}.",
+        "Your variables are as they were there." + _lost(lost),
+        "Files and output stay as they are.",
+    ]
+    return _card(lines, State.restored, {"outcome": "restored", "checkpoint": name}, lost)
+
+
 def _sentence(reason: Reason, limit: str, *, beside: bool) -> str:
     """Return why, to go on with "was stopped"."""
     sentence = _WORDS[reason]

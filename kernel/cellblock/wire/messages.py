@@ -12,6 +12,8 @@ import msgspec
 
 Text = str
 Name = Annotated[str, msgspec.Meta(max_length=1_000)]
+#: What a checkpoint may be called, in full.
+CHECKPOINT_NAME = r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}\Z"
 Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Position = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -323,12 +325,14 @@ class AllowFork(Struct, tag="allow_fork", frozen=True, kw_only=True):
 class KeepOnly(Struct, tag="keep_only", frozen=True, kw_only=True):
     """The processes that a guest and its snapshots are; any other of ``session`` is killed.
 
-    Numbers are the zygote's, as in ``Forked``.
+    But for those of its forks, ``others``, and what descends from them. Numbers are the zygote's,
+    as in ``Forked``.
     """
 
     id: Id
     session: int
     pids: tuple[int, ...]
+    others: tuple[int, ...] = ()
 
 
 class EndForks(Struct, tag="end_forks", frozen=True, kw_only=True):
@@ -348,7 +352,8 @@ class Narrow(Struct, tag="narrow", frozen=True, kw_only=True):
     """Make the locks of a narrower plan ready for a copy, which asks for them when it takes over.
 
     ``id``, ``session`` and ``pid`` are as in ``KeepOnly``. It gets them alone: before it does,
-    whatever else is in its session is killed. ``Narrowed`` repeats the ``ticket``.
+    whatever else is in its session is killed; one that is to be a ``fork`` leaves the others as
+    they are. It has so many ``rulesets``. ``Narrowed`` repeats the ``ticket``.
     """
 
     id: Id
@@ -356,6 +361,8 @@ class Narrow(Struct, tag="narrow", frozen=True, kw_only=True):
     session: int
     pid: int
     plan: Plan
+    rulesets: Count
+    fork: bool = False
 
 
 class Quit(Struct, tag="quit", frozen=True, kw_only=True):
@@ -512,13 +519,15 @@ class Resume(Struct, tag="resume", frozen=True, kw_only=True):
 
     ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
     seen, by count, for ``In``. With a ``plan`` it is first to ask for the locks of that.
-    It is sent ``again`` cells that ran before, and has its own numbers behind those.
+    It is sent ``again`` cells that ran before, and has its own numbers behind those. With a
+    ``place`` it is a fork with a folder and an environment of its own.
     """
 
     seed: bytes
     again: Size = 0
     inputs: list[tuple[int, str]] = []
     plan: Plan | None = None
+    place: SessionSetup | None = None
 
 
 # Guest to host.
@@ -764,6 +773,13 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
     steps: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
+class Checkpoint(Struct, tag="checkpoint", frozen=True, kw_only=True):
+    """``%checkpoint`` ran, or ``%restore``: when its cell has ended, the host does as it says."""
+
+    name: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)]
+    restores: bool = False
+
+
 ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
 FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
@@ -773,6 +789,6 @@ ToGuest = (
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | Variables | VariableValue | CommOut | Show | Undo | ToolCall | Preloaded
-    | ToolWithdrawn | Breach
+    | Variables | VariableValue | CommOut | Show | Undo | Checkpoint | ToolCall
+    | Preloaded | ToolWithdrawn | Breach
 )  # fmt: skip

@@ -91,6 +91,7 @@ def test_noop_holds_only_what_the_host_does():
         "comm_targets",
         "snapshots",
         "undo_depth",
+        "max_branches",
         "timeout",
         "cpu_seconds",
         "memory_max_bytes",
@@ -151,6 +152,7 @@ def test_a_gap_by_which_no_cell_gains_does_not_matter():
         "idle_timeout",
         "snapshots",
         "undo_depth",
+        "max_branches",
     }
 
 

@@ -98,6 +98,7 @@ NARROWER = {
     "widget_modules": [[], ["a"]],
     "comm_targets": [[], ["b"]],
     "undo_depth": [0, 3],
+    "max_branches": [0, 8],
     "timeout": [10, 60, 0.1],
     "memory_max_bytes": [2**25],
     "output_kept_max_bytes": [0, 1],
@@ -155,6 +156,7 @@ WIDER = {
     "comm_targets": [["c"]],
     "snapshots": ["off", "always"],
     "undo_depth": [4],
+    "max_branches": [9],
     "timeout": [61, 60.000001, "none", None, 2**53],
     "idle_timeout": [101, "none"],
     "cpu_seconds": [101, "none", None],
@@ -181,6 +183,7 @@ NONSENSE = {
     "timeout": [0, -1, float("inf"), float("nan"), "10", True, [10], 10**400],
     "max_processes": [0, -1, 1.5, True, "1", 2**63],
     "undo_depth": [-1, "none", None, 51],
+    "max_branches": [-1, "none", None, 51],
     "memory_max_bytes": [1, 0],
     "display": ["Text", "", None],
 }

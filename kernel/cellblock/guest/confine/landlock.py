@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import stat
 import struct
@@ -248,10 +249,9 @@ def ruleset(plan: Plan, layers: int) -> int:
     if version < 1 or layers > MOST_AGAIN:
         raise LockFailed("the guest was narrowed too often" if version else "no Landlock")
     handle = handled(version, network=plan.network)
-    made, _absent = ruleset_of(plan, machine, handle)
-    if not _fits(machine, made, layers + 1):
-        os.close(made)
+    if not _fits(handle, layers + 1):
         raise LockFailed("the OS kernel takes no more rulesets")
+    made, _absent = ruleset_of(plan, machine, handle)
     return made
 
 
@@ -268,10 +268,17 @@ def _can_wait_killable(machine: Arch) -> bool:
     return False
 
 
-def _fits(machine: Arch, made: int, times: int) -> bool:
+@functools.lru_cache
+def _fits(handle: Handled, times: int) -> bool:
     """Try, in a child of ours, whether a ruleset can be laid so many times (E2BIG)."""
+    machine = arch.current()
+    if machine is None:
+        return False
+    attr = ctypes.create_string_buffer(handle.packed, len(handle.packed))
+    made = libc.syscall(machine.numbers["landlock_create_ruleset"], attr, len(handle.packed), 0)
     pid = os.fork()
     if pid:
+        os.close(made)
         return os.waitpid(pid, 0)[1] == 0
     status = 1
     try:

@@ -43,7 +43,7 @@ from cellblock.guest.confine.syscall_args import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from cellblock.guest.confine.arch import Arch
     from cellblock.guest.confine.syscall_args import Grants
@@ -157,8 +157,9 @@ class Request(msgspec.Struct, frozen=True):
 class DueRuleset(msgspec.Struct, frozen=True):
     """A Landlock ruleset that process ``pid`` is to ask for; ``fd`` is closed when it is laid.
 
-    Before, whatever else is in its ``session`` is ended; after, the ``limits`` are set that no
-    gate keeps, and ``done`` is called just before the one thread goes on, restricted.
+    Before, whatever else is in its ``session`` is ended, if it is to be ``alone``; after, the
+    ``limits`` are set that no gate keeps, and ``done`` is called just before the one thread goes
+    on, restricted.
     """
 
     pid: int
@@ -166,6 +167,7 @@ class DueRuleset(msgspec.Struct, frozen=True):
     fd: int
     limits: Limits
     done: Callable[[], None]
+    alone: bool = True
 
 
 class Gate:
@@ -178,7 +180,8 @@ class Gate:
     def __init__(self, listener: int, arch: Arch, plan: Plan) -> None:
         self._listener, self._audit, self.plan = listener, arch.audit, plan
         self._names = {arch.numbers.get(name, -1): name for name in _STOPPED}
-        self._due_ruleset: DueRuleset | None = None
+        #: By the process that is to ask for it.
+        self._due_rulesets: dict[int, DueRuleset] = {}
         self._due_forks: list[int | None] = []
         #: Tasks whose start was let through, and when.
         self._started: dict[int, float] = {}
@@ -188,27 +191,32 @@ class Gate:
         os.close(self._listener)
 
     def expect_ruleset(self, due: DueRuleset) -> None:
-        """Lay one more ruleset on a process when it asks for that; nothing starts before."""
-        self._withdraw_ruleset()
-        self._due_ruleset = due
-        self._due_forks.clear()
+        """Lay one more ruleset on a process when it asks for that; it starts nothing before.
 
-    def _withdraw_ruleset(self) -> None:
-        due, self._due_ruleset = self._due_ruleset, None
-        if due is not None:
-            os.close(due.fd)
+        Nor does any other, if that is to be alone.
+        """
+        self._withdraw_rulesets(None if due.alone else due.pid)
+        self._due_rulesets[due.pid] = due
+        if due.alone:
+            self._due_forks.clear()
+
+    def _withdraw_rulesets(self, pid: int | None) -> None:
+        """Have those be due no more that are due on a process, or alone; on any for None."""
+        for due in tuple(self._due_rulesets.values()):
+            if due.alone or pid in {due.pid, None}:
+                os.close(self._due_rulesets.pop(due.pid).fd)
 
     def allow_fork(self, pid: int | None) -> None:
         """Let the next fork of ``pid`` through, or of whoever asks: a snapshot is due.
 
-        No ruleset is due any more.
+        No ruleset is due on it any more.
         """
-        self._withdraw_ruleset()
+        self._withdraw_rulesets(pid)
         self._due_forks.append(pid)
 
-    def withdraw_fork(self) -> None:
-        """Take ``allow_fork`` back: no snapshot is wanted any more."""
-        self._due_forks.clear()
+    def withdraw_fork(self, but: Collection[int] = ()) -> None:
+        """Take ``allow_fork`` back, ``but`` for these: no snapshot is wanted any more."""
+        self._due_forks = [pid for pid in self._due_forks if pid in but]
 
     def answer(self) -> bool:
         """Decide one stopped call. Return False when the guest is gone."""
@@ -270,7 +278,8 @@ class Gate:
 
     def _may_start(self, request: Request, process_id: int) -> bool:
         flags = request.args[0] if request.call == "clone" else 0
-        if self._due_ruleset is not None:
+        due_rulesets = self._due_rulesets.values()
+        if process_id in self._due_rulesets or any(due.alone for due in due_rulesets):
             return False
         if flags & CLONE_THREAD or self.plan.subprocess:
             return not flags & CLONE_NEVER
@@ -306,14 +315,15 @@ class Gate:
         The one thread that there is stands still, nobody else has its descriptors, and the number
         that it names is the ruleset's from here on: what it does next is to be restricted.
         """
-        due, (number, flags, *_) = self._due_ruleset, request.args
-        if due is None or threads != 1 or not request.task == process_id == due.pid:
+        due, (number, flags, *_) = self._due_rulesets.get(process_id), request.args
+        if due is None or threads != 1 or request.task != process_id:
             return False
         if flags:  # some make it fail
             return False
-        self._due_ruleset = None
+        del self._due_rulesets[process_id]
         try:
-            end_session(due.session, keep=(due.pid,))
+            if due.alone:
+                end_session(due.session, keep=(due.pid,))
             added = _ADDFD.pack(request.id, ADDFD_SETFD, due.fd, number, os.O_CLOEXEC)
             self._ioctl(NOTIF_ADDFD, added)
         finally:

@@ -316,7 +316,9 @@ class Audit:
         """Enter that a guest is no more, and what took its place; a cell, or the last, ended it."""
         cell, detail = cell or self._cells, records.clipped(stopped.detail)
         if stopped.why == "undo":
-            self.enter(records.Undo(cell=cell, counts=stopped.undone))
+            self.enter(records.Undo(cell=cell, counts=stopped.undone, checkpoint=detail))
+        elif stopped.why == "fork":
+            self.enter(records.Forked(of=detail))
         elif stopped.why == "crash":  # it ended by itself
             self.enter(records.Crash(cell=cell, detail=detail))
         else:

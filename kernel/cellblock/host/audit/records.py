@@ -277,10 +277,20 @@ class Crash(Record, frozen=True, kw_only=True, tag="crash"):
 
 
 class Undo(Record, frozen=True, kw_only=True, tag="undo"):
-    """Cells were stepped back over; the numbers are those that front ends show."""
+    """Cells were stepped back over; the numbers are those that front ends show.
+
+    Or a ``checkpoint`` was gone back to.
+    """
 
     cell: int
     counts: tuple[int, ...] = ()
+    checkpoint: str = ""
+
+
+class Forked(Record, frozen=True, kw_only=True, tag="forked"):
+    """The session goes on from a copy of another session's guest, whose log is called ``of``."""
+
+    of: str
 
 
 class Restore(Record, frozen=True, kw_only=True, tag="restore"):

@@ -14,6 +14,7 @@ from cellblock.analysis.dataflow import Bindings
 from cellblock.analysis.transform import exceeded_limit
 from cellblock.host.cell import status
 from cellblock.host.output import gateway
+from cellblock.host.snapshots import restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -258,6 +259,9 @@ class Front(ABC):
         #: Puts a question of the host's to its user, whatever the policy has users asked about.
         self.consult: Consult | None = None
         self.execution_count = 0
+        #: What is in force where this is a fork of, and what the fork lacks.
+        self.inherited: status.Views | None = None
+        self.not_copied: tuple[str, ...] = ()
         #: Names that a cell was to set which was refused, with its number.
         self.unset: dict[str, int] = {}
         #: The main shell's cell that runs.
@@ -310,9 +314,19 @@ class Front(ABC):
     def on_undo(self, stopped: Stopped) -> None:
         """Show which cells were undone, and note it beside the cell that did it."""
         self.outputs.card(status.undone_card(stopped, self.views.in_force))
-        if stopped.undone and self.history is not None:
+        if stopped.detail and self.history is not None:
+            self.history.annotate(self.execution_count, f"# back at {stopped.detail}")
+        elif stopped.undone and self.history is not None:
             counts = ", ".join(f"[{count}]" for count in stopped.undone)
             self.history.annotate(self.execution_count, f"# undid {counts}")
+
+    def on_forked(self, stopped: Stopped) -> None:
+        """Remember what a fork lacks; it has the locks of what it is a fork of, and one more."""
+        if stopped.restored is not None and (parents := self.inherited) is not None:
+            self.not_copied = restore.lacking(stopped.restored)
+            self.views.inherit(parents)
+            locks = {} if parents.report is None else parents.report.achieved
+            self.audit.locked(parents.enforcement, parents.gaps, locks, parents.proved)
 
     def on_notice(self, text: str) -> None:
         """Say that no snapshots are taken for now, and why."""

@@ -222,6 +222,11 @@ class Views:
         self._gaps_due = first and matters and config.policy.on_unsupported == "warn"
         return refusal
 
+    def inherit(self, views: Views) -> None:
+        """Take over what is enforced where this is a fork of, under the same policy."""
+        self.report, self.enforcement, self.gaps = views.report, views.enforcement, views.gaps
+        self.proved = views.proved
+
     @property
     def gated(self) -> bool:
         """Whether more locks can be laid on the guest: its zygote allows what it starts."""
@@ -551,9 +556,11 @@ def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
 
 
 def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
-    """Return the card for cells that were undone."""
+    """Return the card for cells that were undone, or for a checkpoint that was gone back to."""
     if stopped.restored is None:  # every copy to go back to had ended
         return stopped_card(stopped, policy)[0]
+    if stopped.detail:
+        return cards.restored(stopped.detail, lost=restore.lacking(stopped.restored))
     return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
 
 

@@ -13,12 +13,12 @@ import socket
 import struct
 import termios
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from time import thread_time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cellblock.errors import GuestError, WireError
 from cellblock.host.output.text import split_tail
@@ -182,11 +182,27 @@ class Lineage:
     """The fork of a zygote that a guest and its copies descend from.
 
     ``session`` is what that fork began (setsid(2)). It is known when the zygote has told the
-    fork's pid, which may be after the first copy was asked for: so all share one of these.
+    fork's pid, which may be after the first copy was asked for: so all share one of these. So do
+    the forks of a sandbox: each of their ``users`` has a guest and copies of that lineage.
     """
 
     number: int = 0
     session: int = -1
+    users: list[LineageUser] = field(default_factory=list)
+
+    def others(self, than: LineageUser) -> list[int]:
+        """Return the processes of the other users: guests and copies."""
+        return [pid for user in self.users if user is not than for pid in user.pids()]
+
+
+class LineageUser(Protocol):
+    """Who has a guest, and copies of it."""
+
+    def pids(self) -> list[int]:
+        """Return their processes."""
+
+    def is_settled(self) -> bool:
+        """Whether no copy is being forked."""
 
 
 class Guest:

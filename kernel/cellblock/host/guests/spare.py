@@ -174,7 +174,7 @@ class SpareGuest:
         if guest is not None:
             guest.close()
             if zygote is not None and guest.lineage.session > 0:
-                zygote.keep_only(guest.lineage.number, guest.lineage.session, ())
+                zygote.keep_only(guest, ())
 
     def _end_in(self, seconds: float) -> None:
         self._stop_timer()

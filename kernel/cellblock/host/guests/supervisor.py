@@ -107,6 +107,9 @@ class Supervisor:
         self._ticket = 0
         self._held = False
         self._closed = False
+        #: Rulesets that guests have here; and whether the first is a fork of another's, to come.
+        self.rulesets = 1
+        self.awaits_fork = False
 
     @property
     def guest(self) -> Guest | None:
@@ -138,7 +141,7 @@ class Supervisor:
     def ensure(self) -> None:
         """Have a guest started unless there is one."""
         self.snapshots.postpone()
-        if self._guest is not None or self._closed:
+        if self._guest is not None or self._closed or self.awaits_fork:
             return
         try:
             self._start()
@@ -157,6 +160,7 @@ class Supervisor:
         if self.zygote is None:
             self._zygotes, self._prepared = self._next_zygotes, self._prepare
             self.zygote = self._zygotes.get(self._prepare, self)
+        self.rulesets = 1
         relay = self.relay()
         try:
             guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
@@ -371,6 +375,29 @@ class Supervisor:
             self._restoration.restore(step.snapshot)
         return len(known)
 
+    def restore(self, name: str, refused: Callable[[str], None]) -> None:
+        """Go back to a checkpoint, which is kept; ``refused`` gets why that can't be done."""
+        checkpoint = self.snapshots.chain.named().get(name)
+        if checkpoint is None:
+            known = ", ".join(self.snapshots.chain.named()) or "none"
+            refused(f"there is no such checkpoint; there are: {known}")
+            return
+
+        guest = self.guest
+
+        def stands(copy: Snapshot | None) -> None:
+            if copy is None or not checkpoint.kept or self.guest is not guest:
+                self.snapshots.let_go(copy)
+                refused("no copy of it could be made")
+                return
+            running = self._stop()
+            self.snapshots.restore_checkpoint(copy, checkpoint)
+            stopped = Stopped("undo", detail=name)
+            self._restoration = Restoration(self._reactor, self, stopped, running)
+            self._restoration.restore(checkpoint)
+
+        self.snapshots.copy_apart(stands, checkpoint)
+
     def on_trying(self, guest: Guest | None) -> None:
         """Record which snapshot is tried; None when that failed."""
         self._guest = guest
@@ -398,6 +425,9 @@ class Supervisor:
         """Start anew: there is no snapshot of what was lost."""
         if self._closed:
             return
+        if stopped.why == "fork":
+            self._give_up("the fork ended before it could serve")
+            return
         self.snapshots.end()
         if self._failed_starts >= MAX_FAILED_STARTS:
             said = self._last_words.strip() or stopped.detail
@@ -408,6 +438,41 @@ class Supervisor:
         # One that never served lost nothing, and the next one serves what waits.
         if served:
             self.owner.on_loss(stopped)
+
+    # --- forks ----------------------------------------------------------------------------------
+
+    def adopt(
+        self, copy: Snapshot, parent: Supervisor, of: str, place: messages.SessionSetup | None
+    ) -> None:
+        """Serve by a copy of another session's guest, whose audit log is called ``of``.
+
+        With a ``place`` of its own it is under one ruleset more than that. One that does not take
+        it does not serve (``guest.confine.landlock``).
+        """
+        if self.zygote is None:
+            self._prepared, self.zygote = self._prepare, self._zygotes.get(self._prepare, self)
+        self._stop()
+        self.rulesets = parent.rulesets + (place is not None)
+        parent.snapshots.give_away(copy)
+        self.snapshots.adopt(copy, self.zygote)
+        plan = None if place is None else place.plan
+        restoration = Restoration(self._reactor, self, Stopped("fork", of), plan=plan)
+        self._restoration, restoration.place = restoration, place
+
+        def ready(failure: str) -> None:
+            self.awaits_fork = False
+            if failure:
+                copy.guest.close()
+                self._give_up(f"the fork's locks can't be had: {failure}")
+            else:
+                restoration.restore(copy)
+
+        if plan is None:
+            ready("")
+        else:
+            self._on_locks, self._ticket = ready, next(_TICKETS)
+            rulesets = parent.rulesets
+            self.zygote.narrow(copy.guest, plan, self._ticket, rulesets=rulesets, fork=True)
 
     # --- a narrower policy --------------------------------------------------------------------
 
@@ -441,9 +506,13 @@ class Supervisor:
         The zygote makes them. From then on the snapshot is to take over (``narrow_to``): until
         another is asked for, nothing more can start.
         """
+        if len(snapshot.guest.lineage.users) > 1:
+            then("the sandbox has forks, or is one")
+            return
         self._on_locks, self._ticket = then, next(_TICKETS)
         if self.zygote is not None:
-            self.zygote.narrow(snapshot.guest, plan, self._ticket)
+            self.zygote.narrow(snapshot.guest, plan, self._ticket, rulesets=self.rulesets)
+            self.rulesets += 1
 
     def _on_narrowed(self, message: messages.Narrowed) -> None:
         """Hear that locks are ready, can't be had, or are on the snapshot that takes over."""
@@ -477,6 +546,6 @@ class Supervisor:
         """End guests and zygote; return whether they are gone, or their folder still is removed."""
         self._closed = True
         self._end()
-        self.snapshots.clear()
+        self.snapshots.end()
         zygote, self.zygote = self.zygote, None
         return zygote is None or self._zygotes.end(zygote)

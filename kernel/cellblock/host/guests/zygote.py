@@ -25,7 +25,7 @@ from cellblock.host.session.limits import SharedMemory
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from cellblock.host.guests.process import Guest
     from cellblock.host.session.types import Reactor
@@ -204,13 +204,21 @@ class Zygote:
         inside = None if pid is None else self._pids.inside(pid)
         self._send(messages.AllowFork(id=lineage, pid=inside))
 
-    def keep_only(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
-        """Have all processes of a guest's session killed but these."""
-        inside = tuple(map(self._pids.inside, pids))
-        session = self._pids.session(lineage, session)
-        self._send(messages.KeepOnly(id=lineage, session=session, pids=inside))
+    def keep_only(self, guest: Guest, pids: Iterable[int], others: Iterable[int] = ()) -> None:
+        """Have all processes of a guest's session killed but these, and ``others`` with theirs."""
+        lineage = guest.lineage
+        self._send(
+            messages.KeepOnly(
+                id=lineage.number,
+                session=self._pids.session(lineage.number, lineage.session),
+                pids=tuple(map(self._pids.inside, pids)),
+                others=tuple(map(self._pids.inside, others)),
+            )
+        )
 
-    def narrow(self, guest: Guest, plan: messages.Plan, ticket: int) -> None:
+    def narrow(
+        self, guest: Guest, plan: messages.Plan, ticket: int, *, rulesets: int, fork: bool = False
+    ) -> None:
         """Have the locks of a narrower plan made for a copy; ``Narrowed`` says what came of it."""
         number = guest.lineage.number
         self._send(
@@ -220,6 +228,8 @@ class Zygote:
                 session=self._pids.session(number, guest.lineage.session),
                 pid=self._pids.inside(guest.pid or NO_PROCESS),
                 plan=plan,
+                rulesets=rulesets,
+                fork=fork,
             )
         )
 

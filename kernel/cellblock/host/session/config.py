@@ -199,6 +199,24 @@ class SessionConfig:
         policy = policy_moved(self.policy)
         return dataclasses.replace(self, policy=policy, operators=operators, prepare=own)
 
+    def in_fork(
+        self, folder: Path | None, policy: Policy, prepare: messages.Prepare
+    ) -> SessionConfig:
+        """Return one for a fork of this session, under what is in force there.
+
+        ``folder`` lies in the session's and takes its place; what is staged can be read. Without
+        one the fork has all that the session has, which goes on listing what is staged.
+        """
+        plan = prepare.plan
+        if folder is None:
+            prepare = replace(prepare, plan=replace(plan, layers=()))
+            return dataclasses.replace(self, policy=policy, prepare=prepare)
+        write_roots = tuple(root for root in plan.write_roots if root != SHARED_MEMORY)
+        reads = (*plan.read_roots, *plan.staged_roots)
+        plan = replace(plan, read_roots=reads, write_roots=write_roots, staged_roots=(), layers=())
+        moved = dataclasses.replace(self, policy=policy, prepare=replace(prepare, plan=plan))
+        return moved.in_folder(folder, inputs=prepare.inputs)
+
 
 # --- making one ---------------------------------------------------------------------------------
 

@@ -288,11 +288,12 @@ class Family:
     """The processes that a guest has started, where its policy lets it; read anew every time.
 
     They are found as descendants of the guest's parent, the zygote, to whom orphans come, in the
-    guest's session, which none of them can leave (``guest.confine``: no setsid).
+    guest's session, which none of them can leave (``guest.confine``: no setsid). What ``others``
+    are is not the guest's: its forks are in its session, too.
     """
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+    def __init__(self, pid: int, others: Callable[[], Sequence[int]] = list) -> None:
+        self._pid, self._others = pid, others
         own = _stat(pid)
         self._session = own.session if own else 0
 
@@ -327,9 +328,10 @@ class Family:
         # Read anew: that of a restored snapshot was the guest before it, until that was dead.
         own = _stat(self._pid)
         waiting = _children(own.parent) if own else []
+        others = frozenset(self._others())
         while waiting and len(found) < MAX_PROCESSES:
             pid = waiting.pop()
-            member = _stat(pid)
+            member = None if pid in others else _stat(pid)
             if member is not None and member.session == self._session:
                 waiting += _children(pid)
                 if pid != self._pid:
@@ -581,7 +583,7 @@ class Monitor:
     ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
     is told again at every look at which that is still so. ``copies`` looks at the guest's
     snapshots, and returns which processes they are, and the bytes that each has from it;
-    ``shared_memory`` returns the bytes in the guest's /dev/shm.
+    ``shared_memory`` returns the bytes in the guest's /dev/shm. ``others`` are the guest's forks.
     """
 
     def __init__(
@@ -598,6 +600,7 @@ class Monitor:
     ) -> None:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
         self._copies, self._shared_memory = copies, shared_memory
+        self.others: Callable[[], Sequence[int]] = list
         self._folders, self._layers = folders, layers
         self.narrow_to(policy)
         self._gauge: Gauge | None = None
@@ -752,7 +755,7 @@ class Monitor:
             self._gauge.close()
         processes = pid is not None and self._policy.subprocess_execution
         self._gauge = Gauge(pid) if pid is not None else None
-        self._family = Family(pid) if pid is not None and processes else None
+        self._family = Family(pid, self.others) if pid is not None and processes else None
         self._known_peak, self._family_cpu = 0, 0.0
 
     def _cpu_now(self) -> float | None:

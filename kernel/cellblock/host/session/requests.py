@@ -29,6 +29,7 @@ A guest is not trusted to keep this order: what does not fit ends it (``check_be
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import signal
@@ -126,6 +127,8 @@ class InFlight:
         self.linked = False
         #: How many cells it asked to undo, and what it is answered with once they are.
         self.undo_steps = 0
+        #: The checkpoint that it asked for, or to go back to.
+        self.checkpoint: messages.Checkpoint | None = None
         self.reply: Any = None
         #: How often it was sent to another guest, because one was lost before it began.
         self.resent = 0
@@ -280,6 +283,7 @@ class Requests:
             layers=[layer.folder for layer in prepare.plan.layers],
             shared_memory=self.supervisor.shared_memory,
         )
+        self._monitor.others = self.supervisor.snapshots.others
         if approver is not None:
             approver.on_waiting(self._on_waiting)
         #: The main shell's request under way, and those of subshells by number.
@@ -440,8 +444,10 @@ class Requests:
             return True
         if request is None:
             return False
-        undoes = request.undo_steps > 0 and request.state is RequestState.ending
-        return undoes or isinstance(request.message, PolicyChange)
+        undoes = request.undo_steps > 0 or request.checkpoint is not None
+        return (undoes and request.state is RequestState.ending) or isinstance(
+            request.message, PolicyChange
+        )
 
     def _send_what_waits(self) -> None:
         """Send what waits, one after the other as the guest reads it; look again for the rest."""
@@ -535,8 +541,8 @@ class Requests:
                     request.acknowledged = True
             case messages.InputRequest():
                 self._on_question(message)
-            case messages.Undo(steps=steps):
-                self._on_undo(steps)
+            case messages.Undo() | messages.Checkpoint():
+                self._on_undo(message)
             case messages.ToolCall(subshell=subshell):
                 self.tools.handle(message, self._of(subshell) or self.request)
             case messages.ToolWithdrawn():
@@ -567,11 +573,15 @@ class Requests:
         if request.interrupted_at is not None and (message.interrupted or not request.made_way):
             self.supervisor.interrupt()
 
-    def _on_undo(self, steps: int) -> None:
+    def _on_undo(self, asked: messages.Undo | messages.Checkpoint) -> None:
         """Note that a cell asks for it; a handler or a thread may say so, too, and gets nothing."""
         request = self.request
-        if request is not None and request.began and _is_cell(request.message):
-            request.undo_steps = steps
+        if request is None or not request.began or not _is_cell(request.message):
+            return
+        if isinstance(asked, messages.Undo):
+            request.undo_steps = asked.steps
+        else:
+            request.checkpoint = asked
 
     def on_text(self, kind: messages.StreamName, text: str) -> None:
         """Show text that was written below Python."""
@@ -715,12 +725,21 @@ class Requests:
         if self._relay.made_connections(self.supervisor.snapshots.chain.had_connections):
             for one in self._all():
                 one.called = True
-        if request.undo_steps and message.error is None:
-            self._undo_alone(request, message)
-        elif request.over is not None:
+        failed = message.error is not None
+        if request.over is not None and (failed or not request.undo_steps):
             self._keep(request, request.stopped(request.over, kept=True))
-        else:
+        elif failed or not self._goes_back(request, message):
             self._keep(request, message)
+
+    def _goes_back(self, request: InFlight, reply: messages.Done) -> bool:
+        """Do what a cell asked for with the states before it, or its own; return whether it did."""
+        if request.undo_steps:
+            self._undo_alone(request, reply)
+        elif request.checkpoint is not None:
+            self._do_checkpoint(request, request.checkpoint, reply)
+        else:
+            return False
+        return True
 
     def _keep(self, request: InFlight, reply: Any) -> None:
         """Answer a request that may have changed the guest's state, and have a snapshot taken.
@@ -775,6 +794,26 @@ class Requests:
         else:
             self._keep(request, refused)
 
+    def _do_checkpoint(
+        self, request: InFlight, asked: messages.Checkpoint, reply: messages.Done
+    ) -> None:
+        """Keep the state under a name, or go back to one, when no subshell runs anything."""
+        magic = f"%{'restore' if asked.restores else 'checkpoint'} {asked.name}"
+
+        def done(refusal: str) -> None:
+            if self.request is request:
+                refused = Refused(f"{magic}: {refusal}", reply.read_bytes)
+                self._keep(request, refused if refusal else reply)
+
+        def do() -> None:
+            if asked.restores:
+                self.supervisor.restore(asked.name, done)
+            else:
+                self.supervisor.snapshots.checkpoint(asked.name, done)
+
+        request.state, request.reply = RequestState.ending, reply
+        self.when_alone(do, lambda: done("it waited for subshells, and was interrupted"))
+
     def _answer(self, request: InFlight, reply: Any) -> None:
         """End a request with what its guest said; a reply that can't be shown ends the guest."""
         try:
@@ -814,6 +853,10 @@ class Requests:
             # Not now: what has ended is yet to be recorded, and a snapshot of it to be taken.
             self._look_in(0)
 
+    def continue_from(self, parent: Requests) -> None:
+        """Go on numbering, and knowing what cells do again alike, where a fork's parent is."""
+        self._last_id, self._repeatable = parent._last_id, copy.deepcopy(parent._repeatable)
+
     # --- what the supervisor tells ------------------------------------------------------------
 
     def on_ready(self, report: messages.LockReport) -> str:
@@ -848,6 +891,11 @@ class Requests:
 
     def on_loss(self, stopped: Stopped) -> None:
         """End what was lost with its guest; what never began is sent again."""
+        if stopped.why == "fork":
+            self._audit.lost(stopped)
+            self.used = True
+            self._front.on_forked(stopped)
+            return
         request = self.request
         alone, self._alone = self._alone, None
         charged = self._charged() if stopped.of is None else self.beside.get(stopped.of)

@@ -115,7 +115,8 @@ def open_session(
     make_tools: MakeTools | None = None,
 ) -> Session:
     """Return the session of a front; ``make_tools`` makes tools of a program's own."""
-    font_list.place(Path(config.prepare.scratch))
+    if front.inherited is None:  # nobody could have written to its folder before
+        font_list.place(Path(config.prepare.scratch))
     settings = settings_of(config, front, make_tools)
     front.views.templates_in_force = settings.gate.templates
     narrower = Narrower(config, front, settings.tools)

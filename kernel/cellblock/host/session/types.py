@@ -40,6 +40,7 @@ Why = Literal[
     "silent",
     "undo",
     "narrowed",
+    "fork",
 ]
 
 

@@ -16,7 +16,7 @@ from cellblock.host.snapshots import memory
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from cellblock.host.guests.process import Guest
 
@@ -100,6 +100,8 @@ class Snapshot:
     on_kept: Callable[[], None] | None = None
     #: Called when it serves, for the request that was to be answered when this state was kept.
     on_serving: Callable[[], None] | None = None
+    #: What the user called its state: it is kept beside the others, until another has the name.
+    name: str = ""
     #: Cells that were ended while its state served, for ``In``.
     unseen: dict[int, str] = field(default_factory=dict)
 
@@ -136,11 +138,24 @@ class UndoStep:
 
 
 class Chain(UserList[Snapshot]):
-    """The snapshots of a guest that are being made or kept, the oldest first."""
+    """The snapshots of a guest that are being made or kept, the oldest first.
+
+    ``apart`` has checkpoints, and copies of them that are to serve: no kill and no ``%undo`` goes
+    back to one.
+    """
+
+    def __init__(self, initlist: Iterable[Snapshot] | None = None) -> None:
+        super().__init__(initlist)
+        self.apart: list[Snapshot] = []
 
     def all(self) -> list[Snapshot]:
-        """Return the snapshots and their backups."""
-        return [one for snapshot in self for one in (snapshot, snapshot.backup) if one is not None]
+        """Return the snapshots, their backups, and what is apart."""
+        both = [one for snapshot in self for one in (snapshot, snapshot.backup) if one is not None]
+        return both + self.apart
+
+    def named(self) -> dict[str, Snapshot]:
+        """Return the checkpoints by name, the oldest first."""
+        return {one.name: one for one in self.apart if one.name and one.kept}
 
     def maker(self, backup: Snapshot) -> Snapshot | None:
         """Return the snapshot that a backup belongs to; None for what is no backup (any more)."""

@@ -168,10 +168,13 @@ class Budget:
         ``drop_oldest`` makes some, and returns whether there was a copy to drop. Where the policy
         says ``always``, memory is not looked at.
         """
+        rests = self._mode != "always" and self._rests(resident)
+        return not rests and self.affords(resident, drop_oldest)
+
+    def affords(self, resident: int, drop_oldest: Callable[[], bool]) -> bool:
+        """Return the same for a copy that was asked for, however long the last ones took."""
         if self._mode == "always":
             return True
-        if self._rests(resident):
-            return False
         while not self._is_free(wanted(resident)):
             if not drop_oldest():
                 self.say("memory", "memory is short")

@@ -75,6 +75,8 @@ class Restoration:
         self._lost_at = supervisor.clock()
         #: Locks that it has to have, and whether the zygote says that it has.
         self._plan, self.confined = plan, plan is None
+        #: Of a fork: what it has for itself.
+        self.place: messages.SessionSetup | None = None
         #: The snapshot that is tried.
         self._snapshot: Snapshot | None = None
         self._resumed: messages.Resumed | None = None
@@ -124,6 +126,7 @@ class Restoration:
             again=len(self._due),
             inputs=sorted(inputs.items()),
             plan=self._plan,
+            place=self.place,
         )
         relay = list[int]()  # a way to it of its own
         with contextlib.suppress(OSError):  # the guest is told that there is none when it asks

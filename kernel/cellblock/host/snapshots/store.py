@@ -42,6 +42,8 @@ from cellblock.host.snapshots.memory import Budget
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.session.types import Reactor, Timer
@@ -104,10 +106,11 @@ class Snapshots:
     def begin(self, guest: Guest, zygote: Zygote) -> None:
         """Record the guest that serves, and its zygote: none of a guest before it is kept."""
         self._guest, self._zygote, self._given = guest, zygote, 0
+        guest.lineage.users.append(self)
 
     def clear(self) -> None:
         """Drop all of them."""
-        for snapshot in tuple(self.chain):
+        for snapshot in (*self.chain, *self.chain.apart):
             self._drop(snapshot)
 
     def end(self) -> None:
@@ -115,8 +118,10 @@ class Snapshots:
         guest, zygote = self._guest, self._zygote
         self._guest = self._zygote = None
         self.clear()
+        if guest is not None and self in guest.lineage.users:
+            guest.lineage.users.remove(self)
         if guest is not None and zygote is not None:
-            zygote.keep_only(guest.lineage.number, guest.lineage.session, ())
+            zygote.keep_only(guest, (), guest.lineage.others(self))
 
     # --- due ----------------------------------------------------------------------------------
 
@@ -218,6 +223,109 @@ class Snapshots:
             self.chain.append(made)
         return made
 
+    def copy_apart(
+        self,
+        then: Callable[[Snapshot | None], None],
+        source: Snapshot | None = None,
+        *,
+        name: str = "",
+    ) -> None:
+        """Have a copy made that is kept beside the others: of the guest, or of another such copy.
+
+        ``then`` gets it when it stands, or None.
+        """
+        guest, zygote = self._supervisor.guest, self._supervisor.zygote
+        made = None
+        if guest is not None and zygote is not None and self._policy.snapshots != "off":
+            resident = private_bytes(guest.pid)
+            if self._may_fork() and self._budget.affords(resident, self._drop_oldest):
+                had = memory.read(guest.pid, resident, self._given)
+                self._guest, self._zygote = guest, zygote
+                made = self._new(source.guest, source.had) if source else self._new(guest, had)
+        if made is None or guest is None:
+            then(None)
+            return
+        made.name, made.on_decided = name, lambda: then(made if made.kept else None)
+        self.chain.apart.append(made)
+        if source is None:
+            self._ask(guest, made)
+        else:
+            self._have_forked(source, made)
+
+    def fork(self, count: int, then: Callable[[list[Snapshot]], None]) -> None:
+        """Have so many copies made of the guest as it is; ``then`` gets them, or fewer.
+
+        A copy of the guest makes them, and ends: so they are nobody's children but the zygote's,
+        which is told how they end.
+        """
+        made = list[Snapshot]()
+
+        def begin(source: Snapshot | None) -> None:
+            def stands(copy: Snapshot | None) -> None:
+                if copy is not None:
+                    made.append(copy)
+                if copy is None or len(made) == count:
+                    self.let_go(source)
+                    then(made)
+                else:
+                    self.copy_apart(stands, source)
+
+            if source is None:
+                then(made)
+            else:
+                self.copy_apart(stands, source)
+
+        self.copy_apart(begin)
+
+    def give_away(self, copy: Snapshot) -> None:
+        """Have a copy that stands apart be another session's from now on."""
+        self.chain.apart.remove(copy)
+
+    def adopt(self, copy: Snapshot, zygote: Zygote) -> None:
+        """Have a copy of another session's guest be the one that serves here, and no other."""
+        for snapshot in tuple(self.chain):
+            self._drop(snapshot)
+        self._zygote = zygote
+        if self not in copy.guest.lineage.users:
+            copy.guest.lineage.users.append(self)
+        self._serve(copy)
+
+    def checkpoint(self, name: str, then: Callable[[str], None]) -> None:
+        """Keep the guest's state under a name; ``then`` gets why it is not kept, or nothing."""
+        named, most = self.chain.named(), self._policy.undo_max_bytes
+        former = named.pop(name, None)
+        if len(named) >= self._policy.max_branches:
+            then(f"max_branches allows {self._policy.max_branches}, and there are {_listed(named)}")
+        elif most is not None and (held := self._held_apart(named.values())) > most:
+            then(f"{_listed(named)} may hold {held:,} bytes by now, undo_max_bytes allows {most:,}")
+        else:
+
+            def stands(made: Snapshot | None) -> None:
+                if made is not None and former is not None:
+                    self._drop(former)
+                then("" if made is not None else "no copy of the state could be made")
+
+            self.copy_apart(stands, name=name)
+
+    def let_go(self, copy: Snapshot | None) -> None:
+        """Drop one that was made apart, and is not wanted after all."""
+        if copy is not None:
+            self._drop(copy)
+
+    def _held_apart(self, checkpoints: Iterable[Snapshot]) -> int:
+        """Return at most how many bytes checkpoints hold for themselves.
+
+        One that the guest's state does not descend from may share nothing with it.
+        """
+        pid = self._guest.pid if self._guest is not None else None
+        now = memory.read(pid, private_bytes(pid), self._given)
+        return sum(
+            one.had.size
+            if one.had.faults > self._given
+            else min(one.had.size, memory.left_behind(one.had, now) + one.rewrote)
+            for one in checkpoints
+        )
+
     def _new(self, maker: Guest, had: Reading) -> Snapshot | None:
         """Return the host's end of a snapshot; None where there are no descriptors for one."""
         try:
@@ -252,7 +360,7 @@ class Snapshots:
 
     def not_standing(self, message: messages.SnapshotFailed) -> None:
         """Record that the guest could not fork."""
-        for snapshot in self.chain:
+        for snapshot in (*self.chain, *self.chain.apart):
             if snapshot.number == message.id and snapshot.state is SnapshotState.forking:
                 self._drop(snapshot)
                 break
@@ -265,7 +373,8 @@ class Snapshots:
     def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
         """Hear a snapshot: once that it stands, and what becomes of each backup that it makes."""
         if snapshot.kept and self.settles_backup(snapshot, message):
-            if snapshot.backup is None and isinstance(message, messages.SnapshotReady):
+            lacks = snapshot.backup is None and snapshot in self.chain
+            if lacks and isinstance(message, messages.SnapshotReady):
                 self._make_backup(snapshot)  # its backup was lost before
             self._go_on(snapshot)
         elif snapshot.kept or not self._stands(snapshot, message):
@@ -308,7 +417,8 @@ class Snapshots:
     def _go_on(self, snapshot: Snapshot) -> None:
         """Go on with one that is kept, and has its backup where that is waited for."""
         decided = snapshot.settled or not snapshot.needs_backup
-        if snapshot in self.chain and snapshot.kept and decided:
+        known = snapshot in self.chain or snapshot in self.chain.apart
+        if known and snapshot.kept and decided:
             self._stop_all()
             self._keep_few(snapshot)
             self._do_soon(_AFTERWARDS, self._sweep)  # the fork that was due made this one
@@ -335,15 +445,20 @@ class Snapshots:
             return
         snapshot.backups_made += 1
         backup.backups_made, backup.on_serving = snapshot.backups_made, snapshot.on_serving
-        snapshot.backup, snapshot.stopped = backup, False
-        snapshot.pending_backups.add(backup.number)
+        snapshot.backup = backup
+        self._have_forked(snapshot, backup)
+
+    def _have_forked(self, snapshot: Snapshot, made: Snapshot) -> None:
+        """Have a snapshot fork ``made``; it is stopped again when it has parted with that."""
+        snapshot.stopped = False
+        snapshot.pending_backups.add(made.number)
         snapshot.guest.signal(signal.SIGCONT)
-        self._ask(snapshot.guest, backup)
+        self._ask(snapshot.guest, made)
 
         def late() -> None:
             """Go on without waiting for one that does not part with its backup."""
-            if backup.number in snapshot.pending_backups:
-                snapshot.pending_backups.discard(backup.number)
+            if made.number in snapshot.pending_backups:
+                snapshot.pending_backups.discard(made.number)
                 self._go_on(snapshot)
 
         self._reactor.call_later(PATIENCE, late)
@@ -363,8 +478,9 @@ class Snapshots:
                 snapshot.pending_backups.discard(number)
             case messages.SnapshotFailed(id=number) if number in snapshot.pending_backups:
                 snapshot.pending_backups.discard(number)
-                if snapshot.backup is not None and snapshot.backup.number == number:
-                    self._drop(snapshot.backup)
+                for made in self.chain.all():
+                    if made.number == number:
+                        self._drop(made)
                 self._say_failed(message)
             case _:
                 return False
@@ -390,6 +506,8 @@ class Snapshots:
             backup.stopped = False  # the end of the other has set it going
             self._back_up_newest()
             self._go_on(backup)
+        elif snapshot in self.chain.apart:
+            self._drop(snapshot)
         elif snapshot in self.chain:
             could_take_over = snapshot.kept or snapshot.backups_made > 0
             self._drop(snapshot)
@@ -404,6 +522,8 @@ class Snapshots:
         elif snapshot in self.chain:
             self.chain.forget(snapshot)
             _drop_backup(snapshot)
+        elif snapshot in self.chain.apart:
+            self.chain.apart.remove(snapshot)
         else:
             return
         was_forking = snapshot.state is SnapshotState.forking
@@ -450,6 +570,14 @@ class Snapshots:
         while most is not None and chain.index(newest) > spare and chain.cost() > most:
             self._drop(chain[0])
 
+    def _keep_few_apart(self) -> None:
+        """Let go of the oldest checkpoint while they may hold more than copies may."""
+        most = self._policy.undo_max_bytes
+        while most is not None and (named := list(self.chain.named().values())):
+            if self._held_apart(named) <= most:
+                return
+            self._drop(named[0])
+
     def _stop_all(self, *, again: bool = False) -> None:
         """Stop all that stand and have nothing to do, or only those that were not told to before.
 
@@ -478,6 +606,7 @@ class Snapshots:
                 snapshot.grew = max(snapshot.grew, snapshot.rewrote)
         while most is not None and sum(one.grew for one in chain.all()) > most:
             self._drop(max(chain.all(), key=lambda one: one.grew))
+        self._keep_few_apart()
         if chain and chain[-1].settled:
             self._keep_few(chain[-1])
         return chain.sizes()
@@ -486,7 +615,8 @@ class Snapshots:
 
     def asked(self) -> bool:
         """Return whether the guest was asked for one that does not stand yet."""
-        return any(one.state is SnapshotState.forking for one in self.chain)
+        known = (*self.chain, *self.chain.apart)
+        return any(one.state is SnapshotState.forking for one in known)
 
     def _may_fork(self) -> bool:
         """Return whether another fork may be due: not before what took those before it is ended.
@@ -499,8 +629,23 @@ class Snapshots:
 
     def _sweep(self) -> None:
         """End what nobody knows, if nothing is being forked and it can't be a cell's."""
-        if not self._policy.subprocess_execution and all(one.settled for one in self.chain):
+        users = self._guest.lineage.users if self._guest is not None else ()
+        settled = all(user.is_settled() for user in (self, *users))
+        if not self._policy.subprocess_execution and settled:
             self._end_unknown()
+
+    def is_settled(self) -> bool:
+        """Whether nothing is being forked."""
+        return all(one.settled for one in (*self.chain, *self.chain.apart))
+
+    def others(self) -> list[int]:
+        """Return the processes of forks that descend from the same guest, and of their copies."""
+        return self._guest.lineage.others(self) if self._guest is not None else []
+
+    def pids(self) -> list[int]:
+        """Return the processes that the guest and its copies are."""
+        guests = (self._guest, *(one.guest for one in self.chain.all()))
+        return [one.pid for one in guests if one is not None and one.pid is not None]
 
     def _end_unknown(self) -> None:
         """Have the zygote end whatever is neither the guest nor a snapshot that stands.
@@ -510,9 +655,7 @@ class Snapshots:
         guest, zygote = self._guest, self._zygote
         if guest is None or zygote is None or guest.pid is None:
             return
-        pids = [guest.pid, *(one.guest.pid for one in self.chain.all())]
-        known = tuple(pid for pid in pids if pid is not None)
-        zygote.keep_only(guest.lineage.number, guest.lineage.session, known)
+        zygote.keep_only(guest, self.pids(), self.others())
         self._unknown = 0
 
     # --- restoring ----------------------------------------------------------------------------
@@ -526,6 +669,20 @@ class Snapshots:
         while self.chain and self.chain[-1] is not step.snapshot:
             self._drop(self.chain[-1])
         self.restore_newest()
+
+    def restore_checkpoint(self, copy: Snapshot, checkpoint: Snapshot) -> Snapshot:
+        """Give a checkpoint away, of which ``copy`` stands in its place; drop all but checkpoints.
+
+        It serves and not the copy, or the zygote would not be told how that ends: it is the
+        checkpoint's child.
+        """
+        for snapshot in tuple(self.chain):
+            self._drop(snapshot)
+        copy.name, checkpoint.name = checkpoint.name, ""
+        self.chain.apart.remove(checkpoint)
+        self.chain.append(checkpoint)
+        self.restore_newest()
+        return checkpoint
 
     def restore_newest(self) -> Snapshot | None:
         """Give the newest away, which is to serve. Its backup is the newest now.
@@ -550,7 +707,7 @@ class Snapshots:
 
     def restore_alone(self, snapshot: Snapshot) -> None:
         """Give a snapshot away that is to serve, and drop all others, its backup as well."""
-        for other in tuple(self.chain):
+        for other in (*self.chain, *self.chain.apart):
             if other is not snapshot:
                 self._drop(other)
         _drop_backup(snapshot)
@@ -587,6 +744,10 @@ class Snapshots:
 
 
 def _ignore(*_: Any) -> None: ...
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 def _tell_decided(snapshot: Snapshot) -> None:

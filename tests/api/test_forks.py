@@ -1,0 +1,312 @@
+"""Forks of a sandbox: its variables, and nothing else of it or of each other."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from cellblock import Policy, Sandbox, SandboxPool
+from cellblock.errors import GuestError
+from support import processes
+
+pytestmark = pytest.mark.usefixtures("home")
+IMPORTS = "import os, signal, sys, time, threading, random\n"
+
+
+@pytest.fixture(params=["auto", "landlock"])
+def unsafe(request):
+    """A sandbox in which anything may be said, behind either backend."""
+    policy = Policy.preset("unsafe", backend=request.param)
+    with Sandbox(policy, allow_unsafe=True) as one:
+        assert one.execute(IMPORTS + "own = os.getpid(); home = os.environ['HOME']").success
+        yield one
+
+
+def said(sandbox, code):
+    r = sandbox.execute(code)
+    assert r.success, r.to_string()
+    return r.result
+
+
+def refused(sandbox, code):
+    return sandbox.execute(code).error.type
+
+
+@pytest.mark.quick
+def test_forks_have_the_variables_and_each_goes_its_own_way(sandbox):
+    said(sandbox, "x = [0]; f = lambda: len(x)")
+    forks = sandbox.fork(3)
+    for number, fork in enumerate(forks):
+        with fork:
+            said(fork, f"x.extend(range({number}))")
+            r = fork.execute("f()")
+            assert (r.result, r.execution_count) == (str(number + 1), 3)
+            assert fork.not_copied == ()
+    assert said(sandbox, "f()") == "1"
+    with pytest.raises(GuestError):
+        forks[0].execute("1")
+
+
+def test_a_fork_can_be_forked_and_ends_with_what_it_comes_from(sandbox):
+    said(sandbox, "x = 1")
+    (child,) = sandbox.fork()
+    said(child, "x += 1")
+    (grandchild,) = child.fork()
+    said(grandchild, "x += 1")
+    assert [said(one, "x") for one in (sandbox, child, grandchild)] == ["1", "2", "3"]
+    child.close()
+    with pytest.raises(GuestError):
+        grandchild.execute("x")
+    assert said(sandbox, "x") == "1"
+
+
+def test_there_are_as_many_as_the_policy_allows_over_the_whole_tree():
+    with Sandbox(Policy.preset("safe", max_branches=2)) as one:
+        (child,) = one.fork()
+        child.fork()
+        for sandbox in (one, child):
+            with pytest.raises(GuestError, match="max_branches allows 2 forks"):
+                sandbox.fork()
+        child.close()
+        assert len(one.fork(2)) == 2
+
+
+def test_no_two_draw_the_same_secret(unsafe):
+    forks = unsafe.fork(2)
+    drawn = [said(one, "random.random(), os.urandom(8)") for one in (unsafe, *forks)]
+    assert len(set(drawn)) == 3
+
+
+def test_what_a_fork_lacks_is_named(unsafe):
+    said(
+        unsafe,
+        "stop = threading.Event()\n"
+        "t = threading.Thread(target=stop.wait, name='poller', daemon=True); t.start()",
+    )
+    (fork,) = unsafe.fork()
+    assert fork.not_copied == ("1 running thread (poller)",)
+    assert said(unsafe, "t.is_alive()") == "True"
+
+
+def test_tools_and_their_records_are_each_forks_own(home):
+    assert home
+    heard = []
+
+    def tell(number: int) -> None:
+        heard.append(number)
+
+    with SandboxPool("safe", tools={"tell": tell}) as pool, pool.sandbox() as one:
+        said(one, "None")
+        first, second = one.fork(2)
+        assert len(first.execute("tell(1)").tool_calls) == 1
+        assert len(second.execute("None").tool_calls) == 0
+    assert heard == [1]
+
+
+# --- attacks ------------------------------------------------------------------------------------
+
+
+def test_a_fork_reaches_no_file_of_its_parent_nor_of_another_fork(unsafe):
+    said(unsafe, "open(home + '/mine', 'w').write('parent')")
+    first, second = unsafe.fork(2)
+    said(first, "open(os.environ['HOME'] + '/mine', 'w').write('first')")  # its own it has
+    theirs = said(first, "os.environ['HOME']").strip("'")
+    for path in (said(unsafe, "home").strip("'"), theirs):
+        assert path != said(second, "os.environ['HOME']").strip("'")
+        for attack in (
+            f"open('{path}/mine').read()",
+            f"open('{path}/mine', 'a')",
+            f"os.remove('{path}/mine')",
+            f"os.listdir('{path}')",
+            f"os.symlink('/', '{path}/link')",
+            f"os.rename('{path}', '{path}2')",
+        ):
+            assert refused(second, attack) == "PermissionError", attack
+    assert said(unsafe, "open(home + '/mine').read()") == "'parent'"
+
+
+def test_a_fork_signals_nobody_else(unsafe):
+    first, second = unsafe.fork(2)
+    # By its number in its own pid namespace, where it has one.
+    for victim in (said(unsafe, "os.getpid()"), said(first, "os.getpid()"), "1"):
+        assert refused(second, f"os.kill({victim}, signal.SIGKILL)") == "PermissionError"
+    assert said(first, "own") == said(unsafe, "own") == said(second, "own")
+
+
+def test_a_fork_has_no_descriptor_of_anothers_channel(unsafe):
+    look = (
+        "found = set()\n"
+        "for fd in range(256):\n"
+        "    try:\n"
+        "        s = os.fstat(fd)\n"
+        "    except OSError:\n"
+        "        continue\n"
+        "    if s.st_mode & 0o170000 in (0o140000, 0o010000): found.add(s.st_ino)\n"
+        "sorted(found)"
+    )
+    found = [set(eval(said(one, look))) for one in (unsafe, *unsafe.fork(2))]
+    assert all(found)
+    shared = found[0] & found[1] | found[0] & found[2] | found[1] & found[2]
+    assert not shared
+
+
+def test_a_killed_fork_has_its_own_state_back_and_harms_none(unsafe):
+    said(unsafe, "x = 'parent'")
+    first, second = unsafe.fork(2)
+    said(first, "x = 'first'")
+    said(second, "x = 'second'")
+    time.sleep(0.5)  # their copies stand
+    r = first.execute("x = None; os.kill(os.getpid(), signal.SIGKILL)")
+    assert (r.status, r.stop.why) == ("stopped", "crash")
+    assert [said(one, "x") for one in (first, second, unsafe)] == [
+        "'first'",
+        "'second'",
+        "'parent'",
+    ]
+    r = unsafe.execute("x = None; os.kill(os.getpid(), signal.SIGKILL)")
+    assert r.status == "stopped"
+    assert [said(one, "x") for one in (first, second, unsafe)] == [
+        "'first'",
+        "'second'",
+        "'parent'",
+    ]
+
+
+def test_a_killed_fork_leaves_the_programs_that_others_run():
+    policy = Policy.preset("unsafe", subprocess_execution=True)
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, IMPORTS + "import subprocess")
+        first, second = one.fork(2)
+        said(second, "p = subprocess.Popen(['sleep', '60'])")
+        time.sleep(0.5)
+        assert first.execute("os.kill(os.getpid(), signal.SIGKILL)").status == "stopped"
+        said(first, "1")
+        assert said(second, "p.poll() is None") == "True"
+
+
+def test_a_fork_does_not_narrow_what_its_gate_decides_for_others(unsafe):
+    (fork,) = unsafe.fork()
+    for one in (fork, unsafe):
+        r = one.execute("%policy narrow max_open_files=100")
+        assert not r.success
+        assert "forks" in r.to_string()
+    fork.close()
+    assert unsafe.execute("%policy narrow max_open_files=100").success
+
+
+def test_a_fork_reads_what_is_staged_and_stages_nothing(home):
+    project = home / "staged"
+    project.mkdir()
+    (project / "old.txt").write_text("old")
+    with Sandbox("data", project=project) as one:
+        said(one, f"import os; os.chdir('{project}'); open('new.txt', 'w').write('new')")
+        (fork,) = one.fork()
+        assert said(fork, f"open('{project}/new.txt').read()") == "'new'"
+        for attack in (
+            "open('{}/new.txt', 'w')",
+            "open('{}/other', 'w')",
+            "os.remove('{}/old.txt')",
+        ):
+            assert refused(fork, attack.format(project)) in ("PermissionError", "OSError"), attack
+        assert fork.changes() == ()
+        assert [change.path for change in one.changes()] == ["new.txt"]
+
+
+def test_forks_end_with_a_program_that_is_killed(home):
+    program = textwrap.dedent("""
+        import sys, time
+        from cellblock import Sandbox
+        one = Sandbox("safe")
+        one.open()
+        one.execute("x = 1")
+        forks = one.fork(3)
+        print("open", flush=True)
+        time.sleep(600)
+    """)
+    assert home
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as host:
+        assert host.stdout.readline() == b"open\n"
+        ours = processes.tree(host.pid)[1:]
+        assert len(ours) >= 5
+        os.kill(host.pid, signal.SIGKILL)
+        host.wait()
+    deadline = time.monotonic() + 10
+    while any(
+        Path(f"/proc/{pid}/cmdline").exists() and processes.told(pid, "cmdline") for pid in ours
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_budget_of_a_session_is_not_had_again_by_forking(home):
+    out = home / "project" / "out"
+    out.mkdir()
+    (home / "budget.toml").write_text(f'extends = "safe"\n[ops.write_file]\nroots = ["{out}"]\n')
+    with Sandbox(home / "budget.toml") as one:
+        for fork in (one.fork, lambda: one.try_variants(["1"], lambda _: 0)):
+            with pytest.raises(GuestError, match="each fork would have a new budget"):
+                fork()
+
+
+# --- variants -----------------------------------------------------------------------------------
+
+
+def test_the_variant_that_is_picked_is_what_the_sandbox_goes_on_from(sandbox):
+    said(sandbox, "x = 1; y = [0]")
+    sources = ["x += 1; y.append(x); x", "x += 10; y.append(x); x", "1 / 0"]
+
+    def largest(results):
+        return max(range(3), key=lambda at: int(results[at].result or 0))
+
+    for expected in (11, 21):
+        found = sandbox.try_variants(sources, largest)
+        assert found.kept == 1
+        assert [r.status for r in found.results] == ["ok", "ok", "error"]
+        assert found.results[1].result == said(sandbox, "x") == str(expected)
+    assert said(sandbox, "y") == "[0, 11, 21]"
+    assert sandbox.execute("None").execution_count == 7
+
+
+def test_variants_of_which_none_is_picked_leave_the_sandbox_as_it_was(sandbox):
+    said(sandbox, "x = 1")
+    assert sandbox.try_variants(["x = 2", "x = 3"], lambda _: None).kept is None
+    with pytest.raises(ZeroDivisionError):
+        sandbox.try_variants(["x = 2", "x = 3"], lambda _: 1 // 0)
+    assert said(sandbox, "x") == "1"
+
+
+def test_variants_can_be_tried_again_and_again(sandbox):
+    said(sandbox, "x = 0")
+    for _ in range(12):  # more often than rulesets can be laid
+        sandbox.try_variants(["x += 1"], lambda _: 0)
+    assert said(sandbox, "x") == "12"
+
+
+def test_a_variant_that_is_killed_or_hangs_harms_none(unsafe):
+    said(unsafe, "x = 1")
+    sources = ["x = 2", "os.kill(os.getpid(), signal.SIGKILL)", "while True: pass"]
+    found = unsafe.try_variants(sources, lambda _: 0, timeout=2)
+    assert [r.status for r in found.results] == ["ok", "stopped", "stopped"]
+    assert said(unsafe, "x") == "2"
+    time.sleep(0.5)
+    r = unsafe.execute("x = None; os.kill(os.getpid(), signal.SIGKILL)")
+    assert (r.status, r.stop.why, r.stop.state) == ("stopped", "crash", "restored")
+    assert said(unsafe, "x") == "2"
+
+
+def test_what_the_variant_wrote_and_staged_is_the_sandboxs(home):
+    project = home / "varied"
+    project.mkdir()
+    with Sandbox("data", project=project) as one:
+        said(one, f"import os; os.chdir('{project}')")
+        one.try_variants(["open('a', 'w').write('a')", "x = 1"], lambda _: 0)
+        assert [change.path for change in one.changes()] == ["a"]
+        said(one, "open('b', 'w').write('b'); open(os.environ['HOME'] + '/c', 'w').write('c')")
+        one.try_variants(["open(os.environ['HOME'] + '/c').read()"], lambda _: 0)
+        assert said(one, "open(os.environ['HOME'] + '/c').read()") == "'c'"
+        assert [change.path for change in one.changes()] == ["a", "b"]
