@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import RULES
 from cellblock.analysis.imports import why_left_out
+from cellblock.guest import in_memory, output
 from cellblock.guest.guards.access import (
     check_name,
     guarded_getattr,
@@ -27,8 +28,6 @@ from cellblock.guest.guards.access import (
     with_name,
 )
 from cellblock.guest.guards.freezing import freeze_loaded
-from cellblock.guest.in_memory import in_memory
-from cellblock.guest.output import stream_in_force
 from cellblock.guest.violations import ImportViolation
 
 if TYPE_CHECKING:
@@ -58,8 +57,8 @@ class Importer:
             ("operator", "methodcaller"): _methodcaller,
             ("reprlib", "repr"): reprlib.Repr().repr,
             ("sys", "modules"): _ModuleNames(),
-            ("sys", "stderr"): stream_in_force("stderr"),
-            ("sys", "stdout"): stream_in_force("stdout"),
+            ("sys", "stderr"): output.stream_in_force("stderr"),
+            ("sys", "stdout"): output.stream_in_force("stdout"),
             ("warnings", "catch_warnings"): _catch_warnings,
         }
         self._facades: dict[str, ModuleType] = {}
@@ -140,7 +139,7 @@ class Importer:
             return facade  # a package that is only the way to an allowed submodule
         before, real = len(sys.modules), importlib.import_module(_MOVED.get(name, name))
         if not self._current.rules.raw_modules:
-            in_memory(real)
+            in_memory.in_memory(real)
         if len(sys.modules) > before:
             freeze_loaded()
         shown = namespace_of_module(facade)
