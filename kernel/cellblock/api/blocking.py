@@ -254,8 +254,8 @@ class Sandbox(_Blocking):
     def get(self, name: str) -> Any:
         """Return the value of the variable ``name`` of cells: data, an array or a table.
 
-        No cell's code is run for it, and nothing is unpickled. Raises ExchangeError for any other
-        value, and for more than 16 MiB; see ``AsyncSandbox.get``.
+        No cell's code is run for it but methods of objects in a table; nothing is unpickled.
+        Raises ExchangeError for other values, and for more than 16 MiB; see ``AsyncSandbox.get``.
         """
         return self._running.run(self._sandbox.get(name))
 

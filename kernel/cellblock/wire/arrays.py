@@ -150,7 +150,8 @@ def decode(value: messages.Value) -> Any:
         return values.checked(value.value, MOST)
     if isinstance(value, messages.Array):
         return _decoded_array(value)
-    if sum(one.length for one in value.columns) > MOST:
+    categories = (one.categories for one in value.columns if one.categories is not None)
+    if sum(one.length for one in (*value.columns, *categories)) > MOST:
         raise ValueError("a table of too many fields")
     columns = [_decoded_column(one) for one in value.columns]
     names = [one.name for one in value.columns]

@@ -160,6 +160,10 @@ def test_hostile_arrays_and_tables_are_refused():
     for columns, index in [((column(), long), 0), ((column(),), 2)]:
         with pytest.raises(ValueError, match="columns"):
             arrays.decode(messages.Frame(library="pandas", columns=columns, index=index))
+    many = column("bool", length=2**27, buffers=(None, bytes(2**24)))  # six seconds of pandas'
+    one = column("int8", buffers=(None, b"\0"), categories=many)
+    with pytest.raises(ValueError, match="too many fields"):
+        arrays.decode(messages.Frame(library="pandas", columns=(one,)))
     assert arrays.decode(messages.Array("|b1", (2,), b"\x07\0")).tolist() == [True, False]
     for raw in (b"\x81\x01\x02", b"\xc1", b"\x91" * 5_000, b"\xd4\x05\x00"):
         with pytest.raises(ValueError, match="no value"):
