@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
-from cellblock.errors import GuestError
+from cellblock.errors import ExchangeError, GuestError
 from support import processes
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -130,6 +130,33 @@ def test_a_fork_reaches_no_file_of_its_parent_nor_of_another_fork(unsafe):
     assert said(unsafe, "open(home + '/mine').read()") == "'parent'"
 
 
+def test_no_link_leads_the_folder_of_a_fork_elsewhere(unsafe, tmp_path):
+    (child,) = unsafe.fork()
+    theirs = said(child, "os.environ['HOME']").strip("'")
+    said(unsafe, f"os.rename('{theirs}', '{theirs}2'); os.symlink('{tmp_path}', '{theirs}')")
+    before = tmp_path.stat().st_mtime_ns
+    with pytest.raises(ExchangeError, match="scratch folder"):
+        child.fork()
+    assert tmp_path.stat().st_mtime_ns == before
+
+
+def test_a_fork_does_not_have_its_parents_open_files(unsafe):
+    said(
+        unsafe,
+        "f = open(home + '/log', 'w+'); f.write('one\\n'); f.flush(); r = open(home + '/log')",
+    )
+    said(unsafe, "z = open(os.__file__); z.readline()")
+    (fork,) = unsafe.fork()
+    assert fork.not_copied == ("the contents of 2 open files",)
+    said(unsafe, "f.write('two\\n'); f.flush()")
+    for attack in ("os.write(f.fileno(), b'fork')", "os.ftruncate(f.fileno(), 0)", "r.read()"):
+        assert refused(fork, attack) == "OSError", attack
+    assert said(fork, "z.readline()") == said(unsafe, "z.readline()")  # each has a place of its own
+    assert fork.execute("os._exit(1)").status == "stopped"
+    said(fork, "1")
+    assert said(unsafe, "f.write('three\\n'); f.flush(); r.read()") == repr("one\ntwo\nthree\n")
+
+
 def test_a_fork_signals_nobody_else(unsafe):
     first, second = unsafe.fork(2)
     # By its number in its own pid namespace, where it has one.
@@ -197,6 +224,21 @@ def test_a_fork_does_not_narrow_what_its_gate_decides_for_others(unsafe):
         assert "forks" in r.to_string()
     fork.close()
     assert unsafe.execute("%policy narrow max_open_files=100").success
+
+
+@pytest.mark.parametrize("backend", ["auto", "landlock"])
+def test_a_fork_by_another_zygote_ends_no_other_sandboxs_guest(backend):
+    policy = Policy.preset("unsafe", backend=backend)
+    with SandboxPool(policy, allow_unsafe=True) as pool, pool.sandbox() as other:
+        said(other, "x = 1")
+        with pool.sandbox() as one:
+            assert one.execute("%policy narrow --fresh max_processes=20").success
+            said(one, "y = 2")
+            for attempt in (one.fork, lambda: one.try_variants(["y"], lambda _: 0)):
+                with pytest.raises(GuestError, match="narrow has no forks"):
+                    attempt()
+            assert said(one, "y") == "2"
+        assert said(other, "x") == "1"
 
 
 def test_a_fork_reads_what_is_staged_and_stages_nothing(home):
@@ -297,6 +339,24 @@ def test_a_variant_that_is_killed_or_hangs_harms_none(unsafe):
     r = unsafe.execute("x = None; os.kill(os.getpid(), signal.SIGKILL)")
     assert (r.status, r.stop.why, r.stop.state) == ("stopped", "crash", "restored")
     assert said(unsafe, "x") == "2"
+
+
+def test_a_variant_that_ends_when_it_is_picked_costs_nothing(unsafe):
+    said(unsafe, "x = 1")
+    attack = "import cellblock.guest.snapshots as s; s.Snapshots.take_over = lambda *_: os._exit(3)"
+    for attempt in range(2):
+        with pytest.raises(GuestError, match="picked ended"):
+            unsafe.try_variants([f"x = 2; {attack}"], lambda _: 0)
+        assert said(unsafe, "x") == "1", attempt
+    assert unsafe.try_variants(["x = 3"], lambda _: 0).kept == 0
+    assert said(unsafe, "x") == "3"
+
+
+def test_what_a_variant_narrowed_is_not_wide_again(unsafe):
+    with pytest.raises(GuestError, match="narrows its policy"):
+        unsafe.try_variants(["%policy narrow timeout=5"], lambda _: 0)
+    assert unsafe.policy.timeout == 60
+    assert said(unsafe, "1") == "1"
 
 
 def test_what_the_variant_wrote_and_staged_is_the_sandboxs(home):

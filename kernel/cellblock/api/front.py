@@ -190,6 +190,12 @@ class SandboxFront(Front):
         if not self.ready.done():
             self.ready.set_result(None)
 
+    def on_restart(self, stopped: Stopped) -> None:
+        """Record that the sandbox goes on as before, and not as the copy that was to serve."""
+        super().on_restart(stopped)
+        if self.inherited is not None and not self.ready.done():
+            self.ready.set_exception(GuestError(stopped.detail))
+
     def on_policy_error(self, error: PolicyError) -> None:
         """Remember why the policy can't be kept."""
         super().on_policy_error(error)

@@ -22,6 +22,7 @@ import msgspec
 
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
 from cellblock.api.results import Variable, Variants
+from cellblock.descriptors import closing
 from cellblock.errors import ChangesError, ExchangeError, GuestError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.cell import output_log
@@ -617,6 +618,8 @@ class AsyncSandbox:
         """Have a copy of a fork's guest be this sandbox's."""
         front, theirs = self._live, fork.session_of()
         session, source = self.session_of(), theirs.requests.supervisor
+        if theirs.settings.policy != session.settings.policy:
+            raise GuestError("a variant that narrows its policy can't be gone on from")
         (copy,) = await self._copies(theirs, 1)
         front.ready = asyncio.get_running_loop().create_future()
         front.inherited, front.execution_count = front.views, front.execution_count + 1
@@ -704,7 +707,8 @@ class AsyncSandbox:
             return self._config.in_fork(None, settings.policy, settings.prepare)
         # Nobody can have made one of this name, or taken it for what it is not.
         folder = Path(settings.prepare.scratch, f".fork-{os.urandom(16).hex()}")
-        folder.mkdir(mode=0o700)
+        with closing(self._open_scratch()) as above:  # a fork's own lies in its parent's reach
+            os.mkdir(folder.name, mode=0o700, dir_fd=above)
         return self._config.in_fork(folder, settings.policy, settings.prepare)
 
     @property
@@ -738,7 +742,7 @@ class AsyncSandbox:
                 raise
 
     async def get(self, name: str) -> Any:
-        """Return the value of a variable of cells': no cell's code is run for it.
+        """Return the value of a variable of cells'; of their code methods of objects in tables run.
 
         Data as it crosses to tools (None, bool, int, float, str, bytes, lists, dicts; tuples and
         sets as lists), arrays of numpy's, tables of pandas, polars and pyarrow: up to 16 MiB. It is

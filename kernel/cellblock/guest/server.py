@@ -28,7 +28,7 @@ from cellblock.guest.confine import landlock
 from cellblock.guest.loop import ChannelReaders, Driver
 from cellblock.guest.output import current_cell, current_subshell, encodable, plain, set_parent
 from cellblock.guest.runner import Runner
-from cellblock.guest.snapshots import Snapshots
+from cellblock.guest.snapshots import Snapshots, part_files
 from cellblock.guest.tool_calls import Calls
 from cellblock.guest.variables import get_variable, list_variables
 from cellblock.wire import arrays, messages
@@ -436,6 +436,8 @@ class Server:
         if resume.plan is not None:
             self._runner.plan = resume.plan
             landlock.request_ruleset()
+        if resume.place is not None:
+            resumed = structs.replace(resumed, files=part_files())
         self._channel.send(resumed)
 
     def _answer_beside(self, message: Any, driver: Driver) -> None:

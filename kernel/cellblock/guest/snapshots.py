@@ -111,6 +111,32 @@ def _restore(one: OpenFile) -> bool:
     return whole
 
 
+def part_files() -> int:
+    """Open a fork's files anew, under its own locks; return how many it may not open.
+
+    Those lead nowhere: by the descriptors that it inherits it would write to its parent's files,
+    and set back files and offsets that its parent goes on with.
+    """
+    regular = [fd for fd, found in descriptors(4_096, 256) if stat.S_ISREG(found.st_mode)]
+    return sum(not run_exempt(_part, fd) for fd in regular)
+
+
+def _part(fd: int) -> bool:
+    """Return whether it was opened anew."""
+    flags, inheritable = fcntl.fcntl(fd, fcntl.F_GETFL), os.get_inheritable(fd)
+    if flags & os.O_PATH:  # it is no way to what is in the file
+        return True
+    try:
+        again = flags & (os.O_ACCMODE | os.O_APPEND) | os.O_NONBLOCK | os.O_CLOEXEC
+        opened, found = os.open(f"/proc/self/fd/{fd}", again), True
+        os.lseek(opened, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
+    except OSError:
+        opened, found = os.open("/", os.O_PATH | os.O_CLOEXEC), False
+    os.dup2(opened, fd, inheritable=inheritable)
+    os.close(opened)
+    return found
+
+
 # Connections. A fork shares them with the guest, and two processes at one connection take each
 # other's bytes; and while a copy holds one, closing it in the guest would not be heard at the
 # other end. So a copy drops them at once. Should it take over, its sockets say that they are not
@@ -359,7 +385,8 @@ class Snapshots:
         self._seed, self._again = resume.seed, resume.again
         self.ran_again(0)
         tasks = self._driver.resume()
-        changed = restore_files(self._files)
+        # A fork's are its parent's still, which may have gone on: it parts with them when locked.
+        changed = restore_files(self._files) if resume.place is None else 0
         if self._network is not None:
             self._network.reset_after_fork(self._channel.take_descriptors())
             if resume.plan is not None and not resume.plan.relayed:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
+from cellblock.errors import GuestError
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.spare import SpareGuest, imported_ahead
 from cellblock.host.guests.zygote import ZygoteSource, exit_reason, kill_session
@@ -62,6 +63,7 @@ EXIT_GRACE = 1.0
 LAST_WORDS: Final = 2_000
 #: All that is known where what stands between host and guests went without a word.
 ZYGOTE_ENDED = "its zygote ended"
+PICKED_ENDED: Final = "what was picked ended before it could go on"
 #: Of requests for locks. No two have the same, whoever shares a zygote: all hear of each.
 _TICKETS: Final = itertools.count(1)
 
@@ -413,8 +415,11 @@ class Supervisor:
         guest.on_message, guest.on_text = self._on_message, self.on_text
         guest.on_lost, guest.ready = self._on_lost, True
         guest.hold(held=self._held)
+        outcome = restoration.outcome()
+        if outcome.why == "fork":
+            self.snapshots.drop_chain()
         self.snapshots.take_in_time()
-        self.owner.on_loss(restoration.outcome())
+        self.owner.on_loss(outcome)
         status = restoration.exit_status(guest)
         if status is None:
             self.owner.on_served()
@@ -447,17 +452,24 @@ class Supervisor:
         """Serve by a copy of another session's guest, whose audit log is called ``of``.
 
         With a ``place`` of its own it is under one ruleset more than that. One that does not take
-        it does not serve (``guest.confine.landlock``).
+        it does not serve (``guest.confine.landlock``). Raises GuestError.
         """
         if self.zygote is None:
             self._prepared, self.zygote = self._prepare, self._zygotes.get(self._prepare, self)
+        if self.zygote is not parent.zygote:
+            # Its numbers are other guests' there: their locks, their forks, and their ends.
+            raise GuestError("a sandbox that took a new guest by %policy narrow has no forks")
+        stopped = otherwise = Stopped("fork", of)
+        if self._guest is not None:  # a variant that is picked and ends leaves it as it was
+            otherwise = Stopped("crash", PICKED_ENDED)
         self._stop()
         self.rulesets = parent.rulesets + (place is not None)
         parent.snapshots.give_away(copy)
         self.snapshots.adopt(copy, self.zygote)
         plan = None if place is None else place.plan
-        restoration = Restoration(self._reactor, self, Stopped("fork", of), plan=plan)
-        self._restoration, restoration.place = restoration, place
+        restoration = Restoration(self._reactor, self, stopped, plan=plan)
+        restoration.place, restoration.otherwise = place, otherwise
+        self._restoration = restoration
 
         def ready(failure: str) -> None:
             self.awaits_fork = False

@@ -69,8 +69,8 @@ class Restoration:
     ) -> None:
         self._reactor, self._supervisor = reactor, supervisor
         self._snapshots = supervisor.snapshots
-        #: The outcome as it is when nothing can be restored.
-        self._stopped = stopped
+        #: The outcome as it is when nothing can be restored, and what it is from the first failure.
+        self._stopped = self.otherwise = stopped
         self._running, self._undone, self._emptied = running, undone, emptied
         self._lost_at = supervisor.clock()
         #: Locks that it has to have, and whether the zygote says that it has.
@@ -274,7 +274,7 @@ class Restoration:
             if not killed or often:  # else whoever killed it is at fault
                 self._missed[0] = replace(self._missed[0], repeatable=False, ended=-math.inf)
             killed = True
-        self._snapshot = None
+        self._snapshot, self._stopped = None, self.otherwise
         self._exits.clear()
         self._supervisor.on_trying(None)
         self._stop_timer()

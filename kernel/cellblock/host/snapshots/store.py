@@ -113,6 +113,11 @@ class Snapshots:
         for snapshot in (*self.chain, *self.chain.apart):
             self._drop(snapshot)
 
+    def drop_chain(self) -> None:
+        """Drop all but checkpoints."""
+        for snapshot in tuple(self.chain):
+            self._drop(snapshot)
+
     def end(self) -> None:
         """Drop all, and have whatever else was forked ended: nothing of their guest is to go on."""
         guest, zygote = self._guest, self._zygote
@@ -282,9 +287,7 @@ class Snapshots:
         self.chain.apart.remove(copy)
 
     def adopt(self, copy: Snapshot, zygote: Zygote) -> None:
-        """Have a copy of another session's guest be the one that serves here, and no other."""
-        for snapshot in tuple(self.chain):
-            self._drop(snapshot)
+        """Have a copy of another session's guest serve here; what there is stays until it does."""
         self._zygote = zygote
         if self not in copy.guest.lineage.users:
             copy.guest.lineage.users.append(self)
@@ -389,6 +392,7 @@ class Snapshots:
         if not isinstance(message, messages.SnapshotReady) or message.id != snapshot.number:
             return False
         known = {one.guest.pid for one in self.chain.all() if one is not snapshot}
+        known.update(self.others())  # forks are in its session, too
         if self._guest is not None:
             known.add(self._guest.pid)
         if snapshot.guest.pid in known or not snapshot.guest.sender_is_ours():
@@ -676,8 +680,7 @@ class Snapshots:
         It serves and not the copy, or the zygote would not be told how that ends: it is the
         checkpoint's child.
         """
-        for snapshot in tuple(self.chain):
-            self._drop(snapshot)
+        self.drop_chain()
         copy.name, checkpoint.name = checkpoint.name, ""
         self.chain.apart.remove(checkpoint)
         self.chain.append(checkpoint)
