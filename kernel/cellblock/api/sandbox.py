@@ -34,13 +34,13 @@ from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
     granted_services,
-    make_scratch,
     resolve,
 )
 from cellblock.host.session.history import default_path, encode_inputs
 from cellblock.host.session.session import open_audit, open_session, record_start
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.policy import paths
+from cellblock.policy.folders import make_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
 from cellblock.render.text import COLUMNS, wrap

@@ -22,8 +22,8 @@ from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
 from cellblock.host.session.session import open_audit, open_session, record_start
 from cellblock.jupyter import channels, warm
-from cellblock.jupyter.early_zygote import session_notebook
 from cellblock.jupyter.kernel import Kernel
+from cellblock.jupyter.kernel_policy import session_notebook
 from cellblock.jupyter.messages import MessageCodec
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import paths

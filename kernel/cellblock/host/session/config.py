@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import os
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,8 +28,7 @@ from cellblock.backends.plan import (
     real,
     standing,
 )
-from cellblock.errors import BackendError, PolicyError, StartError
-from cellblock.guest import remove_tree
+from cellblock.errors import BackendError, PolicyError
 from cellblock.host.guests import spawn, vega
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
@@ -496,25 +494,6 @@ def guest_environment(
         # git fails over a file that it finds and may not read.
         **({"GIT_CONFIG_NOSYSTEM": "1"} if plan.subprocess else {}),
     }
-
-
-def make_scratch() -> str:
-    """Make a private folder for guests; return its path, without links. Raises StartError.
-
-    It lies in one of the same name that nobody else may enter: guests may give theirs any mode.
-    """
-    try:
-        private = os.path.realpath(tempfile.mkdtemp(prefix="cellblock-"))
-        folder = f"{private}/{os.path.basename(private)}"
-        if os.access(private, os.R_OK | os.W_OK | os.X_OK):
-            os.mkdir(folder, 0o700)
-    except OSError as exc:
-        raise StartError(f"no folder for temporary files: {exc}") from None
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        remove_tree.remove(folder)
-        what = f"a folder made in {tempfile.gettempdir()} can't be used, though it is ours"
-        raise StartError(f"{what}. Give its owner all rights: umask 077.")
-    return folder
 
 
 def granted_services(config: SessionConfig) -> GrantedServices | None:
