@@ -207,7 +207,7 @@ class AsyncSandboxPool:
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=found.name, key="", value="", remedy=remedy)
         operators = paths.with_scratch(self._operators, scratch)
-        return dataclasses.replace(config, operators=operators)
+        return msgspec.structs.replace(config, operators=operators)
 
     def _register(self, given: Tools) -> None:
         """Make tools of functions. Raises PolicyError for the first that can't be one."""
@@ -497,8 +497,8 @@ class AsyncSandbox:
         if not self._snapshots and config.policy.snapshots == "auto":
             off = config.policy.replace(snapshots="off")
             operators = config.operators and config.operators.replace(snapshots="off")
-            config = dataclasses.replace(config, policy=off, operators=operators)
-        return dataclasses.replace(config, notebook=self._notebook)
+            config = msgspec.structs.replace(config, policy=off, operators=operators)
+        return msgspec.structs.replace(config, notebook=self._notebook)
 
     @property
     def _live(self) -> SandboxFront:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -54,7 +53,7 @@ def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
     if found.staged is not None:
         remove_tree.remove(changes.Staged(scratch.name, ()).folder)
         prepare = replace(prepare, plan=replace(prepare.plan, layers=found.layers))
-    return dataclasses.replace(
+    return replace(
         config,
         prepare=prepare,
         names=tuple(names),
