@@ -78,12 +78,14 @@ class EarlyZygote:
             self.end()
 
     def prepare(self, config: SessionConfig) -> None:
-        """Have it prepare for a kernel as the last one was, which the next one may differ from.
+        """Have it prepare for this, which the kernel may differ from that it comes to serve.
 
-        Not where somebody is asked first, where the zygote is a container, or mounts anything over
-        the project.
+        Not where somebody is asked first, where it is not known yet which tools there are, and
+        where the zygote is a container.
         """
-        is_foreseen = config.policy.approvals == "never" and not config.prepare.plan.layers
+        policy = config.policy
+        equipped = policy.tools or policy.mcp or policy.llm.granted or policy.operations is not None
+        is_foreseen = policy.approvals == "never" and not equipped
         if is_foreseen and (config.wrap is None or config.wrap.words):
             if not self.is_started:
                 self.start(config.wrap)

@@ -1,7 +1,7 @@
 """The policy that a kernel is under: read at its start, and again at the launch of one that waits.
 
 A zygote that was started before may be in another wrapping than the policy has: it is settled
-here whether it serves.
+here whether it serves. What an ended kernel staged is adopted here, as that is what a zygote lays.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from cellblock.guest import remove_tree
+from cellblock.host.services import adoption, changes
 from cellblock.host.session.config import SessionConfig, SessionOptions, predict_wrapping, resolve
 from cellblock.jupyter.early_zygote import working_folder
+from cellblock.policy import paths
 from cellblock.policy.vocabulary import SESSION_NAME
 
 if TYPE_CHECKING:
@@ -39,6 +44,9 @@ def resolve_first(
     config = resolve(asked)
     if isinstance(config, SessionConfig):
         early.settle(config.wrap)
+        if not options.warm:
+            config = _adopted(config, options)
+            early.prepare(config)  # before sockets and sessions are imported, which takes as long
     return config
 
 
@@ -53,6 +61,7 @@ def resolve_launched(
     if isinstance(config, SessionConfig):
         early.settle(config.wrap)
         early.recollect(options.policy, working_folder())
+        config = _adopted(config, options)
     return config
 
 
@@ -68,6 +77,31 @@ def _asked(options: Options, scratch: Path) -> SessionOptions:
         options.inputs or {},
         asks=True,
         notebook=session_notebook(os.environ),
+    )
+
+
+def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
+    """Return one that goes on with what an ended kernel staged, where that was this one.
+
+    That is one of the same connection file, which a restart keeps, or of the same notebook.
+    """
+    prepare, scratch = config.prepare, config.scratch
+    if not prepare.plan.layers:
+        return config
+    names = [f"connection {os.path.realpath(options.connection_file)}"]
+    if (notebook := session_notebook(os.environ)) is not None:
+        names.append(f"notebook {notebook}")
+    policy = paths.without_scratch(config.policy, scratch)
+    found = adoption.adopt(prepare.plan.layers, policy, names)
+    if found.staged is not None:
+        remove_tree.remove(changes.Staged(scratch.name, ()).folder)
+        prepare = replace(prepare, plan=replace(prepare.plan, layers=found.layers))
+    return replace(
+        config,
+        prepare=prepare,
+        names=tuple(names),
+        adopted=found.staged,
+        notice="; and ".join(filter(None, (config.notice, found.said))),
     )
 
 

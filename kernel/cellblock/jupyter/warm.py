@@ -59,7 +59,8 @@ def launched(
     if not options.warm:
         return options, config, lambda: None
     code = _code()
-    if isinstance(config, SessionConfig):
+    # A layer is mounted for a session, which this is not yet.
+    if isinstance(config, SessionConfig) and not config.prepare.plan.layers:
         early.prepare(config)
     gc.collect()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
