@@ -35,13 +35,13 @@ from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
     granted_services,
-    make_scratch,
     resolve,
 )
 from cellblock.host.session.history import default_path, encode_inputs
 from cellblock.host.session.session import open_audit, open_session, record_start
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.policy import paths
+from cellblock.policy.folders import make_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
 from cellblock.render.text import COLUMNS, wrap
@@ -211,7 +211,7 @@ class AsyncSandboxPool:
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=found.name, remedy=remedy)
         operators = paths.with_scratch(self._operators, scratch)
-        return dataclasses.replace(config, operators=operators)
+        return msgspec.structs.replace(config, operators=operators)
 
     def _register(self, given: Tools) -> None:
         """Make tools of functions. Raises PolicyError for the first that can't be one."""
@@ -507,8 +507,8 @@ class AsyncSandbox:
         if not self._snapshots and config.policy.snapshots == "auto":
             off = config.policy.replace(snapshots="off")
             operators = config.operators and config.operators.replace(snapshots="off")
-            config = dataclasses.replace(config, policy=off, operators=operators)
-        return dataclasses.replace(config, notebook=self._notebook)
+            config = msgspec.structs.replace(config, policy=off, operators=operators)
+        return msgspec.structs.replace(config, notebook=self._notebook)
 
     @property
     def _live(self) -> SandboxFront:

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import zlib
-from importlib import metadata
 from textwrap import fill
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -26,8 +25,6 @@ from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import no_var_expand
 from IPython.core.payload import PayloadManager
-from packaging.markers import UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
 from traitlets import Type
 from traitlets.config import Config
 
@@ -574,6 +571,12 @@ def _requirements_of_file(path: str) -> Iterator[str]:
 
 
 def _is_installed(text: str) -> bool:
+    # A tenth of what a zygote imports, for one kind of cell.
+    from importlib import metadata  # noqa: PLC0415
+
+    from packaging.markers import UndefinedEnvironmentName  # noqa: PLC0415
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415
+
     try:
         wanted = Requirement(text)
         if wanted.marker is not None and not wanted.marker.evaluate():

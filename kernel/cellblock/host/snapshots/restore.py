@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from cellblock.errors import CellblockError, GuestError
 from cellblock.host.output.gateway import clean_name
