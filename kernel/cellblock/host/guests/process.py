@@ -13,7 +13,6 @@ import socket
 import struct
 import termios
 import traceback
-from dataclasses import field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -189,7 +188,7 @@ class Lineage(Struct):
 
     number: int = 0
     session: int = -1
-    users: list[LineageUser] = field(default_factory=list)
+    users: list[LineageUser] = []
 
     def others(self, than: LineageUser) -> list[int]:
         """Return the processes of the other users: guests and copies."""

@@ -204,11 +204,11 @@ class SessionConfig(Struct, frozen=True):
         plan = prepare.plan
         if folder is None:
             prepare = replace(prepare, plan=replace(plan, layers=()))
-            return dataclasses.replace(self, policy=policy, prepare=prepare)
+            return replace(self, policy=policy, prepare=prepare)
         write_roots = tuple(root for root in plan.write_roots if root != SHARED_MEMORY)
         reads = (*plan.read_roots, *plan.staged_roots)
         plan = replace(plan, read_roots=reads, write_roots=write_roots, staged_roots=(), layers=())
-        moved = dataclasses.replace(self, policy=policy, prepare=replace(prepare, plan=plan))
+        moved = replace(self, policy=policy, prepare=replace(prepare, plan=plan))
         return moved.in_folder(folder, inputs=prepare.inputs)
 
 
