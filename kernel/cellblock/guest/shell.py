@@ -557,8 +557,8 @@ def answer_pip(command: str) -> str | None:
     return (
         f"Cells can't install packages, and this is not installed as asked: {', '.join(missing)}\n"
         f"In a terminal: {shlex.quote(sys.executable)} -m pip install {names}\n"
-        'Or have the host install it: ops.install = { index = "https://pypi.org/simple", allow = '
-        f"[{allowed}] }} in the policy file, and then in a cell: ops.install({allowed})\n"
+        f"Or have the host install it, by ops.install({allowed}) in a cell and in the policy:\n"
+        f'    ops.install = {{ index = "https://pypi.org/simple", allow = [{allowed}] }}\n'
     )
 
 
