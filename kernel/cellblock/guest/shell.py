@@ -5,6 +5,7 @@ import __future__ as futures
 
 import ast
 import builtins
+import fnmatch
 import io
 import json
 import os
@@ -125,6 +126,14 @@ class Payloads(PayloadManager):
     @_payload.setter
     def _payload(self, payload: list[Any]) -> None:
         self._lists[current_subshell.get()] = payload
+
+
+class SessionStore(dict[str, Any]):
+    """What ``%store``, ``%cd`` and ``%bookmark`` keep: IPython's is a folder of the zygote's."""
+
+    def keys(self, pattern: str = "*") -> Any:
+        """Return the keys that fit a pattern, as IPython's does."""
+        return fnmatch.filter(self, pattern)
 
 
 class GuestShell(InteractiveShell):
@@ -336,8 +345,10 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     else:
         vars(builtins).update(names)
         shell.user_ns["__builtins__"] = builtins
+        extensions: Any = shell.extension_manager
+        extensions.load_extension("storemagic")  # as IPython's applications do
     shell.last_execution_result = ExecutionResult(None)  # %xdel looks there
-    shell.db = {}  # where %cd and %bookmark keep things: IPython's is a folder of the zygote's
+    shell.db = SessionStore()
     hide(shell, "__builtins__")
     return shell
 
@@ -543,8 +554,8 @@ def answer_pip(command: str) -> str | None:
     return (
         f"Cells can't install packages, and this is not installed as asked: {', '.join(missing)}\n"
         f"In a terminal: {shlex.quote(sys.executable)} -m pip install {names}\n"
-        'Or have the host install it: ops.install = { index = "https://pypi.org/simple", allow = '
-        f"[{allowed}] }} in the policy file, and then in a cell: ops.install({allowed})\n"
+        f"Or have the host install it, by ops.install({allowed}) in a cell and in the policy:\n"
+        f'    ops.install = {{ index = "https://pypi.org/simple", allow = [{allowed}] }}\n'
     )
 
 

@@ -495,19 +495,24 @@ def guest_environment(
     passed = {name: host[name] for name in passed_on if name in host}
     folder, shell = str(scratch), host.get("SHELL", "")
     starts_shell = plan.subprocess and any(within(real(shell), root) for root in plan.read_roots)
-    return passed | {
-        "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
-        "HOME": folder,
-        "TMPDIR": folder,
-        "LANG": "C.UTF-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "MPLCONFIGDIR": f"{folder}/.matplotlib",
-        **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
-        **({"SHELL": shell} if starts_shell else {}),
-        # git fails over a file that it finds and may not read.
-        **({"GIT_CONFIG_NOSYSTEM": "1"} if plan.subprocess else {}),
-    }
+    # No accounts are known to a guest: without a name getpass.getuser() fails.
+    return (
+        {"USER": "cellblock"}
+        | passed
+        | {
+            "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
+            "HOME": folder,
+            "TMPDIR": folder,
+            "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            "MPLCONFIGDIR": f"{folder}/.matplotlib",
+            **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
+            **({"SHELL": shell} if starts_shell else {}),
+            # git fails over a file that it finds and may not read.
+            **({"GIT_CONFIG_NOSYSTEM": "1"} if plan.subprocess else {}),
+        }
+    )
 
 
 def granted_services(config: SessionConfig) -> GrantedServices | None:
