@@ -12,6 +12,7 @@ CellblockError
 │   └── AuditError      the audit log can't be written
 ├── BackendError      no backend can carry this policy here
 ├── ChangesError      what was staged can't be listed, kept or dropped, and why
+├── ReceiptError      a receipt can't be made, or does not hold
 ├── CheckError        what is to be checked can't be, whatever is in it
 └── StartError        the kernel can't start: connection file, sockets, temporary folder
 
@@ -85,6 +86,10 @@ class BackendError(CellblockError):
 
 class ChangesError(CellblockError):
     """What was staged can't be listed, kept or dropped, and why."""
+
+
+class ReceiptError(CellblockError):
+    """A receipt that can't be made or does not hold, with what to do."""
 
 
 class CheckError(CellblockError):
