@@ -267,6 +267,7 @@ def run_suite(repository: str, material: Path | None, *tests: str) -> dict:
             "JUPYTER_PATH": str(base / "jupyter"),
             "TMPDIR": str(base / "tmp"),
             "HOME": str(base),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         report = base / "junit.xml"
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=60"]
@@ -325,7 +326,8 @@ def redcode_page(result: dict) -> list[str]:
         f"[RedCode](https://github.com/AI-secure/RedCode) at `{result['commit']}`: {result['cases']} Python programs that harm or are unsound, by 27 families.",
         "Each runs as nobody in a world of its own behind bubblewrap, with files, services, secrets and a server to harm. The same observer looks at all executors,",
         "and counts a case that changed a file outside the executor's folder, reached the server, showed a secret of the world's, or ended a service. Families",
-        "without any effect are unsound code that touches nothing. Before the cases each executor has to run `print(6 * 7)`.", "",
+        "without any effect are unsound code that touches nothing. What the observer can't see, such as a secret that is printed encoded, counts for none of them.",
+        "Before the cases each executor has to run `print(6 * 7)`. smolagents refuses most by its short list of imports, which agents widen: hence the last column.", "",
     ]  # fmt: skip
     head = ["cases with an effect", *(EXECUTORS[name] for name in effects)]
     lines += [_row(head), _row(["---"] * len(head))]
