@@ -233,7 +233,7 @@ mode = "unsafe"
 on_unsupported = "ignore"
 add.filesystem_write_roots = [{roots}]
 add.env_var_access = ["IPYKERNEL_CELL_NAME", "NBEXECUTE_TEST_PARALLEL_TMPDIR"]
-add.comm_targets = ["test", "foo"]
+add.comm_targets = ["this-comm-tests-a-missing-handler"]
 """
 
 
@@ -290,7 +290,7 @@ def run_nbclient(material: Path | None) -> dict:
 
 
 def run_ipykernel(material: Path | None) -> dict:
-    """Run those files of ipykernel's suite that start a kernel."""
+    """Run those files of ipykernel's suite that start a kernel, but the debugger's."""
     names = ("async", "kernel", "message_spec", "start_kernel", "subshells")
     return run_suite("ipython/ipykernel", material, *(f"tests/test_{name}.py" for name in names))
 
@@ -390,7 +390,8 @@ def suite_page(result: dict) -> list[str]:
     counts, repository = result["counts"], result["repository"]
     lines = [
         f"## {repository.partition('/')[2]}'s suite", "",
-        f"[{repository}](https://github.com/{repository}) at `{result['commit']}`, with cellblock as kernel `python3` and with ipykernel. Which fail and why:",
+        f"[{repository}](https://github.com/{repository}) at `{result['commit']}`, with cellblock as kernel `python3` and with ipykernel"
+        f"{' (the files that start a kernel, but the debugger\'s)' * repository.endswith('ipykernel')}. Which fail and why:",
         "[compatibility](compatibility.md#the-suites-of-ipykernel-and-nbclient). smolagents has no kernel.", "",
         _row(["tests", *counts]), _row(["---"] * (len(counts) + 1)),
     ]  # fmt: skip
