@@ -388,10 +388,10 @@ def smolagents_page(result: dict) -> list[str]:
 def suite_page(result: dict) -> list[str]:
     """Return the section on a suite of Jupyter's."""
     counts, repository = result["counts"], result["repository"]
+    which = ": the files that start a kernel, but the debugger's" if "ipy" in repository else ""
     lines = [
         f"## {repository.partition('/')[2]}'s suite", "",
-        f"[{repository}](https://github.com/{repository}) at `{result['commit']}`, with cellblock as kernel `python3` and with ipykernel"
-        f"{' (the files that start a kernel, but the debugger\'s)' * repository.endswith('ipykernel')}. Which fail and why:",
+        f"[{repository}](https://github.com/{repository}) at `{result['commit']}`, with cellblock as kernel `python3` and with ipykernel{which}. Which fail and why:",
         "[compatibility](compatibility.md#the-suites-of-ipykernel-and-nbclient). smolagents has no kernel.", "",
         _row(["tests", *counts]), _row(["---"] * (len(counts) + 1)),
     ]  # fmt: skip
