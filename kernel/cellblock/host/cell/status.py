@@ -153,6 +153,11 @@ class Views:
         return self._config.policy if self._config is not None else None
 
     @property
+    def scratch(self) -> str:
+        """The folder that cells have for themselves."""
+        return self._config.prepare.scratch if self._config is not None else ""
+
+    @property
     def backend(self) -> str:
         """The backend that enforces it."""
         return self._config.chosen.backend.name if self._config is not None else ""

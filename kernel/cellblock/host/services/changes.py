@@ -47,6 +47,7 @@ from cellblock.wire.messages import UPPER
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from cellblock.host.services.keeping import Kept
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import Layer
 
@@ -156,6 +157,8 @@ class Staged:
     inodes: tuple[int, ...] = ()
     #: Where paths that are not absolute begin.
     base: str = ""
+    #: What was kept by this object.
+    kept: list[Kept] = field(default_factory=list, repr=False, compare=False)
 
     def is_written_to(self) -> bool:
         """Whether cells wrote anything. Takes microseconds."""
