@@ -197,16 +197,17 @@ def _prove(
             relay = Relay(loop, addresses, lambda _detail: None)
             reach = made.enter_context(contextlib.closing(relay))
         prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
-        prover.run(_trial(policy, around))
+        prover.run(_trial(policy, around, scratch))
     declared = settle(chosen.declare(tried), prover.report)
     results = _compared(policy, prover, declared)
     return Proof(results, probes.where(), _now(), prover.failure), prover.report
 
 
-def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
+def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Trial:
     names = (probe.name for probe in asked(policy))
     return messages.Trial(
         probes=tuple(name for name in names if name != EARLIER_THREAD),
+        scratch=str(scratch),
         outside=str(around.outside),
         inside=str(around.inside),
         denied=str(around.denied),

@@ -24,23 +24,12 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cellblock.wire.messages import Attempt, Prepare, TrialResults
+from cellblock.wire.messages import Attempt, TrialResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from cellblock.wire.messages import Limits, Trial
-
-
-class ProbeContext:
-    """What there is to try the locks on, and where this guest may write (``wire.Trial``)."""
-
-    def __init__(self, trial: Trial, scratch: str) -> None:
-        self.outside, self.inside, self.denied = trial.outside, trial.inside, trial.denied
-        self.ports, self.sockets = trial.ports, trial.sockets
-        self.process, self.variable = trial.process, trial.variable
-        self.limits: Limits = trial.limits
-        self.scratch = scratch
+    from cellblock.wire.messages import Trial
 
 
 # Attempts on files: to read, write, make, move and link what this guest may not.
@@ -63,27 +52,27 @@ def _make(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def _make_and_remove(w: ProbeContext) -> None:
+def _make_and_remove(w: Trial) -> None:
     _make(f"{w.scratch}/made")
     os.unlink(f"{w.scratch}/made")
 
 
-def _read_inside(w: ProbeContext) -> None:
+def _read_inside(w: Trial) -> None:
     _read(f"{w.inside}/file")
 
 
-def _write_in_scratch(w: ProbeContext) -> None:
+def _write_in_scratch(w: Trial) -> None:
     _make(f"{w.scratch}/written")
     _append(f"{w.scratch}/written")
     os.unlink(f"{w.scratch}/written")
 
 
-def _read_by_hard_link(w: ProbeContext) -> None:
+def _read_by_hard_link(w: Trial) -> None:
     os.link(f"{w.outside}/secret", f"{w.scratch}/linked")
     _read(f"{w.scratch}/linked")
 
 
-def _read_by_link(w: ProbeContext) -> None:
+def _read_by_link(w: Trial) -> None:
     os.symlink(f"{w.outside}/secret", f"{w.scratch}/link")
     try:
         _read(f"{w.scratch}/link")
@@ -91,7 +80,7 @@ def _read_by_link(w: ProbeContext) -> None:
         os.unlink(f"{w.scratch}/link")
 
 
-def _write_on_import_path(_w: ProbeContext) -> None:
+def _write_on_import_path(_w: Trial) -> None:
     """Make a file without a name wherever modules come from. Raises what the last refusal was."""
     refused: OSError | None = None
     for folder in filter(os.path.isdir, sys.path):
@@ -120,48 +109,48 @@ def _made(family: int, kind: int, protocol: int = 0) -> Iterator[_socket.socket]
         yield made
 
 
-def _tcp(w: ProbeContext, protocol: int = 0, port: str = "tcp") -> None:
+def _tcp(w: Trial, protocol: int = 0, port: str = "tcp") -> None:
     with _made(socket.AF_INET, socket.SOCK_STREAM, protocol) as sock:
         sock.connect(("127.0.0.1", w.ports[port]))
 
 
-def _fast_open(w: ProbeContext) -> None:
+def _fast_open(w: Trial) -> None:
     with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.settimeout(None)  # it would not wait for the answer
         sock.sendto(b"x", MSG_FASTOPEN, ("127.0.0.1", w.ports["tcp_fast_open"]))
 
 
-def _udp(w: ProbeContext) -> None:
+def _udp(w: Trial) -> None:
     with _made(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"x", ("127.0.0.1", w.ports["udp"]))
 
 
-def _unix(w: ProbeContext, name: str) -> None:
+def _unix(w: Trial, name: str) -> None:
     with _made(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(w.sockets[name])
 
 
-def _netlink(_w: ProbeContext) -> None:
+def _netlink(_w: Trial) -> None:
     with _made(socket.AF_NETLINK, socket.SOCK_RAW):
         pass
 
 
-def _listen(_w: ProbeContext) -> None:
+def _listen(_w: Trial) -> None:
     with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.listen()
 
 
-def _called(w: ProbeContext, name: str, host: str = "127.0.0.1") -> socket.socket:
+def _called(w: Trial, name: str, host: str = "127.0.0.1") -> socket.socket:
     # As cells do, by way of the relay where there is one.
     return socket.create_connection((host, w.ports[name]), _TIMEOUT)
 
 
-def _call_listed(w: ProbeContext) -> None:
+def _call_listed(w: Trial) -> None:
     with _called(w, "listed") as sock:
         sock.sendall(b"x")
 
 
-def _turn(w: ProbeContext) -> None:
+def _turn(w: Trial) -> None:
     """Take a connection that was given, undo it, and connect again to somebody else."""
     connect = ctypes.CDLL(None, use_errno=True).connect
     nowhere = struct.pack("=H14x", socket.AF_UNSPEC)
@@ -174,7 +163,7 @@ def _turn(w: ProbeContext) -> None:
                 raise OSError(number, os.strerror(number))
 
 
-def _pair(_w: ProbeContext) -> None:
+def _pair(_w: Trial) -> None:
     one, other = socket.socketpair()
     with one, other:
         one.sendall(b"x")
@@ -206,7 +195,7 @@ def _child(act: Callable[[], object]) -> None:
         raise OSError(status, os.strerror(status))
 
 
-def _spawn(_w: ProbeContext) -> None:
+def _spawn(_w: Trial) -> None:
     try:
         pid = os.posix_spawn("/nonexistent", ["-"], {})
     except FileNotFoundError:
@@ -214,14 +203,14 @@ def _spawn(_w: ProbeContext) -> None:
     os.waitpid(pid, 0)
 
 
-def _execute(_w: ProbeContext) -> None:
+def _execute(_w: Trial) -> None:
     try:
         os.execve("/nonexistent", ["-"], {})
     except FileNotFoundError:
         return
 
 
-def _thread(_w: ProbeContext) -> None:
+def _thread(_w: Trial) -> None:
     started = threading.Thread(target=_nothing)
     started.start()
     started.join()
@@ -230,16 +219,16 @@ def _thread(_w: ProbeContext) -> None:
 def _nothing() -> None: ...
 
 
-def _itself(_w: ProbeContext) -> None:
+def _itself(_w: Trial) -> None:
     os.kill(os.getpid(), 0)
     resource.prlimit(0, resource.RLIMIT_NOFILE)
 
 
-def _limit(w: ProbeContext) -> None:
+def _limit(w: Trial) -> None:
     resource.prlimit(w.process, resource.RLIMIT_NOFILE, (64, 64))
 
 
-def _open_too_many(w: ProbeContext) -> None:
+def _open_too_many(w: Trial) -> None:
     opened: list[int] = []
     try:
         while len(opened) <= (w.limits.max_open_files or 0):
@@ -249,11 +238,11 @@ def _open_too_many(w: ProbeContext) -> None:
             os.close(fd)
 
 
-def _take_too_much(w: ProbeContext) -> None:
+def _take_too_much(w: Trial) -> None:
     mmap.mmap(-1, (w.limits.memory_max_bytes or 0) + MIB, flags=mmap.MAP_PRIVATE).close()
 
 
-def _write_at(w: ProbeContext, offset: int) -> None:
+def _write_at(w: Trial, offset: int) -> None:
     fd = os.open(f"{w.scratch}/long", os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.pwrite(fd, b"x", offset)
@@ -276,8 +265,8 @@ _NOBODY: Final = (*_DENIED, errno.ESRCH)
 class Probe:
     """``refusals`` are the errors that show a lock; any other shows nothing."""
 
-    attempt: Callable[[ProbeContext], object]
-    control: Callable[[ProbeContext], object]
+    attempt: Callable[[Trial], object]
+    control: Callable[[Trial], object]
     refusals: tuple[int, ...] = _DENIED
 
 
@@ -373,9 +362,8 @@ class LockTrial:
     compares it with what is declared.
     """
 
-    def __init__(self, trial: Trial, request: Prepare, fds: Sequence[int]) -> None:
+    def __init__(self, trial: Trial, fds: Sequence[int]) -> None:
         self._trial = trial
-        self._place = ProbeContext(trial, request.scratch)
         #: A socket that stays open unless somebody closes it.
         self._bait = fcntl.fcntl(fds[0], fcntl.F_DUPFD, _ABOVE)
         self._locked = threading.Event()
@@ -395,12 +383,12 @@ class LockTrial:
         else:
             for name in self._trial.probes:
                 inherited = name == INHERITED
-                self._results[name] = self._try_bait() if inherited else attempt(name, self._place)
+                self._results[name] = self._try_bait() if inherited else attempt(name, self._trial)
         return TrialResults(results=dict(self._results))
 
     def _read_from_thread(self) -> None:
         self._locked.wait()
-        self._results[EARLIER_THREAD] = attempt("read_file", self._place)
+        self._results[EARLIER_THREAD] = attempt("read_file", self._trial)
 
     def _try_bait(self) -> Attempt:
         try:
@@ -410,7 +398,7 @@ class LockTrial:
         return Attempt(outcome="passed" if open_still else "refused")
 
 
-def attempt(name: str, place: ProbeContext) -> Attempt:
+def attempt(name: str, place: Trial) -> Attempt:
     """Return what comes of one probe."""
     probe = PROBES.get(name)
     if probe is None:

@@ -375,24 +375,19 @@ class Server:
         # Of a subshell that has no thread, if of any. An ``Input`` is an answer whose question was
         # interrupted.
         current_subshell.set(getattr(message, "subshell", 0))
+        shell, rules, query = self._shell, self._rules, self._runner.query
         match message:
             case messages.Execute():
                 self._execute(message)
             case messages.Complete():
                 nothing = messages.Completed(id=message.id, matches=[], start=0, end=0)
-                self.out.send(
-                    self._runner.query(lambda: complete(self._shell, self._rules, message), nothing)
-                )
+                self.out.send(query(lambda: complete(shell, rules, message), nothing))
             case messages.Inspect():
                 unknown = messages.Inspected(id=message.id, data={})
-                self.out.send(
-                    self._runner.query(lambda: inspect(self._shell, self._rules, message), unknown)
-                )
+                self.out.send(query(lambda: inspect(shell, rules, message), unknown))
             case messages.ListVariables():
                 empty = messages.Variables(id=message.id)
-                self.out.send(
-                    self._runner.query(lambda: list_variables(self._shell, message.id), empty)
-                )
+                self.out.send(query(lambda: list_variables(shell, message.id), empty))
             case messages.CommIn():
                 self._comm(message)
             case messages.Snapshot():

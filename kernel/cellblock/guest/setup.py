@@ -196,7 +196,7 @@ class Prepared:
         if fork.trial is not None:
             from cellblock.guest.probes import LockTrial  # noqa: PLC0415 - no other guest needs it
 
-            trial = LockTrial(fork.trial, self.request, fds)
+            trial = LockTrial(fork.trial, fds)
         gated = len(fds) > len(self.targets)
         kept = _place_descriptors(fds, (*self.targets, GATE_FD))
         if self.mounter is not None:

@@ -17,7 +17,7 @@ import zlib
 from importlib import metadata
 from textwrap import fill
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
 from IPython.core.compilerop import CachingCompiler
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextvars import Token
 
-    from cellblock.analysis import Finding, Rules
+    from cellblock.analysis import Rules
     from cellblock.guest.server import Server
 
 
@@ -263,7 +263,7 @@ class GuestShell(InteractiveShell):
         manager: Any = self.prefilter_manager
         made: str = manager.prefilter_lines(source)
         if findings := analyse(made, type(self).rules):
-            _refuse(findings[0])
+            raise violation_of(findings[0])
         return made
 
     def ask_exit(self) -> None:
@@ -271,14 +271,10 @@ class GuestShell(InteractiveShell):
         sys.stderr.write("To end the session, put exit into a cell of its own.\n")
 
     def run_line_magic(
-        self,
-        magic_name: str,
-        line: str,
-        _stack_depth: int = 1,
-        **extra: Any,
+        self, magic_name: str, line: str, _stack_depth: int = 1, **extra: Any
     ) -> Any:
-        """Run an allowed line magic; refuse any other."""
-        if self._is_passed_over(magic_name, line):
+        """Run an allowed line magic; pass over another that does nothing, and refuse the rest."""
+        if not self._allows_magic(magic_name) and does_nothing(magic_name, line):
             return None
         self._admit_magic(magic_name)
         return super().run_line_magic(magic_name, line, _stack_depth + 1, **extra)
@@ -293,23 +289,16 @@ class GuestShell(InteractiveShell):
         source: str = super().transform_cell(raw_cell)
         rules = type(self).rules
         if rules is not None and (findings := analyse(source, rules)):
-            _refuse(findings[0])
+            raise violation_of(findings[0])
         return source
 
-    def _is_passed_over(self, name: str, line: str) -> bool:
+    def _allows_magic(self, name: str) -> bool:
         rules = type(self).rules
-        if rules is None or not rules.language or name in rules.magics:
-            return False
-        return does_nothing(name, line)
+        return rules is None or not rules.language or name in rules.magics
 
     def _admit_magic(self, name: str) -> None:
-        rules = type(self).rules
-        if rules is not None and rules.language and name not in rules.magics:
+        if not self._allows_magic(name):
             raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
-
-
-def _refuse(finding: Finding) -> NoReturn:
-    raise violation_of(finding)
 
 
 def look_like_ipykernel() -> None:
@@ -397,7 +386,7 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
     def admit(method: str, *arguments: str) -> Any:
         spelt = ", ".join(map(repr, arguments))
         if findings := analyse(f"get_ipython().{method}({spelt})", rules):
-            _refuse(findings[0])
+            raise violation_of(findings[0])
         return get_ipython()
 
     class Magics:

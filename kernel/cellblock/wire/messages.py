@@ -220,14 +220,15 @@ class SessionSetup(Struct, tag="session_setup", frozen=True, kw_only=True):
 class Trial(Struct, frozen=True, kw_only=True):
     """What a guest tries its locks on, before it ends: all of it the host's own.
 
-    ``outside`` is a folder that no root has; ``inside`` is a read root, in which ``denied`` is
-    denied. ``ports`` and ``sockets`` (paths, and names of abstract ones) have somebody listening,
-    "unlisted_host" at the port of "listed", which is an address that the policy has; ``process`` is
-    one outside, ``variable`` is in its environment. With ``thread`` a thread exists before the
-    locks do, and nothing else is tried.
+    ``outside`` is a folder that no root has, ``scratch`` the guest's own; ``inside`` is a read
+    root, in which ``denied`` is denied. ``ports`` and ``sockets`` (paths, and names of abstract
+    ones) have somebody listening, "unlisted_host" at the port of "listed", which is an address that
+    the policy has; ``process`` is one outside, ``variable`` is in its environment. With ``thread``
+    a thread exists before the locks do, and nothing else is tried.
     """
 
     probes: tuple[str, ...]
+    scratch: str
     outside: str
     inside: str
     denied: str

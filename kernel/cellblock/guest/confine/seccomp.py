@@ -48,7 +48,6 @@ LD_W_ABS: Final = 0x20
 JA: Final = 0x05
 JEQ: Final = 0x15
 JGE: Final = 0x35
-JSET: Final = 0x45
 AND: Final = 0x54
 RET: Final = 0x06
 

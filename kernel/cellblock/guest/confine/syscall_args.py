@@ -7,6 +7,20 @@ A gate is a list of alternatives; a call passes if all conditions of one of them
 from __future__ import annotations
 
 import errno
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE
+from os import O_CLOEXEC, O_NONBLOCK, O_TRUNC
+from socket import (
+    AF_INET,
+    AF_INET6,
+    AF_UNIX,
+    IPPROTO_TCP,
+    IPPROTO_UDP,
+    SOCK_CLOEXEC,
+    SOCK_DGRAM,
+    SOCK_NONBLOCK,
+    SOCK_STREAM,
+    SOL_SOCKET,
+)  # fmt: skip
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -109,29 +123,15 @@ CLONE_SIGHAND: Final = 0x800
 CLONE_THREAD: Final = 0x10000
 #: PIDFD, PTRACE, VFORK, PARENT, UNTRACED, IO and every NEW*: none of them for a thread.
 CLONE_NEVER: Final = 0x1000 | 0x2000 | 0x8000 | 0x800000 | 0x80000000 | 0x7E020080
-CLONE_VFORK: Final = 0x4000
 #: VM, FS, FILES, SIGHAND: none of them for a snapshot, which is a process by itself.
 CLONE_SHARED: Final = 0x100 | 0x200 | 0x400 | 0x800
-# <fcntl.h>
-O_TRUNC: Final = 0o1000
 #: S_ISUID and S_ISGID: what a guest leaves in a writable root must not run as its owner.
 MODE_NEVER: Final = 0o6000
 O_ACCMODE: Final = 3
 #: <linux/fs.h>
 RWF_NOWAIT: Final = 8
-O_CLOEXEC: Final = 0o2000000
-O_NONBLOCK: Final = 0o4000
 O_DIRECT: Final = 0o40000
-# <sys/socket.h>
-AF_UNIX: Final = 1
-AF_INET: Final = 2
-AF_INET6: Final = 10
-SOCK_STREAM: Final = 1
-SOCK_DGRAM: Final = 2
-SOCK_TYPE_BITS: Final = 0xFFFFFFFF & ~(O_CLOEXEC | O_NONBLOCK)
-IPPROTO_TCP: Final = 6
-IPPROTO_UDP: Final = 17
-SOL_SOCKET: Final = 1
+SOCK_TYPE_BITS: Final = 0xFFFFFFFF & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)
 #: MSG_OOB, on stream sockets a source of kernel bugs (CVE-2025-38236); MSG_FASTOPEN connects.
 MSG_NEVER: Final = 0x1 | 0x20000000
 #: MSG_DONTROUTE, of no effect on a Unix socket: with it the gate's listener is given away, which is
@@ -142,8 +142,6 @@ STOP_SIGNALS: Final = (19, 20, 21, 22)
 _SIGN: Final = 0x80000000
 # <linux/mman.h>
 MAP_TYPE: Final = 0xF
-MAP_PRIVATE: Final = 2
-MAP_ANONYMOUS: Final = 0x20
 MAP_GROWSDOWN: Final = 0x100
 #: FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME of <linux/futex.h>, which go with every operation.
 FUTEX_FLAGS: Final = 0x80 | 0x100
