@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False  # a zygote may be started before typing is imported
@@ -64,6 +65,14 @@ def identity(path: str) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_dev, found.st_ino
+
+
+def read_regular(fd: int, most: int) -> bytes | None:
+    """Return at most ``most`` bytes of a regular file, None of anything else. Raises OSError."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        return None
+    with open(fd, "rb", closefd=False) as file:
+        return file.read(most)
 
 
 # --- arguments that a process listing does not show -----------------------------------------------

@@ -171,26 +171,20 @@ def _limits_as_here() -> list[str]:
     return [f"--ulimit=nofile={files[0]}:{files[1]}", f"--ulimit=nproc={most}:{most}"]
 
 
-def find_engine(name: str, environ: Mapping[str, str]) -> Engine | str:
-    """Return the engine ``name``, or the first there is for ``auto``; or why there is none."""
+def find_engine(name: str, environ: Mapping[str, str]) -> Engine:
+    """Return the engine ``name``, or the first there is for ``auto``. Raises EngineError."""
     for each in NAMES if name == "auto" else (name,):
         if program := shutil.which(each, path=environ.get("PATH")):
-            if remote := _remote(environ):
-                return f"{remote}: its machine is another, and no socket of ours reaches there"
+            for setting in _ADDRESSES:
+                address = environ.get(setting, "")
+                if address and not address.startswith(("unix://", "/")):
+                    why = "its machine is another, and no socket of ours reaches there"
+                    raise EngineError(f"{setting} is {address.partition('://')[0]}://…: {why}")
             kept = tuple((key, environ[key]) for key in _VARIABLES if key in environ)
             return Engine(each, program, kept)
     if name == "auto":
-        return "no container engine is installed: install docker, podman or nerdctl"
-    return f"{name} is not installed"
-
-
-def _remote(environ: Mapping[str, str]) -> str:
-    """Return the setting that leads to an engine on another machine; empty where none does."""
-    for name in _ADDRESSES:
-        address = environ.get(name, "")
-        if address and not address.startswith(("unix://", "/")):
-            return f"{name} is {address.partition('://')[0]}://…"
-    return ""
+        raise EngineError("no container engine is installed: install docker, podman or nerdctl")
+    raise EngineError(f"{name} is not installed")
 
 
 _MISSING: Final = (

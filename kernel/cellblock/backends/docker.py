@@ -42,7 +42,6 @@ from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.container_engine import (
     EMPTY_IMAGE,
     ContainerSpec,
-    Engine,
     EngineError,
     MissingImageError,
     explain,
@@ -105,9 +104,10 @@ class Docker(Backend):
 
     def glance(self) -> Support:
         """Look for the engine's program, and at what Landlock looks at; ask nobody."""
-        found = find_engine(self.engine, os.environ)
-        if isinstance(found, str):
-            return unprobed(found, usable=False)
+        try:
+            find_engine(self.engine, os.environ)
+        except EngineError as missing:
+            return unprobed(str(missing), usable=False)
         return Landlock().glance()
 
     def probe(self) -> Support:
@@ -168,7 +168,7 @@ class Docker(Backend):
         """Return what the container is to be. Raises EngineError."""
         bounds = view.bounds
         return ContainerSpec(
-            engine=self._engine(),
+            engine=find_engine(self.engine, os.environ),
             runtime=self.runtime,
             image=self.image or EMPTY_IMAGE,
             mounts=tuple(mounts(argv, view)),
@@ -178,17 +178,10 @@ class Docker(Backend):
             tasks=bounds.tasks if bounds else None,
         )
 
-    def _engine(self) -> Engine:
-        """Return the engine of the policy. Raises EngineError where there is none."""
-        found = find_engine(self.engine, os.environ)
-        if isinstance(found, str):
-            raise EngineError(found)
-        return found
-
     def fingerprint(self) -> str:
         """Return which image is run, by what, and where that is; asks the engine."""
         try:
-            engine = self._engine()
+            engine = find_engine(self.engine, os.environ)
             name = self.image or EMPTY_IMAGE
             image = engine.image_id(name, seconds=_START_PATIENCE)
             if not image:

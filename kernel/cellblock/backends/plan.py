@@ -25,7 +25,7 @@ from cellblock.descriptors import identity
 from cellblock.guest import installed
 from cellblock.policy.folders import package_folder
 from cellblock.policy.paths import links, within
-from cellblock.policy.secret_files import is_pattern, pattern_beneath
+from cellblock.policy.secret_files import entries_of, is_pattern, pattern_beneath
 from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ def cut_out(root: str, denied: Sequence[str], policy: Policy) -> tuple[str, ...]
         if not inside:
             granted.append(folder)
             return
-        for entry in _entries(folder):
+        for entry in entries_of(folder):  # what we can't list, the guest can't read
             # A link is granted by what it points to, if that lies beneath a root itself.
             if entry.is_symlink() or entry.path in inside:
                 continue
@@ -368,14 +368,6 @@ def cut_out(root: str, denied: Sequence[str], policy: Policy) -> tuple[str, ...]
 
     grant(root, [path for path in denied if within(path, root)])
     return tuple(granted)
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:  # what we can't list, the guest can't read
-        return []
 
 
 # --- canonical paths --------------------------------------------------------------------------

@@ -164,10 +164,12 @@ def gaps(
             status=each.status,
             asked=_asked(policy, name),
             actual=each.mechanism,
-            consequence=_consequence(policy, each),
+            consequence=_fails_instead(policy, each) or "; ".join(each.holes) or CONSEQUENCES[name],
             remedy=_remedy(each),
             contradicted=each.contradicted,
-            matters=each.contradicted or not _is_harmless(policy, each),
+            # Else no cell can do what the policy forbids: something is only missing here.
+            matters=each.contradicted
+            or (name not in _HARMLESS and not _fails_instead(policy, each)),
         )
         for name in CAPABILITIES
         if configured(policy, name) and not (each := settled[name]).holds
@@ -221,11 +223,6 @@ def configured(policy: Policy, capability: str) -> bool:
     return value is not None
 
 
-def _is_harmless(policy: Policy, each: Enforcement) -> bool:
-    """Whether a gap lets no cell do what the policy forbids: something is only missing here."""
-    return each.capability in _HARMLESS or _fails_instead(policy, each) != ""
-
-
 def _fails_instead(policy: Policy, each: Enforcement) -> str:
     """Return what does not work here although the policy allows it, or nothing."""
     if each.capability == "network_access" and isinstance(policy.network_access, tuple):
@@ -243,11 +240,6 @@ def _asked(policy: Policy, capability: str) -> str:
     if isinstance(value, bool):
         return "allowed" if value else "not allowed"
     return str(value)
-
-
-def _consequence(policy: Policy, each: Enforcement) -> str:
-    holes = "; ".join(each.holes)
-    return _fails_instead(policy, each) or holes or CONSEQUENCES[each.capability]
 
 
 def _remedy(each: Enforcement) -> str:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from cellblock.batch.verdict import MAX_FILE_BYTES, FileKind, Problem
+from cellblock.descriptors import closing, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,13 +100,11 @@ def read(file: File) -> bytes:
         raise
     finally:
         os.close(at)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NoFileError(NO_FILE)
-        with open(descriptor, "rb", closefd=False) as opened:
-            return opened.read(MAX_FILE_BYTES + 1)
-    finally:
-        os.close(descriptor)
+    with closing(descriptor):
+        content = read_regular(descriptor, MAX_FILE_BYTES + 1)
+    if content is None:
+        raise NoFileError(NO_FILE)
+    return content
 
 
 def write_report(path: Path, text: str) -> None:

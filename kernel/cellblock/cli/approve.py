@@ -19,6 +19,7 @@ from cellblock.batch.notebook import MAX_VALUES, UnreadableError, read_notebook
 from cellblock.batch.report_formats import inert
 from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.cli.common import AsJson, clean, complain, load_policy, print_json
+from cellblock.cli.main import group
 from cellblock.errors import AdmissionError, CellblockError
 from cellblock.host.consent import admission
 from cellblock.host.consent import manifest as approving
@@ -33,11 +34,7 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 app: Final = typer.Typer(add_completion=False)
-approvals_app: Final = typer.Typer(
-    help="Show and take back what was allowed for always, at a kernel's question.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+approvals_app: Final = group("approvals")
 app.add_typer(approvals_app, name="approvals")
 Notebooks = Annotated[list[Path] | None, typer.Argument(metavar="NOTEBOOK...")]
 KernelPolicyOption = Annotated[

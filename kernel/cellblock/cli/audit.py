@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cellblock.cli.common import complain
+from cellblock.cli.main import group
 from cellblock.errors import AuditError
 from cellblock.host.audit import log
 from cellblock.host.audit.log import read
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
     from cellblock.host.audit.log import Entry, Session, Verdict
 
 
-app: Final = typer.Typer(
-    help="Show, verify and export audit logs.", no_args_is_help=True, add_completion=False
-)
+app: Final = group("audit")
 
 _WHAT: Final = "A session's id, or how it begins; `last`; or a log's file."
 Folder = Annotated[

@@ -10,15 +10,12 @@ from typing import Annotated, Final
 
 import typer
 
+from cellblock.cli.main import group
 from cellblock.errors import ChangesError
 from cellblock.host.services import changes, keeping
 from cellblock.render.text import visible
 
-app: Final = typer.Typer(
-    help="Show, keep and drop what cells wrote to projects.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app: Final = group("changes")
 
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="As `list` and %changes name it.")]
 Paths = Annotated[

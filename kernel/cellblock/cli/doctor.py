@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cellblock.backends.plan import LIMITS
 from cellblock.backends.probes import BY_NAME, EARLIER_THREAD, Proof, Seen, asked, disclosed
 from cellblock.backends.report import doctor_report, settle
 from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
@@ -215,11 +216,7 @@ def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Tria
         sockets=around.sockets,
         process=around.process,
         variable=around.variable,
-        limits=messages.Limits(
-            memory_max_bytes=policy.memory_max_bytes,
-            max_open_files=policy.max_open_files,
-            max_file_size=policy.max_file_size,
-        ),
+        limits=messages.Limits(**{field: getattr(policy, field) for field in LIMITS}),
     )
 
 

@@ -15,6 +15,7 @@ from cellblock.backends import container_engine
 from cellblock.backends.report import doctor_report
 from cellblock.cli.common import PolicyOption, load_policy
 from cellblock.cli.doctor import run_probes, verdict
+from cellblock.cli.main import group
 from cellblock.errors import BackendError
 from cellblock.host.session.config import SessionConfig, SessionOptions, resolve
 from cellblock.jupyter import install as specs
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from jupyter_client.kernelspec import KernelSpec
 
 app: Final = typer.Typer(add_completion=False)
-image_app: Final = typer.Typer(help="Make images for backend docker.", no_args_is_help=True)
+image_app: Final = group("image")
 app.add_typer(image_app, name="image")
 
 
@@ -113,9 +114,10 @@ def build(
     again: Annotated[bool, typer.Option("--again", help="Even if it is there.")] = False,
 ) -> None:
     """Make the image that backend docker starts: an empty one, since the rest is mounted."""
-    found = container_engine.find_engine(engine, os.environ)
-    if isinstance(found, str):
-        raise BackendError(found)
+    try:
+        found = container_engine.find_engine(engine, os.environ)
+    except container_engine.EngineError as error:
+        raise BackendError(str(error)) from None
     name = tag or container_engine.EMPTY_IMAGE
     if not again and container_engine.has_image(found, name):
         typer.echo(f"{name} is there already")

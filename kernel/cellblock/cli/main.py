@@ -44,6 +44,11 @@ MODULES: Final = {
 }
 
 
+def group(name: str) -> typer.Typer:
+    """Return a command that has commands of its own."""
+    return typer.Typer(help=COMMANDS[name], no_args_is_help=True, add_completion=False)
+
+
 class LazyGroup(TyperGroup):
     """Commands by name and help alone, until one of them is given."""
 

@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cellblock.cli.main import group
 from cellblock.host.services.operations.packages import PackageStore
 from cellblock.policy.folders import package_folder
 from cellblock.policy.operations import canonical_package, parse_requirement
 
-app: Final = typer.Typer(
-    help="Show and clear packages that ops.install got.", no_args_is_help=True, add_completion=False
-)
+app: Final = group("packages")
 
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="NAME...", help="Packages; without any, all.")

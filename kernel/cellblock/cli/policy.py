@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cellblock.cli.common import AsJson, complain, load_policy, print_json
+from cellblock.cli.main import group
 from cellblock.errors import CellblockError
 from cellblock.policy.model import flat_fields
 from cellblock.policy.schema import json_schema
@@ -17,9 +18,7 @@ from cellblock.policy.schema import json_schema
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
-app: Final = typer.Typer(
-    help="Show and check policies.", no_args_is_help=True, add_completion=False
-)
+app: Final = group("policy")
 Spec = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A preset or a TOML file.")]
 
 

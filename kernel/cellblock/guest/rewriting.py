@@ -93,15 +93,16 @@ def compiled(tree: ast.AST, name: str, mode: str = "exec") -> CodeType:
 
 
 def _keeps_text(node: ast.stmt) -> bool:
-    return _is_future(node) and any(alias.name == "annotations" for alias in node.names)
+    return is_future(node) and any(alias.name == "annotations" for alias in node.names)
 
 
-def _is_future(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
+def is_future(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
+    """Whether a statement has to begin what is compiled; in a cell it may stand anywhere."""
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _stays_first(node: ast.stmt) -> bool:
-    return _is_future(node) or (isinstance(node, ast.Expr) and type(node.value) is ast.Constant)
+    return is_future(node) or (isinstance(node, ast.Expr) and type(node.value) is ast.Constant)
 
 
 def _locate(made: ast.AST, node: ast.AST) -> None:

@@ -20,6 +20,7 @@ from cellblock.analysis.templates import ENTRY, definitions, entry
 from cellblock.guest import tracebacks
 from cellblock.guest.effects import effects
 from cellblock.guest.output import current_cell, current_subshell, encodable
+from cellblock.guest.rewriting import is_future
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ class Runner:
         name = shell.compile.cache(source, request.execution_count, request.raw)
         body = self._parse(source, name).body
         quiet = len(body) if request.silent else _quiet(body, shell.ast_node_interactivity)
-        starts = [i for i in range(1, quiet) if _is_future_import(body[i])]
+        starts = [i for i in range(1, quiet) if is_future(body[i])]
         for start, end in pairwise([0, *starts, quiet] if quiet else []):
             self._run(ast.Module(body[start:end], []), name, "exec")
         # What the rewriting has looked up as globals is so in what is shown, too.
@@ -315,11 +316,6 @@ def _quiet(body: list[ast.stmt], shown: str) -> int:
             body.append(ast.fix_missing_locations(ast.copy_location(value, last)))
     is_shown = shown == "last" or (shown != "none" and isinstance(body[-1], ast.Expr))
     return len(body) - is_shown
-
-
-def _is_future_import(statement: ast.stmt) -> bool:
-    """Whether a statement has to begin what is compiled; in a cell it may stand anywhere."""
-    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def _read_bytes() -> int:

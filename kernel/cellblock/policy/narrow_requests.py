@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ import msgspec
 
 from cellblock.analysis.findings import Report
 from cellblock.analysis.magics import NARROWS, SHOWS_POLICY
-from cellblock.descriptors import closing
+from cellblock.descriptors import closing, read_regular
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.narrowing import TABLE, EnforcedBy, changed_fields, narrow
 from cellblock.policy.paths import Places
@@ -343,10 +342,9 @@ def narrow_for_file(
 def _read(file: Path) -> bytes:
     """Return a notebook's bytes. Raises OSError or ValueError, which say why not."""
     with closing(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)) as fd:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError("it is no file")
-        with open(fd, "rb", closefd=False) as opened:
-            content = opened.read(MAX_NOTEBOOK_BYTES + 1)
+        content = read_regular(fd, MAX_NOTEBOOK_BYTES + 1)
+    if content is None:
+        raise ValueError("it is no file")
     if len(content) > MAX_NOTEBOOK_BYTES:
         raise ValueError(f"it is larger than {MAX_NOTEBOOK_BYTES >> 20} MiB")
     return content

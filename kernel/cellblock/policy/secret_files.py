@@ -124,7 +124,7 @@ def find(roots: Sequence[str], patterns: Sequence[str]) -> tuple[tuple[str, ...]
     found, left = list(filter(os.path.lexists, tops)), MOST_ENTRIES
     folders = deque(os.path.normpath(root) for root in roots if names)
     while folders and left > 0:
-        for entry in _entries(folders.popleft(), left + 1):
+        for entry in entries_of(folders.popleft(), left + 1):
             left -= 1
             is_folder = entry.is_dir(follow_symlinks=False)
             if is_folder and os.path.lexists(f"{entry.path}/{_ENVIRONMENT}"):
@@ -147,9 +147,10 @@ def find(roots: Sequence[str], patterns: Sequence[str]) -> tuple[tuple[str, ...]
     return tuple(dict.fromkeys(hidden)), left > 0
 
 
-def _entries(folder: str, most: int) -> list[os.DirEntry[str]]:
+def entries_of(folder: str, most: int | None = None) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, ``most`` of it, by name; nothing of what we can't list."""
     try:
         with os.scandir(folder) as entries:
             return sorted(islice(entries, most), key=lambda entry: entry.name)
-    except OSError:  # a file, or what nobody here can list
+    except OSError:
         return []

@@ -18,7 +18,7 @@ class Table:
     """A table of a policy's file: pydantic takes nothing that its fields don't say."""
 
     __slots__ = ()
-    __pydantic_config__: ClassVar[Mapping[str, object]] = {
+    __pydantic_config__: ClassVar[dict[str, object]] = {
         "extra": "forbid",
         "strict": True,
         "use_attribute_docstrings": True,

@@ -31,7 +31,7 @@ import msgspec
 
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.admission import Approved, runs_nothing, sha256
-from cellblock.descriptors import FILE, closing
+from cellblock.descriptors import FILE, closing, read_regular
 from cellblock.errors import AdmissionError
 from cellblock.host.files import PrivateFile
 
@@ -53,16 +53,13 @@ def read_file(path: Path, most: int, *, what: str, remedy: str) -> tuple[bytes, 
     """
     try:
         with closing(os.open(path, FILE)) as fd:
-            status, content = os.fstat(fd), b""
-            if regular := stat.S_ISREG(status.st_mode):
-                with open(fd, "rb", closefd=False) as file:
-                    content = file.read(most + 1)
+            status, content = os.fstat(fd), read_regular(fd, most + 1)
     except FileNotFoundError:
         raise
     except OSError as exc:
         why = "is a link" if path.is_symlink() else f"can't be read: {exc.strerror}"
         raise AdmissionError(f"{what} {why}", file=str(path), remedy=remedy) from None
-    if not regular:
+    if content is None:
         raise AdmissionError(f"{what} is not a regular file", file=str(path), remedy=remedy)
     if len(content) > most:
         message = f"{what} is larger than {most:,} bytes"

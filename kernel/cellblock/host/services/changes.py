@@ -25,7 +25,15 @@ from importlib.machinery import all_suffixes
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cellblock.descriptors import FILE, FOLDER, NEW, closing, identity, open_unlinked
+from cellblock.descriptors import (
+    FILE,
+    FOLDER,
+    NEW,
+    closing,
+    identity,
+    open_unlinked,
+    read_regular,
+)
 from cellblock.errors import ChangesError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import changes_folder
@@ -261,11 +269,9 @@ class Staged:
             with contextlib.ExitStack() as stack:
                 base = self.upper(change.root) if staged else change.root
                 folder, name = enter(base, change.path, stack)
-                file = stack.enter_context(open(os.open(name, FILE, dir_fd=folder), "rb"))
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    return None
-                text = file.read(_MOST_DIFFED + 1)
-                return text.decode() if len(text) <= _MOST_DIFFED else None
+                fd = stack.enter_context(closing(os.open(name, FILE, dir_fd=folder)))
+                text = read_regular(fd, _MOST_DIFFED + 1)
+                return None if text is None or len(text) > _MOST_DIFFED else text.decode()
         except (OSError, UnicodeDecodeError):
             return None
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from cellblock.descriptors import FOLDER, closing, open_unlinked
+from cellblock.descriptors import FOLDER, closing, open_unlinked, read_regular
 from cellblock.errors import InputError
 from cellblock.policy.folders import cache_folder
 from cellblock.policy.paths import follow, within
@@ -269,11 +269,10 @@ def _read(path: str, written: Sequence[str]) -> bytes:
     if link := next((at for at in links for root in written if within(at, root)), None):
         what = f"a link leads there that cells could change: {link}"
         raise InputError(what, file=path, remedy="Name a file.")
-    fd = open_unlinked(end, os.O_RDONLY | os.O_NONBLOCK)
-    with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise InputError("not a regular file", file=path, remedy="Give a file.")
-        content = file.read(MOST_BYTES + 1)
+    with closing(open_unlinked(end, os.O_RDONLY | os.O_NONBLOCK)) as fd:
+        content = read_regular(fd, MOST_BYTES + 1)
+    if content is None:
+        raise InputError("not a regular file", file=path, remedy="Give a file.")
     if len(content) > MOST_BYTES:
         what = f"larger than {MOST_BYTES:,} bytes"
         raise InputError(what, file=path, remedy=_TOO_LARGE_REMEDY)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cellblock.errors import PolicyError
 from cellblock.host.services import addresses, llm
@@ -287,7 +287,7 @@ class OperationsProvider:
                 self._written.release(taken)
             call.answer(answer)
 
-        self.worker.begin(msgspec.structs.replace(call, answer=answer))
+        self.worker.begin(replace(call, answer=answer))
 
 
 def _worker_settings(policy: Policy, grants: OperationGrants) -> WorkerSettings:

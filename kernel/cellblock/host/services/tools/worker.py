@@ -17,44 +17,54 @@ import os
 import socket
 import threading
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import structs
 
 from cellblock.errors import PolicyError
 from cellblock.host.guests.spawn import end_with_host, protect_host
 from cellblock.host.guests.worker_process import Worker
 from cellblock.host.services.operations.catalog import OperationGrants
 from cellblock.host.services.tools.calls import Answer
-from cellblock.policy.model import plain, servers_of
+from cellblock.policy.model import McpServer
 from cellblock.wire import frames
 from cellblock.wire.messages import Struct, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from cellblock.host.services.tools.calls import Call
     from cellblock.host.session.types import Reactor, Timer
-    from cellblock.policy.model import McpServer
 
 
 # --- messages between host and worker, over a socket of their own -----------------------------
 
 
-class Load(Struct, tag="load", frozen=True, kw_only=True):
-    """First: the ``entries`` to import, else the ``operations`` or MCP ``servers`` to offer.
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """What a worker is to run: the operator's ``entries`` or ``servers``, or the host's operations.
 
-    The environment comes here, and not where other processes can read it.
+    ``timeout`` and ``timeouts`` are seconds of a call, of any tool and by name; ``max_bytes``
+    bounds an answer. ``limit`` names the policy field of the time limit, ``policy`` its file.
     """
 
-    entries: tuple[str, ...]
+    entries: tuple[str, ...] = ()
     operations: OperationGrants | None = None
-    servers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    servers: dict[str, McpServer] = msgspec.field(default_factory=dict)
+    timeout: float | None = None
+    timeouts: dict[str, float] = msgspec.field(default_factory=dict)
+    max_bytes: int = 2**20
+    limit: str = "tool_timeout"
+    policy: str = ""
+
+
+class Load(Struct, tag="load", frozen=True, kw_only=True):
+    """First. The environment comes here, and not where other processes can read it."""
+
+    settings: WorkerSettings
     environment: dict[bytes, bytes]
-    threads: int
-    max_bytes: int
 
 
 class Begin(Struct, tag="begin", frozen=True, kw_only=True):
@@ -122,24 +132,6 @@ _CALL_OVERHEAD: Final = 4_096
 MAX_FAILED_STARTS: Final = 3
 #: Kinds of answers of calls that stopped because they were told to.
 _STOPPED: Final = ("Cancelled", "CancelledError")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings:
-    """What a worker is to run: the operator's ``entries`` or ``servers``, or the host's operations.
-
-    ``timeout`` and ``timeouts`` are seconds of a call, of any tool and by name; ``max_bytes``
-    bounds an answer. ``limit`` names the policy field of the time limit, ``policy`` its file.
-    """
-
-    entries: tuple[str, ...] = ()
-    operations: OperationGrants | None = None
-    servers: Mapping[str, McpServer] = field(default_factory=dict)
-    timeout: float | None = None
-    timeouts: Mapping[str, float] = field(default_factory=dict)
-    max_bytes: int = 2**20
-    limit: str = "tool_timeout"
-    policy: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -213,9 +205,9 @@ class WorkerProvider:
         self._on_tools, self._on_failed = on_tools, on_failed
         self._start()
 
-    def narrow_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+    def narrow_to(self, timeout: float | None, timeouts: dict[str, float]) -> None:
         """Set the time limits; the worker goes on with what it has imported."""
-        self._settings = replace(self._settings, timeout=timeout, timeouts=timeouts)
+        self._settings = structs.replace(self._settings, timeout=timeout, timeouts=timeouts)
 
     # --- calls --------------------------------------------------------------------------------
 
@@ -340,7 +332,6 @@ class WorkerProvider:
     def _start(self) -> None:
         if self._failure:
             return
-        settings = self._settings
         try:
             self._worker = started = Worker(
                 self._reactor, __name__, FromWorker, self._on_message, self._on_lost
@@ -349,16 +340,7 @@ class WorkerProvider:
             self._fail("", f"no process could be started for them: {exc.strerror}", "")
             return
         self._loading = self._reactor.call_later(LOADING, self._too_slow)
-        started.send(
-            Load(
-                entries=settings.entries,
-                operations=settings.operations,
-                servers=plain(dict(settings.servers)),
-                environment=dict(os.environb),
-                threads=THREADS,
-                max_bytes=settings.max_bytes,
-            )
-        )
+        started.send(Load(settings=self._settings, environment=dict(os.environb)))
 
     def _too_slow(self) -> None:
         if self._worker is not None:
@@ -455,7 +437,7 @@ def main(fd: int, host: int) -> None:
     # Only now: both import what reads the environment.
     from cellblock.host.services.tools import registry, runner  # noqa: PLC0415 - see above
 
-    lock = threading.Lock()
+    settings, lock = load.settings, threading.Lock()
 
     def send(message: msgspec.Struct) -> None:
         frame = frames.encode(message)
@@ -463,17 +445,17 @@ def main(fd: int, host: int) -> None:
             sock.sendall(frame)
 
     try:
-        if load.servers:  # by the SDK, which is an extra
-            tools = import_module(f"{__package__}.mcp_servers").connect(servers_of(**load.servers))
-        elif load.operations is not None:
-            tools = registry.load_operations(load.operations)
+        if settings.servers:  # by the SDK, which is an extra
+            tools = import_module(f"{__package__}.mcp_servers").connect(settings.servers)
+        elif settings.operations is not None:
+            tools = registry.load_operations(settings.operations)
         else:
-            tools = registry.load(load.entries)
+            tools = registry.load(settings.entries)
     except registry.InvalidToolError as exc:
         send(LoadFailed(entry=exc.entry, message=exc.message, remedy=exc.remedy))
         return
     send(Loaded(tools=tuple(one.tool for one in tools.values())))
-    calls = runner.CallRunner(tools, send, threads=load.threads, max_bytes=load.max_bytes)
+    calls = runner.CallRunner(tools, send, threads=THREADS, max_bytes=settings.max_bytes)
     for message in messages:
         match message:
             case Begin():
