@@ -71,10 +71,18 @@ def doctor(
 
 
 def run_probes(policy: Policy, chosen: Chosen) -> tuple[Proof | None, messages.LockReport | None]:
-    """Run the suite of probes, where guests start: on Linux."""
+    """Run the suite of probes where guests start, on Linux; keep what it saw for kernels' starts.
+
+    Never raises.
+    """
     if sys.platform != "linux":
         return None, None
-    return proved(policy, chosen, Path.cwd())
+    proof, report = prove(policy, chosen, project := Path.cwd())
+    if report is not None and not proof.failure:
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
+            probes.Proofs(default_path().parent).keep(key, proof)
+    return proof, report
 
 
 def verdict(report: DoctorReport, policy_name: str) -> list[str]:
@@ -139,18 +147,6 @@ def _status(capability: Enforcement, asked: set[str]) -> str:
 
 
 # --- the suite of probes, run as a kernel would start ---------------------------------------------
-
-
-def proved(
-    policy: Policy, chosen: Chosen, project: Path
-) -> tuple[Proof, messages.LockReport | None]:
-    """Do as ``prove``, and keep what was seen for kernels' starts. Never raises."""
-    proof, report = prove(policy, chosen, project)
-    if report is not None and not proof.failure:
-        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
-            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
-            probes.Proofs(default_path().parent).keep(key, proof)
-    return proof, report
 
 
 def prove(

@@ -24,6 +24,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cellblock.descriptors import closing
 from cellblock.wire.messages import Attempt, TrialResults
 
 if TYPE_CHECKING:
@@ -41,11 +42,8 @@ def _read(path: str) -> None:
 
 
 def _append(path: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
-    try:
+    with closing(os.open(path, os.O_WRONLY | os.O_APPEND)) as fd:
         os.write(fd, b"x")
-    finally:
-        os.close(fd)
 
 
 def _make(path: str) -> None:
@@ -243,12 +241,11 @@ def _take_too_much(w: Trial) -> None:
 
 
 def _write_at(w: Trial, offset: int) -> None:
-    fd = os.open(f"{w.scratch}/long", os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        os.pwrite(fd, b"x", offset)
-    finally:
-        os.close(fd)
-        os.unlink(f"{w.scratch}/long")
+    with closing(os.open(f"{w.scratch}/long", os.O_WRONLY | os.O_CREAT, 0o600)) as fd:
+        try:
+            os.pwrite(fd, b"x", offset)
+        finally:
+            os.unlink(f"{w.scratch}/long")
 
 
 #: Anybody may lower what is his own as far as that (setpriority(2)).

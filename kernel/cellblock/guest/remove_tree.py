@@ -11,7 +11,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from cellblock.descriptors import FOLDER, closing
+
 _NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -52,7 +53,7 @@ def _empty(folder: str) -> None:
                     folders = _unlink_files(here)
                 continue
             identity, name, folders = above.pop()
-            here = os.open("..", _FOLDER, dir_fd=before)
+            here = os.open("..", FOLDER, dir_fd=before)
             os.close(before)
             if _identity(here) != identity:
                 raise OSError("a folder was moved while it was being removed")
@@ -78,15 +79,12 @@ def _unlink_files(folder: int) -> list[str]:
 def open_folder(name: str, within: int | None) -> int:
     """Open a folder; one that its maker has no right to read is made readable first."""
     try:
-        return os.open(name, _FOLDER, dir_fd=within)
+        return os.open(name, FOLDER, dir_fd=within)
     except PermissionError:
-        named = os.open(name, _NAMED, dir_fd=within)
-    try:
-        # A path to a descriptor follows no link that a name might.
-        Path(f"/proc/self/fd/{named}").chmod(stat.S_IRWXU)
-    finally:
-        os.close(named)
-    return os.open(name, _FOLDER, dir_fd=within)
+        with closing(os.open(name, _NAMED, dir_fd=within)) as named:
+            # A path to a descriptor follows no link that a name might.
+            Path(f"/proc/self/fd/{named}").chmod(stat.S_IRWXU)
+    return os.open(name, FOLDER, dir_fd=within)
 
 
 def _open(name: str, within: int | None) -> int:
