@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import sys
+import time
 
 TYPE_CHECKING = False  # a zygote may be started before typing is imported
 if TYPE_CHECKING:
@@ -73,6 +75,20 @@ def read_regular(fd: int, most: int) -> bytes | None:
         return None
     with open(fd, "rb", closefd=False) as file:
         return file.read(most)
+
+
+def lock(fd: int, how: int = fcntl.LOCK_EX, patience: float = 0.0) -> None:
+    """Lock a file (flock(2)), waiting so many seconds at most. Raises OSError where that fails."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(patience / 100)
+        else:
+            return
 
 
 # --- arguments that a process listing does not show -----------------------------------------------

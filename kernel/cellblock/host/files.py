@@ -12,10 +12,9 @@ import resource
 import stat
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Final
 
-from cellblock.descriptors import FILE, FOLDER, NEW, closing
+from cellblock.descriptors import FILE, FOLDER, NEW, closing, lock
 from cellblock.host.guests.spawn import import_path
 from cellblock.host.session.history import check_own
 
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 _LOCK: Final = "lock"
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Tries, and seconds between them, while another kernel removes what dead ones left.
-_TRIES, _PAUSE = 20, 0.005
+#: Seconds to wait while another kernel removes what dead ones left.
+_PATIENCE: Final = 0.1
 
 
 class OwnFolder:
@@ -124,17 +123,13 @@ class OwnFolder:
 
 def _locked(folder: int, how: int) -> int:
     """Return the lock of a folder, held. Raises OSError when it can't be had at once."""
-    lock = os.open(_LOCK, _OPEN, 0o600, dir_fd=folder)
-    for tries in range(_TRIES):
-        try:
-            fcntl.flock(lock, how | fcntl.LOCK_NB)
-            break
-        except OSError:
-            if how == fcntl.LOCK_EX or tries == _TRIES - 1:
-                os.close(lock)
-                raise
-            time.sleep(_PAUSE)
-    return lock
+    fd = os.open(_LOCK, _OPEN, 0o600, dir_fd=folder)
+    try:
+        lock(fd, how, 0.0 if how == fcntl.LOCK_EX else _PATIENCE)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _remove_dead(beside: int, name: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import fcntl
 import os
 import secrets
 import time
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from msgspec.structs import asdict, replace
 
-from cellblock.descriptors import closing
+from cellblock.descriptors import closing, lock
 from cellblock.host.consent.manifest import UNSEEN, FileState, file_state
 from cellblock.host.files import PrivateFile
 from cellblock.policy.folders import state_folder
@@ -36,8 +35,8 @@ Scope = Literal["once", "session", "always"]
 MOST_BYTES: Final = 1 << 20
 MOST_GRANTS: Final = 1_000
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Tries to get the lock, and seconds between them: the host's loop stands still meanwhile.
-_TRIES, _PAUSE = 20, 0.005
+#: Seconds to wait for the lock: the host's loop stands still meanwhile.
+_PATIENCE: Final = 0.1
 
 
 class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -128,15 +127,11 @@ class Store:
         """Keep others from writing meanwhile. Raise OSError, also when somebody else keeps on."""
         folder = self._path.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with closing(os.open(folder / f"{self._path.name}.lock", _LOCK, 0o600)) as lock:
-            for _ in range(_TRIES):
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    time.sleep(_PAUSE)
-            else:
-                raise OSError("another process keeps it locked")
+        with closing(os.open(folder / f"{self._path.name}.lock", _LOCK, 0o600)) as fd:
+            try:
+                lock(fd, patience=_PATIENCE)
+            except BlockingIOError:
+                raise OSError("another process keeps it locked") from None
             yield
 
 

@@ -9,10 +9,8 @@ place and what the overlay would make of it are looked at.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from cellblock.backends.plan import outermost
-from cellblock.descriptors import FOLDER, closing, identity, open_unlinked
+from cellblock.descriptors import FOLDER, closing, identity, lock, open_unlinked
 from cellblock.errors import ChangesError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.services import changes
@@ -201,20 +199,11 @@ def _open_to_owner(one: Staged) -> None:
 def _is_laid(folder: str) -> bool:
     """Whether a zygote has a layer, after some patience too: two would spoil it (overlayfs.rst)."""
     try:
-        fd = open_unlinked(folder, FOLDER)
+        with closing(open_unlinked(folder, FOLDER)) as fd:
+            lock(fd, patience=_PATIENCE)
     except OSError:
         return True
-    until = time.monotonic() + _PATIENCE
-    with closing(fd):
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if time.monotonic() > until:
-                    return True
-                time.sleep(_PATIENCE / 100)
-            else:
-                return False
+    return False
 
 
 # --- what was kept or dropped ---------------------------------------------------------------------
