@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import re
 import sys
-import zoneinfo
 from datetime import UTC
 from importlib import import_module
 from pathlib import Path
@@ -183,7 +182,7 @@ def decode(value: messages.Value, find: Find = import_module) -> Any:
     for number, column in enumerate(value.columns):
         if column.zone:  # not pyarrow's doing, which imports what it finds for that
             times = frame.iloc[:, number].dt.tz_localize(UTC)
-            frame.isetitem(number, times.dt.tz_convert(_zone(column.zone)))
+            frame.isetitem(number, times.dt.tz_convert(_zone(column.zone, find)))
     if value.index:
         nameless = [_NAMELESS.format(number) for number in range(value.index)]
         frame = frame.set_index(names[: value.index])
@@ -192,10 +191,11 @@ def decode(value: messages.Value, find: Find = import_module) -> Any:
     return frame
 
 
-def _zone(name: str) -> Any:
+def _zone(name: str, find: Find) -> Any:
     """Return a time zone of the system's: where there is none, zoneinfo would import ``tzdata``."""
     if name == "UTC":
         return UTC
+    zoneinfo = find("zoneinfo")  # pandas has imported it
     if not any(Path(folder, name).is_file() for folder in zoneinfo.TZPATH):
         raise ValueError(f"no time zone {name} is known here")
     return zoneinfo.ZoneInfo(name)
