@@ -743,16 +743,17 @@ class AsyncSandbox:
         Data as it crosses to tools (None, bool, int, float, str, bytes, lists, dicts; tuples and
         sets as lists), arrays of numpy's, tables of pandas, polars and pyarrow: up to 16 MiB. It is
         what a cell made, of types that run nothing, and may say anything. Raises ExchangeError
-        for what is no such value, and GuestError for a sandbox that is not open.
+        for what is no such value, or takes a library that the program has not imported (nothing is
+        imported because a guest says so), and GuestError for a sandbox that is not open.
         """
         reply = await self._ask_session(lambda session, done: session.get_variable(name, done))
         if reply is None or reply.value is None:
             why = "the guest did not say" if reply is None else clean_line(reply.why, _LONGEST_WHY)
             raise ExchangeError(f"{name}: {why}")
         try:
-            return await asyncio.to_thread(arrays.decode, reply.value)
+            return await asyncio.to_thread(arrays.decode, reply.value, arrays.loaded)
         except Exception as exc:  # whatever pyarrow raises over what a guest sent
-            raise ExchangeError(f"{name}: {exc}") from exc
+            raise ExchangeError(f"{name}: {clean_line(str(exc), _LONGEST_WHY)}") from exc
 
     async def set(self, name: str, value: Any) -> None:
         """Set a variable of cells' to a value such as ``get`` returns.
@@ -763,7 +764,7 @@ class AsyncSandbox:
         if not name.isidentifier() or iskeyword(name) or name.startswith("_"):
             raise ExchangeError(f"{name!r} can't be set: name a variable, without _ in front")
         try:
-            sent = arrays.encode(value)
+            sent = arrays.encode(value, arrays.loaded)
         except (ImportError, TypeError, ValueError) as exc:
             raise ExchangeError(f"{name}: {exc}") from exc
         reply = await self._ask_session(
