@@ -130,6 +130,17 @@ def test_a_fork_reaches_no_file_of_its_parent_nor_of_another_fork(unsafe):
     assert said(unsafe, "open(home + '/mine').read()") == "'parent'"
 
 
+def test_a_fork_writes_to_no_file_that_its_parent_has_open(unsafe):
+    said(unsafe, "f = open(home + '/open', 'w'); f.write('parent'); f.flush()")
+    (fork,) = unsafe.fork()
+    assert fork.not_copied == ("the contents of 1 open file",)
+    said(unsafe, "f.write(' goes on'); f.flush()")
+    assert refused(fork, "f.write('fork'); f.flush()") == "OSError"
+    variants = unsafe.try_variants(["f.write(', a variant too'); f.flush()"], lambda _: 0)
+    assert variants.results[0].success
+    assert said(unsafe, "open(home + '/open').read()") == "'parent goes on, a variant too'"
+
+
 def test_a_fork_signals_nobody_else(unsafe):
     first, second = unsafe.fork(2)
     # By its number in its own pid namespace, where it has one.

@@ -93,6 +93,19 @@ def restore_files(files: tuple[OpenFile, ...]) -> int:
     return sum(not _restore(one) for one in files)
 
 
+def give_up_files(files: tuple[OpenFile, ...]) -> int:
+    """Have what is open for writing be nothing that can be written; return how many files.
+
+    They are those of the sandbox that this is a fork of, which goes on writing to them.
+    """
+    written = [one.fd for one in files if one.writable and _is_open(one)]
+    nowhere = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for fd in written:
+        os.dup2(nowhere, fd, inheritable=os.get_inheritable(fd))
+    os.close(nowhere)
+    return len(written)
+
+
 def _restore(one: OpenFile) -> bool:
     """Return whether it is what it was, as far as can be known."""
     try:
@@ -359,7 +372,10 @@ class Snapshots:
         self._seed, self._again = resume.seed, resume.again
         self.ran_again(0)
         tasks = self._driver.resume()
-        changed = restore_files(self._files)
+        if resume.place is not None:
+            changed = run_exempt(give_up_files, self._files)
+        else:
+            changed = 0 if resume.fork else restore_files(self._files)
         if self._network is not None:
             self._network.reset_after_fork(self._channel.take_descriptors())
             if resume.plan is not None and not resume.plan.relayed:

@@ -128,6 +128,7 @@ class Restoration:
             inputs=sorted(inputs.items()),
             plan=self._plan,
             place=self.place,
+            fork=self._stopped.why == "fork",
         )
         relay = list[int]()  # a way to it of its own
         with contextlib.suppress(OSError):  # the guest is told that there is none when it asks
