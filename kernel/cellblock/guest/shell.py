@@ -585,14 +585,14 @@ def _is_installed(text: str) -> bool:
     # A tenth of what a zygote imports, for one kind of cell.
     from importlib import metadata  # noqa: PLC0415
 
-    from packaging.markers import UndefinedEnvironmentName  # noqa: PLC0415
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415
+    from packaging import markers, requirements  # noqa: PLC0415
 
+    not_there = metadata.PackageNotFoundError
     try:
-        wanted = Requirement(text)
+        wanted = requirements.Requirement(text)
         if wanted.marker is not None and not wanted.marker.evaluate():
             return True
         version = metadata.version(wanted.name)
-    except (InvalidRequirement, UndefinedEnvironmentName, metadata.PackageNotFoundError):
+    except (requirements.InvalidRequirement, markers.UndefinedEnvironmentName, not_there):
         return False
     return not wanted.url and wanted.specifier.contains(version, prereleases=True)
