@@ -420,7 +420,7 @@ def write_page() -> None:
     """Make the page from the results that are there."""
     lines = [
         "# Scorecard", "",
-        "What suites that others wrote find, run against cellblock, plain ipykernel and smolagents' local executor in one go: `make scorecard`. This page is made by",
+        "What suites that others wrote find, run against cellblock, plain ipykernel and smolagents' local executor: `make scorecard`. Each table says when it was measured. This page is made by",
         "`tests/scorecard/scorecard.py`.", "",
     ]  # fmt: skip
     for name, section in SECTIONS.items():
