@@ -16,7 +16,7 @@ PARALLEL := -q -n $(JOBS) --dist worksteal
 QUICK := unit or quick
 
 .PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
-    docs lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work fuzz storm clean
+    docs lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -103,6 +103,10 @@ bench-check: .venv/for-test ## Measure cellblock check over a thousand notebooks
 
 bench-cluster: .venv/for-test ## Measure cellblock run on a Dask cluster of this machine's, and model a larger one
 	$(BIN)/python tests/bench/cluster.py
+
+scorecard: .venv/for-test ## Run outside suites against cellblock, ipykernel and smolagents; docs/scorecard.md. MATERIAL=folder
+	@tools/system-packages
+	$(BIN)/python tests/scorecard/scorecard.py $(SUITES) $(if $(MATERIAL),--material $(MATERIAL))
 
 fuzz: .venv/for-test ## Look for SECONDS=600 for a program around the guards, as long for a frame that does harm
 	FUZZ_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/fuzz

@@ -12,6 +12,7 @@ CellblockError
 ├── BackendError      no backend can carry this policy here
 ├── ChangesError      what was staged can't be listed, kept or dropped, and why
 ├── ExchangeError     a variable or file can't be taken from a sandbox or put there, and why
+├── ReceiptError      a receipt can't be made, or does not hold
 ├── CheckError        what is to be checked can't be, whatever is in it
 └── StartError        the kernel can't start: connection file, sockets, temporary folder
 
@@ -83,6 +84,10 @@ class ChangesError(CellblockError):
 
 class ExchangeError(CellblockError):
     """A variable or a file that can't be taken from a sandbox, or put there, and why."""
+
+
+class ReceiptError(CellblockError):
+    """A receipt that can't be made or does not hold, with what to do."""
 
 
 class CheckError(CellblockError):

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "api.md").read_text() + (DOCS / "receipts.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGES, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))

@@ -155,6 +155,9 @@ def test_a_fork_does_not_have_its_parents_open_files(unsafe):
     assert fork.execute("os._exit(1)").status == "stopped"
     said(fork, "1")
     assert said(unsafe, "f.write('three\\n'); f.flush(); r.read()") == repr("one\ntwo\nthree\n")
+    variants = unsafe.try_variants(["f.write('four\\n'); f.flush()"], lambda _: 0)
+    assert variants.results[0].success
+    assert said(unsafe, "r.read()") == repr("four\n")
 
 
 def test_a_fork_signals_nobody_else(unsafe):

@@ -85,6 +85,7 @@ def test_tools_that_come_after_the_first_cell_are_refused():
     with SandboxExecutor() as executor:
         executor.send_tools({"price": price})
         assert executor("price('tea')").output == 3.5
+        assert "\x1b" not in executor("'\x1b]0;title\x07'").output
         executor.send_tools({"price": price, "prices": Prices()})
         with pytest.raises(InterpreterError, match="cells have run without prices"):
             executor("1")

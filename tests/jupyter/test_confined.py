@@ -40,6 +40,8 @@ WORKS = {
     "display(y)": None,
     "%xdel y": None,
     "'y' in globals()": "False",
+    "y = 5\n%store y\ndel y\n%store -r\ny": "5",
+    "%store": "y             -> 5",
     "%env FOO=1": "FOO=1",
     "%cd work": "work",
 }

@@ -235,7 +235,12 @@ def test_a_server_has_one_wait_which_ends_when_the_server_is_killed(installed, w
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        found = processes.until(lambda: list(Path(world.root, "run").glob("jpserver-*.json")), 60)
+        files = Path(world.root, "run")
+
+        def written():
+            return [one for one in files.glob("jpserver-*.json") if one.stat().st_size]
+
+        found = processes.until(written, 60)
         url = json.loads(found[0].read_text())["url"]
 
         def start():

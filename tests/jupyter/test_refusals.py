@@ -78,11 +78,11 @@ def test_what_was_asked_for_is_named(unsafe):
 ADVICE = {
     "import os, requests.api\nrequests.get('http://127.0.0.1:9/')": (
         "network_access",
-        "line 1: requests.api opens network connections",
+        "line 1 has requests.api, which opens network connections",
     ),
     "%cd .\nimport sqlite3 as s\nopen('/etc/shadow-')": (
         "filesystem_read_roots",
-        "line 2: sqlite3 reads and changes files",
+        "line 2 has sqlite3, which reads and changes files",
     ),
     "bytearray(10**13)": ("memory_max_bytes", ""),
 }

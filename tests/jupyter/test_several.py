@@ -123,7 +123,9 @@ def test_the_guest_inherits_no_descriptor_and_no_environment(kernel):
         "PATH",
         "PYTHONDONTWRITEBYTECODE",
         "TMPDIR",
+        "USER",
     }
+    assert reading.result(kernel.run("os.environ['USER']")[1]) == "'cellblock'"
 
 
 def test_nothing_of_another_user_is_touched(somebody):

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import re
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
+from cellblock.api import receipts
 from support import machines, processes
 from support.mcp_clients import MODES, argv, environment, go, run, stdio, text_of
 
@@ -121,12 +123,17 @@ def test_images_are_image_content_and_resources(home, policy):
                 "cellblock://policy",
                 "cellblock://enforcement",
                 "cellblock://audit",
+                "cellblock://receipt",
                 "cellblock://plots/1",
             ]
             found = {uri: (await client.read_resource(uri)).contents[0] for uri in uris}
             assert found["cellblock://plots/1"].blob == image.data
             assert found["cellblock://policy"].text.startswith("Policy agent")
             assert '"kind":"cell"' in found["cellblock://audit"].text
+            receipt = receipts.verify(
+                found["cellblock://receipt"].text, receipts.own_key().public_key()
+            )
+            assert receipt.predicate.source_sha256 == hashlib.sha256(code.encode()).hexdigest()
 
     go(main())
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from cellblock.api import receipts
 from cellblock.host.audit import records
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,13 @@ def test_every_kind_of_audit_record_is_documented_with_its_fields():
         (row,) = (row for row in rows if f"`{tag}`" in row.split("|")[1])
         for field in kind.__struct_fields__:
             assert f"`{field}`" in row or kind is records.SessionStart, (tag, field)
+
+
+def test_every_field_of_a_receipt_is_documented():
+    page = (ROOT / "docs" / "receipts.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.count("|") == 3]
+    for field in msgspec.structs.fields(receipts.Predicate):
+        assert sum(f"`{field.encode_name}`" in row for row in rows) == 1, field.name
 
 
 def test_the_readme_leads_to_files_that_exist():

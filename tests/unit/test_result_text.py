@@ -242,6 +242,6 @@ def test_names_of_copies_and_reasons_are_spelled_out():
         skipped=(Skipped("b", f"{HOSTILE} is in the way"),),
     ).to_string()
     assert said.split("\n\n")[1:] == [
-        f"Files copied out: a⟨U+3164⟩{SPELLED} (text/csv, 1 bytes).",
+        f"Files copied out: a⟨U+3164⟩{SPELLED} (text/csv, 1 byte).",
         f"Not copied: b: {SPELLED} is in the way.",
     ]

@@ -280,7 +280,7 @@ def _check_lookup(node: ast.Call, line: str, report: Report) -> None:
 
 def _check_code(node: ast.Call, name: str, line: str, report: Report) -> None:
     if name == "prun" and _FILE_OPTIONS.search(line):
-        report.add("argument-not-allowed", node, line, why="-D and -T write files")
+        report.add("argument-not-allowed", node, line, why="writes files, by -D and -T")
         return
     shift = report.shift + node.lineno - 1
     parsed = False

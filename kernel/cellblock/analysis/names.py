@@ -99,8 +99,9 @@ def check_name(node: ast.Name, report: Report) -> None:
 
 def _for_open(node: ast.Name, report: Report) -> tuple[str, str]:
     call = report.openings.get(id(node))
-    own = by_package(call, report.rules)
-    remedy, rewrite = for_open(call).remedy(report.rules, first="" if own else _INPUT, asked=own)
+    own, wanted = by_package(call, report.rules), for_open(call)
+    first = "" if own or "ops.write_file" in wanted.operations else _INPUT
+    remedy, rewrite = wanted.remedy(report.rules, first=first, asked=own)
     return remedy + _RENAME, rewrite
 
 

@@ -42,7 +42,8 @@ _SHORT: Final = 4096
 #: ``import a.b.c`` joins the name anew at each dot and keeps what it joined: characters in all.
 DOTTED_CHARACTERS: Final = 50_000_000
 _DOTS: Final = 64
-_NAME: Final = r"[\w\x80-\U0010ffff]"
+#: All but the signs of ASCII: said this way round, it compiles at once and not in 7 ms.
+_NAME: Final = r"[^\x00-/:-@\[-^`{-\x7f]"
 _DOTTED: Final = re.compile(rf"(?<!{_NAME}){_NAME}++(?:[\s\\]*+\.[\s\\]*+{_NAME}++)++")
 #: Python 3.11 looks for each field of an f-string from its start: characters looked at in all.
 FORMATTED_CHARACTERS: Final = 2_000_000_000

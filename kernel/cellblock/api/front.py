@@ -170,7 +170,8 @@ class SandboxFront(Front):
         if run is None or self._done is None or self._done.done():
             return
         outputs, self._outputs = tuple(self._outputs), []
-        self._done.set_result(result_of(run, content, outputs, self.outputs.left_out, self.views))
+        left_out, session = self.outputs.left_out, self.audit.session
+        self._done.set_result(result_of(run, content, outputs, left_out, self.views, session))
 
     # --- calls from the session ---------------------------------------------------------------
 

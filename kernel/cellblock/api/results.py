@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.status import Views
     from cellblock.host.services.artifacts import Artifact, Skipped
+    from cellblock.host.services.changes import Staged
     from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome, Stopped, Usage
+    from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.policy.model import Policy
     from cellblock.render.refusal import Refusal
 
 
@@ -167,6 +171,21 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What was in force when a cell ended, at ``ended`` (seconds since 1970): for its receipt."""
+
+    policy: Policy
+    scratch: str
+    backend: str
+    enforcement: Mapping[str, Enforcement]
+    gaps: tuple[Gap, ...]
+    proved: str
+    session: str
+    staged: Staged | None
+    ended: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """The result of one cell.
 
@@ -205,6 +224,18 @@ class Result:
     #: What the policy is called, and the source that was run.
     policy: str = ""
     source: str = ""
+    provenance: Provenance | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def receipt(self) -> str:
+        """The receipt of this result, signed with the user's key: JSON; see docs/receipts.md.
+
+        Made when it is asked for, and then says which staged files were kept until now. Raises
+        ReceiptError.
+        """
+        from cellblock.api import receipts  # noqa: PLC0415 - an extra
+
+        return receipts.sign(self)
 
     @property
     def success(self) -> bool:
@@ -475,8 +506,12 @@ def result_of(
     outputs: tuple[Output, ...],
     left_out: Mapping[str, int],
     views: Views,
+    session: str,
 ) -> Result:
-    """Return the result of a cell; ``content`` is that of an ``execute_reply``."""
+    """Return the result of a cell; ``content`` is that of an ``execute_reply``.
+
+    ``session`` is what the audit log calls the session.
+    """
     outcome, exported = run.outcome, run.exported
     failed, shown = content["status"] != "ok", _shown(outputs)
     status: Status = "ok" if not failed else "failed" if views.failed else "refused"
@@ -510,6 +545,23 @@ def result_of(
         execution_count=run.count,
         policy=views.in_force.name if views.in_force is not None else "",
         source=run.request.code,
+        provenance=_provenance(views, session),
+    )
+
+
+def _provenance(views: Views, session: str) -> Provenance | None:
+    if views.in_force is None:
+        return None
+    return Provenance(
+        policy=views.in_force,
+        scratch=views.scratch,
+        backend=views.backend,
+        enforcement=views.enforcement,
+        gaps=views.gaps,
+        proved=views.proved,
+        session=session,
+        staged=views.staged,
+        ended=time.time(),
     )
 
 

@@ -36,13 +36,13 @@ from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
     granted_services,
-    make_scratch,
     resolve,
 )
 from cellblock.host.session.history import default_path, encode_inputs
 from cellblock.host.session.session import open_audit, open_session, record_start
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.policy import paths
+from cellblock.policy.folders import make_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
 from cellblock.render.text import COLUMNS, wrap
@@ -212,7 +212,7 @@ class AsyncSandboxPool:
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=found.name, remedy=remedy)
         operators = paths.with_scratch(self._operators, scratch)
-        return dataclasses.replace(config, operators=operators)
+        return msgspec.structs.replace(config, operators=operators)
 
     def _register(self, given: Tools) -> None:
         """Make tools of functions. Raises PolicyError for the first that can't be one."""
@@ -508,8 +508,8 @@ class AsyncSandbox:
         if not self._snapshots and config.policy.snapshots == "auto":
             off = config.policy.replace(snapshots="off")
             operators = config.operators and config.operators.replace(snapshots="off")
-            config = dataclasses.replace(config, policy=off, operators=operators)
-        return dataclasses.replace(config, notebook=self._notebook)
+            config = msgspec.structs.replace(config, policy=off, operators=operators)
+        return msgspec.structs.replace(config, notebook=self._notebook)
 
     @property
     def _live(self) -> SandboxFront:
@@ -747,16 +747,17 @@ class AsyncSandbox:
         Data as it crosses to tools (None, bool, int, float, str, bytes, lists, dicts; tuples and
         sets as lists), arrays of numpy's, tables of pandas, polars and pyarrow: up to 16 MiB. It is
         what a cell made, of types that run nothing, and may say anything. Raises ExchangeError
-        for what is no such value, and GuestError for a sandbox that is not open.
+        for what is no such value, or takes a library that the program has not imported (nothing is
+        imported because a guest says so), and GuestError for a sandbox that is not open.
         """
         reply = await self._ask_session(lambda session, done: session.get_variable(name, done))
         if reply is None or reply.value is None:
             why = "the guest did not say" if reply is None else clean_line(reply.why, _LONGEST_WHY)
             raise ExchangeError(f"{name}: {why}")
         try:
-            return await asyncio.to_thread(arrays.decode, reply.value)
+            return await asyncio.to_thread(arrays.decode, reply.value, arrays.loaded)
         except Exception as exc:  # whatever pyarrow raises over what a guest sent
-            raise ExchangeError(f"{name}: {exc}") from exc
+            raise ExchangeError(f"{name}: {clean_line(str(exc), _LONGEST_WHY)}") from exc
 
     async def set(self, name: str, value: Any) -> None:
         """Set a variable of cells' to a value such as ``get`` returns.
@@ -767,7 +768,7 @@ class AsyncSandbox:
         if not name.isidentifier() or iskeyword(name) or name.startswith("_"):
             raise ExchangeError(f"{name!r} can't be set: name a variable, without _ in front")
         try:
-            sent = arrays.encode(value)
+            sent = arrays.encode(value, arrays.loaded)
         except (ImportError, TypeError, ValueError) as exc:
             raise ExchangeError(f"{name}: {exc}") from exc
         reply = await self._ask_session(

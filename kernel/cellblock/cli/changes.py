@@ -27,7 +27,8 @@ Paths = Annotated[
 @app.command("list")
 def list_() -> None:
     """List sessions whose changes can still be kept, the newest first."""
-    for one in changes.sessions():
+    listed = False
+    for one in _sessions():
         when = datetime.fromtimestamp(one.began, UTC).astimezone().isoformat(" ", "minutes")
         found, why = list[changes.Change](), ""
         try:
@@ -37,6 +38,7 @@ def list_() -> None:
         runs = one.runs()
         if not (found or why or runs):
             continue  # all of it was kept, or is the same again
+        listed = True
         state = ", still running" if runs else ""
         typer.echo(f"{one.id}  {when}  policy {visible(one.policy)}{state}")
         if why:
@@ -44,7 +46,9 @@ def list_() -> None:
         for change in found:
             note = f"  (not kept: {change.why_not})" if change.why_not else ""
             note = note or "  (yours was changed meanwhile)" * (change.yours_since is not None)
-            typer.echo(f"  {change.kind:8} {visible(change.name)}{note}")
+            typer.echo(f"  {change.kind:8} {visible(one.label(change))}{note}")
+    if not listed:
+        typer.echo("nothing is staged")
 
 
 @app.command()
@@ -78,7 +82,7 @@ def keep(
     staged = _session(session)
     kept = keeping.keep(staged, paths or (), by="a terminal", overwrite=overwrite, exactly=exactly)
     for one in kept:
-        typer.echo(f"{one.change.kind:8} {visible(one.change.name)}")
+        typer.echo(f"{one.change.kind:8} {visible(staged.label(one.change))}")
     typer.echo(f"kept {len(kept)}")
 
 
@@ -88,8 +92,13 @@ def drop(session: Session) -> None:
     _session(session).drop()
 
 
+def _sessions() -> list[changes.Staged]:
+    """Return them all; paths are taken and shown as of the folder that one is in."""
+    return [dataclasses.replace(one, base=str(Path.cwd())) for one in changes.sessions()]
+
+
 def _session(number: str) -> changes.Staged:
-    found = next((one for one in changes.sessions() if one.id == number), None)
+    found = next((one for one in _sessions() if one.id == number), None)
     if found is None:
         raise ChangesError(f"no session {number}: see `cellblock changes list`")
-    return dataclasses.replace(found, base=str(Path.cwd()))
+    return found

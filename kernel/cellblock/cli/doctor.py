@@ -24,9 +24,10 @@ from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings
 from cellblock.host.services.relay import Relay
-from cellblock.host.session.config import make_scratch, planned, prepare_message
+from cellblock.host.session.config import planned, prepare_message
 from cellblock.host.session.history import default_path
 from cellblock.jupyter.reactor import ZmqReactor
+from cellblock.policy.folders import make_scratch
 from cellblock.wire import messages
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "policy": "Show and check policies.",
     "image": "Make images for backend docker.",
     "audit": "Show, verify and export audit logs.",
+    "receipt": "Verify receipts of cells' results, and show the key that yours are signed with.",
     "packages": "Show and clear packages that ops.install got.",
     "changes": "Show, keep and drop what cells wrote to projects.",
     "approvals": "Show and take back what was allowed for always, at a kernel's question.",

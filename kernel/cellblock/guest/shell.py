@@ -5,6 +5,7 @@ import __future__ as futures
 
 import ast
 import builtins
+import fnmatch
 import io
 import json
 import os
@@ -14,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import zlib
-from importlib import metadata
 from textwrap import fill
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -26,8 +26,6 @@ from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import no_var_expand
 from IPython.core.payload import PayloadManager
-from packaging.markers import UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
 from traitlets import Type
 from traitlets.config import Config
 
@@ -128,6 +126,14 @@ class Payloads(PayloadManager):
     @_payload.setter
     def _payload(self, payload: list[Any]) -> None:
         self._lists[current_subshell.get()] = payload
+
+
+class SessionStore(dict[str, Any]):
+    """What ``%store``, ``%cd`` and ``%bookmark`` keep: IPython's is a folder of the zygote's."""
+
+    def keys(self, pattern: str = "*") -> Any:
+        """Return the keys that fit a pattern, as IPython's does."""
+        return fnmatch.filter(self, pattern)
 
 
 class GuestShell(InteractiveShell):
@@ -339,8 +345,10 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     else:
         vars(builtins).update(names)
         shell.user_ns["__builtins__"] = builtins
+        extensions: Any = shell.extension_manager
+        extensions.load_extension("storemagic")  # as IPython's applications do
     shell.last_execution_result = ExecutionResult(None)  # %xdel looks there
-    shell.db = {}  # where %cd and %bookmark keep things: IPython's is a folder of the zygote's
+    shell.db = SessionStore()
     hide(shell, "__builtins__")
     return shell
 
@@ -546,8 +554,8 @@ def answer_pip(command: str) -> str | None:
     return (
         f"Cells can't install packages, and this is not installed as asked: {', '.join(missing)}\n"
         f"In a terminal: {shlex.quote(sys.executable)} -m pip install {names}\n"
-        'Or have the host install it: ops.install = { index = "https://pypi.org/simple", allow = '
-        f"[{allowed}] }} in the policy file, and then in a cell: ops.install({allowed})\n"
+        f"Or have the host install it, by ops.install({allowed}) in a cell and in the policy:\n"
+        f'    ops.install = {{ index = "https://pypi.org/simple", allow = [{allowed}] }}\n'
     )
 
 
@@ -574,11 +582,17 @@ def _requirements_of_file(path: str) -> Iterator[str]:
 
 
 def _is_installed(text: str) -> bool:
+    # A tenth of what a zygote imports, for one kind of cell.
+    from importlib import metadata  # noqa: PLC0415
+
+    from packaging import markers, requirements  # noqa: PLC0415
+
+    not_there = metadata.PackageNotFoundError
     try:
-        wanted = Requirement(text)
+        wanted = requirements.Requirement(text)
         if wanted.marker is not None and not wanted.marker.evaluate():
             return True
         version = metadata.version(wanted.name)
-    except (InvalidRequirement, UndefinedEnvironmentName, metadata.PackageNotFoundError):
+    except (requirements.InvalidRequirement, markers.UndefinedEnvironmentName, not_there):
         return False
     return not wanted.url and wanted.specifier.contains(version, prereleases=True)

@@ -385,8 +385,7 @@ class Snapshots:
         self._seed, self._again = resume.seed, resume.again
         self.ran_again(0)
         tasks = self._driver.resume()
-        # A fork's are its parent's still, which may have gone on: it parts with them when locked.
-        changed = restore_files(self._files) if resume.place is None else 0
+        changed = 0 if resume.fork else restore_files(self._files)
         if self._network is not None:
             self._network.reset_after_fork(self._channel.take_descriptors())
             if resume.plan is not None and not resume.plan.relayed:

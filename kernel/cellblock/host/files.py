@@ -174,8 +174,11 @@ class PrivateFile:
                 os.close(file)
         return b""
 
-    def write(self, content: bytes) -> None:
-        """Put a new file in place of the old one. Raises OSError, and the old one stays."""
+    def write(self, content: bytes, *, replace: bool = True) -> None:
+        """Put a new file in place of the old one. Raises OSError, and the old one stays.
+
+        Without ``replace`` one that is there stays, too, and that is no error.
+        """
         self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         with self._opened() as folder:
@@ -184,11 +187,14 @@ class PrivateFile:
             try:
                 with os.fdopen(file, "wb") as stream:
                     stream.write(content)
-                os.replace(name, self._name, src_dir_fd=folder, dst_dir_fd=folder)
-            except OSError:
+                if replace:
+                    os.replace(name, self._name, src_dir_fd=folder, dst_dir_fd=folder)
+                else:
+                    with contextlib.suppress(FileExistsError):
+                        os.link(name, self._name, src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
                 with contextlib.suppress(OSError):
                     os.unlink(name, dir_fd=folder)
-                raise
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:

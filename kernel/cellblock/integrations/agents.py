@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from cellblock.api.blocking import Sandbox
 from cellblock.api.results import clipped
 from cellblock.errors import GuestError
+from cellblock.render.text import visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -118,6 +119,15 @@ class AgentSandbox:
         empty = inspect.Signature.empty
         made.__annotations__ = {key: hint for key, hint in hints.items() if hint is not empty}
         return made  # type: ignore[no-any-return]
+
+
+def shown(result: Result) -> Any:
+    """Return a cell's value, or its text; a text with nothing in it that acts on a terminal.
+
+    Frameworks print what a cell came to.
+    """
+    value = result.result if result.value is None else result.value
+    return visible_lines(value) if isinstance(value, str) else value
 
 
 def described(variables: Sequence[Variable], limit: int) -> str:

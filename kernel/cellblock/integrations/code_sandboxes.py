@@ -61,7 +61,7 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
         if sandbox is not None:
             sandbox.close()
 
-    def run_code(  # noqa: PLR0913, PLR0917 - the interface has so many
+    def run_code(
         self,
         code: str,
         language: str = "python",

@@ -23,7 +23,7 @@ from dspy.primitives.code_interpreter import (
 )
 
 from cellblock.errors import CellblockError
-from cellblock.integrations.agents import AgentSandbox
+from cellblock.integrations.agents import AgentSandbox, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -88,7 +88,7 @@ class SandboxInterpreter(AgentSandbox):
             raise CodeInterpreterError(result.to_string())
         if not result.success:
             raise CodeExecutionError(result.to_string())
-        value = result.result if result.value is None else result.value
+        value = shown(result)
         printed = result.output + result.error_output
         return value if not printed else printed if value is None else f"{printed}{value}"
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
 
 from cellblock.errors import CellblockError
-from cellblock.integrations.agents import AgentSandbox
+from cellblock.integrations.agents import AgentSandbox, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +70,7 @@ class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # un
             return CodeOutput(self.answer[0], logs, is_final_answer=True)
         if not result.success:
             raise InterpreterError(result.to_string())
-        value = result.result if result.value is None else result.value
-        return CodeOutput(value, logs, is_final_answer=False)
+        return CodeOutput(shown(result), logs, is_final_answer=False)
 
     def cleanup(self) -> None:
         """End the sandbox: what an agent calls that is cleaned up."""

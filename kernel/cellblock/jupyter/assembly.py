@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import zmq
-from msgspec.structs import replace
 
 from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.guests import font_list, vega
 from cellblock.host.guests.zygote import ZygoteSource
-from cellblock.host.services import adoption, changes
+from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
 from cellblock.host.session.session import open_audit, open_session, record_start
 from cellblock.jupyter import channels, warm
-from cellblock.jupyter.early_zygote import session_notebook
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
 from cellblock.jupyter.reactor import ZmqReactor
-from cellblock.policy import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,29 +33,6 @@ if TYPE_CHECKING:
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
 _SWEEP = 1.0
-
-
-def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
-    """Return one that goes on with what an ended kernel staged, where that was this one.
-
-    That is one of the same connection file, which a restart keeps, or of the same notebook.
-    """
-    prepare, scratch = config.prepare, config.scratch
-    names = [f"connection {os.path.realpath(options.connection_file)}"]
-    if (notebook := session_notebook(os.environ)) is not None:
-        names.append(f"notebook {notebook}")
-    policy = paths.without_scratch(config.policy, scratch)
-    found = adoption.adopt(prepare.plan.layers, policy, names)
-    if found.staged is not None:
-        remove_tree.remove(changes.Staged(scratch.name, ()).folder)
-        prepare = replace(prepare, plan=replace(prepare.plan, layers=found.layers))
-    return dataclasses.replace(
-        config,
-        prepare=prepare,
-        names=tuple(names),
-        adopted=found.staged,
-        notice="; and ".join(filter(None, (config.notice, found.said))),
-    )
 
 
 def _end_changes(kernel: Kernel, scratch: Path) -> None:
@@ -89,8 +61,6 @@ def assemble(
     does so here.
     """
     options, config, begun = warm.launched(options, config, early)
-    if isinstance(config, SessionConfig) and config.prepare.plan.layers:
-        config = _adopted(config, options)
     views = Views(config)
     context: zmq.Context[Any] = zmq.Context()
     connection = channels.read_connection(Path(options.connection_file))

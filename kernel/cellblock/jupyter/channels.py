@@ -12,12 +12,12 @@ import os
 import re
 import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import zmq
+from msgspec import Struct
 
 from cellblock.errors import StartError
 from cellblock.jupyter.messages import Message, MessageCodec, MessageError
@@ -45,8 +45,7 @@ _STALLED_MS, _STALLED_MESSAGES = 120_000, 100_000
 _LONGEST_FRAME = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """The content of a connection file, the key that messages are signed with, and its digest."""
 
     path: Path

@@ -1,84 +1,36 @@
-"""The policy that a kernel is under, and the zygote that starts before that is known.
+"""The zygote that starts before it is known what policy a kernel is under.
 
 A bare zygote is started first of all (``start``). One that a backend wraps is started in what
 wrapped the last one, or in what a first look at the policy says. Once the policy is read, a zygote
 in anything else is ended: it was told nothing yet.
+
+It imports as fast as it imports little, like ``start``: nothing here that reads a policy.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
 from cellblock.host.guests.wrapping_cache import WrappingCache
-from cellblock.host.guests.zygote import first_frame, tell
-from cellblock.host.session.config import (
-    SessionConfig,
-    SessionOptions,
-    make_scratch,
-    predict_wrapping,
-    resolve,
-)
-from cellblock.policy.folders import cache_folder
-from cellblock.policy.vocabulary import SESSION_NAME
+from cellblock.policy.folders import cache_folder, make_scratch
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping
 
-    from cellblock.errors import BackendError, PolicyError
     from cellblock.host.guests.wrapping_cache import Recalled
-    from cellblock.host.session.config import Wrapping
-    from cellblock.jupyter.start import Options
+    from cellblock.host.session.config import SessionConfig, Wrapping
     from cellblock.wire.messages import Prepare
 
     #: The host's end of a zygote's socket, and its pid.
     Zygote = tuple[socket.socket, int]
 
 
-#: Files in a run-time folder that open a kernel or a server.
-_KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
-
-
-def resolve_config(
-    options: Options, bare: Zygote | None
-) -> tuple[SessionConfig | PolicyError | BackendError, EarlyZygote]:
-    """Close this process to others, and read the policy; the zygote starts meanwhile.
-
-    Returns why nothing may run, where that is so. Raises ``StartError``.
-    """
-    spawn.protect_host()
-    project = _project()
-    early = EarlyZygote(options.policy, project, Path(make_scratch()), bare)
-    asked = _asked(options, project, early.scratch)
-    if not early.is_started:
-        early.start(predict_wrapping(asked))
-    config = resolve(asked)
-    if isinstance(config, SessionConfig):
-        early.settle(config.wrap)
-    return config, early
-
-
-def resolve_launched(
-    options: Options, early: EarlyZygote
-) -> SessionConfig | PolicyError | BackendError:
-    """Read the policy of a kernel that waited for its launch: the one before it was a guess.
-
-    Raises ``StartError``.
-    """
-    project = _project()
-    config = resolve(_asked(options, project, early.scratch))
-    if isinstance(config, SessionConfig):
-        early.settle(config.wrap)
-        early.recollect(options.policy, project)
-    return config
-
-
-def _project() -> Path:
+def working_folder() -> Path:
+    """Return the folder that cells are run for. Raises ``StartError`` where it is gone."""
     try:
         return Path.cwd()
     except OSError as exc:
@@ -86,32 +38,12 @@ def _project() -> Path:
         raise StartError(f"{what}. Start it in one that is there.") from None
 
 
-def _asked(options: Options, project: Path, scratch: Path) -> SessionOptions:
-    keys = Path(options.connection_file)
-    return SessionOptions(
-        options.policy,
-        project,
-        scratch,
-        options.allow_unsafe,
-        # Of later ones see ``backends.plan``.
-        (keys, *(key for pattern in _KEYS for key in keys.parent.glob(pattern))),
-        options.inputs or {},
-        asks=True,
-        notebook=session_notebook(os.environ),
-    )
-
-
-def session_notebook(environ: Mapping[str, str]) -> Path | None:
-    """Return the notebook that a kernel was started for, as far as its environment tells."""
-    path = Path(environ.get(SESSION_NAME, ""))
-    return path if path.is_absolute() and path.name.endswith(".ipynb") else None
-
-
 class EarlyZygote:
     """At most one zygote, for a kernel with this policy in this folder."""
 
-    def __init__(self, policy: str, project: Path, scratch: Path, bare: Zygote | None) -> None:
-        self.scratch = scratch
+    def __init__(self, policy: str, bare: Zygote | None) -> None:
+        project = working_folder()
+        self.scratch = Path(make_scratch())
         #: It, if it is started and not taken yet, and what is around it.
         self._zygote = bare
         self._around: Wrapping | Recalled | None = None
@@ -146,18 +78,22 @@ class EarlyZygote:
             self.end()
 
     def prepare(self, config: SessionConfig) -> None:
-        """Have it prepare for a kernel as the last one was, which the next one may differ from.
+        """Have it prepare for this, which the kernel may differ from that it comes to serve.
 
-        Not where somebody is asked first, where the zygote is a container, or mounts anything over
-        the project.
+        Not where somebody is asked first, where it is not known yet which tools there are, and
+        where the zygote is a container.
         """
-        is_foreseen = config.policy.approvals == "never" and not config.prepare.plan.layers
+        policy = config.policy
+        equipped = policy.tools or policy.mcp or policy.llm.granted or policy.operations is not None
+        is_foreseen = policy.approvals == "never" and not equipped
         if is_foreseen and (config.wrap is None or config.wrap.words):
             if not self.is_started:
                 self.start(config.wrap)
             if self._zygote is not None:
-                self._told = first_frame(config.prepare)
-                tell(self._zygote[0], self._told)
+                from cellblock.host.guests import zygote  # noqa: PLC0415 - slow, as said above
+
+                self._told = zygote.first_frame(config.prepare)
+                zygote.tell(self._zygote[0], self._told)
 
     def is_told(self, first: Prepare) -> bool:
         """Whether the zygote was told just this; one that was told anything else is ended."""

@@ -11,12 +11,12 @@ import time
 import traceback
 import uuid
 from collections import deque
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from cellblock.host.cell import status
 from cellblock.host.cell.cell import Front

@@ -127,9 +127,13 @@ def main(argv: list[str]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         bare = None if may_be_wrapped(options.policy) else spawn.start()
         # A zygote starts meanwhile, or is started here: before all that is slow to import.
-        from cellblock.jupyter.early_zygote import resolve_config  # noqa: PLC0415
+        from cellblock.jupyter.early_zygote import EarlyZygote  # noqa: PLC0415
 
-        config, early = resolve_config(options, bare)
+        spawn.protect_host()
+        early = EarlyZygote(options.policy, bare)
+        from cellblock.jupyter.kernel_policy import resolve_first  # noqa: PLC0415 - slow
+
+        config = resolve_first(options, early)
         from cellblock.jupyter.assembly import assemble  # noqa: PLC0415 - zmq, the session: slow
 
         reactor, kernel, cleanup = assemble(options, config, early)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cellblock.guest import remove_tree
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
-from cellblock.jupyter import early_zygote, start
+from cellblock.jupyter import kernel_policy, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,8 @@ def launched(
     if not options.warm:
         return options, config, lambda: None
     code = _code()
-    if isinstance(config, SessionConfig):
+    # A layer is mounted for a session, which this is not yet.
+    if isinstance(config, SessionConfig) and not config.prepare.plan.layers:
         early.prepare(config)
     gc.collect()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -79,7 +80,7 @@ def launched(
     os.environ.clear()
     os.environ.update(environment)
     options = start.parse(arguments)
-    return options, early_zygote.resolve_launched(options, early), partial(_tell, control)
+    return options, kernel_policy.resolve_launched(options, early), partial(_tell, control)
 
 
 def _tell(parent: socket.socket) -> None:

@@ -573,6 +573,10 @@ class Session:
             return Contents("text/plain", _bounded(_policy_text(sandbox)))
         if uri == f"{_SCHEME}enforcement":
             return Contents("application/json", _enforcement(sandbox))
+        if uri == f"{_SCHEME}receipt":
+            if self._last is None:
+                raise CellblockError("there is no receipt yet: run a cell first")
+            return Contents("application/json", self._last.receipt)
         if uri == f"{_SCHEME}audit":
             return Contents("application/jsonl", await asyncio.to_thread(_audit_tail, sandbox))
         raise KeyError(uri)
@@ -617,6 +621,12 @@ _RESOURCES: Final = (
         "How far each capability is enforced on this machine, and what is not.",
     ),
     (f"{_SCHEME}audit", "audit", "application/jsonl", "The end of this session's audit log."),
+    (
+        f"{_SCHEME}receipt",
+        "receipt",
+        "application/json",
+        "What the host vouches for of the last cell's result, signed.",
+    ),
 )
 
 

@@ -11,6 +11,7 @@ in the notebook's folder and above are hidden beforehand (``backends.layers``).
 from __future__ import annotations
 
 import fnmatch
+import functools
 import glob
 import os
 import re
@@ -87,13 +88,22 @@ def pattern_of(path: str, patterns: Iterable[str]) -> str:
 
     A path in a folder of such a name is not readable either.
     """
-    parts = path.split("/")
+    parts, patterns = path.split("/"), tuple(patterns)
+    if not any(map(_beginning(patterns).fullmatch, parts)):  # mostly so: 4 µs instead of 70
+        return ""
     for pattern in filter(is_pattern, patterns):
         names = pattern.removeprefix(ANYWHERE).split("/")
         for start in range(len(parts) - len(names) + 1):
             if all(map(fnmatch.fnmatchcase, parts[start:], names)):
                 return pattern
     return ""
+
+
+@functools.cache
+def _beginning(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """Return what matches the first name of each pattern, compiled once for a policy's."""
+    names = (one.removeprefix(ANYWHERE).split("/")[0] for one in patterns if is_pattern(one))
+    return re.compile("|".join(map(fnmatch.translate, names)) or r"(?!)")
 
 
 def pattern_beneath(path: str, roots: Iterable[str], patterns: Iterable[str]) -> str:

@@ -304,7 +304,7 @@ def size(value: int) -> str:
     for unit, name in _UNITS:
         if value >= unit:
             return f"{value / unit:.4g} {name}"
-    return f"{value} bytes"
+    return f"{value} byte{'s' * (value != 1)}"
 
 
 def duration(seconds: float) -> str:

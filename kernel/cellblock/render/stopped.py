@@ -110,7 +110,8 @@ def stopped(
         _STATES[state] + _lost(lost),
     ]
     if reason in {Reason.files, Reason.scratch}:
-        lines.append("Its files are still there: remove some in a cell, or restart the kernel.")
+        anew = "%changes drop and restart" if reason is Reason.files else "restart"
+        lines.append(f"Its files are still there: remove some in a cell, or {anew} the kernel.")
     if own:
         lines.append("To raise it: timeout where the cell is run, up to timeout in the policy.")
     elif setting := _SETTINGS.get(reason):

@@ -200,7 +200,7 @@ _USAGE_STYLES: Final = (
     *(1 + len(_HEADS)) * [f"text-align:right;{_USAGE_STYLE};width:1%"],
     "text-align:left;vertical-align:middle;padding:3px 8px;overflow-wrap:break-word",
 )
-_HOW_USAGE: Final = "%usage shows all cells, %usage top the dearest, %usage 7 one."
+_HOW_USAGE: Final = "%usage shows all cells, %usage top those that took most, %usage 7 one."
 _READ: Final = "read: from disk, as the cell's own process says. "
 
 

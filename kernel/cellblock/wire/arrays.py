@@ -4,8 +4,9 @@ Nothing is pickled, and no reader of a file format looks at what a guest sent: A
 has compression, extension types and metadata, and the guest could put anything there. It sends
 the buffers alone, which are checked against their types before a value is read (ADR 0156).
 
-numpy, pandas, polars and pyarrow are the caller's: what is encoded is of a library that is
-imported, and to decode imports it.
+numpy, pandas, polars and pyarrow are the caller's. A guest imports what it needs; the host has
+``loaded`` find it, which imports nothing: a guest says which library it takes, and may have written
+one of that name where the program looks first.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from __future__ import annotations
 import math
 import re
 import sys
+from datetime import UTC
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Find = Callable[[str], Any]
 
 #: Bytes of one value, and fields of a table: a bit on the wire may be eight bytes in pandas.
 MOST: Final = 16 * 2**20
@@ -42,30 +47,38 @@ _NAMELESS: Final = "__index_level_{}__"
 # --- encoding -----------------------------------------------------------------------------------
 
 
-def encode(value: Any) -> messages.Value:
+def loaded(name: str) -> Any:
+    """Return a library that is imported. Raises ImportError."""
+    if (found := sys.modules.get(name)) is None:
+        raise ImportError(f"it takes {name}, which is not imported: import it before cells run")
+    return found
+
+
+def encode(value: Any, find: Find = import_module) -> messages.Value:
     """Return a value as it crosses: exact types of the libraries, or data.
 
-    Raises TypeError for what is no such value, ValueError for what is too large.
+    ``find`` returns pyarrow for a table. Raises TypeError for what is no such value, ValueError for
+    what is too large, ImportError.
     """
     kind = type(value)
     for name, attribute, make in _KINDS:
         library = sys.modules.get(name)
         if library is not None and kind is getattr(library, attribute, None):
-            return make(value)
+            return make(value, find)
     data = values.plain(value, values.of_numpy)
     encoded = values.encode(data, MOST, "larger: write a file, and download that")
     return messages.Data(bytes(encoded))
 
 
-def _array(array: Any) -> messages.Array:
+def _array(array: Any, _find: Find) -> messages.Array:
     if not _DTYPE.fullmatch(dtype := array.dtype.str):
         raise TypeError(f"an array of {array.dtype} does not cross: pass a list, or a DataFrame")
     _check_size(array.nbytes)
     return messages.Array(dtype, array.shape, array.tobytes())
 
 
-def _pandas_frame(frame: Any) -> messages.Frame:
-    pandas, pyarrow = sys.modules["pandas"], _pyarrow()
+def _pandas_frame(frame: Any, find: Find) -> messages.Frame:
+    pandas, pyarrow = sys.modules["pandas"], find("pyarrow")
     index = frame.index
     plain = type(index) is pandas.RangeIndex and (index.start, index.step) == (0, 1)
     if not plain or index.name is not None:
@@ -75,22 +88,22 @@ def _pandas_frame(frame: Any) -> messages.Frame:
         ]
         frame = frame.reset_index(names=names)
     table = pyarrow.Table.from_pandas(frame, preserve_index=False)
-    return _frame(table, "pandas", 0 if plain and index.name is None else index.nlevels)
+    return _frame(table, find, "pandas", 0 if plain and index.name is None else index.nlevels)
 
 
-def _polars_frame(frame: Any) -> messages.Frame:
-    _pyarrow()
-    return _frame(frame.to_arrow(), "polars")
+def _polars_frame(frame: Any, find: Find) -> messages.Frame:
+    find("pyarrow")
+    return _frame(frame.to_arrow(), find, "polars")
 
 
-def _frame(table: Any, library: Any = "pyarrow", index: int = 0) -> messages.Frame:
+def _frame(table: Any, find: Find, library: Any = "pyarrow", index: int = 0) -> messages.Frame:
     _check_size(max(table.nbytes, table.num_rows * table.num_columns))
-    columns = tuple(_column(*one) for one in zip(table.column_names, table.columns, strict=True))
+    arrow, named = find("pyarrow"), zip(table.column_names, table.columns, strict=True)
+    columns = tuple(_column(name, chunks, arrow) for name, chunks in named)
     return messages.Frame(library=library, columns=columns, index=index)
 
 
-def _column(name: str, chunks: Any) -> messages.Column:
-    pyarrow = _pyarrow()
+def _column(name: str, chunks: Any, pyarrow: Any) -> messages.Column:
     types, kind, categories = pyarrow.types, chunks.type, None
     if types.is_string_view(kind):  # as polars has texts
         chunks = chunks.cast(kind := pyarrow.large_string())
@@ -99,7 +112,7 @@ def _column(name: str, chunks: Any) -> messages.Column:
     if types.is_dictionary(kind):
         chunks = chunks.unify_dictionaries()
         array = _whole(chunks.combine_chunks(), pyarrow)
-        categories = _column("", pyarrow.chunked_array([array.dictionary]))
+        categories = _column("", pyarrow.chunked_array([array.dictionary]), pyarrow)
         array, kind = _whole(array.indices, pyarrow), kind.index_type
     else:
         array = _whole(chunks.combine_chunks(), pyarrow)
@@ -130,7 +143,7 @@ def _check_size(size: int) -> None:
         raise ValueError(f"it takes {size:,} bytes; {_TOO_LARGE}")
 
 
-_KINDS: Final[tuple[tuple[str, str, Callable[[Any], messages.Value]], ...]] = (
+_KINDS: Final[tuple[tuple[str, str, Callable[[Any, Find], messages.Value]], ...]] = (
     ("numpy", "ndarray", _array),
     ("pandas", "DataFrame", _pandas_frame),
     ("polars", "DataFrame", _polars_frame),
@@ -141,32 +154,36 @@ _KINDS: Final[tuple[tuple[str, str, Callable[[Any], messages.Value]], ...]] = (
 # --- decoding -----------------------------------------------------------------------------------
 
 
-def decode(value: messages.Value) -> Any:
+def decode(value: messages.Value, find: Find = import_module) -> Any:
     """Return the value of which a peer says this: each size and type is checked first.
 
-    Raises ValueError for what ``encode`` never made, ImportError for a library that is not there.
+    ``find`` returns the libraries that it takes. Raises ValueError for what ``encode`` never made,
+    and what they raise; ImportError.
     """
     if isinstance(value, messages.Data):
         return values.checked(value.value, MOST)
     if isinstance(value, messages.Array):
-        return _decoded_array(value)
+        return _decoded_array(value, find("numpy"))
     categories = (one.categories for one in value.columns if one.categories is not None)
     if sum(one.length for one in (*value.columns, *categories)) > MOST:
         raise ValueError("a table of too many fields")
-    columns = [_decoded_column(one) for one in value.columns]
+    pyarrow, library = find("pyarrow"), find(value.library)
+    of_pandas = value.library == "pandas"
+    columns = [_decoded_column(one, pyarrow, zones=not of_pandas) for one in value.columns]
     names = [one.name for one in value.columns]
     if value.index > len(names):
         raise ValueError("an index of more columns than there are")
     if len({len(one) for one in columns}) > 1:
         raise ValueError("columns of several lengths")
-    table = _pyarrow().Table.from_arrays(columns, names=names)
-    if value.library == "pyarrow":
-        return table
-    if value.library == "polars":
-        return import_module("polars").from_arrow(table)
+    table = pyarrow.Table.from_arrays(columns, names=names)
+    if not of_pandas:
+        return table if library is pyarrow else library.from_arrow(table)
     # Its own, not pandas': what a table says of itself there is the peer's.
-    import_module("pandas")
     frame = table.to_pandas(ignore_metadata=True)
+    for number, column in enumerate(value.columns):
+        if column.zone:  # not pyarrow's doing, which imports what it finds for that
+            times = frame.iloc[:, number].dt.tz_localize(UTC)
+            frame.isetitem(number, times.dt.tz_convert(_zone(column.zone, find)))
     if value.index:
         nameless = [_NAMELESS.format(number) for number in range(value.index)]
         frame = frame.set_index(names[: value.index])
@@ -175,10 +192,19 @@ def decode(value: messages.Value) -> Any:
     return frame
 
 
-def _decoded_array(array: messages.Array) -> Any:
+def _zone(name: str, find: Find) -> Any:
+    """Return a time zone of the system's: where there is none, zoneinfo would import ``tzdata``."""
+    if name == "UTC":
+        return UTC
+    zoneinfo = find("zoneinfo")  # pandas has imported it
+    if not any(Path(folder, name).is_file() for folder in zoneinfo.TZPATH):
+        raise ValueError(f"no time zone {name} is known here")
+    return zoneinfo.ZoneInfo(name)
+
+
+def _decoded_array(array: messages.Array, numpy: Any) -> Any:
     if not _DTYPE.fullmatch(array.dtype):
         raise ValueError(f"an array of {array.dtype[:20]!r}")
-    numpy = import_module("numpy")
     dtype = numpy.dtype(array.dtype)
     if math.prod(array.shape) * dtype.itemsize != len(array.data):
         raise ValueError("an array that has not the bytes of its sides")
@@ -187,12 +213,11 @@ def _decoded_array(array: messages.Array) -> Any:
     return numpy.frombuffer(array.data, dtype).reshape(array.shape).copy()
 
 
-def _decoded_column(column: messages.Column) -> Any:
-    pyarrow = _pyarrow()
+def _decoded_column(column: messages.Column, pyarrow: Any, *, zones: bool) -> Any:
     if column.zone and not _ZONE.fullmatch(column.zone):
         raise ValueError("a time zone that is none")
     if column.type == "timestamp" and column.unit:
-        kind = pyarrow.timestamp(column.unit, column.zone or None)
+        kind = pyarrow.timestamp(column.unit, (column.zone or None) if zones else None)
     elif column.type == "duration" and column.unit:
         kind = pyarrow.duration(column.unit)
     elif column.type in _PLAIN:
@@ -208,17 +233,10 @@ def _decoded_column(column: messages.Column) -> Any:
     array.validate(full=True)
     if column.categories is None:
         return array
-    if column.categories.categories is not None or not pyarrow.types.is_integer(kind):
-        raise ValueError("categories of categories")
-    categories = _decoded_column(column.categories)
+    of = column.categories
+    if of.categories is not None or of.zone or not pyarrow.types.is_integer(kind):
+        raise ValueError("categories of categories, or of times in a zone")
+    categories = _decoded_column(of, pyarrow, zones=zones)
     made = pyarrow.DictionaryArray.from_arrays(array, categories, safe=True)
     made.validate(full=True)
     return made
-
-
-def _pyarrow() -> Any:
-    try:
-        return import_module("pyarrow")
-    except ImportError:
-        why = "tables cross by pyarrow, which is not installed: pip install cellblock[arrow]"
-        raise ImportError(why) from None

@@ -519,8 +519,9 @@ class Resume(Struct, tag="resume", frozen=True, kw_only=True):
 
     ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
     seen, by count, for ``In``. With a ``plan`` it is first to ask for the locks of that.
-    It is sent ``again`` cells that ran before, and has its own numbers behind those. With a
-    ``place`` it is a fork with a folder and an environment of its own.
+    It is sent ``again`` cells that ran before, and has its own numbers behind those. Of a ``fork``
+    the guest goes on, and so do its open files; with a ``place`` it has a folder and an environment
+    of its own.
     """
 
     seed: bytes
@@ -528,6 +529,7 @@ class Resume(Struct, tag="resume", frozen=True, kw_only=True):
     inputs: list[tuple[int, str]] = []
     plan: Plan | None = None
     place: SessionSetup | None = None
+    fork: bool = False
 
 
 # Guest to host.

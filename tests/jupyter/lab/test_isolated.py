@@ -28,6 +28,7 @@ place = folium.Map([48, 11], zoom_start=6, tiles=None, height=300)
 folium.CircleMarker([48, 11], radius=40, fill=True, popup="<b>here</b>").add_to(place)
 place
 """
+TILES = "folium.Map([48, 11], height=300)"
 TABLE = """import pandas as pd
 pd.DataFrame({"fruit": ["apple", "pear"], "count": [1, 2]})
 """
@@ -52,7 +53,7 @@ def centre(locator, across=0.5, down=0.5):
 
 
 def test_figures_are_drawn_and_answer_the_mouse(open_notebook):
-    sources = [PLOTLY, BOKEH, ALTAIR, FOLIUM, TABLE, SVG]
+    sources = [PLOTLY, BOKEH, ALTAIR, FOLIUM, TABLE, SVG, TILES]
     # In a page of its own: where the pointer and the focus are is part of it.
     view = open_notebook(
         sources, kernel="cellblock-data", width=1_100, height=1_200, prepare=lambda _: None
@@ -65,6 +66,7 @@ def test_figures_are_drawn_and_answer_the_mouse(open_notebook):
         a_map_without_tiles_is_drawn_and_its_popup_opens(view)
         a_table_stays_in_the_page_with_its_theme(view)
         svg_is_shown_as_an_image(view)
+        a_map_with_tiles_says_why_it_is_grey(view)
     except Exception:
         view.say_frames()
         raise
@@ -116,6 +118,12 @@ def a_map_without_tiles_is_drawn_and_its_popup_opens(notebook):
     page = page_in(notebook, 3)
     page.locator("path.leaflet-interactive").click()
     page.locator(".leaflet-popup-content", has_text="here").wait_for()
+
+
+def a_map_with_tiles_says_why_it_is_grey(notebook):
+    said = page_in(notebook, 6).locator("#cellblock-missed")
+    said.wait_for()
+    assert re.fullmatch(r"Not loaded, because output has no network: \S+", said.inner_text())
 
 
 def a_table_stays_in_the_page_with_its_theme(notebook):

@@ -252,6 +252,14 @@ RENAME = " If it is a name of your own, choose another."
             ),
         ),
         (
+            "open('out.txt', 'w')",
+            dataclasses.replace(WORK, writes=""),
+            (
+                'Put ops.write_file.roots = ["{project}/work?"] (then call ops.write_file)'
+                f" in your policy file.{RENAME}"
+            ),
+        ),
+        (
             "open('notes.md')",
             dataclasses.replace(WORK, reads=False),
             (f"Take the data as an input of the cell, or {READS}{RENAME}"),

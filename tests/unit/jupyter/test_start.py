@@ -11,7 +11,8 @@ import pytest
 from cellblock.backends.base import ORDER, named
 from cellblock.backends.bubblewrap import PROGRAM
 from cellblock.jupyter import start
-from cellblock.jupyter.early_zygote import is_alike, session_notebook
+from cellblock.jupyter.early_zygote import is_alike
+from cellblock.jupyter.kernel_policy import session_notebook
 from support import machines
 
 POLICIES = {

@@ -32,7 +32,10 @@ def test_top_is_the_longest_first_a_number_is_one_cell_and_what_is_none_is_said(
     assert usage([], TOTALS)["text/plain"] == "No cell has ended yet."
     for argument in ("3", "-1", "huh", "2 3", "²"):
         said = usage(ROWS, TOTALS, argument)["text/plain"]
-        assert said == "No such cell. %usage shows all cells, %usage top the dearest, %usage 7 one."
+        assert (
+            said
+            == "No such cell. %usage shows all cells, %usage top those that took most, %usage 7 one."
+        )
 
 
 def test_the_data_is_whole_of_the_last_cells():

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import struct
+import sys
 
 import msgspec
 import numpy as np
@@ -142,6 +143,15 @@ def test_a_hostile_column_is_refused(bad):
     except (ValueError, TypeError, LookupError, pa.ArrowException):
         refused = True
     assert refused
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
+def test_a_guest_has_nothing_imported_by_naming_it(library, monkeypatch):
+    """Cells may have written it where the program looks first."""
+    monkeypatch.delitem(sys.modules, library)
+    with pytest.raises(ImportError, match=f"{library}, which is not imported"):
+        arrays.decode(messages.Frame(library=library, columns=(column(),)), arrays.loaded)
+    assert library not in sys.modules
 
 
 def test_hostile_arrays_and_tables_are_refused():

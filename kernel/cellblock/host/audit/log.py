@@ -17,10 +17,10 @@ import re
 import stat
 import sys
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from cellblock.descriptors import FOLDER
 from cellblock.errors import AuditError
@@ -50,8 +50,7 @@ _TAIL: Final = len(_HASH) + 64 + len(_END)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A line that was read; ``intact`` says whether its hash is that of its bytes."""
 
     seq: int
@@ -299,8 +298,7 @@ _NAME: Final = re.compile(r"\d{8}T\d{6,12}Z-([0-9a-f]{16})\.jsonl")
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """A session and its file. ``id`` is empty for a file that is not called as logs are."""
 
     id: str
@@ -389,8 +387,7 @@ MOST_PROBLEMS: Final = 100
 State = Literal["ended", "running", "open"]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Something wrong, and the place: a file and a line in it, from 1; 0 is all of the file."""
 
     file: Path
@@ -402,8 +399,7 @@ class Problem:
         return f"{where}: {self.what}"
 
 
-@dataclass(slots=True)
-class Verdict:
+class Verdict(Struct):
     """What was found of a session.
 
     ``head`` is the hash of the last record before anything is wrong, ``seq`` its number;

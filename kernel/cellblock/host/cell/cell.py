@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from msgspec.structs import replace
 
 from cellblock.analysis import transform
 from cellblock.analysis.dataflow import Bindings

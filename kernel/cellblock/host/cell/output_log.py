@@ -8,8 +8,9 @@ else.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from cellblock.descriptors import closing
 from cellblock.host.files import OwnFolder
@@ -36,8 +37,7 @@ _NO_LIMIT: Final = 1 << 60
 _CONTINUATION: Final = 0b10
 
 
-@dataclass(slots=True, eq=False)
-class Text:
+class Text(Struct, eq=False):
     """What is kept of one cell's stdout, stderr or displays; ``size`` is what is on disk."""
 
     cell: int
@@ -67,8 +67,7 @@ class Text:
             self.fd = None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """One page of a text; numbers count from 1."""
 
     text: Text

@@ -7,8 +7,9 @@ shown when the cell ends; the two are within the cap.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
 
 from cellblock.host.output.text import split_tail
 
@@ -102,8 +103,7 @@ class TextTail:
         return text[text.find("\n", 0, len(text) // 2) + 1 :]
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """A display that is held: its message as bytes, and whether it replaces one that is shown."""
 
     message: bytes
@@ -176,8 +176,7 @@ class DisplayTail:
         return held
 
 
-@dataclass(slots=True)
-class _Meter:
+class _Meter(Struct):
     cap: int | None
     #: The tail's share of the cap.
     reserve: int

@@ -85,7 +85,7 @@ def advised(refusal: Refusal, code: str, policy: Policy) -> Refusal:
     found = analyse(transformed.source, dataclasses.replace(policy.rules(), language=True))
     for finding in as_written(found, code, transformed):
         if topic in finding.why:
-            advice = f"line {finding.line}: {finding.subject} {finding.why}"
+            advice = f"line {finding.line} has {finding.subject}, which {finding.why}"
             return dataclasses.replace(refusal, advice=advice, rewrite=finding.rewrite)
     return refusal
 

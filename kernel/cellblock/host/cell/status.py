@@ -153,6 +153,11 @@ class Views:
         return self._config.policy if self._config is not None else None
 
     @property
+    def scratch(self) -> str:
+        """The folder that cells have for themselves."""
+        return self._config.prepare.scratch if self._config is not None else ""
+
+    @property
     def backend(self) -> str:
         """The backend that enforces it."""
         return self._config.chosen.backend.name if self._config is not None else ""
@@ -451,7 +456,7 @@ class Views:
                 return tables.kept_note(_IN_HOME)
             return tables.kept_note("Nothing is staged under this policy.")
         try:
-            return self.changes_card(staged.changes(shlex.split(argument)))
+            return self.changes_card(staged, staged.changes(shlex.split(argument)))
         except (CellblockError, OSError, ValueError) as error:
             return tables.kept_note(f"What was written can't be listed: {error}")
 
@@ -463,18 +468,19 @@ class Views:
         return self.staged.without(denied)
 
     def changes_card(
-        self, changes: Sequence[Change], digests: Mapping[str, str] | None = None
+        self, staged: Staged, changes: Sequence[Change], digests: Mapping[str, str] | None = None
     ) -> Bundle:
         """Return the card of what is staged; with ``digests``, of what is asked about, as it is."""
-        staged, rows, until = self.staged, [], time.monotonic() + _MOST_DIFFS
-        for one in changes[: tables.CHANGES] if staged is not None else ():
+        rows, until = [], time.monotonic() + _MOST_DIFFS
+        for one in changes[: tables.CHANGES]:
             digest = "" if digests is None else digests.get(one.name, "")
-            diff = staged.diff(one, digest) if staged and time.monotonic() < until else ""
+            diff = staged.diff(one, digest) if time.monotonic() < until else ""
+            name = staged.label(one)
             note = one.why_not and f"not kept: {one.why_not}"
             if one.yours_since is not None:
                 note = "yours was changed meanwhile"
-            rows.append(tables.ChangeRow(one.name, one.kind, one.size, one.before, note, diff))
-        session = "" if staged is None or digests is not None else staged.id
+            rows.append(tables.ChangeRow(name, one.kind, one.size, one.before, note, diff))
+        session = "" if digests is not None else staged.id
         keepable = sum(not one.why_not for one in changes)
         return tables.changes(rows, len(changes), session, keepable)
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
+from msgspec import Struct
 
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.admission import Approved, runs_nothing, sha256
@@ -375,8 +376,7 @@ def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
 # --- what approving a notebook would change: asked by people before it is done --------------------
 
 
-@dataclass(frozen=True, slots=True)
-class NewCell:
+class NewCell(Struct, frozen=True):
     """A cell that is not approved yet, and what whoever approves it should know.
 
     ``findings`` are what the policy will refuse it for even so.
@@ -388,8 +388,7 @@ class NewCell:
     letters: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(Struct, frozen=True):
     """What approving ``notebook`` as it is now would change."""
 
     notebook: str

@@ -13,12 +13,13 @@ import socket
 import struct
 import termios
 import traceback
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Struct
 
 from cellblock.errors import GuestError, WireError
 from cellblock.host.output.text import split_tail
@@ -177,8 +178,7 @@ _WAKES = (0.02, 0.1, 0.5)
 _UCRED: Final = struct.Struct("=iII")
 
 
-@dataclass(slots=True)
-class Lineage:
+class Lineage(Struct):
     """The fork of a zygote that a guest and its copies descend from.
 
     ``session`` is what that fork began (setsid(2)). It is known when the zygote has told the
@@ -188,7 +188,7 @@ class Lineage:
 
     number: int = 0
     session: int = -1
-    users: list[LineageUser] = field(default_factory=list)
+    users: list[LineageUser] = []
 
     def others(self, than: LineageUser) -> list[int]:
         """Return the processes of the other users: guests and copies."""

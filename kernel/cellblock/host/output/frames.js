@@ -116,7 +116,7 @@
   // What a page asked for and did not get is said above it.
   const missed = new Set();
   const report = (event) => {
-    if (!/^(?:script|style)/.test(event.effectiveDirective) || !/^https?:/.test(event.blockedURI)) return;
+    if (!/^(?:script|style|img|connect)/.test(event.effectiveDirective) || !/^https?:/.test(event.blockedURI)) return;
     missed.add(new URL(event.blockedURI).host);
     let bar = document.getElementById("cellblock-missed");
     if (!bar) {

@@ -19,7 +19,7 @@ import msgspec
 
 from cellblock.backends.plan import outermost
 from cellblock.descriptors import FOLDER, closing, identity, lock, open_unlinked
-from cellblock.errors import ChangesError, PolicyError
+from cellblock.errors import PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.services import changes
 from cellblock.policy.load import from_fields
@@ -61,7 +61,7 @@ def adopt(layers: tuple[Layer, ...], policy: Policy, names: Sequence[str]) -> Ad
         _open_to_owner(one)
         if (why := _why_not(one, layers, policy)) is None:
             _remove_settled(one)
-            if one.is_written_to() and not _is_dropped(one):
+            if one.is_written_to() and not one.is_dropped():
                 return _taken(replace(one, lock=lock), layers)
             remove_tree.remove(one.folder)
         os.close(lock)
@@ -224,11 +224,3 @@ def _remove_settled(one: Staged) -> None:
                     remove_tree.remove(f"/proc/self/fd/{at}/{last}")
                 elif changes.state(found) == staged:
                     os.unlink(last, dir_fd=at)
-
-
-def _is_dropped(one: Staged) -> bool:
-    """Whether all that there was is no longer staged."""
-    try:
-        return bool(one.settled()) and not one.changes()
-    except (ChangesError, OSError):
-        return False

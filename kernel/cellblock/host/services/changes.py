@@ -47,14 +47,16 @@ from cellblock.wire.messages import UPPER
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from cellblock.host.services.keeping import Kept
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import Layer
 
 #: Seconds for which what was not kept can still be, and sessions of which that is so.
 KEPT_FOR: Final = 7 * 24 * 3600
 MOST_SESSIONS: Final = 200
-#: Entries of a layer that are looked at, and folders within folders.
-MOST_ENTRIES: Final = 20_000
+#: Entries of a layer that are looked at, or at most dropped; and folders within folders.
+MOST_ENTRIES: Final = 50_000
+_MOST_DROPPED: Final = 100_000
 _DEEPEST: Final = 64
 #: Characters of all paths in one listing, and paths that are asked for at once.
 _MOST_CHARACTERS: Final = 8 << 20
@@ -155,6 +157,8 @@ class Staged:
     inodes: tuple[int, ...] = ()
     #: Where paths that are not absolute begin.
     base: str = ""
+    #: What was kept by this object.
+    kept: list[Kept] = field(default_factory=list, repr=False, compare=False)
 
     def is_written_to(self) -> bool:
         """Whether cells wrote anything. Takes microseconds."""
@@ -181,14 +185,14 @@ class Staged:
         """Return where all of it lies."""
         return f"{changes_folder()}/{self.id}"
 
-    def changes(self, paths: Collection[str] = ()) -> list[Change]:
+    def changes(self, paths: Collection[str] = (), most: int | None = None) -> list[Change]:
         """Return what differs from the project, sorted; with ``paths``, what is at or beneath them.
 
         A path that is not absolute begins at ``base``, or beneath the only root. A folder counts by
-        the files in it. Raises ChangesError for more than ``MOST_ENTRIES``, or for folders too
-        deep.
+        the files in it. Raises ChangesError for more than ``most`` entries (``MOST_ENTRIES``), or
+        for folders too deep.
         """
-        bounds, settled, paths = _Bounds(), self.settled(), self.named(paths)
+        bounds, settled, paths = _Bounds(most or MOST_ENTRIES), self.settled(), self.named(paths)
         found = list[Change]()
         for root, folder, hidden in self.layers:
             wanted = tuple(_beneath(root, path) for path in paths)
@@ -224,12 +228,14 @@ class Staged:
             if not found:
                 raise ChangesError(f"nothing was changed at {visible(path)}")
             if all(one.why_not for one in found):
-                raise ChangesError(f"{visible(found[0].name)} is not kept: {found[0].why_not}")
+                raise ChangesError(
+                    f"{visible(self.label(found[0]))} is not kept: {found[0].why_not}"
+                )
         picked = [one for one in picked if not one.why_not]
         for change in picked:
             if change.yours_since is not None and not overwrite:
                 when = time.strftime("%H:%M:%S", time.localtime(change.yours_since))
-                what = f"{visible(change.name)} was changed by somebody else at {when}"
+                what = f"{visible(self.label(change))} was changed by somebody else at {when}"
                 raise ChangesError(
                     f"nothing was kept: {what}, after the session began. Keep the other files by "
                     "their names, or this one over yours with --overwrite; `cellblock changes diff "
@@ -237,24 +243,32 @@ class Staged:
                 )
         return picked
 
+    def label(self, change: Change) -> str:
+        """Return its path as ``named`` takes it: from ``base``, where that lies in the root."""
+        if not within(self.base, change.root):
+            return change.name
+        path = os.path.relpath(change.name, self.base)
+        return f"./{path}" if path.startswith("-") else path
+
     def diff(self, change: Change, digest: str = "", *, whole: bool = False) -> str:
         """Return a text file's unified diff, or a line about what is none; never an empty one.
 
         With a ``digest``, of the file that has that SHA-256 and of no other. What is left out of
         one that is not ``whole`` is said.
         """
+        name = self.label(change)
         new = self._text(change, staged=True) if change.kind != "deleted" else ""
         old = self._text(change, staged=False) if change.kind != "new" else ""
         if new is None or old is None:
-            return f"{change.name}: not a text, or too large to be shown"
+            return f"{name}: not a text, or too large to be shown"
         if digest and hashlib.sha256(new.encode()).hexdigest() != digest:
-            return f"{change.name}: it changes while it is looked at"
+            return f"{name}: it changes while it is looked at"
         # As git has it: what Python alone takes for the end of a line is part of one.
         lines = unified(
             old.split("\n") if old else [],
             new.split("\n") if new else [],
-            f"{change.name} (yours)" if change.kind != "new" else "/dev/null",
-            f"{change.name} (staged)" if change.kind != "deleted" else "/dev/null",
+            f"{name} (yours)" if change.kind != "new" else "/dev/null",
+            f"{name} (staged)" if change.kind != "deleted" else "/dev/null",
         )
         for text, whose in ((old, "yours"), (new, "the staged one")):
             if text and not text.endswith("\n"):
@@ -312,18 +326,28 @@ class Staged:
             json.dump(known, file)
         os.replace(new, f"{self.folder}/{_SETTLED}")
 
-    def drop(self) -> None:
+    def drop(self) -> Sequence[Change]:
         """Throw it away. While the session runs, what is there now is no longer staged.
 
-        Cells of that session see it until it ends. Raises ChangesError, OSError.
+        Cells of that session see it until it ends. Returns what that is, also where it is more than
+        a listing takes, for dropping is what one can do about that. Raises ChangesError, OSError.
         """
         lock = self.take()
         if lock < 0 and self.runs():
-            self.settle(self.changes())
-            return
+            dropped = self.changes(most=_MOST_DROPPED)
+            self.settle(dropped)
+            return dropped
         remove_tree.remove(self.folder)
         if lock >= 0:
             os.close(lock)
+        return ()
+
+    def is_dropped(self) -> bool:
+        """Whether cells wrote something, and nothing of it is staged any more."""
+        try:
+            return bool(self.settled()) and not self.changes(most=_MOST_DROPPED)
+        except (ChangesError, OSError):
+            return False
 
     def close(self) -> None:
         """Tell that the session, which ``begin`` began, has ended."""
@@ -406,8 +430,9 @@ def state(found: os.stat_result | None) -> State:
 class _Bounds:
     """How much one listing still looks at."""
 
-    def __init__(self) -> None:
-        self._entries, self._compared = MOST_ENTRIES, _MOST_COMPARED
+    def __init__(self, most: int) -> None:
+        self._most = self._entries = most
+        self._compared = _MOST_COMPARED
         self._characters = _MOST_CHARACTERS
 
     def names(self, folder: int, prefix: str) -> list[str]:
@@ -418,7 +443,7 @@ class _Bounds:
         self._characters -= len(names) * len(prefix) + sum(map(len, names))
         if self._entries < 0 or self._characters < 0:
             raise ChangesError(
-                f"more than {MOST_ENTRIES:,} files were written or deleted: name the files or "
+                f"more than {self._most:,} files were written or deleted: name the files or "
                 "folders that you want, or have a cell remove what nobody needs"
             )
         return names

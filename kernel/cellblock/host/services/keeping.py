@@ -79,6 +79,7 @@ def keep(
         if why := audit.approved(of_keeping(chosen, {}, paths), Decision(scope="once", why=by)):
             raise ChangesError(f"nothing was kept: {why}")
         kept = finish(steps(staged, chosen, asked))
+        staged.kept.extend(kept)
         audit.kept(kept, staged.session, by)
     finally:
         audit.close()

@@ -6,15 +6,13 @@ Imported before the zygote of a wrapping backend is started, so it imports littl
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import sys
-import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cellblock.backends.base import choose
@@ -29,8 +27,7 @@ from cellblock.backends.plan import (
     real,
     standing,
 )
-from cellblock.errors import BackendError, PolicyError, StartError
-from cellblock.guest import remove_tree
+from cellblock.errors import BackendError, PolicyError
 from cellblock.host.guests import spawn, vega
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
@@ -57,8 +54,7 @@ _FILES_OF_A_COPY: Final = 4
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
+class SessionOptions(Struct, frozen=True):
     """What a front asks for: a policy, by name or file or as a value, and where it is to hold.
 
     ``project`` is the folder that cells are run for, ``scratch`` one that they have for
@@ -84,8 +80,7 @@ class SessionOptions:
         return self.policy if isinstance(self.policy, str) else self.policy.name
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapping:
+class Wrapping(Struct, frozen=True):
     """Makes the command that starts a zygote behind a backend; equal ones make the same."""
 
     backend: Backend
@@ -106,8 +101,7 @@ class Wrapping:
         return self.backend.repeatable(spawn.zygote_argv(0), self.view)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionConfig:
+class SessionConfig(Struct, frozen=True):
     """A policy that can be enforced, what enforces it, and what the zygote is told."""
 
     policy: Policy
@@ -141,7 +135,7 @@ class SessionConfig:
 
     def with_artifacts(self, folder: str) -> SessionConfig:
         """Return one that copies files to ``folder``. Raises PolicyError where it can't."""
-        changed = dataclasses.replace(self, policy=self.policy.replace(artifact_folder=folder))
+        changed = replace(self, policy=self.policy.replace(artifact_folder=folder))
         check_out_of_reach(changed.policy, self.prepare.plan)
         if services := granted_services(changed):
             services.check_artifacts()
@@ -197,7 +191,7 @@ class SessionConfig:
         )
         operators = None if self.operators is None else policy_moved(self.operators)
         policy = policy_moved(self.policy)
-        return dataclasses.replace(self, policy=policy, operators=operators, prepare=own)
+        return replace(self, policy=policy, operators=operators, prepare=own)
 
     def in_fork(
         self, folder: Path | None, policy: Policy, prepare: messages.Prepare
@@ -210,11 +204,11 @@ class SessionConfig:
         plan = prepare.plan
         if folder is None:
             prepare = replace(prepare, plan=replace(plan, layers=()))
-            return dataclasses.replace(self, policy=policy, prepare=prepare)
+            return replace(self, policy=policy, prepare=prepare)
         write_roots = tuple(root for root in plan.write_roots if root != SHARED_MEMORY)
         reads = (*plan.read_roots, *plan.staged_roots)
         plan = replace(plan, read_roots=reads, write_roots=write_roots, staged_roots=(), layers=())
-        moved = dataclasses.replace(self, policy=policy, prepare=replace(prepare, plan=plan))
+        moved = replace(self, policy=policy, prepare=replace(prepare, plan=plan))
         return moved.in_folder(folder, inputs=prepare.inputs)
 
 
@@ -250,14 +244,14 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
             else options.inputs,
         )
         # By the operator's policy: a notebook may leave cells nothing that they could write.
-        if services := granted_services(dataclasses.replace(config, policy=policy)):
+        if services := granted_services(replace(config, policy=policy)):
             services.check_artifacts()
     except BackendError as exc:
         return exc
     except PolicyError as exc:
         exc.file = options.policy_name if exc.file == name else exc.file
         return exc
-    return dataclasses.replace(
+    return replace(
         config,
         operators=policy if narrowed != policy else None,
         notebook=str(options.notebook or ""),
@@ -283,7 +277,7 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
     )
-    return dataclasses.replace(narrowed, operators=config.operators, file=config.file)
+    return replace(narrowed, operators=config.operators, file=config.file)
 
 
 def predict_wrapping(options: SessionOptions) -> Wrapping | None:
@@ -501,38 +495,24 @@ def guest_environment(
     passed = {name: host[name] for name in passed_on if name in host}
     folder, shell = str(scratch), host.get("SHELL", "")
     starts_shell = plan.subprocess and any(within(real(shell), root) for root in plan.read_roots)
-    return passed | {
-        "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
-        "HOME": folder,
-        "TMPDIR": folder,
-        "LANG": "C.UTF-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "MPLCONFIGDIR": f"{folder}/.matplotlib",
-        **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
-        **({"SHELL": shell} if starts_shell else {}),
-        # git fails over a file that it finds and may not read.
-        **({"GIT_CONFIG_NOSYSTEM": "1"} if plan.subprocess else {}),
-    }
-
-
-def make_scratch() -> str:
-    """Make a private folder for guests; return its path, without links. Raises StartError.
-
-    It lies in one of the same name that nobody else may enter: guests may give theirs any mode.
-    """
-    try:
-        private = os.path.realpath(tempfile.mkdtemp(prefix="cellblock-"))
-        folder = f"{private}/{os.path.basename(private)}"
-        if os.access(private, os.R_OK | os.W_OK | os.X_OK):
-            os.mkdir(folder, 0o700)
-    except OSError as exc:
-        raise StartError(f"no folder for temporary files: {exc}") from None
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        remove_tree.remove(folder)
-        what = f"a folder made in {tempfile.gettempdir()} can't be used, though it is ours"
-        raise StartError(f"{what}. Give its owner all rights: umask 077.")
-    return folder
+    # No accounts are known to a guest: without a name getpass.getuser() fails.
+    return (
+        {"USER": "cellblock"}
+        | passed
+        | {
+            "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
+            "HOME": folder,
+            "TMPDIR": folder,
+            "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            "MPLCONFIGDIR": f"{folder}/.matplotlib",
+            **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
+            **({"SHELL": shell} if starts_shell else {}),
+            # git fails over a file that it finds and may not read.
+            **({"GIT_CONFIG_NOSYSTEM": "1"} if plan.subprocess else {}),
+        }
+    )
 
 
 def granted_services(config: SessionConfig) -> GrantedServices | None:

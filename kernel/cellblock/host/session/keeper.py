@@ -126,9 +126,8 @@ class Keeper:
     def _drop(self, staged: Staged, words: Sequence[str]) -> None:
         if words:
             raise ChangesError("%changes drop takes nothing: it drops all that is staged")
-        dropped = staged.changes()
-        staged.drop()
-        self._front.outputs.card(tables.settled_changes(_rows(dropped), kept=False))
+        dropped = staged.drop()
+        self._front.outputs.card(tables.settled_changes(_rows(staged, dropped), kept=False))
 
     # --- keeping ------------------------------------------------------------------------------
 
@@ -156,7 +155,7 @@ class Keeper:
             )
 
         def read(digests: Mapping[str, str]) -> None:
-            self._front.outputs.card(self._front.views.changes_card(chosen, digests))
+            self._front.outputs.card(self._front.views.changes_card(staged, chosen, digests))
             wanted = of_keeping(chosen, digests, paths)
             approver.ask_keeping(wanted, lambda decision: decided(decision, digests))
 
@@ -170,7 +169,7 @@ class Keeper:
 
         def kept(found: Sequence[keeping.Kept]) -> None:
             self._front.audit.kept(found, staged.session, "a code")
-            self._front.outputs.card(tables.settled_changes(_rows(chosen), kept=True))
+            self._front.outputs.card(tables.settled_changes(_rows(staged, chosen), kept=True))
             ended(Outcome("ok"))
 
         prompt, audit = Prompt(self._front.consult, self._grants), self._front.audit
@@ -202,8 +201,8 @@ class Keeper:
         go_on()
 
 
-def _rows(changes: Sequence[Change]) -> list[tables.ChangeRow]:
+def _rows(staged: Staged, changes: Sequence[Change]) -> list[tables.ChangeRow]:
     return [
-        tables.ChangeRow(one.name, one.kind, one.size, one.before, one.why_not, "")
+        tables.ChangeRow(staged.label(one), one.kind, one.size, one.before, one.why_not, "")
         for one in changes
     ]

@@ -12,11 +12,12 @@ import os
 import re
 import stat
 import time
-from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from cellblock.descriptors import closing
 from cellblock.guest.remove_tree import open_folder

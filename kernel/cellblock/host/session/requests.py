@@ -34,11 +34,12 @@ import os
 import re
 import signal
 import traceback
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cellblock.analysis.dataflow import RepeatableCells
 from cellblock.descriptors import FOLDER, open_unlinked
@@ -167,8 +168,7 @@ class InFlight:
         return Stopped(why, kept=kept, seconds=self.seconds if why == "timeout" else None)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChange:
+class PolicyChange(Struct, frozen=True):
     """A narrower policy that waits for a guest, as a request's message; no guest has this id.
 
     ``serve`` is called with each guest that could take it. The request ends with None, or with the
@@ -180,8 +180,7 @@ class PolicyChange:
     serve: Callable[[InFlight, Guest], None]
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyUnchanged:
+class PolicyUnchanged(Struct, frozen=True):
     """A narrower policy could not be put in force: nothing has changed."""
 
     why: str

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from cellblock.analysis import Finding
 from cellblock.host.services.tools.calls import CellCalls
@@ -44,8 +47,7 @@ Why = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecuteRequest:
+class ExecuteRequest(Struct, frozen=True, kw_only=True):
     """A cell that a front wants run, as Jupyter's ``execute_request`` has it."""
 
     code: str
@@ -71,8 +73,7 @@ class ExecuteRequest:
 # --- how a request ends -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Struct, frozen=True):
     """A snapshot took over; this is what it lacks of the guest's state."""
 
     #: Names of threads that ran, as the guest reports them.
@@ -88,8 +89,7 @@ class Restored:
     missed: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """A cell was ended from outside, or a guest was lost."""
 
     why: Why
@@ -109,11 +109,10 @@ class Stopped:
 
     def __post_init__(self) -> None:
         """Bound what may be a guest's own words: a card repeats them several times."""
-        object.__setattr__(self, "detail", self.detail[:MAX_DETAIL])
+        force_setattr(self, "detail", self.detail[:MAX_DETAIL])
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A cell ran, and the host would not do what it asked for at its end."""
 
     detail: str
@@ -144,8 +143,7 @@ class Usage:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How a cell ended. Unless it is ok, exactly one of error to unadmitted is set."""
 
     status: Literal["ok", "error", "denied", "refused", "stopped"]
@@ -227,8 +225,7 @@ class NarrowingStep(Enum):
     """A new guest, of a new zygote."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings:
+class SessionSettings(Struct, frozen=True, kw_only=True):
     """What a session enforces, until narrower settings replace these.
 
     The fields from ``step`` on say how these differ from the settings before them.

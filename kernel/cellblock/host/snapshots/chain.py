@@ -12,6 +12,8 @@ from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from cellblock.host.snapshots import memory
 from cellblock.wire import messages
 
@@ -28,8 +30,7 @@ _MOST_AGAIN: Final = 100
 _LONGEST_AGAIN: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class PastRequest:
+class PastRequest(Struct, frozen=True):
     """A request that ran to its end, and whether it may run again."""
 
     message: Any
@@ -128,8 +129,7 @@ class Snapshot:
         return few and all(request.repeatable for request in self.after)
 
 
-@dataclass(frozen=True, slots=True)
-class UndoStep:
+class UndoStep(Struct, frozen=True):
     """A state that ``%undo`` can go back to: a snapshot, what runs again there, what it undoes."""
 
     snapshot: Snapshot

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
 
 from cellblock.host.session.limits import PAGE, Gauge, minor_faults, read_proc
 
@@ -24,8 +25,7 @@ _HUGE: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
 _KIB: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """What a guest had at one moment: bytes of its own, and pages that it was given until then."""
 
     size: int

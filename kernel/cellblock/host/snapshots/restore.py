@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from cellblock.errors import CellblockError, GuestError
 from cellblock.host.output.gateway import clean_name
@@ -127,6 +128,7 @@ class Restoration:
             inputs=sorted(inputs.items()),
             plan=self._plan,
             place=self.place,
+            fork=self._stopped.why == "fork",
         )
         relay = list[int]()  # a way to it of its own
         with contextlib.suppress(OSError):  # the guest is told that there is none when it asks

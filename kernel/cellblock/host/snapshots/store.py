@@ -31,8 +31,9 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from cellblock.host.guests.process import Guest
 from cellblock.host.session.limits import Gauge, private_bytes, slack

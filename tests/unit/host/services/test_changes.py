@@ -106,8 +106,11 @@ def test_a_folder_with_files_without_end_is_not_read_to_its_end(upper, staged, m
     with pytest.raises(ChangesError, match="more than 1,000 files were written or deleted"):
         staged.changes()
     assert len(read) <= 1_010
-    # The remedy works: what is named is found beside them.
+    # The remedies work: what is named is found beside them, and all of it is dropped.
     assert [one.path for one in staged.chosen(["wanted"])] == ["wanted"]
+    began = changes.begin(staged)
+    assert (len(began.drop()), began.is_dropped()) == (20_001, True)
+    os.close(began.lock)
 
 
 def test_paths_without_end_are_not_held_in_memory(upper, staged, monkeypatch):
@@ -165,6 +168,22 @@ def test_named_paths_are_found_in_folders_that_were_made_anew(upper, project, st
     for path in ("folder/none", "..", "/etc", "fold"):
         with pytest.raises(ChangesError, match="nothing was changed at"):
             staged.chosen([path])
+
+
+def test_a_file_is_shown_by_the_path_that_keeps_it(upper, project, staged):
+    (upper / "sub").mkdir()
+    for name in ("--overwrite", "sub/new"):
+        (upper / name).write_text("new")
+    beside = changes.replace(staged, base=f"{project}/sub")
+    at_top = changes.replace(staged, base=str(project))
+    for one, shown in ((beside, {"../--overwrite", "new"}), (at_top, {"./--overwrite", "sub/new"})):
+        assert {one.label(change) for change in one.changes()} == shown
+        assert len(one.chosen(shown)) == len(shown)
+    elsewhere = changes.replace(staged, base="/")
+    assert {elsewhere.label(change) for change in staged.changes()} == {
+        f"{project}/--overwrite",
+        f"{project}/sub/new",
+    }
 
 
 def test_what_was_dropped_while_the_session_runs_is_staged_again_once_it_changes(

@@ -14,9 +14,9 @@ from cellblock.host.session.config import (
     SessionOptions,
     _private,
     check_out_of_reach,
-    make_scratch,
     resolve,
 )
+from cellblock.policy.folders import make_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Operations, WriteFile
 from cellblock.wire.messages import Plan

@@ -100,7 +100,7 @@ def narrow(sim, line):
 
 
 def enforce(sim, **settings):
-    sim.session.settings = replace(sim.session.settings, **settings)
+    sim.session.settings = msgspec.structs.replace(sim.session.settings, **settings)
 
 
 def rules_of(outcome):
@@ -412,7 +412,7 @@ def test_a_guest_that_holds_more_than_it_may_is_not_narrowed_to_death(used, scop
 
     def large(self, *args, **kwargs):
         had(self, *args, **kwargs)
-        self.had = replace(self.had, size=2**30)
+        self.had = msgspec.structs.replace(self.had, size=2**30)
 
     monkeypatch.setattr(Snapshot, "__init__", large)
     assert narrow(used, "memory_max_bytes=40_000_000") is None

@@ -1,0 +1,333 @@
+"""Receipts: what a host vouches for of a cell's result, signed, for whoever gets that result.
+
+A receipt is an in-toto Statement v1 (https://in-toto.io/Statement/v1) in a DSSE envelope, signed
+with an ed25519 key (RFC 8032) of the user's whose host ran the cell. It has hashes, and no values.
+``sign`` makes one of a result, ``verify`` reads one. It says what the holder of that key says, and
+no more: docs/receipts.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from cellblock import __version__
+from cellblock.analysis.admission import sha256
+from cellblock.errors import AdmissionError, ReceiptError
+from cellblock.host.consent.manifest import check_own, read_file
+from cellblock.host.files import PrivateFile
+from cellblock.policy import paths
+from cellblock.policy.folders import data_folder
+from cellblock.render.text import encodable
+
+try:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_pem_public_key,
+    )
+except ImportError as error:
+    raise ReceiptError("receipts need cryptography. Install cellblock[receipts].") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cellblock.api.results import Output, Result, ToolCall
+
+
+# --- the statement --------------------------------------------------------------------------------
+
+PREDICATE_TYPE: Final = "https://cellblock.github.io/cellblock/receipt/v1"
+_STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Bytes that came of a cell: ``digest`` has their SHA-256, in hex."""
+
+    name: str
+    digest: dict[str, str]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call of a tool; ``arguments`` and ``result`` are digests, the latter empty without one."""
+
+    name: str
+    status: str
+    arguments: str
+    result: str = ""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A staged file that was kept in the project; ``sha256`` is empty for one that was deleted."""
+
+    name: str
+    change: str
+    sha256: str = ""
+
+
+class Predicate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a result was made; docs/receipts.md has the meaning of each field."""
+
+    cellblock: str
+    python: str
+    os_kernel: str
+    policy: str
+    policy_sha256: str
+    backend: str
+    capabilities: dict[str, str]
+    gaps: tuple[str, ...]
+    proved: str
+    session: str
+    execution_count: int
+    source_sha256: str
+    status: str
+    denials: tuple[str, ...]
+    ended: str
+    tool_calls: tuple[Call, ...]
+    tool_calls_left_out: int
+    changes: tuple[Change, ...]
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """What is signed."""
+
+    type: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(name="_type")
+    subject: tuple[Subject, ...]
+    predicate_type: Literal["https://cellblock.github.io/cellblock/receipt/v1"] = msgspec.field(
+        name="predicateType"
+    )
+    predicate: Predicate
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256, in hex, of JSON data in one form: sorted keys, ASCII, no spaces."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def outputs_digest(outputs: Iterable[Output]) -> str:
+    """Return the digest of a result's ``outputs``: what subject ``outputs`` has."""
+    return digest(
+        [
+            [
+                one.kind,
+                one.content,
+                one.metadata,
+                [hashlib.sha256(part).hexdigest() for part in one.buffers],
+            ]
+            for one in outputs
+        ]
+    )
+
+
+def statement(result: Result) -> Statement:
+    """Return what can be said of a result. Raises ReceiptError for one that no sandbox made."""
+    made = result.provenance
+    if made is None:
+        raise ReceiptError("there is no receipt: no sandbox made this result. Execute the cell.")
+    changes = {
+        one.change.path: Change(encodable(one.change.path), one.change.kind, one.sha256)
+        for one in (made.staged.kept if made.staged is not None else ())
+    }
+    system = os.uname()
+    return Statement(
+        type=_STATEMENT_TYPE,
+        subject=tuple(
+            Subject(name, {"sha256": value}) for name, value in _subjects(result, changes.values())
+        ),
+        predicate_type=PREDICATE_TYPE,
+        predicate=Predicate(
+            cellblock=__version__,
+            python=platform.python_version(),
+            os_kernel=f"{system.sysname} {system.release}",
+            policy=made.policy.name,
+            policy_sha256=paths.without_scratch(made.policy, Path(made.scratch)).digest(),
+            backend=made.backend,
+            capabilities={name: str(each.status) for name, each in made.enforcement.items()},
+            gaps=tuple(gap.capability for gap in made.gaps),
+            proved=made.proved,
+            session=made.session,
+            execution_count=result.execution_count,
+            source_sha256=sha256(result.source),
+            status=result.status,
+            denials=tuple(one.rule for one in result.denials),
+            ended=datetime.fromtimestamp(made.ended, UTC).isoformat(timespec="milliseconds"),
+            tool_calls=tuple(map(_call, result.tool_calls)),
+            tool_calls_left_out=result.tool_calls_left_out,
+            changes=tuple(changes.values()),
+        ),
+    )
+
+
+def _subjects(result: Result, changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
+    yield "outputs", outputs_digest(result.outputs)
+    texts = {"stdout": result.output, "stderr": result.error_output, "result": result.result}
+    for name, text in texts.items():
+        if text:
+            yield name, hashlib.sha256(encodable(text).encode()).hexdigest()
+    for one in result.artifacts:
+        yield f"artifacts/{encodable(one.name)}", one.sha256
+    for change in changes:
+        if change.sha256:
+            yield f"kept/{change.name}", change.sha256
+
+
+def _call(call: ToolCall) -> Call:
+    returned = digest(call.result) if call.status == "ok" else ""
+    return Call(call.name, call.status, digest([call.args, call.kwargs]), returned)
+
+
+# --- the key: a seed of 32 bytes in hexadecimal ---------------------------------------------------
+#
+# It lies in the folder of what the user decided, which no guest can read (``session.config``).
+
+_SEED_BYTES: Final = 32
+_MOST_KEY_FILE: Final = 4096
+_REMOVE: Final = "Remove it: another is made, and signs what comes."
+
+
+def key_file() -> Path:
+    """Return where the key lies: ``$XDG_DATA_HOME/cellblock/receipt.key``."""
+    return Path(data_folder(), "receipt.key")
+
+
+def own_key(*, make: bool = True) -> Ed25519PrivateKey:
+    """Return this user's key, which is made when it is first needed. Raises ReceiptError."""
+    path = key_file()
+    try:
+        if make and not os.path.lexists(path):
+            # Of two programs that make it at once, both sign with the one that was there first.
+            seed = os.urandom(_SEED_BYTES).hex().encode() + b"\n"
+            PrivateFile(path, _MOST_KEY_FILE).write(seed, replace=False)
+        content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_REMOVE)
+        check_own(path, status, secret=True)
+        check_own(path.parent, path.parent.stat())
+        seed = bytes.fromhex(content.decode("ascii"))
+        return Ed25519PrivateKey.from_private_bytes(seed)
+    except FileNotFoundError:
+        why = "there is no key of yours here. Name that of the host that signed: --key FILE."
+    except AdmissionError as error:
+        raise ReceiptError(str(error)) from None
+    except OSError as error:
+        why = f"the key can't be made: {error.strerror or error}. Make the folder yours alone."
+    except ValueError:
+        why = f"it holds no key: {_SEED_BYTES} bytes in hexadecimal. {_REMOVE}"
+    raise ReceiptError(f"{path}: {why}")
+
+
+def public_pem(key: Ed25519PublicKey) -> bytes:
+    """Return a public key as openssl writes it."""
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """Return what names a key: the SHA-256 of its SubjectPublicKeyInfo, in hex."""
+    encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def read_public_key(path: Path) -> Ed25519PublicKey:
+    """Return the public key in a PEM file. Raises ReceiptError."""
+    try:
+        content, _ = read_file(path, _MOST_KEY_FILE, what="the key", remedy="Name another file.")
+        key = load_pem_public_key(content)
+    except AdmissionError as error:
+        raise ReceiptError(str(error)) from None
+    except FileNotFoundError:
+        raise ReceiptError(f"{path}: there is no such file. Name that of a key.") from None
+    except ValueError:
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        what = "it holds no public key of ed25519 in PEM"
+        raise ReceiptError(f"{path}: {what}. Its owner gets it by: cellblock receipt key")
+    return key
+
+
+# --- the envelope (DSSE 1.0, https://github.com/secure-systems-lab/dsse) --------------------------
+
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+#: Bytes of a receipt that is read, and signatures that are tried.
+MOST_BYTES: Final = 4 << 20
+_MOST_SIGNATURES: Final = 8
+_AGAIN: Final = "Get it again from who made it."
+
+
+class _Signature(msgspec.Struct, frozen=True):
+    sig: str
+    keyid: str = ""
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    payload: str
+    payload_type: str = msgspec.field(name="payloadType")
+    signatures: tuple[_Signature, ...]
+
+
+def _signed_bytes(payload: bytes) -> bytes:
+    """Return DSSE's pre-authentication encoding: type and payload, each behind its length."""
+    kind = PAYLOAD_TYPE.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def sign(result: Result) -> str:
+    """Return the receipt of a result: JSON on one line. Raises ReceiptError."""
+    key = own_key()
+    payload = msgspec.json.encode(statement(result), order="sorted")
+    signature = base64.b64encode(key.sign(_signed_bytes(payload))).decode()
+    signatures = (_Signature(signature, key_id(key.public_key())),)
+    made = _Envelope(base64.b64encode(payload).decode(), PAYLOAD_TYPE, signatures)
+    return msgspec.json.encode(made, order="sorted").decode()
+
+
+def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement:
+    """Return what ``key`` has signed. Raises ReceiptError, which says what is wrong.
+
+    Nothing in it is looked at before the signature is found to be the key's. It is still only that
+    host's word, and its texts may hold anything: what is shown of them has to be cleaned.
+    """
+    if len(receipt) > MOST_BYTES:
+        raise ReceiptError(f"it is larger than {MOST_BYTES:,} bytes. {_AGAIN}")
+    try:
+        envelope = msgspec.json.decode(receipt, type=_Envelope)
+        payload = base64.b64decode(envelope.payload, validate=True)
+        found = [
+            (base64.b64decode(one.sig, validate=True), one.keyid)
+            for one in envelope.signatures[:_MOST_SIGNATURES]
+        ]
+    except (msgspec.MsgspecError, RecursionError, UnicodeError, binascii.Error) as error:
+        raise ReceiptError(f"it is no receipt, or not whole: {error}. {_AGAIN}") from None
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise ReceiptError(f"it is signed as something else than {PAYLOAD_TYPE}. {_AGAIN}")
+    if not any(_holds(key, signature, payload) for signature, _ in found):
+        ours = key_id(key)
+        if all(name != ours for _, name in found):
+            remedy = "Get the key of the host that ran it from whom you trust to know it: --key."
+            raise ReceiptError(f"it is not signed by the key {ours}. {remedy}")
+        raise ReceiptError(f"it is not what was signed: the signature does not hold. {_AGAIN}")
+    try:
+        return msgspec.json.decode(payload, type=Statement)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        what = "that key signed it, and it is no statement of this type"
+        raise ReceiptError(f"{what}: {error}. Verify it with the version that made it.") from None
+
+
+def _holds(key: Ed25519PublicKey, signature: bytes, payload: bytes) -> bool:
+    try:
+        key.verify(signature, _signed_bytes(payload))
+    except InvalidSignature:
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""``cellblock receipt``: verify receipts of others' results, and show the key that signs one's own.
+
+What a receipt says is its signer's words: nothing of it is printed with control characters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from cellblock.api import receipts
+from cellblock.cli.common import AsJson, clean, complain, print_json
+from cellblock.errors import ReceiptError
+from cellblock.render.cards import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cellblock.api.receipts import Predicate, Statement
+
+app: Final = typer.Typer(
+    help="Verify receipts of cells' results, and show the key that yours are signed with.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.command()
+def verify(
+    receipt: Annotated[Path, typer.Argument(metavar="FILE", help="The receipt; - for stdin.")],
+    *,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="KEY", help="The host's public key. Default: your own."),
+    ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", metavar="PATH", help="Must be among what it is for; repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a receipt says, once its signature is found to be the key's.
+
+    Exit status 1 when it is not, or a --file is not among what it is for: nothing holds then.
+    """
+    public = receipts.own_key(make=False).public_key() if key is None else None
+    public = public or receipts.read_public_key(key or Path())
+    try:
+        with sys.stdin.buffer if receipt == Path("-") else receipt.open("rb") as stream:
+            content = stream.read(receipts.MOST_BYTES + 1)
+        names = {path: _digest(path) for path in files or ()}
+    except OSError as error:
+        raise ReceiptError(f"{error.filename}: can't be read: {error.strerror}.") from None
+    try:
+        said = receipts.verify(content, public)
+    except ReceiptError as error:
+        complain(clean(f"{receipt}: {error}"))
+        raise typer.Exit(code=1) from None
+    known = {one.digest.get("sha256", ""): one.name for one in said.subject}
+    others = [path for path, digest in names.items() if digest not in known]
+    for path in others:
+        complain(clean(f"{path}: it is nothing that this receipt is for. Don't rely on it."))
+    if others:
+        raise typer.Exit(code=1)
+    if as_json:
+        print_json(msgspec.to_builtins(said))
+        return
+    typer.echo(f"signed by {receipts.key_id(public)}{'' if key else ', your own key'}")
+    for line in (*_lines(said), *(f"{path}: {known[names[path]]}" for path in names)):
+        typer.echo(clean(line))
+
+
+@app.command()
+def key() -> None:
+    """Print your public key, which others verify your receipts with. Made when there is none."""
+    typer.echo(receipts.public_pem(receipts.own_key().public_key()).decode(), nl=False)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _lines(said: Statement) -> Iterator[str]:
+    """Yield what a person wants to know first; --json has everything."""
+    made = said.predicate
+    session = made.session or "without an audit log"
+    yield f"cell {made.execution_count} of session {session}: {made.status}"
+    yield f"ended {made.ended}, cellblock {made.cellblock}, Python {made.python}, {made.os_kernel}"
+    yield f"source {made.source_sha256}"
+    yield f"policy {made.policy} {made.policy_sha256}"
+    yield _enforced(made)
+    for one in said.subject:
+        yield f"{one.name} {one.digest.get('sha256', '')}"
+    for call in made.tool_calls:
+        yield f"called {call.name}: {call.status}"
+    if made.tool_calls_left_out:
+        yield f"and {count(made.tool_calls_left_out, 'more call')}"
+    for change in made.changes:
+        yield f"kept {change.name}: {change.change}"
+
+
+def _enforced(made: Predicate) -> str:
+    counts = Counter(made.capabilities.values())
+    text = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+    when = f", by probes at {made.proved}" if made.proved else ""
+    gaps = f"; not enforced as asked: {', '.join(made.gaps)}" if made.gaps else "; no gaps"
+    return f"backend {made.backend}: {text}{when}{gaps}"

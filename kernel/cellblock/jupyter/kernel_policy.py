@@ -1,0 +1,111 @@
+"""The policy that a kernel is under: read at its start, and again at the launch of one that waits.
+
+A zygote that was started before may be in another wrapping than the policy has: it is settled
+here whether it serves. What an ended kernel staged is adopted here, as that is what a zygote lays.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from cellblock.guest import remove_tree
+from cellblock.host.services import adoption, changes
+from cellblock.host.session.config import SessionConfig, SessionOptions, predict_wrapping, resolve
+from cellblock.jupyter.early_zygote import working_folder
+from cellblock.policy import paths
+from cellblock.policy.vocabulary import SESSION_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cellblock.errors import BackendError, PolicyError
+    from cellblock.jupyter.early_zygote import EarlyZygote
+    from cellblock.jupyter.start import Options
+
+
+#: Files in a run-time folder that open a kernel or a server.
+_KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
+
+
+def resolve_first(
+    options: Options, early: EarlyZygote
+) -> SessionConfig | PolicyError | BackendError:
+    """Read the policy of a kernel that starts; return why nothing may run, where that is so.
+
+    Where no zygote is started, one is at the first look at the policy. Raises ``StartError``.
+    """
+    asked = _asked(options, early.scratch)
+    if not early.is_started:
+        early.start(predict_wrapping(asked))
+    config = resolve(asked)
+    if isinstance(config, SessionConfig):
+        early.settle(config.wrap)
+        if not options.warm:
+            config = _adopted(config, options)
+            early.prepare(config)  # before sockets and sessions are imported, which takes as long
+    return config
+
+
+def resolve_launched(
+    options: Options, early: EarlyZygote
+) -> SessionConfig | PolicyError | BackendError:
+    """Read the policy of a kernel that waited for its launch: the one before it was a guess.
+
+    Raises ``StartError``.
+    """
+    config = resolve(_asked(options, early.scratch))
+    if isinstance(config, SessionConfig):
+        early.settle(config.wrap)
+        early.recollect(options.policy, working_folder())
+        config = _adopted(config, options)
+    return config
+
+
+def _asked(options: Options, scratch: Path) -> SessionOptions:
+    keys = Path(options.connection_file)
+    return SessionOptions(
+        options.policy,
+        working_folder(),
+        scratch,
+        options.allow_unsafe,
+        # Of later ones see ``backends.plan``.
+        (keys, *(key for pattern in _KEYS for key in keys.parent.glob(pattern))),
+        options.inputs or {},
+        asks=True,
+        notebook=session_notebook(os.environ),
+    )
+
+
+def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
+    """Return one that goes on with what an ended kernel staged, where that was this one.
+
+    That is one of the same connection file, which a restart keeps, or of the same notebook.
+    """
+    prepare, scratch = config.prepare, config.scratch
+    if not prepare.plan.layers:
+        return config
+    names = [f"connection {os.path.realpath(options.connection_file)}"]
+    if (notebook := session_notebook(os.environ)) is not None:
+        names.append(f"notebook {notebook}")
+    policy = paths.without_scratch(config.policy, scratch)
+    found = adoption.adopt(prepare.plan.layers, policy, names)
+    if found.staged is not None:
+        remove_tree.remove(changes.Staged(scratch.name, ()).folder)
+        prepare = replace(prepare, plan=replace(prepare.plan, layers=found.layers))
+    return replace(
+        config,
+        prepare=prepare,
+        names=tuple(names),
+        adopted=found.staged,
+        notice="; and ".join(filter(None, (config.notice, found.said))),
+    )
+
+
+def session_notebook(environ: Mapping[str, str]) -> Path | None:
+    """Return the notebook that a kernel was started for, as far as its environment tells."""
+    path = Path(environ.get(SESSION_NAME, ""))
+    return path if path.is_absolute() and path.name.endswith(".ipynb") else None
