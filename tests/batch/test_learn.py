@@ -129,6 +129,13 @@ def test_the_file_is_a_policy_under_which_a_run_passes(run, project):
     assert ended.exit_code == 1
 
 
+def test_notebooks_that_lack_the_same_get_one_line_and_no_guess(project):
+    paths = [write(project / f"{name}.ipynb", "len(bytearray(1 << 31))") for name in "ab"]
+    memory = "memory_max_bytes = 8589934592 # a.ipynb, cell 1: cells hold no more memory than 1 GiB"
+    end = "# Passed under this policy: 2 of 2 notebooks."
+    assert str(learned(*paths)) == f'extends = "safe"\n{memory} (and 1 more)\n{end}\n'
+
+
 def test_no_name_of_a_notebook_or_a_file_becomes_a_line_of_the_policy():
     proposal, name = Proposal("safe"), 'x\nmode = "unsafe"\r\u2028\x85\x00\udc80.ipynb'
     proposal.ask(name, ("mode", "confined"))

@@ -203,9 +203,11 @@ def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> boo
         if result.status is not NotebookStatus.passed:
             name = result.notebook
             added = [proposal.refused(why, _place(name, cell), under) for cell, why in refused]
+            unexplained = all(cell != result.cell for cell, _ in refused)
             # Where it ended at this cell under preset data too, none of its lines helps.
             more = before.status is NotebookStatus.passed or result.cell < before.cell
-            improved |= any(added) or (more and proposal.try_next(_place(name, result.cell)))
+            guesses = unexplained and more and proposal.try_next(_place(name, result.cell))
+            improved |= any(added) or guesses
     return improved
 
 
