@@ -1,4 +1,4 @@
-"""FRONT: many notebooks and scripts at once, for ``cellblock check`` and ``cellblock run``.
+"""FRONT: many notebooks and scripts at once, for ``cellblock check``, ``run`` and ``learn``.
 
 Invariant: the author of a file is a stranger. A file is read within bounds, what is wrong with it
 is a result for that file and never the end of the command, and nothing of it reaches a terminal, a
@@ -14,6 +14,7 @@ The parts, in the order a checked file meets them:
 - `report_formats`: a report as text, JSON, SARIF and GitHub annotations.
 
 `run` executes notebooks in guests of this process; `cluster` does the same on a Dask cluster.
+`learn` proposes a policy for notebooks, from what check and runs refuse them.
 
 This package may import everything below the fronts, and `api` and `jupyter.messages`. `judge`,
 `notebook`, `verdict` and `report_formats` import neither host nor guest and start no process.

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "refused.",
     "check": "Check notebooks and scripts by a policy, without running anything of them.",
     "run": "Run notebooks in confined guests, and write what they show to DIR.",
+    "learn": "Propose the smallest policy that lets notebooks pass; it runs them.",
     "mcp": "Serve sandboxes to an MCP client: one session is one sandbox under the policy.",
     "install": "Install a kernel for a policy of your own, so that Jupyter offers it.",
     "uninstall": "Remove a kernel that `cellblock install` installed.",
@@ -40,6 +41,7 @@ COMMANDS: Final = {
 MODULES: Final = {
     "approvals": "approve",
     "image": "install",
+    "learn": "run",
     "templates": "approve",
     "uninstall": "install",
 }

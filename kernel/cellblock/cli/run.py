@@ -1,5 +1,7 @@
 """``cellblock run``: notebooks to their outputs, in confined guests, without a Jupyter server.
 
+And ``cellblock learn``: a policy under which they pass.
+
 Exit status 0: every notebook passed; 1: some did not; 2: the run could not be had, part of what
 was named is not there, or the report could not be written; 130 and the like: ended by that signal.
 """
@@ -17,12 +19,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 from rich.console import Console
 
+from cellblock.batch import files
+from cellblock.batch import learn as learning
 from cellblock.batch.report_formats import one_line
 from cellblock.batch.run import report, runner
 from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
 from cellblock.batch.run.output_folder import OutputFolder
 from cellblock.batch.run.report import Progress
 from cellblock.batch.run.runner import RunRequest, plan
+from cellblock.batch.verdict import FileKind, Problem
 from cellblock.cli.common import (
     NotebooksPolicyOption,
     clean,
@@ -149,6 +154,34 @@ def run(
     ran, seconds = _run(request, output_dir, cluster)
     reported = junit is None or _write_junit(junit, ran, seconds)
     raise typer.Exit(code=_status(ran, reported=reported))
+
+
+@app.command()
+def learn(
+    paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")],
+    *,
+    base: Annotated[str, typer.Option(metavar="NAME", help="The preset to extend.")] = "safe",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, too.")
+    ] = None,
+) -> None:
+    """Propose the smallest policy that lets notebooks pass; it runs them.
+
+    Exit status 0 if all passed under it, 1 if some did not, 2 if there is no proposal.
+    """
+    found, problems = files.find(paths, ())
+    notebooks = [one for one in found if one.kind is FileKind.notebook]
+    problems += [] if notebooks or problems else [Problem(" ".join(paths), "no notebook is there")]
+    complain_of_files(problems)
+    if problems:
+        raise typer.Exit(code=2)
+    if output is not None:
+        _check_writable(output)
+    proposal = learning.learn(notebooks, base)
+    if output is not None:
+        write_report(output, str(proposal))
+    typer.echo(str(proposal), nl=False)
+    raise typer.Exit(code=bool(proposal.failed))
 
 
 def _load(spec: str, *, allow_unsafe: bool) -> Policy:

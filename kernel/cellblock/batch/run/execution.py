@@ -44,13 +44,14 @@ from cellblock.render.text import encodable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from cellblock.api.results import Result, Status
+    from cellblock.api.results import Denial, Result, Status, Stop
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
     from cellblock.batch.run.runner import PlannedNotebook
     from cellblock.host.services.changes import Staged
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
+    from cellblock.render.refusal import Refusal
 
 #: Pools of narrower policies that are kept for notebooks to come: each has a zygote.
 MAX_IDLE: Final = 4
@@ -341,6 +342,8 @@ class Execution:
         #: What cells write to the project, and by what name it is known if it is still staged.
         self._staged: Staged | None = None
         self._left = ""
+        #: What cells were refused, or stopped for, with their numbers from 1.
+        self.refused: list[tuple[int, Refusal | Stop | Denial]] = []
         #: What the policy asks for and is not enforced; known once a guest is locked.
         self.gaps: tuple[Gap, ...] = ()
 
@@ -498,6 +501,8 @@ class Execution:
         outputs.end_cell(index, written, result.outputs)
         if result.usage is not None:
             self._peak_memory = max(self._peak_memory, result.usage.peak_memory_bytes)
+        refused = (result.refusal, result.stop, *result.denials)
+        self.refused += [(index + 1, one) for one in refused if one is not None]
         return self._ending_of(result, index + 1, sandbox.policy), result.status
 
     def _ending_of(self, result: Result, number: int, policy: Policy | None) -> Ending | None:

@@ -1,0 +1,221 @@
+"""``cellblock learn``: from notebooks to the smallest policy found that lets them pass.
+
+What notebooks ask for is taken from what refuses them: the findings of a check under the base, and
+the refusals of runs. They run under preset data first, which shows whether they write to the
+project, then under each proposal, until they pass or nothing more is to be had.
+
+Invariant: a line of a proposal is one of preset data's, or adds to mode safe's modules and magics.
+What is wider is told in a comment: who wrote a cell is a stranger, and chose what it asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import operator
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cellblock.analysis import RULES
+from cellblock.analysis.findings import Finding
+from cellblock.api.results import Denial, Stop
+from cellblock.api.sandbox import AsyncSandboxPool
+from cellblock.batch import files
+from cellblock.batch.check import check
+from cellblock.batch.report_formats import one_line
+from cellblock.batch.run.execution import (
+    DROP,
+    Execution,
+    Job,
+    NotebookStatus,
+    PolicyPools,
+    RunOptions,
+)
+from cellblock.batch.verdict import CheckOptions
+from cellblock.errors import CheckError
+from cellblock.host.cell.status import LIMITS
+from cellblock.host.services import changes
+from cellblock.policy.load import load_for_check, preset_policy
+from cellblock.policy.model import LISTS
+from cellblock.policy.paths import checkout, within
+from cellblock.render.cards import count
+from cellblock.render.refusal import Refusal
+from cellblock.render.text import clip, encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cellblock.batch.run.execution import NotebookResult
+    from cellblock.policy.model import Policy
+
+    _Refused = Refusal | Stop | Denial
+    #: How a notebook ended, and what its cells were refused, by their numbers from 1.
+    _Ran = tuple[NotebookResult, Sequence[tuple[int, _Refused]]]
+
+#: Runs that may add to a proposal; one more says whether that was enough.
+_ROUNDS: Final = 3
+#: In the remedy of these rules, which repeats no text of a cell: the line that allows it.
+_LISTED: Final = ("import-not-allowed", "magic-not-allowed", "module-name-not-allowed")
+_ADDED: Final = re.compile(r'\badd\.(allowed_modules|magics) = \["(@?\w+)"\]', re.ASCII)
+_CONFINED: Final = ("mode", "confined")
+_READS: Final = ("filesystem_read_roots", "{checkout}")
+_STAGES: Final = ("filesystem_staged_roots", "{checkout}")
+#: What preset data denies of the folders that it reads, and safe need not.
+_DENIES: Final = ("read_deny_paths", "@secrets")
+_STARTS: Final = ("subprocess_execution", True)
+#: Fields that take preset data's value.
+_VALUES: Final = (*LIMITS.values(), "max_file_size", "max_open_files", "max_processes", _STARTS[0])
+_MAX_REASON: Final = 160
+
+
+class Proposal:
+    """A policy file in the making: lines beyond a preset, and the reasons for each."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        #: By field and value; each entry of a list is a line.
+        self._lines: dict[tuple[str, Any], dict[str, None]] = {}
+        self._wider: dict[str, dict[str, None]] = {}
+        #: What came of the notebooks under the lines as they are.
+        self.ran: Sequence[_Ran] = ()
+
+    @property
+    def failed(self) -> list[NotebookResult]:
+        """The notebooks that did not pass."""
+        return [result for result, _ in self.ran if result.status is not NotebookStatus.passed]
+
+    def policy(self) -> Policy:
+        """Return the policy that the file says, before its folders are known."""
+        own = tomllib.loads(str(self))
+        return preset_policy(own.pop("extends"), {"name": "learned", **own})
+
+    def __str__(self) -> str:
+        """Return the policy file; its last lines say whether the notebooks passed."""
+        text, confined = [f"extends = {json.dumps(self._base)}"], _CONFINED in self._lines
+        lines = [
+            one for one in self._lines if not (confined and one[0] in ("allowed_modules", "magics"))
+        ]
+        lines.sort(key=lambda line: (line[0] in LISTS, line[0] != "mode", line[0]))
+        for name, group in itertools.groupby(lines, key=operator.itemgetter(0)):
+            said = [(json.dumps(line[1]), _comment(*self._lines[line])) for line in group]
+            if name in LISTS:
+                text += [f"add.{name} = [", *(f"    {one}, {why}" for one, why in said), "]"]
+            else:
+                text += [f"{name} = {value} {why}" for value, why in said]
+        for line, reasons in self._wider.items():
+            wider = _comment(f"Not proposed, as preset data lacks it: {line}")
+            text.append(f"{wider} {_comment(*reasons)}")
+        passed, ran = len(self.ran) - len(self.failed), count(len(self.ran), "notebook")
+        text.append(f"# Passed under this policy: {passed} of {ran}.")
+        for one in self.failed:
+            reason = one.reason.partition("\n")[0]
+            text.append(_comment(f"{_place(one.notebook, one.cell)}: {one.status}: {reason}"))
+        return "\n".join(text) + "\n"
+
+    def ask(self, why: str, *lines: tuple[str, Any]) -> bool:
+        """Add lines that are lacking, or this reason to them; return whether there are more now."""
+        before = len(self._lines)
+        for name, value in lines:
+            has = getattr(self.policy(), name)
+            lacks = value not in has if isinstance(has, tuple) else value != has
+            if lacks or (name, value) in self._lines:
+                self._lines.setdefault((name, value), {})[why] = None
+                if (name, value) == _READS:
+                    self._lines.setdefault(_DENIES, {})["as in preset data"] = None
+        return len(self._lines) > before
+
+    def refused(self, one: _Refused | Finding, where: str, under: Policy) -> bool:
+        """Add what allows what was refused ``under`` a policy, where preset data does."""
+        if isinstance(one, Denial | Finding):
+            lines = _ADDED.findall(one.remedy) if one.rule in _LISTED else []
+            # What is no rule of the kernel's is a file or cell that Python can't read.
+            lines = lines or ([_CONFINED] if one.rule in RULES else [])
+            return self.ask(f"{where}, line {one.line}: {one.subject} {one.why}", *lines)
+        if isinstance(one, Stop):
+            if one.why not in LIMITS:
+                return False
+            one = Refusal(LIMITS[one.why], f"it was stopped at {one.limit}")
+        why = f"{where}: {one.what} {one.asked}".rstrip()
+        inside = not one.asked or within(os.path.normpath(one.asked), str(checkout(Path.cwd())))
+        if one.field.startswith("filesystem_") and inside:
+            return self.ask(why, *([_READS] if one.field == _READS[0] else [_READS, _STAGES]))
+        value = getattr(preset_policy("data"), one.field)
+        if one.field in _VALUES and getattr(under, one.field) != value:
+            return self.ask(why, (one.field, value))
+        self._wider.setdefault(one.remedy.line or one.field, {})[why] = None
+        return False
+
+    def try_next(self, where: str) -> bool:
+        """Add the next of what a cell may lack where nothing says why it failed."""
+        why = f"{where} failed without, and ran under data"
+        return any(self.ask(why, line) for line in (_CONFINED, _READS, _STAGES, _STARTS))
+
+
+def learn(found: Sequence[files.File], base: str) -> Proposal:
+    """Return what lets notebooks pass beyond a preset. Raise CellblockError where nothing runs."""
+    policy, here = load_for_check(preset_policy(base).name), os.fsencode(Path.cwd())
+    proposal = Proposal(policy.name)
+    try:
+        jobs = [Job(f.shown, files.read(f), files.absolute(f.path.parent)) for f in found]
+    except (OSError, files.NoFileError) as error:
+        raise CheckError(f"a notebook can't be read: {error}") from None
+    options = msgspec.structs.replace(CheckOptions.of(policy), project=here, folder=here)
+    for file in check(found, policy, options).files:
+        for one in file.verdict.findings:
+            proposal.refused(one.finding, _place(file.path, one.cell), policy)
+    observed = asyncio.run(_run("data", jobs, RunOptions()))
+    for result, refused in observed:
+        staged = changes.session(result.staged) if result.staged else None
+        if staged is not None:
+            if staged.is_written_to():
+                proposal.ask(f"{result.notebook} wrote to the project", _READS, _STAGES)
+            staged.drop()
+        for cell, why in refused:
+            proposal.refused(why, _place(result.notebook, cell), preset_policy("data"))
+    for rounds in range(_ROUNDS + 1):
+        policy = proposal.policy()
+        proposal.ran = asyncio.run(_run(policy, jobs, RunOptions(changes=DROP)))
+        if rounds == _ROUNDS or not _improve(proposal, observed, policy):
+            break
+    return proposal
+
+
+async def _run(policy: str | Policy, jobs: Sequence[Job], options: RunOptions) -> list[_Ran]:
+    """Run notebooks one after the other, with the current folder as project."""
+    ran: list[_Ran] = []
+    async with AsyncSandboxPool(policy) as pool, PolicyPools(pool) as pools:
+        for job in jobs:
+            execution = Execution(job, options)
+            ran.append((await execution.run(pools), execution.refused))
+    return ran
+
+
+def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> bool:
+    """Add to a proposal what its run was refused; return whether it is another now."""
+    improved = False
+    for (before, _), (result, refused) in zip(observed, proposal.ran, strict=True):
+        if result.status is not NotebookStatus.passed:
+            name = result.notebook
+            added = [proposal.refused(why, _place(name, cell), under) for cell, why in refused]
+            unexplained = all(cell != result.cell for cell, _ in refused)
+            # Where it ended at this cell under preset data too, none of its lines helps.
+            more = before.status is NotebookStatus.passed or result.cell < before.cell
+            guesses = unexplained and more and proposal.try_next(_place(name, result.cell))
+            improved |= any(added) or guesses
+    return improved
+
+
+def _place(notebook: str, cell: int) -> str:
+    return f"{notebook}, cell {cell}" if cell else notebook
+
+
+def _comment(reason: str, *more: str) -> str:
+    """Return a comment of TOML, whatever the text: one line, without control characters."""
+    others = f" (and {len(more)} more)" if more else ""
+    return f"# {clip(one_line(encodable(reason)), _MAX_REASON)}{others}"
