@@ -97,6 +97,28 @@ def test_the_async_twins_do_the_same(tmp_path):
     assert asyncio.run(use()) == [1]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_save_that_is_cancelled_leaves_the_file_as_it_was(tmp_path):
+    async def use():
+        async with AsyncSandbox("safe") as s:
+            await s.execute("x = 1\ny = 'y' * 10**7\nz = y")
+            await s.save(tmp_path / "s")
+            before = (tmp_path / "s").stat()
+            saving = asyncio.create_task(s.save(tmp_path / "s"))
+            for _ in range(1_000_000):
+                if len(list(tmp_path.iterdir())) > 1:
+                    break
+                await asyncio.sleep(0)
+            saving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await saving
+            assert (await s.execute("x")).value == 1
+            return before
+
+    assert asyncio.run(use()) == (tmp_path / "s").stat()
+    assert [one.name for one in tmp_path.iterdir()] == ["s"]
+
+
 # --- a file that is somebody else's -----------------------------------------------------------------
 
 

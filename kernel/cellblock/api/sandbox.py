@@ -879,14 +879,15 @@ class AsyncSandbox:
         Raises ExchangeError for what is no such file, and OSError.
         """
         async with self._turn():
-            file = await _to_its_end(asyncio.to_thread(SessionFile, Path(path)))
+            file = SessionFile(Path(path))
             try:
-                loaded = await self._load(file)
+                session = await _to_its_end(asyncio.to_thread(file.read))
+                loaded = await self._load(file, session)
                 sources = tuple(loaded.to_run.values()) if rerun else ()
                 if not sources:
                     return loaded
                 results = tuple([await self._execute(source) for source in sources])
-                loaded = await self._load(file)
+                loaded = await self._load(file, session)
             finally:
                 file.close()
             found = await self._ask_session(lambda session, done: session.variables(done))
@@ -897,10 +898,10 @@ class AsyncSandbox:
         )
         return msgspec.structs.replace(loaded, variables=variables, results=results)
 
-    async def _load(self, file: SessionFile) -> LoadedSession:
+    async def _load(self, file: SessionFile, session: SavedSession) -> LoadedSession:
         """Set what variables of a file can be set."""
         variables = list[SavedVariable]()
-        for number, one in enumerate(file.session.variables):
+        for number, one in enumerate(session.variables):
             why = clean_line(one.why, _LONGEST_NAME) or "the file does not say"
             if not one.why:
                 try:
@@ -910,7 +911,7 @@ class AsyncSandbox:
                     why = str(exc)
             name, kind = (clean_line(text, _LONGEST_NAME) for text in (one.name, one.type))
             variables.append(SavedVariable(name, kind, why, one.cells))
-        fields = msgspec.structs.asdict(file.session) | {"variables": tuple(variables)}
+        fields = msgspec.structs.asdict(session) | {"variables": tuple(variables)}
         return LoadedSession(**fields)
 
     async def upload(self, source: str | Path, name: str = "") -> str:

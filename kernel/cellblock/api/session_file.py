@@ -14,7 +14,7 @@ import os
 import secrets
 import stat
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from zipfile import ZIP_STORED, ZipFile
 
@@ -138,7 +138,10 @@ class SessionWriter:
 
     def close(self) -> None:
         """Remove what is not finished."""
-        self._file.close()
+        with suppress(OSError):
+            self._archive.close()
+        with suppress(OSError):
+            self._file.close()
         self._unfinished.unlink(missing_ok=True)
 
 
@@ -159,16 +162,17 @@ class SessionFile:
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
             os.close(opened)
             raise ExchangeError(f"{path} is no regular file of up to {_MOST_BYTES:,} bytes")
-        self._file, self._size = os.fdopen(opened, "rb"), status.st_size
-        try:
-            with _refusing(path):
-                self._archive = self._opened()
-                content = self._read(_SESSION, _MOST_JSON)
-                self.session = msgspec.json.decode(content, type=SavedSession)
-                self._check_members()
-        except BaseException:
-            self._file.close()
-            raise
+        self._path, self._size = path, status.st_size
+        self._file = os.fdopen(opened, "rb")
+
+    def read(self) -> SavedSession:
+        """Return all but the values, once that is known to be what ``save`` writes."""
+        with _refusing(self._path):
+            self._archive = self._opened()
+            content = self._read(_SESSION, _MOST_JSON)
+            session = msgspec.json.decode(content, type=SavedSession)
+            self._check_members(session)
+        return session
 
     def close(self) -> None:
         """Close the file."""
@@ -192,9 +196,9 @@ class SessionFile:
             raise ValueError("no zip as save writes it")
         return ZipFile(self._file)
 
-    def _check_members(self) -> None:
+    def _check_members(self, session: SavedSession) -> None:
         """Raise ValueError for any other member, and for more bytes than there are."""
-        variables = enumerate(self.session.variables)
+        variables = enumerate(session.variables)
         names = [_SESSION, *(value_name(number) for number, one in variables if not one.why)]
         members = self._archive.infolist()
         if sorted(one.filename for one in members) != sorted(names):
