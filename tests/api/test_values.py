@@ -1,6 +1,8 @@
 """Values and files of a sandbox: what comes out, what goes in, and a guest that lies about either."""
 
 import asyncio
+import time
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -64,6 +66,19 @@ def test_a_variable_that_was_set_outlives_a_killed_cell(data):
     data.set("kept", [1, 2])
     assert data.execute("import os\nos.kill(os.getpid(), 9)").stop.state == "restored"
     assert data.get("kept") == [1, 2]
+
+
+def test_what_was_set_is_not_held_by_the_program(sandbox):
+    tracemalloc.start()
+    try:
+        for _ in range(6):
+            sandbox.set("x", bytes(8 << 20))
+        time.sleep(1.1)
+        sandbox.execute("x = None")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 8 << 20
 
 
 def test_what_can_not_be_got_or_set_says_why(data, sandbox):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cellblock.api.front import OnOutput
     from cellblock.api.results import ApprovalRequest, Result, Variable, Variants
     from cellblock.api.sandbox import Paths, Tools
+    from cellblock.api.session_file import LoadedSession, SavedSession
     from cellblock.host.services.changes import Change
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
@@ -265,6 +266,22 @@ class Sandbox(_Blocking):
         Raises ExchangeError for any other, and for a name that begins with ``_``.
         """
         self._running.run(self._sandbox.set(name, value))
+
+    def save(self, path: str | Path) -> SavedSession:
+        """Write the variables and the cells' sources to the file ``path``, for ``load``.
+
+        The result says what was kept, and of what was not, why; see ``AsyncSandbox.save``. Raises
+        ExchangeError, and OSError for a ``path`` that can't be written.
+        """
+        return self._running.run(self._sandbox.save(path))
+
+    def load(self, path: str | Path, *, rerun: bool = False) -> LoadedSession:
+        """Set the variables that ``save`` kept in the file ``path``, under this policy.
+
+        With ``rerun`` cells are run again for names that have no value: those that bind them. See
+        ``AsyncSandbox.load``. Raises ExchangeError for what is no such file, and OSError.
+        """
+        return self._running.run(self._sandbox.load(path, rerun=rerun))
 
     def upload(self, source: str | Path, name: str = "") -> str:
         """Copy the file ``source`` into the scratch folder; return its path, as cells have it.

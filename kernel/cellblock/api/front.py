@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 import msgspec
 
 from cellblock.api.results import ApprovalRequest, Kind, Output, result_of
+from cellblock.api.session_file import MOST_CELLS, MOST_CHARACTERS
 from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
@@ -86,6 +87,8 @@ class SandboxFront(Front):
         self._outputs: list[Output] = []
         self._on_output: OnOutput | None = None
         self._question: asyncio.Task[None] | None = None
+        #: The last cells whose doing is in the variables, by their numbers, for ``save``.
+        self.cells: dict[int, str] = {}
 
     def execute(
         self, request: ExecuteRequest, on_output: OnOutput | None
@@ -171,7 +174,20 @@ class SandboxFront(Front):
             return
         outputs, self._outputs = tuple(self._outputs), []
         left_out, session = self.outputs.left_out, self.audit.session
-        self._done.set_result(result_of(run, content, outputs, left_out, self.views, session))
+        result = result_of(run, content, outputs, left_out, self.views, session)
+        self._note(result)
+        self._done.set_result(result)
+
+    def _note(self, result: Result) -> None:
+        """Remember a cell that ran, unless what it did is gone; forget the oldest."""
+        state = result.stop.state if result.stop is not None else ""
+        if state == "gone":
+            self.cells.clear()
+        elif state == "kept" or result.status in ("ok", "error"):
+            self.cells[result.execution_count] = result.source
+            left = MOST_CHARACTERS - sum(map(len, self.cells.values()))
+            while left < 0 or len(self.cells) > MOST_CELLS:
+                left += len(self.cells.pop(next(iter(self.cells))))
 
     # --- calls from the session ---------------------------------------------------------------
 
@@ -192,10 +208,21 @@ class SandboxFront(Front):
             self.ready.set_result(None)
 
     def on_restart(self, stopped: Stopped) -> None:
-        """Record that the sandbox goes on as before, and not as the copy that was to serve."""
+        """Record that the sandbox goes on as before, and not as the copy that was to serve.
+
+        Cells that are gone with a guest are forgotten.
+        """
         super().on_restart(stopped)
         if self.inherited is not None and not self.ready.done():
             self.ready.set_exception(GuestError(stopped.detail))
+        if not stopped.kept and stopped.restored is None:
+            self.cells.clear()
+
+    def on_undo(self, stopped: Stopped) -> None:
+        """Forget the cells that were undone; of a checkpoint nobody knows which led there."""
+        super().on_undo(stopped)
+        for number in stopped.undone or tuple(self.cells):
+            self.cells.pop(number, None)
 
     def on_policy_error(self, error: PolicyError) -> None:
         """Remember why the policy can't be kept."""

@@ -16,12 +16,23 @@ import warnings
 import weakref
 from keyword import iskeyword
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
+from cellblock import __version__
+from cellblock.analysis.dataflow import Bindings
+from cellblock.analysis.transform import transform
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
 from cellblock.api.results import Variable, Variants
+from cellblock.api.session_file import (
+    LoadedSession,
+    SavedCell,
+    SavedSession,
+    SavedVariable,
+    SessionFile,
+    SessionWriter,
+)
 from cellblock.descriptors import closing
 from cellblock.errors import ChangesError, ExchangeError, GuestError, PolicyError
 from cellblock.guest import remove_tree
@@ -45,11 +56,11 @@ from cellblock.policy import paths
 from cellblock.policy.folders import make_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
-from cellblock.render.text import COLUMNS, wrap
+from cellblock.render.text import COLUMNS, encodable, wrap
 from cellblock.wire import arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from cellblock.api.front import OnOutput
     from cellblock.api.results import ApprovalRequest, Result
@@ -61,10 +72,14 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import SessionSettings
     from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.enforcement import Enforcement, Gap
-    from cellblock.wire.messages import Tool
+    from cellblock.wire import messages as wire
+    from cellblock.wire.messages import Tool, Value
 
     Tools = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
     Paths = str | Path | Iterable[str | Path]
+
+
+T = TypeVar("T")
 
 
 class AsyncioReactor:
@@ -378,6 +393,7 @@ GUESTS_END_TIMEOUT: Final = 5.0
 TOOLS_END_TIMEOUT: Final = 1.0
 _LONGEST_NAME: Final = 200
 _LONGEST_WHY: Final = 500
+_UNSETTABLE: Final = "can't be set: name a variable, without _ in front"
 NOT_OPEN: Final = (
     "the sandbox is not open: use `with Sandbox(…) as s:` (`async with` for an AsyncSandbox), or "
     "call its open() first, and its close() in the end"
@@ -542,23 +558,40 @@ class AsyncSandbox:
             raise TypeError(f"code is a str, not {type(code).__name__}")
         if timeout is not None and not timeout > 0:
             raise ValueError("timeout is a number of seconds above 0")
+        async with self._turn():
+            return await self._execute(code, timeout, on_output, may_ask=may_ask, cell=cell)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait for what goes on in this sandbox, and have others wait."""
         if self._front in ANSWERING.get():
             raise GuestError(_WAITING)
         async with self._lock:
-            request = ExecuteRequest(
-                code=code,
-                allow_stdin=may_ask,
-                stop_on_error=False,
-                timeout=timeout,
-                cell=cell,
-                value=True,
-            )
-            done = self._live.execute(request, on_output)
-            try:
-                return await asyncio.shield(done)
-            except asyncio.CancelledError:
-                await self._give_up(done)
-                raise
+            yield
+
+    async def _execute(
+        self,
+        code: str,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+        *,
+        may_ask: bool = True,
+        cell: str = "",
+    ) -> Result:
+        request = ExecuteRequest(
+            code=code,
+            allow_stdin=may_ask,
+            stop_on_error=False,
+            timeout=timeout,
+            cell=cell,
+            value=True,
+        )
+        done = self._live.execute(request, on_output)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            await self._give_up(done)
+            raise
 
     async def _give_up(self, done: asyncio.Future[Result]) -> None:
         """Interrupt a cell that nobody waits for any more, and again: that kills it."""
@@ -623,6 +656,7 @@ class AsyncSandbox:
         (copy,) = await self._copies(theirs, 1)
         front.ready = asyncio.get_running_loop().create_future()
         front.inherited, front.execution_count = front.views, front.execution_count + 1
+        front.cells = dict(fork._live.cells)
         session.requests.continue_from(theirs.requests)
         session.requests.supervisor.adopt(copy, source, fork.session, None)
         await asyncio.shield(front.ready)
@@ -689,7 +723,7 @@ class AsyncSandbox:
             own = fork._begin(config, parent.views)
             own.requests.continue_from(session.requests)
             front = fork._live
-            front.execution_count = parent.execution_count
+            front.execution_count, front.cells = parent.execution_count, dict(parent.cells)
             place = None if alike else place_of(config.prepare)
             own.requests.supervisor.adopt(copy, supervisor, parent.audit.session, place)
             await asyncio.shield(front.ready)
@@ -718,7 +752,8 @@ class AsyncSandbox:
 
     async def variables(self) -> tuple[Variable, ...]:
         """Return the variables that cells have, by name: 1,000 at most. No cell's code is run."""
-        found = await self._ask_session(lambda session, done: session.variables(done))
+        async with self._turn():
+            found = await self._ask_session(lambda session, done: session.variables(done))
         return tuple(
             Variable(
                 clean_line(one.name, _LONGEST_NAME),
@@ -730,16 +765,8 @@ class AsyncSandbox:
         )
 
     async def _ask_session(self, what: Callable[[Session, Callable[[Any], None]], None]) -> Any:
-        """Return what the session answers to something that is no cell."""
-        if self._front in ANSWERING.get():
-            raise GuestError(_WAITING)
-        async with self._lock:
-            answered = self._live.ask(what)
-            try:
-                return await asyncio.shield(answered)
-            except asyncio.CancelledError:
-                await asyncio.wait({answered})  # a session has one request at a time
-                raise
+        """Return what the session answers to something that is no cell, in one's turn."""
+        return await _to_its_end(self._live.ask(what))  # a session has one request at a time
 
     async def get(self, name: str) -> Any:
         """Return the value of a variable of cells'; of their code methods of objects in tables run.
@@ -750,14 +777,20 @@ class AsyncSandbox:
         for what is no such value, or takes a library that the program has not imported (nothing is
         imported because a guest says so), and GuestError for a sandbox that is not open.
         """
-        reply = await self._ask_session(lambda session, done: session.get_variable(name, done))
-        if reply is None or reply.value is None:
-            why = "the guest did not say" if reply is None else clean_line(reply.why, _LONGEST_WHY)
+        async with self._turn():
+            value, why = await self._get(name)
+        if value is None:
             raise ExchangeError(f"{name}: {why}")
         try:
-            return await asyncio.to_thread(arrays.decode, reply.value, arrays.loaded)
+            return await asyncio.to_thread(arrays.decode, value, arrays.loaded)
         except Exception as exc:  # whatever pyarrow raises over what a guest sent
             raise ExchangeError(f"{name}: {clean_line(str(exc), _LONGEST_WHY)}") from exc
+
+    async def _get(self, name: str) -> tuple[Value | None, str]:
+        """Return a variable's value as it crosses, or None and why there is none."""
+        reply = await self._ask_session(lambda session, done: session.get_variable(name, done))
+        why = "" if reply is None else clean_line(reply.why, _LONGEST_WHY)
+        return getattr(reply, "value", None), why or "the guest did not say"
 
     async def set(self, name: str, value: Any) -> None:
         """Set a variable of cells' to a value such as ``get`` returns.
@@ -765,19 +798,125 @@ class AsyncSandbox:
         Tables take a library that cells may import. Raises ExchangeError for what is no such
         value, is larger than 16 MiB or can't be made there; the name may not begin with ``_``.
         """
-        if not name.isidentifier() or iskeyword(name) or name.startswith("_"):
-            raise ExchangeError(f"{name!r} can't be set: name a variable, without _ in front")
+        if not _can_be_set(name):
+            raise ExchangeError(f"{name!r} {_UNSETTABLE}")
         try:
             sent = arrays.encode(value, arrays.loaded)
         except (ImportError, TypeError, ValueError) as exc:
             raise ExchangeError(f"{name}: {exc}") from exc
+        async with self._turn():
+            if why := await self._set(name, sent):
+                raise ExchangeError(f"{name}: {why}")
+
+    async def _set(self, name: str, value: Value) -> str:
+        """Set a variable to a value as it crosses; return why that can't be, or nothing."""
+        if not _can_be_set(name):
+            return _UNSETTABLE
         reply = await self._ask_session(
-            lambda session, done: session.set_variable(name, sent, done)
+            lambda session, done: session.set_variable(name, value, done)
         )
         error = getattr(reply, "error", reply)
-        if error is not None:
-            why = error if isinstance(error, str) else getattr(error, "evalue", "it was stopped")
-            raise ExchangeError(f"{name}: {clean_line(why, _LONGEST_WHY)}")
+        if error is None:
+            return ""
+        why = error if isinstance(error, str) else getattr(error, "evalue", "it was stopped")
+        return clean_line(why, _LONGEST_WHY) or "it was stopped"
+
+    # --- sessions in files ----------------------------------------------------------------------
+
+    async def save(self, path: str | Path) -> SavedSession:
+        """Write the variables and the cells' sources to a file, from which ``load`` goes on.
+
+        Kept are values that ``get`` returns, up to 1 GiB together; for each other variable the
+        result says why not, and which cells bind it. No cell's code is run, and nothing is pickled.
+        The file is the user's alone, and replaces one of that name once it is whole. Raises
+        ExchangeError, and OSError for a ``path`` that can't be written.
+        """
+        async with self._turn():
+            cells = dict(self._live.cells)
+            found = await self._ask_session(lambda session, done: session.variables(done))
+            if found is None:
+                raise ExchangeError("the guest did not say which variables there are: try again")
+            bound = dict[str, list[int]]()
+            for count, source in cells.items():
+                for name in Bindings(transform(source).source).bound:
+                    bound.setdefault(name, []).append(count)
+                await asyncio.sleep(0)  # a hostile one takes as long as when it was judged
+            writer = SessionWriter(Path(path))
+            try:
+                variables = [
+                    await self._saved(writer, number, one, tuple(bound.get(one.name, ())))
+                    for number, one in enumerate(found.variables)
+                ]
+                policy = paths.without_scratch(self.policy, Path(self._scratch))
+                session = SavedSession(
+                    cellblock=__version__,
+                    policy=policy.name,
+                    policy_sha256=policy.digest(),
+                    variables=tuple(variables),
+                    unlisted=found.more,
+                    cells=tuple(SavedCell(count, encodable(cells[count])) for count in cells),
+                )
+                await _to_its_end(asyncio.to_thread(writer.finish, session))
+            finally:
+                writer.close()
+        return session
+
+    async def _saved(
+        self, writer: SessionWriter, number: int, variable: wire.Variable, cells: tuple[int, ...]
+    ) -> SavedVariable:
+        """Write a variable's value, if it has one that crosses."""
+        value, why = None, _UNSETTABLE
+        if _can_be_set(variable.name):
+            value, why = await self._get(variable.name)
+        if value is not None:
+            why = await _to_its_end(asyncio.to_thread(writer.add, number, value))
+        name, kind = (clean_line(one, _LONGEST_NAME) for one in (variable.name, variable.type))
+        return SavedVariable(name, kind, clean_line(why, _LONGEST_NAME), cells)
+
+    async def load(self, path: str | Path, *, rerun: bool = False) -> LoadedSession:
+        """Set the variables that ``save`` kept in a file, in this sandbox and under its policy.
+
+        For each that it can't have the result says why, and ``to_run`` has the cells that bind
+        those names. With ``rerun`` they are run, in order, each as by ``execute``, and the values
+        are set once more: what such a cell sets beside does not count. Whose file it is does not
+        matter: it is bounded, nothing in it is unpickled, and what is run is judged like any cell.
+        Raises ExchangeError for what is no such file, and OSError.
+        """
+        async with self._turn():
+            file = SessionFile(Path(path))
+            try:
+                session = await _to_its_end(asyncio.to_thread(file.read))
+                loaded = await self._load(file, session)
+                sources = tuple(loaded.to_run.values()) if rerun else ()
+                if not sources:
+                    return loaded
+                results = tuple([await self._execute(source) for source in sources])
+                loaded = await self._load(file, session)
+            finally:
+                file.close()
+            found = await self._ask_session(lambda session, done: session.variables(done))
+        there = {one.name for one in found.variables} if found is not None else set()
+        variables = tuple(
+            msgspec.structs.replace(one, why="") if one.name in there else one
+            for one in loaded.variables
+        )
+        return msgspec.structs.replace(loaded, variables=variables, results=results)
+
+    async def _load(self, file: SessionFile, session: SavedSession) -> LoadedSession:
+        """Set what variables of a file can be set."""
+        variables = list[SavedVariable]()
+        for number, one in enumerate(session.variables):
+            why = clean_line(one.why, _LONGEST_NAME) or "the file does not say"
+            if not one.why:
+                try:
+                    value = await _to_its_end(asyncio.to_thread(file.value, number))
+                    why = await self._set(one.name, value)
+                except ExchangeError as exc:
+                    why = str(exc)
+            name, kind = (clean_line(text, _LONGEST_NAME) for text in (one.name, one.type))
+            variables.append(SavedVariable(name, kind, why, one.cells))
+        fields = msgspec.structs.asdict(session) | {"variables": tuple(variables)}
+        return LoadedSession(**fields)
 
     async def upload(self, source: str | Path, name: str = "") -> str:
         """Copy a file into the sandbox's scratch folder; return its path, as cells have it.
@@ -830,12 +969,7 @@ class AsyncSandbox:
 
     async def close(self) -> None:
         """End the guest and remove what it left; nothing of the sandbox goes on after this."""
-        closing = asyncio.ensure_future(self._close())
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            await asyncio.wait({closing})
-            raise
+        await _to_its_end(self._close())
 
     async def _close(self) -> None:
         if self._closed or self._process != os.getpid():
@@ -938,6 +1072,20 @@ class AsyncSandbox:
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced here; never silent (promise P7)."""
         return self._live.views.gaps
+
+
+async def _to_its_end(work: Awaitable[T]) -> T:
+    """Wait for ``work``, and to its end where this is cancelled."""
+    future = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait({future})
+        raise
+
+
+def _can_be_set(name: str) -> bool:
+    return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
 
 
 def _count_forks(sandbox: AsyncSandbox) -> int:

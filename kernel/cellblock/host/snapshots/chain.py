@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Seconds up to which a request counts as short: run again, nobody notices.
 SHORT: Final = 0.1
+#: Seconds after which a snapshot of what ended stands, or something keeps it from standing: what
+#: does not come out the same is not run again then.
+LATELY: Final = 1.0
 #: Requests, and seconds that they took together, that are run again instead of being kept.
 _MOST_AGAIN: Final = 100
 _LONGEST_AGAIN: Final = 1.0

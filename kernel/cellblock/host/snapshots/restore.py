@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from cellblock.errors import CellblockError, GuestError
 from cellblock.host.output.gateway import clean_name
 from cellblock.host.session.types import Restored, Stopped
-from cellblock.host.snapshots.chain import PastRequest, is_visible
+from cellblock.host.snapshots.chain import LATELY, PastRequest, is_visible
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ _MAX_KILLED: Final = 8
 _MAX_STUMBLES: Final = 4
 #: Ends that a cell brings about which pretends to have ended: it would do so again.
 _ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
-#: Seconds after which a snapshot of what ended stands, or something keeps it from standing.
-_LATELY: Final = 1.0
 #: Ends that say the same of it when they come before the next request was taken up.
 _NOT_TAKEN_UP: Final = frozenset({"timeout", "interrupt"})
 
@@ -171,7 +169,7 @@ class Restoration:
         suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
         trusted = self._stopped.why not in suspect
         once = [request for request in self._missed if not request.repeatable]
-        lately = all(one.short and self._lost_at - one.ended < _LATELY for one in once)
+        lately = all(one.short and self._lost_at - one.ended < LATELY for one in once)
         if trusted and lately:
             return list(self._missed)
         return list(takewhile(lambda one: one.repeatable, self._missed))

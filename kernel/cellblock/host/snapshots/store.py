@@ -33,12 +33,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from cellblock.host.guests.process import Guest
 from cellblock.host.session.limits import Gauge, private_bytes, slack
 from cellblock.host.snapshots import memory
-from cellblock.host.snapshots.chain import Chain, PastRequest, Snapshot, SnapshotState, UndoStep
+from cellblock.host.snapshots.chain import (
+    LATELY,
+    Chain,
+    PastRequest,
+    Snapshot,
+    SnapshotState,
+    UndoStep,
+)
 from cellblock.host.snapshots.memory import Budget
 from cellblock.wire import messages
 
@@ -99,6 +106,8 @@ class Snapshots:
         self._unknown = 0
         #: The last of them: that they are lost may be seen before the guest's word on why.
         self._lost_forks = deque[int](maxlen=_MAX_FORKING)
+        #: Variables that were set so lately that they may be set once more; then values are let go.
+        self._values = deque[PastRequest]()
 
     def narrow_to(self, policy: Policy) -> None:
         """Apply a narrower policy's limits, also to snapshots that are kept already."""
@@ -162,6 +171,11 @@ class Snapshots:
         """Record that a request ran to its end, and take no snapshot for that."""
         if self.chain:
             self.chain[-1].after.append(request)
+        if isinstance(request.message, messages.SetVariable):
+            self._values.append(request)
+        while self._values and request.ended - self._values[0].ended > LATELY:
+            past = self._values.popleft()
+            force_setattr(past, "message", replace(past.message, value=messages.Data(b"")))
 
     def postpone(self) -> None:
         """Put off what is due: a request came, so this is no idle time."""
