@@ -126,8 +126,15 @@ def test_a_callback_that_runs_a_cell_in_its_own_sandbox_is_refused_and_in_anothe
             assert one.execute("input()").result == "'42'"
 
         def again(_):
-            with pytest.raises(GuestError, match="waits for the callback"):
-                one.execute("1")
+            for call in (
+                lambda: one.execute("1"),
+                one.fork,
+                lambda: one.try_variants(["1"], lambda _: 0),
+                lambda: one.upload(__file__),
+                lambda: one.download("a", "b"),
+            ):
+                with pytest.raises(GuestError, match="waits for the callback"):
+                    call()
             return "refused"
 
         with pool.sandbox(input=again) as one:

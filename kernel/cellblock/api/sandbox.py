@@ -614,7 +614,7 @@ class AsyncSandbox:
         own, which is empty; it reads what is staged, and stages nothing. It is open, and ends with
         this sandbox, or when it is closed. Raises GuestError where that can't be had.
         """
-        async with self._lock:
+        async with self._turn():
             return await self._fork(count)
 
     async def try_variants(
@@ -631,7 +631,7 @@ class AsyncSandbox:
         files they see what the others write, and all of it stays: they are cells of one sandbox.
         What a fork lacks, this one lacks then, too (``not_copied``). Raises GuestError as ``fork``.
         """
-        async with self._lock:
+        async with self._turn():
             forks = await self._fork(len(sources), alike=True)
             try:
                 run = (
@@ -765,7 +765,7 @@ class AsyncSandbox:
         )
 
     async def _ask_session(self, what: Callable[[Session, Callable[[Any], None]], None]) -> Any:
-        """Return what the session answers to something that is no cell, in one's turn."""
+        """Return what the session answers to something that is no cell; call it in one's turn."""
         return await _to_its_end(self._live.ask(what))  # a session has one request at a time
 
     async def get(self, name: str) -> Any:
@@ -926,7 +926,7 @@ class AsyncSandbox:
         policy's ``scratch_max_bytes``, and OSError for a ``source`` that can't be read.
         """
         name, most = name or Path(source).name, self.policy.scratch_max_bytes
-        async with self._lock:
+        async with self._turn():
             await asyncio.to_thread(scratch.put, self._open_scratch(), name, source, most)
         return f"{self._scratch}/{name}"
 
@@ -937,7 +937,7 @@ class AsyncSandbox:
         file, or is reached through a link, or has more than ``max_bytes``, is an ExchangeError.
         """
         name = name.removeprefix(f"{self._scratch}/")
-        async with self._lock:
+        async with self._turn():
             await asyncio.to_thread(scratch.take, self._open_scratch(), name, target, max_bytes)
 
     @property
@@ -947,9 +947,7 @@ class AsyncSandbox:
         return self._config.prepare.scratch
 
     def _open_scratch(self) -> int:
-        session = self._live.session
-        if session is None:
-            raise GuestError(NOT_OPEN)
+        session = self.session_of()
         try:
             return session.requests.open_folder(self._scratch)
         except OSError as exc:
