@@ -332,8 +332,7 @@ def redcode_page(result: dict) -> list[str]:
     head = ["cases with an effect", *(EXECUTORS[name] for name in effects)]
     lines += [_row(head), _row(["---"] * len(head))]
     for kind in KINDS:
-        counts = [sum(kind in one for one in found.values()) for found in effects.values()]
-        lines.append(_row([kind, *counts]))
+        lines.append(_row([kind, *_with_effect(kind, effects)]))
     totals = [sum(map(bool, found.values())) for found in effects.values()]
     lines += [_row(["**any, of 810**", *(f"**{total}**" for total in totals)]), ""]
     lines += [_row(["family", *head[1:]]), _row(["---"] * len(head))]
@@ -345,6 +344,11 @@ def redcode_page(result: dict) -> list[str]:
         if any(counts):
             lines.append(_row([f"{number}: {name}", *counts]))
     return [*lines, ""]
+
+
+def _with_effect(kind: str, effects: dict) -> list[int]:
+    """Return how many cases had an effect of this kind, by executor."""
+    return [sum(kind in one for one in found.values()) for found in effects.values()]
 
 
 def dompurify_page(result: dict) -> list[str]:
@@ -360,11 +364,7 @@ def dompurify_page(result: dict) -> list[str]:
         ("scripts", "ran a script"),
         ("requests", "asked the network, or left the page"),
     ):
-        lines.append(
-            _row(
-                [what, *(sum(kind in one for one in found.values()) for found in effects.values())]
-            )
-        )
+        lines.append(_row([what, *_with_effect(kind, effects)]))
     return [*lines, ""]
 
 

@@ -108,7 +108,6 @@ class CommKernel:
     def __init__(self, shell: GuestShell) -> None:
         self.shell, self.comm_manager = shell, CommManager()
         self.request = self.cell = 0
-        self.runs_cell = False
 
     def get_parent(self, _channel: str | None = None) -> dict[str, Any]:
         """Return a stand-in for the message that is being answered."""
@@ -128,14 +127,14 @@ class CommKernel:
             getattr(self.comm_manager, message.kind)(None, "", envelope)
 
 
-def _open_comms(out: Outlet, shell: GuestShell) -> CommKernel:
+def _open_comms(out: Outlet, shell: GuestShell, runs_cell: Callable[[], bool]) -> CommKernel:
     """Make ``comm.create_comm`` send through ``out``."""
     kernel = CommKernel(shell)
 
     class GuestComm(BaseComm):
         def handle_msg(self, msg: Any) -> None:
             # IPython's hooks would show here what a cell that runs beside this has plotted so far.
-            if kernel.runs_cell and self._msg_callback:
+            if runs_cell() and self._msg_callback:
                 self._msg_callback(msg)
             else:
                 super().handle_msg(msg)
@@ -332,7 +331,7 @@ class Server:
         #: One may have come while none had: before this can hear of one, nobody knows.
         self._interrupted = True
         self._handler = self._on_interrupt  # one object, to be told from a cell's
-        self._kernel = _open_comms(out, shell)
+        self._kernel = _open_comms(out, shell, lambda: self._request is not None)
         # Where ipywidgets looks for what it needs to know.
         shell.kernel = self._kernel
 
@@ -467,7 +466,6 @@ class Server:
         if self._refresher is not None:
             self._refresher.begin_cell()
         self._kernel.cell = message.execution_count if message.store_history else 0
-        self._kernel.runs_cell = True
         self._begin(message.id)
         try:
             done = self._runner.run(message)
@@ -476,7 +474,7 @@ class Server:
             error = messages.Error(ename=type(exc).__name__, evalue="", traceback=[])
             done = messages.Done(id=message.id, error=error)
         finally:
-            self._request, self._kernel.runs_cell = None, False
+            self._request = None
             self._end()
             self._snapshots.ran_again()
             if self._refresher is not None:
