@@ -14,10 +14,14 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from cellblock.analysis.attributes import is_free
-from cellblock.analysis.findings import word_set
-from cellblock.analysis.names import REFUSED_BUILTINS, RESERVED, SHELL_OBJECT, refuse_reserved
-from cellblock.analysis.remedies import for_command, put, sentence
+from cellblock.analysis.findings import for_command, put, sentence, word_set
+from cellblock.analysis.names import (
+    REFUSED_BUILTINS,
+    RESERVED,
+    SHELL_OBJECT,
+    is_free,
+    refuse_reserved,
+)
 from cellblock.analysis.transform import parse, transform_as_ipython
 
 if TYPE_CHECKING:

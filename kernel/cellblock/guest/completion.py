@@ -20,7 +20,7 @@ from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.utils.tokenutil import token_at_cursor
 
 from cellblock.analysis import analyse_expression, attribute_allowed
-from cellblock.analysis.attributes import is_free
+from cellblock.analysis.names import is_free
 from cellblock.guest.output import encodable, plain
 from cellblock.wire import messages
 

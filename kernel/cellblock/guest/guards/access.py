@@ -1,6 +1,6 @@
 """``getattr`` and its family by the rule that the source check applies to a dot.
 
-A name is free, refused, or settled object by object (``analysis.attributes``). No cell holds a
+A name is free, refused, or settled object by object (``analysis.names``). No cell holds a
 reader that takes any name: it is given a version that checks the name.
 """
 
@@ -12,17 +12,17 @@ from functools import lru_cache
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.attributes import (
+from cellblock.analysis.findings import RULES
+from cellblock.analysis.names import (
     COMMON,
     OF_FUNCTIONS,
+    REFUSED_UNLESS_BOUND,
     SETTLED,
     attribute_allowed,
     is_free,
     remedy_for,
     why_refused,
 )
-from cellblock.analysis.findings import RULES
-from cellblock.analysis.names import REFUSED_UNLESS_BOUND
 from cellblock.guest.guards.freezing import IMMUTABLE
 from cellblock.guest.violations import AttributeViolation, NameViolation, PolicyViolation
 

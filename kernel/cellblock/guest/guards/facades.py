@@ -16,9 +16,9 @@ from functools import reduce
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import RULES
 from cellblock.analysis.imports import why_left_out
+from cellblock.analysis.names import attribute_allowed
 from cellblock.guest import in_memory, output
 from cellblock.guest.guards.access import (
     check_name,

@@ -28,8 +28,7 @@ import typing
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.attributes import COMMON, is_free
-from cellblock.analysis.names import SHELL_OBJECT
+from cellblock.analysis.names import COMMON, SHELL_OBJECT, is_free
 from cellblock.guest import in_memory, loop, output, rewriting
 from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.guards.access import (
