@@ -19,7 +19,7 @@ import pytest
 from cellblock.guest.confine import LOCKS, arch, confine, landlock, libc, notify
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.notify import Gate, Request
-from cellblock.guest.confine.syscall_args import Grants
+from cellblock.guest.confine.syscalls import Grants
 from cellblock.wire.messages import Limits, Plan
 from confine import simulator
 from confine.cell import LIBRARIES

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cellblock.analysis.findings import RULES
 from cellblock.guest import installed
 from cellblock.guest.audit_exempt import is_exempt
-from cellblock.guest.guards.freezing import LIBRARY, freeze_loaded
+from cellblock.guest.guards.access import LIBRARY, freeze_loaded
 from cellblock.guest.violations import OperationViolation
 
 if TYPE_CHECKING:

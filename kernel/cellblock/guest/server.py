@@ -23,14 +23,13 @@ from msgspec import structs
 
 from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.channel import Channel, HostGone, take_input
-from cellblock.guest.completion import complete, inspect
 from cellblock.guest.confine import landlock
+from cellblock.guest.host_services import Calls
+from cellblock.guest.inspection import complete, get_variable, inspect, list_variables
 from cellblock.guest.loop import ChannelReaders, Driver
 from cellblock.guest.output import current_cell, current_subshell, encodable, plain, set_parent
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots, part_files
-from cellblock.guest.tool_calls import Calls
-from cellblock.guest.variables import get_variable, list_variables
 from cellblock.wire import arrays, messages
 
 if TYPE_CHECKING:

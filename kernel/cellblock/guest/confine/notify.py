@@ -32,7 +32,7 @@ import msgspec
 from cellblock.guest.confine import process, seccomp
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.seccomp import Label, Op
-from cellblock.guest.confine.syscall_args import (
+from cellblock.guest.confine.syscalls import (
     CLONE_NEVER,
     CLONE_SHARED,
     CLONE_THREAD,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from cellblock.guest.confine.arch import Arch
-    from cellblock.guest.confine.syscall_args import Grants
+    from cellblock.guest.confine.syscalls import Grants
     from cellblock.wire.messages import Limits, Plan
 
 

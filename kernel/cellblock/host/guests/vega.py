@@ -3,7 +3,7 @@
 vl-convert has Vega as modules, and takes 1.3 s and more to make one script of them. A process of
 the host's own does that a while after a kernel began, and leaves the script in the user's cache
 folder, which no guest can write. Guests of sessions that begin without it bundle Vega themselves
-(``guest.charts``): the host waits for neither.
+(``guest.library_patches``): the host waits for neither.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ _FRAMED: Final = re.compile(
 _HEIGHT: Final = re.compile(
     r"\bheight\s*+[:=]\s*+[\"']?\s*+(\d{2,4})(?:\.\d+)?(?:px|[\"';\s])|[\"']height[\"']\s*+:\s*+(\d{2,4})\b"
 )
-#: What ``guest.charts`` writes first: a library knows its figure's height.
+#: What ``guest.library_patches`` writes first: a library knows its figure's height.
 _SAID: Final = re.compile(r"<!-- height: (\d{1,5})px -->")
 _DEFAULT_HEIGHT: Final = 450
 #: Libraries that packages have as a file: where it is in a folder that Python imports from.
@@ -83,7 +83,7 @@ _FILES: Final = {
     "bokeh": "bokeh/server/static/js/bokeh.min.js",
     "plotly": "plotly/package_data/plotly.min.js",
 }
-#: What ``guest.charts`` writes first where its library is among those.
+#: What ``guest.library_patches`` writes first where its library is among those.
 _NAMED: Final = re.compile(r"<!-- library: (\w{1,20}) -->")
 _LEAST_HEIGHT: Final = 80
 _MOST_HEIGHT: Final = 1_600

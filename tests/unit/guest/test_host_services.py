@@ -12,8 +12,8 @@ import pytest
 
 from cellblock.guest import host_services
 from cellblock.guest.channel import Channel
+from cellblock.guest.host_services import Calls, ToolError, _Call
 from cellblock.guest.loop import ChannelReaders, Driver
-from cellblock.guest.tool_calls import Calls, ToolError, _Call
 from cellblock.wire import frames, messages, values
 
 decode = frames.Decoder(messages.FromGuest)

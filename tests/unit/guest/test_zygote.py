@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cellblock.guest.confine import arch, notify
-from cellblock.guest.gatekeeper import Gatekeeper
+from cellblock.guest.zygote import Gatekeeper
 from cellblock.wire.messages import Plan
 from support import processes
 
