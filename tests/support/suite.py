@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from cellblock.backends.base import choose
-from cellblock.backends.probes import contradicted
-from cellblock.backends.report import gaps, known_report, settle
+from cellblock.backends.report import contradicted, gaps, known_report, settle
 from cellblock.cli import doctor
 from cellblock.host.guests import spawn
 from cellblock.policy.model import Policy

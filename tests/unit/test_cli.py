@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cellblock import __version__
-from cellblock.backends.probes import Proof, Seen
+from cellblock.backends.report import Proof, Seen
 from cellblock.cli import doctor
 from cellblock.cli.main import COMMANDS, load_command
 

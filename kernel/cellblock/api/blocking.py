@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from cellblock.api.sandbox import Paths, Tools
     from cellblock.api.session_file import LoadedSession, SavedSession
     from cellblock.host.services.changes import Change
-    from cellblock.policy.enforcement import Enforcement, Gap
-    from cellblock.policy.model import Policy
+    from cellblock.policy.model import Enforcement, Gap, Policy
     from cellblock.wire.messages import Tool
 
 

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Staged
     from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome, Stopped, Usage
-    from cellblock.policy.enforcement import Enforcement, Gap
-    from cellblock.policy.model import Policy
-    from cellblock.render.refusal import Refusal
+    from cellblock.policy.model import Enforcement, Gap, Policy
+    from cellblock.render.stopped import Refusal
 
 
 Status = Literal["ok", "error", "denied", "refused", "stopped", "failed"]

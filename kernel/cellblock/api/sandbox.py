@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import SessionSettings
     from cellblock.host.snapshots.chain import Snapshot
-    from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.policy.model import Enforcement, Gap
     from cellblock.wire import messages as wire
     from cellblock.wire.messages import Tool, Value
 

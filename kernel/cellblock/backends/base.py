@@ -25,7 +25,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from cellblock.errors import BackendError
-from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Status
+from cellblock.policy.model import CAPABILITIES, Enforcement, Status
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from cellblock.backends.base import run_trial, trial_argv
 from cellblock.errors import BackendError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import cache_folder, changes_folder
-from cellblock.policy.paths import within
-from cellblock.policy.secret_files import names_without_wildcards
+from cellblock.policy.paths import names_without_wildcards, within
 from cellblock.wire.messages import UPPER, WORK, Layer
 
 if TYPE_CHECKING:

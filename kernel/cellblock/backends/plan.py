@@ -24,8 +24,7 @@ from cellblock.backends.base import Bounds, View
 from cellblock.descriptors import identity
 from cellblock.guest import installed
 from cellblock.policy.folders import package_folder
-from cellblock.policy.paths import links, within
-from cellblock.policy.secret_files import entries_of, is_pattern, pattern_beneath
+from cellblock.policy.paths import entries_of, is_pattern, links, pattern_beneath, within
 from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
 
 if TYPE_CHECKING:

@@ -47,17 +47,15 @@ from cellblock.batch.run.runner import Run, check_out_of_reach
 from cellblock.errors import AuditError, BackendError, CellblockError
 from cellblock.host.audit.log import find, is_log_name
 from cellblock.policy import load
-from cellblock.policy.enforcement import Gap, Status
-from cellblock.policy.model import Audit, Policy
+from cellblock.policy.model import Audit, Gap, Policy, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distributed import Worker
 
-    from cellblock.batch.run.output_folder import OutputFolder
     from cellblock.batch.run.report import Progress
-    from cellblock.batch.run.runner import RunRequest, RunResult
+    from cellblock.batch.run.runner import OutputFolder, RunRequest, RunResult
 
 #: Seconds for a scheduler to answer.
 CONNECT_TIMEOUT: Final = 10.0

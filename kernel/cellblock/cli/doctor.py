@@ -15,8 +15,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from cellblock.backends.plan import LIMITS
-from cellblock.backends.probes import BY_NAME, EARLIER_THREAD, Proof, Seen, asked, disclosed
-from cellblock.backends.report import doctor_report, settle
+from cellblock.backends.report import (
+    BY_NAME,
+    EARLIER_THREAD,
+    Proof,
+    Seen,
+    asked,
+    disclosed,
+    doctor_report,
+    settle,
+)
 from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
 from cellblock.errors import BackendError, CellblockError
 from cellblock.guest import remove_tree
@@ -35,8 +43,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends.base import Chosen
     from cellblock.backends.report import DoctorReport
-    from cellblock.policy.enforcement import Enforcement
-    from cellblock.policy.model import Policy
+    from cellblock.policy.model import Enforcement, Policy
 
 app: Final = typer.Typer(add_completion=False)
 

@@ -24,9 +24,8 @@ from cellblock.batch import learn as learning
 from cellblock.batch.report_formats import one_line
 from cellblock.batch.run import report, runner
 from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
-from cellblock.batch.run.output_folder import OutputFolder
 from cellblock.batch.run.report import Progress
-from cellblock.batch.run.runner import RunRequest, plan
+from cellblock.batch.run.runner import OutputFolder, RunRequest, plan
 from cellblock.batch.verdict import FileKind, Problem
 from cellblock.cli.common import (
     NotebooksPolicyOption,

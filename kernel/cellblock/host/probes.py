@@ -24,7 +24,7 @@ import msgspec
 from msgspec import structs
 
 import cellblock
-from cellblock.backends.probes import PROBES, Proof, asked
+from cellblock.backends.report import PROBES, Proof, asked
 from cellblock.guest import remove_tree
 from cellblock.guest.probes import EARLIER_THREAD
 from cellblock.host.files import PrivateFile

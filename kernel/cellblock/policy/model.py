@@ -6,6 +6,10 @@ or ``schema.parse``; calling the class checks nothing.
 
 The docstring below a field is its documentation of record: ``cellblock policy schema`` and
 ``docs/policy.md`` are made from it. The defaults are those of preset ``safe``.
+
+``Enforcement`` is what a field is worth here: status, mechanism, holes, evidence. A capability is a
+policy field that can be enforced. Its status is never assumed: a backend declares it, the guest's
+own report confirms or lowers it, and what remains is a gap that is shown (promise P7).
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 from cellblock.errors import PolicyError
 from cellblock.policy.vocabulary import (
@@ -39,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.analysis import Rules
-    from cellblock.policy.enforcement import Enforcer
     from cellblock.policy.operations import Operations
 
 
@@ -596,3 +600,77 @@ PATHS: Final = {
     "filesystem_staged_roots": True,
     "read_deny_paths": False,
 }
+
+
+# --- what fields are worth under a backend --------------------------------------------------------
+
+
+class Status(StrEnum):
+    """How far a capability holds on this machine."""
+
+    verified = "verified"
+    """A probe saw an attempt fail, and its positive control succeed, in the real launch path."""
+
+    asserted = "asserted"
+    """The mechanism is in place; nothing attempted to break it here."""
+
+    partial = "partial"
+    """It holds, but for the holes that are listed."""
+
+    unenforced = "unenforced"
+    """Nothing enforces it."""
+
+    unavailable = "unavailable"
+    """The mechanism exists, but not on this machine, or its lock failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """What one backend does about one capability on this machine.
+
+    ``locks`` names the guest's locks without which the statement is void. ``contradicted`` says
+    that a probe saw it not to hold.
+    """
+
+    capability: str
+    status: Status
+    mechanism: str
+    holes: tuple[str, ...]
+    evidence: str
+    locks: tuple[str, ...] = ()
+    contradicted: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is nothing to disclose."""
+        return self.status in (Status.verified, Status.asserted)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The difference between what is configured and what is enforced, for the user's eyes.
+
+    ``contradicted`` says that the backend claims more than a probe saw to hold, ``matters`` that a
+    cell can do what the policy forbids: then it is shown on a session's first cell.
+    """
+
+    capability: str
+    status: Status
+    asked: str
+    actual: str
+    consequence: str
+    remedy: str
+    contradicted: bool = False
+    matters: bool = True
+
+
+class Enforcer(Protocol):
+    """What a policy asks of a backend to say what that enforces on this machine."""
+
+    def enforcement(self, policy: Policy) -> Mapping[str, Enforcement]:
+        """Return what each capability is worth here; nothing holds where it can't be had."""
+
+
+#: The policy fields that can be enforced, in the order in which they are shown. A backend declares
+#: each of them, or can't be imported.
+CAPABILITIES: Final = FIELDS[FIELDS.index("filesystem_read_roots") :]

@@ -9,8 +9,7 @@ from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.report import COMPATIBILITY_MATRIX, blocking, gaps, settle
 from cellblock.backends.seatbelt import Seatbelt
-from cellblock.policy.enforcement import CAPABILITIES, Status
-from cellblock.policy.model import Policy
+from cellblock.policy.model import CAPABILITIES, Policy, Status
 from cellblock.wire.messages import LockReport
 
 SUPPORT = unprobed("for a test", usable=True)

@@ -49,9 +49,8 @@ if TYPE_CHECKING:
     from cellblock.batch.run.notebook import Cell, Notebook
     from cellblock.batch.run.runner import PlannedNotebook
     from cellblock.host.services.changes import Staged
-    from cellblock.policy.enforcement import Gap
-    from cellblock.policy.model import Policy
-    from cellblock.render.refusal import Refusal
+    from cellblock.policy.model import Gap, Policy
+    from cellblock.render.stopped import Refusal
 
 #: Pools of narrower policies that are kept for notebooks to come: each has a zygote.
 MAX_IDLE: Final = 4

@@ -28,9 +28,9 @@ from cellblock.host.services.changes import GIT, MOST_ENTRIES
 from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
 from cellblock.policy import paths
-from cellblock.policy.enforcement import Gap, Status
+from cellblock.policy.model import Gap, Status
 from cellblock.policy.narrowing import changed_fields
-from cellblock.render import policy_card, refusal, tables
+from cellblock.render import policy_card, tables
 from cellblock.render import stopped as cards
 from cellblock.render.cards import problem, problem_failure, value_words
 from cellblock.render.denial import denial, denial_failure
@@ -41,17 +41,16 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Template
-    from cellblock.backends.probes import Proof
+    from cellblock.backends.report import Proof
     from cellblock.errors import AuditError
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
     from cellblock.host.services.changes import Change, Staged, State
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
-    from cellblock.policy.enforcement import Enforcement
-    from cellblock.policy.model import Policy
+    from cellblock.policy.model import Enforcement, Policy
     from cellblock.render.cards import Bundle, Failure
-    from cellblock.render.refusal import Refusal
+    from cellblock.render.stopped import Refusal
     from cellblock.render.tables import Budget
     from cellblock.wire import messages as wire
     from cellblock.wire.messages import LockReport, Tool
@@ -384,11 +383,11 @@ class Views:
 
     def refusal_in_a_line(self, found: Refusal) -> str:
         """Return its reason and remedy for an exception's message."""
-        return refusal.in_a_line(found, self.name, self._file)
+        return cards.refusal_sentence(found, self.name, self._file)
 
     def refusal_card(self, found: Refusal) -> Bundle:
         """Return its card."""
-        return refusal.card(found, self.name, self._file)
+        return cards.refusal_card(found, self.name, self._file)
 
     @property
     def _file(self) -> str:

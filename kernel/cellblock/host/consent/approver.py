@@ -26,8 +26,7 @@ from cellblock.analysis.admission import sha256
 from cellblock.analysis.imports import approvable, wanted
 from cellblock.host.consent import request
 from cellblock.host.guests.spawn import import_path
-from cellblock.render import question as render
-from cellblock.render.text import clip, exact
+from cellblock.render.text import Question, clip, exact, question_text
 from cellblock.wire.messages import Granted
 
 if TYPE_CHECKING:
@@ -175,8 +174,8 @@ def question(
         "session": f"{wanted.all_of}, until this kernel ends",
         "always": f"that, and in later kernels too: policy {policy} as it is now, {place}",
     }
-    return render.question(
-        render.Question(
+    return question_text(
+        Question(
             asks=f"may {'this kernel' if start else f'cell [{count}]'} {wanted.asks}",
             shown=wanted.shown,
             offers={scope: meanings[scope] for scope in offered(wanted)},

@@ -38,10 +38,8 @@ from cellblock.errors import ChangesError
 from cellblock.guest import remove_tree
 from cellblock.policy.folders import changes_folder
 from cellblock.policy.model import Audit
-from cellblock.policy.paths import within
-from cellblock.policy.secret_files import SECRETS, pattern_of
-from cellblock.render.diff import unified
-from cellblock.render.text import visible
+from cellblock.policy.paths import SECRETS, pattern_of, within
+from cellblock.render.text import unified, visible
 from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:

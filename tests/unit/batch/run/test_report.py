@@ -10,7 +10,7 @@ from cellblock.batch.run import report
 from cellblock.batch.run.execution import NotebookResult, NotebookStatus
 from cellblock.batch.run.report import Progress, junit, print_summary
 from cellblock.batch.run.runner import RunResult
-from cellblock.policy.enforcement import Gap
+from cellblock.policy.model import Gap
 
 PASSED = NotebookResult(
     notebook="a/x.ipynb",
