@@ -33,9 +33,8 @@ from cellblock.api.session_file import (
     SessionFile,
     SessionWriter,
 )
-from cellblock.descriptors import closing
+from cellblock.descriptors import closing, remove_tree
 from cellblock.errors import ChangesError, ExchangeError, GuestError, PolicyError
-from cellblock.guest import remove_tree
 from cellblock.host.cell import output_log
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
@@ -378,7 +377,7 @@ class AsyncSandboxPool:
 
 def _remove(scratch: Path) -> None:
     """Remove a scratch folder, and the layers that are named like it if nothing is in them."""
-    remove_tree.remove(str(scratch))
+    remove_tree(str(scratch))
     changes.end(scratch.name)
 
 
@@ -987,7 +986,7 @@ class AsyncSandbox:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._guests_ended.wait(), GUESTS_END_TIMEOUT)
         if self._config is not None and not self._is_alike:
-            await asyncio.to_thread(remove_tree.remove, self._config.prepare.scratch)
+            await asyncio.to_thread(remove_tree, self._config.prepare.scratch)
 
     def _end(self, front: SandboxFront) -> bool:
         """End the session; return whether some of its processes may be left for a moment."""

@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 
     from distributed import Worker
 
-    from cellblock.batch.run.report import Progress
-    from cellblock.batch.run.runner import OutputFolder, RunRequest, RunResult
+    from cellblock.batch.run.runner import OutputFolder, Progress, RunRequest, RunResult
 
 #: Seconds for a scheduler to answer.
 CONNECT_TIMEOUT: Final = 10.0

@@ -26,8 +26,8 @@ from cellblock.backends.report import (
     settle,
 )
 from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
+from cellblock.descriptors import remove_tree
 from cellblock.errors import BackendError, CellblockError
-from cellblock.guest import remove_tree
 from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings
@@ -168,7 +168,7 @@ def prove(
         try:
             scratch = Path(make_scratch())
             # The zygote removes it, where there comes to be one.
-            made.callback(remove_tree.remove, str(scratch))
+            made.callback(remove_tree, str(scratch))
             roots = _write_roots(policy, scratch)
             around = made.enter_context(contextlib.closing(Surroundings(roots)))
             return _prove(policy, chosen, project, scratch, around)

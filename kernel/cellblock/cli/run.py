@@ -22,10 +22,9 @@ from rich.console import Console
 from cellblock.batch import files
 from cellblock.batch import learn as learning
 from cellblock.batch.report_formats import one_line
-from cellblock.batch.run import report, runner
+from cellblock.batch.run import runner
 from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
-from cellblock.batch.run.report import Progress
-from cellblock.batch.run.runner import OutputFolder, RunRequest, plan
+from cellblock.batch.run.runner import OutputFolder, Progress, RunRequest, plan
 from cellblock.batch.verdict import FileKind, Problem
 from cellblock.cli.common import (
     NotebooksPolicyOption,
@@ -204,7 +203,7 @@ def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult
     finally:
         folder.close()
     seconds = time.monotonic() - began
-    report.print_summary(console, ran, seconds)
+    runner.print_summary(console, ran, seconds)
     return ran, seconds
 
 
@@ -236,7 +235,7 @@ def _write_junit(path: Path, ran: RunResult, seconds: float) -> bool:
     """Write the report, and say so where that fails: how the run ended is known all the same."""
     try:
         _check_writable(path)
-        write_report(path, report.junit(ran.results, seconds))
+        write_report(path, runner.junit(ran.results, seconds))
     except CellblockError as error:
         typer.echo(one_line(f"cellblock: {error}"), err=True)
         return False

@@ -6,8 +6,7 @@ library are imported: no pydantic, no zmq, no ipykernel.
 
 In the order in which they are met:
 
-- ``container_entry`` and ``reaper`` run before anything of weight is imported; ``remove_tree``
-  removes what guests leave.
+- ``container_entry`` and ``reaper`` run before anything of weight is imported.
 - ``zygote`` imports, prepares and forks. It never runs a user's byte, and is under its guests'
   locks before it imports what a policy names. Its ``Gatekeeper`` answers the calls that guests'
   gates stop.
@@ -19,6 +18,6 @@ In the order in which they are met:
   what went wrong; ``inspection`` looks names up. ``snapshots`` forks copies that wait.
 - ``host_services`` calls the host, ``network`` asks the relay.
 - The language layer: ``rewriting`` of a cell's tree, ``guards`` at run time, ``audit_hook`` last.
-  ``violations`` is what each raises, ``audit_exempt`` has the guest's own calls, ``installed``
-  where packages are.
+  ``violations`` is what each raises, and what of the guest's own the hook lets pass; ``installed``
+  is where packages are.
 """

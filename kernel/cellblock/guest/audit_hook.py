@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.findings import RULES
 from cellblock.guest import installed
-from cellblock.guest.audit_exempt import is_exempt
 from cellblock.guest.guards.access import LIBRARY, freeze_loaded
-from cellblock.guest.violations import OperationViolation
+from cellblock.guest.violations import OperationViolation, is_exempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,9 +25,9 @@ from hashlib import shake_256
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis.findings import word_set
-from cellblock.guest.audit_exempt import is_exempt, run_exempt
 from cellblock.guest.audit_hook import roots
 from cellblock.guest.loop import own_descriptors
+from cellblock.guest.violations import is_exempt, run_exempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,7 +21,6 @@ from comm.base_comm import BaseComm, CommManager
 from IPython.core.error import StdinNotImplementedError
 from msgspec import structs
 
-from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.confine import landlock
 from cellblock.guest.host_services import Calls
@@ -30,6 +29,7 @@ from cellblock.guest.loop import ChannelReaders, Driver
 from cellblock.guest.output import current_cell, current_subshell, encodable, plain, set_parent
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots, part_files
+from cellblock.guest.violations import run_exempt
 from cellblock.wire import arrays, messages
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from cellblock.guest import remove_tree
+from cellblock.descriptors import remove_tree
 from cellblock.guest.confine import (
     ConfineError,
     arch,
@@ -441,7 +441,7 @@ class _Zygote:
         self._end_children()
         self._control.shut_down()  # the reaper has it, too
         if self._folder:
-            remove_tree.remove(self._folder)
+            remove_tree(self._folder)
         for above in self._above:
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.basename(self._folder), dir_fd=above)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from cellblock.guest import remove_tree
+from cellblock.descriptors import remove_tree
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
-from cellblock.host.guests import font_list, vega
+from cellblock.host.guests import background
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
@@ -79,8 +79,8 @@ def assemble(
         if isinstance(config, SessionConfig):
             zygotes = ZygoteSource(reactor, early.take, is_told=early.is_told)
             kernel.session = session = open_session(config, reactor, kernel, zygotes)
-            font_list.make_later(reactor)
-            vega.make_later(reactor, config.prepare)
+            background.make_font_list_later(reactor)
+            background.make_vega_later(reactor, config.prepare)
             session.start()
 
     if not isinstance(config, SessionConfig):
@@ -105,7 +105,7 @@ def assemble(
             kernel.exports.close()
         early.end()
         if kernel.session is None or kernel.session.close():  # else its zygote is still at it
-            remove_tree.remove(str(early.scratch))
+            remove_tree(str(early.scratch))
             _end_changes(kernel, early.scratch)
         context.destroy(linger=200)
 

@@ -30,8 +30,12 @@ from cellblock.analysis.names import (
     remedy_for,
     why_refused,
 )
-from cellblock.guest.audit_exempt import run_exempt
-from cellblock.guest.violations import AttributeViolation, NameViolation, PolicyViolation
+from cellblock.guest.violations import (
+    AttributeViolation,
+    NameViolation,
+    PolicyViolation,
+    run_exempt,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -47,7 +47,6 @@ from IPython.lib.display import Audio
 from cellblock.analysis.allowlist import MODULES
 from cellblock.analysis.names import COMMON, SHELL_OBJECT, is_free
 from cellblock.guest import loop, output, rewriting
-from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.guards.access import (
     IMMUTABLE,
     REAL_BUILTINS,
@@ -66,7 +65,7 @@ from cellblock.guest.guards.access import (
     text_of,
     with_name,
 )
-from cellblock.guest.violations import NameViolation, OperationViolation
+from cellblock.guest.violations import NameViolation, OperationViolation, run_exempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -34,7 +34,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.guests import vega
+from cellblock.host.guests import background
 from cellblock.host.output.text import clean_text
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def shared_library(name: str) -> Library | None:
 
 @lru_cache(maxsize=len(_FILES) + 2)
 def _library_of_hosts(name: str) -> Library:
-    script = vega.read() if name == "vega" else _file(name)
+    script = background.read_vega() if name == "vega" else _file(name)
     if not script:
         raise LookupError(name)  # not remembered: Vega may be there later
     version = hashlib.sha256(script).hexdigest()[:16]

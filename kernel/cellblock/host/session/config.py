@@ -28,7 +28,7 @@ from cellblock.backends.plan import (
     standing,
 )
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host.guests import spawn, vega
+from cellblock.host.guests import background, spawn
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
 from cellblock.policy import load, paths
@@ -474,7 +474,7 @@ def prepare_message(
         environment=guest_environment(policy.env_var_access, scratch, os.environ, plan),
         plan=plan,
         charts="pages" if policy.display == "isolated" else "stills",
-        vega=policy.display == "isolated" and bool(vega.read()),
+        vega=policy.display == "isolated" and bool(background.read_vega()),
         tool_max_in_flight=policy.tool_max_in_flight,
         tool_max_bytes=policy.tool_max_bytes,
         inputs=inputs or {},

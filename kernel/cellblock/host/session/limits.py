@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from cellblock.descriptors import closing
-from cellblock.guest.remove_tree import open_folder
+from cellblock.descriptors import closing, open_folder
 from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellblock.host.guests import vega
+from cellblock.host.guests import background
 from cellblock.host.output.frames import shared_library
 
 SESSION = SimpleNamespace(charts="pages", vega=False)
@@ -34,7 +34,7 @@ class Reactor:
 def test_vega_is_bundled_once_and_until_then_nobody_waits_for_it(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     reactor, began = Reactor(), time.monotonic()
-    vega.make_later(reactor, SESSION)
+    background.make_vega_later(reactor, SESSION)
     assert shared_library("vega") is None
     assert time.monotonic() - began < 0.5  # it takes a second and more
     ((fd, reap),) = reactor.watched.items()
@@ -43,7 +43,7 @@ def test_vega_is_bundled_once_and_until_then_nobody_waits_for_it(monkeypatch, tm
     (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
     assert kept.read_text("utf-8") == vl_convert.javascript_bundle()
     assert shared_library("vega").name.startswith("vega-")
-    vega.make_later(reactor, SESSION)
+    background.make_vega_later(reactor, SESSION)
     assert not reactor.watched
     kept.chmod(0o666)  # one that others can write is not read
-    assert vega.read() == b""
+    assert background.read_vega() == b""
