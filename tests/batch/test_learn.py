@@ -12,7 +12,7 @@ from cellblock.cli.main import app
 from cellblock.errors import PolicyError
 from cellblock.policy.load import check_policy, load
 from cellblock.policy.narrowing import TABLE
-from cellblock.render.stopped import Refusal, Remedy
+from cellblock.render.outcomes import Refusal, Remedy
 from support.runs import write
 
 pytestmark = pytest.mark.timeout(120)

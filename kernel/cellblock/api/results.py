@@ -23,7 +23,7 @@ from cellblock.render.cards import (
     count,
     size,
 )
-from cellblock.render.denial import ABOUT_THE_CELL
+from cellblock.render.outcomes import ABOUT_THE_CELL
 from cellblock.render.text import clip, visible, visible_lines
 from cellblock.wire import values
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome, Stopped, Usage
     from cellblock.policy.model import Enforcement, Gap, Policy
-    from cellblock.render.stopped import Refusal
+    from cellblock.render.outcomes import Refusal
 
 
 Status = Literal["ok", "error", "denied", "refused", "stopped", "failed"]

@@ -45,7 +45,7 @@ from cellblock.policy.load import load_for_check, preset_policy
 from cellblock.policy.model import LISTS
 from cellblock.policy.paths import checkout, within
 from cellblock.render.cards import count
-from cellblock.render.stopped import Refusal
+from cellblock.render.outcomes import Refusal
 from cellblock.render.text import clip, encodable
 
 if TYPE_CHECKING:

@@ -31,13 +31,13 @@ from cellblock.guest import (
     server,
     shell,
 )
+from cellblock.guest.audit_hook import effects
 from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.layer import Mounter, Refresher
 from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscalls import HANDING_OVER
-from cellblock.guest.effects import effects
 from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
     patch_charts,

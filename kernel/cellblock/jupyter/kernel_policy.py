@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cellblock.descriptors import remove_tree
-from cellblock.host.services import changes, keeping
+from cellblock.host.services import adoption, changes
 from cellblock.host.session.config import SessionConfig, SessionOptions, predict_wrapping, resolve
 from cellblock.jupyter.early_zygote import working_folder
 from cellblock.policy import paths
@@ -92,7 +92,7 @@ def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
     if (notebook := session_notebook(os.environ)) is not None:
         names.append(f"notebook {notebook}")
     policy = paths.without_scratch(config.policy, scratch)
-    found = keeping.adopt(prepare.plan.layers, policy, names)
+    found = adoption.adopt(prepare.plan.layers, policy, names)
     if found.staged is not None:
         remove_tree(changes.Staged(scratch.name, ()).folder)
         prepare = replace(prepare, plan=replace(prepare.plan, layers=found.layers))

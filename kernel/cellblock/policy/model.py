@@ -15,6 +15,7 @@ own report confirms or lowers it, and what remains is a gap that is shown (promi
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -517,8 +518,6 @@ class Policy(Table):
 
     def digest(self) -> str:
         """SHA-256, in hex, of the canonical JSON of all fields: equal policies, equal digest."""
-        import hashlib  # noqa: PLC0415 - start-up: the audit log is what asks
-
         canonical = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -23,10 +23,12 @@ import msgspec
 
 from cellblock import __version__
 from cellblock.analysis.magics import SHOWS_POLICY
-from cellblock.batch.notebook import UnreadableError
-from cellblock.batch.run.document import Document, Outputs, TooMuchOutputError
+from cellblock.batch.files import UnreadableError
 from cellblock.batch.run.notebook import (
     EXECUTION,
+    Document,
+    Outputs,
+    TooMuchOutputError,
     cell_after_run,
     cell_before_run,
     now,
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from cellblock.batch.run.runner import PlannedNotebook
     from cellblock.host.services.changes import Staged
     from cellblock.policy.model import Gap, Policy
-    from cellblock.render.stopped import Refusal
+    from cellblock.render.outcomes import Refusal
 
 #: Pools of narrower policies that are kept for notebooks to come: each has a zygote.
 MAX_IDLE: Final = 4

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest, Outcome, Stopped
     from cellblock.render.cards import Failure
-    from cellblock.render.stopped import Refusal
+    from cellblock.render.outcomes import Refusal
     from cellblock.wire import messages as wire
 
 

@@ -23,7 +23,7 @@ from cellblock.errors import PolicyError
 from cellblock.policy.network import parse_address
 from cellblock.policy.paths import pattern_beneath, reads_home_files, within
 from cellblock.render.cards import value_words
-from cellblock.render.stopped import Refusal, Remedy
+from cellblock.render.outcomes import Refusal, Remedy
 
 if TYPE_CHECKING:
     from cellblock.host.session.config import SessionConfig

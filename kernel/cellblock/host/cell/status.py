@@ -30,10 +30,10 @@ from cellblock.host.snapshots import restore
 from cellblock.policy import paths
 from cellblock.policy.model import Gap, Status
 from cellblock.policy.narrowing import changed_fields
+from cellblock.render import outcomes as cards
 from cellblock.render import policy_card, tables
-from cellblock.render import stopped as cards
 from cellblock.render.cards import problem, problem_failure, value_words
-from cellblock.render.denial import denial, denial_failure
+from cellblock.render.outcomes import denial, denial_failure
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Stopped, Usage
     from cellblock.policy.model import Enforcement, Policy
     from cellblock.render.cards import Bundle, Failure
-    from cellblock.render.stopped import Refusal
+    from cellblock.render.outcomes import Refusal
     from cellblock.render.tables import Budget
     from cellblock.wire import messages as wire
     from cellblock.wire.messages import LockReport, Tool

@@ -74,12 +74,12 @@ def _sanitisers() -> Mapping[str, Callable[[str], str]]:
     it should be shown.
     """
     # nh3, expat and tables of patterns: 9 ms, and a kernel's start shows no markup.
-    from cellblock.host.output import html, names  # noqa: PLC0415
+    from cellblock.host.output import html, markup  # noqa: PLC0415
 
     return {
         "image/svg+xml": html.clean_svg,
         "text/html": html.clean,
-        "text/latex": names.clean,
+        "text/latex": markup.clean,
         "text/markdown": html.clean_markdown,
     }
 

@@ -4,12 +4,12 @@ HTML: nh3 decides on the tree. Invariant: of what the guest wrote, only elements
 the tables here come out. None of them runs code, loads anything, submits anything, or switches an
 HTML parser to another language, so parsing the result again (a browser, a saved notebook,
 nbconvert) can't yield what was not let through. The two things that do switch, style sheets and
-drawings, are cut out before and written anew, by ``css`` and ``clean_svg``.
+drawings, are cut out before and written anew, by ``markup.sheet`` and ``clean_svg``.
 
 SVG is parsed as XML and written anew from an allowlist of elements and attributes. Invariant: the
 text that comes out is well-formed XML with no declaration, DTD, entity, comment, CDATA, processing
 instruction or prefix but ``xlink``. It holds no script, no handler, no animation, no HTML, and
-refers to nothing outside itself but where a link leads. Its ids are ``names.safe_id``'s. It reads
+refers to nothing outside itself but where a link leads. Its ids are ``markup.safe_id``'s. It reads
 the same inside HTML: no element in it ends foreign content, and the two whose content an HTML
 parser takes for HTML (title, desc) hold text only.
 """
@@ -25,9 +25,8 @@ from xml.parsers import expat
 
 import nh3
 
-from cellblock.host.output import css, names
-from cellblock.host.output.css import DRAWING
-from cellblock.host.output.names import JOINER, words
+from cellblock.host.output import markup
+from cellblock.host.output.markup import DRAWING, JOINER, words
 from cellblock.host.output.text import RefusedError
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def clean_svg(text: str) -> str:
     """Return the drawing with what the allowlist knows. Raises ``RefusedError``."""
     if text.count("<") > _MAX_DRAWING_TAGS:
         raise RefusedError("too much markup")
-    writer = _Writer(scope=names.scope(text))
+    writer = _Writer(scope=markup.scope(text))
     parser = expat.ParserCreate("utf-8", namespace_separator=" ")
     parser.buffer_text = True
     parser.StartElementHandler = writer.start
@@ -167,7 +166,7 @@ class _Writer:
             self._parts.append(f"</{local}>")
 
     def _style(self) -> None:
-        rules = css.sheet("".join(self._sheet), self._scope, DRAWING)
+        rules = markup.sheet("".join(self._sheet), self._scope, DRAWING)
         self._sheet.clear()
         if rules:
             self._write(f"<style>{rules.translate(_ESCAPED)}</style>")
@@ -211,24 +210,24 @@ def _attribute(element: str, name: str, value: str) -> str | None:
     if name in {"href", _XLINK_HREF}:
         return _LINKS.get(element, _local)(value)
     if name in DRAWING or name in _TRANSFORMS:
-        return css.clean_value(value, drawing=True)
+        return markup.clean_value(value, drawing=True)
     if name in _CHECKS:
         return _CHECKS[name](value)
-    if element == "svg" and name in _SIZES and css.is_huge(value):
+    if element == "svg" and name in _SIZES and markup.is_huge(value):
         return None
     return value if name in PLAIN and not _SUSPECT.search(value) else None
 
 
 def _local(value: str) -> str | None:
-    return names.local_reference(value.strip())
+    return markup.local_reference(value.strip())
 
 
-_LINKS: Final = {"a": names.link, "image": names.raster}
+_LINKS: Final = {"a": markup.link, "image": markup.raster}
 _CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
     _SPACE: lambda value: value if value in ("default", "preserve") else None,
-    "class": names.safe_classes,
-    "id": names.safe_id,
-    "style": lambda value: css.declarations(value, DRAWING) or None,
+    "class": markup.safe_classes,
+    "id": markup.safe_id,
+    "style": lambda value: markup.declarations(value, DRAWING) or None,
 }
 
 
@@ -297,21 +296,21 @@ def attribute(name: str, value: str) -> str | None:
 
 
 def _length(value: str) -> str | None:
-    return None if css.is_huge(value) else value
+    return None if markup.is_huge(value) else value
 
 
 _VALUES: Final[dict[str, Callable[[str], str | None]]] = {
     "border": _length,
     "cellpadding": _length,
     "cellspacing": _length,
-    "class": names.safe_classes,
-    "for": names.safe_id,
-    "headers": lambda value: " ".join(filter(None, map(names.safe_id, value.split()))) or None,
+    "class": markup.safe_classes,
+    "for": markup.safe_id,
+    "headers": lambda value: " ".join(filter(None, map(markup.safe_id, value.split()))) or None,
     "height": _length,
-    "href": names.link,
-    "id": names.safe_id,
-    "src": names.raster,
-    "style": lambda value: css.declarations(value) or None,
+    "href": markup.link,
+    "id": markup.safe_id,
+    "src": markup.raster,
+    "style": lambda value: markup.declarations(value) or None,
     "target": lambda value: value if value == "_blank" else None,
     "width": _length,
 }
@@ -353,12 +352,12 @@ class _Cleaner:
     def clean(self, text: str) -> str:
         body, elements = regular(cut_opaque(text, self._replace))
         self._missed |= elements & _MISSED
-        body = names.clean_formulas(self._filled(self._filtered(split_texts(body))))
+        body = markup.clean_formulas(self._filled(self._filtered(split_texts(body))))
         missed = ", ".join(sorted(self._missed))
         if missed and not _SHOWN.search(body):
             raise RefusedError(missed)
-        scope = names.scope(text) if self._rules else ""
-        if rules := css.sheet("\n".join(self._rules), scope):
+        scope = markup.scope(text) if self._rules else ""
+        if rules := markup.sheet("\n".join(self._rules), scope):
             # The style sheet matches nothing outside of this element.
             body = f'<div id="{scope}">\n<style>\n{rules}\n</style>\n{body}\n</div>'
         note = f"\n<p><small>[cellblock left out {missed}]</small></p>" if missed else ""
@@ -694,7 +693,7 @@ def clean_markdown(text: str) -> str:
     text = _OPENING.sub(_opening, _FENCE.sub(_fence, text))
     text = _BRACKET.sub(_Brackets(text).settle, text)
     text = _SCRIPT.sub(rf"\g<0>{JOINER}", text)
-    return names.clean_formulas(text)
+    return markup.clean_formulas(text)
 
 
 def _fence(found: re.Match[str]) -> str:

@@ -140,7 +140,7 @@ class Staged:
 
     ``session`` is what it is called in its audit ``log``. ``names`` are those of its kernel, by
     which a later one knows that as its own, ``asked`` the fields of the policy that it began under,
-    ``inodes`` those of the roots (``keeping.adopt``).
+    ``inodes`` those of the roots (``adoption``).
     """
 
     id: str

@@ -3,7 +3,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cellblock.host.output import html, names
+from cellblock.host.output import html, markup
 from cellblock.host.output.gateway import clean_bundle
 from cellblock.host.output.text import RefusedError
 
@@ -15,7 +15,7 @@ def inner(body):
     """Return what is left of ``body`` inside a drawing."""
     text = f"{HEAD}{body}</svg>"
     cleaned = html.clean_svg(text)
-    start = f'{HEAD[:-1]} id="{names.scope(text)}"'
+    start = f'{HEAD[:-1]} id="{markup.scope(text)}"'
     assert cleaned.startswith(start)
     return cleaned[len(start) :].removeprefix("/").removeprefix(">").removesuffix("</svg>")
 
@@ -46,7 +46,9 @@ def test_references_follow_their_ids():
 
 def test_a_style_sheet_matches_only_its_own_drawing():
     text = f"{HEAD}<defs><style>*{{stroke-linecap: butt}}</style></defs></svg>"
-    assert f"<style>#{names.scope(text)} * {{stroke-linecap: butt}}</style>" in html.clean_svg(text)
+    assert f"<style>#{markup.scope(text)} * {{stroke-linecap: butt}}</style>" in html.clean_svg(
+        text
+    )
 
 
 def test_matplotlibs_doctype_and_declaration_are_no_obstacle():
