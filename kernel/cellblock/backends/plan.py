@@ -362,7 +362,10 @@ def cut_out(root: str, denied: Sequence[str], policy: Policy) -> tuple[str, ...]
             grant(entry.path, [path for path in inside if within(path, entry.path)])
             if len(granted) > MAX_EXPANSION:
                 what = "can't be kept: too many entries beside a denied path"
-                remedy = f"Choose narrower filesystem_read_roots than {folder}."
+                remedy = (
+                    "Put what cells read into a folder of its own, or choose narrower"
+                    f" filesystem_read_roots than {folder}."
+                )
                 raise policy.error(what, "read_deny_paths", inside[0], remedy)
 
     grant(root, [path for path in denied if within(path, root)])
