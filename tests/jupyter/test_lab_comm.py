@@ -2,7 +2,9 @@
 
 import pytest
 
-from support import reading
+from support import reading, toolbox
+from support.approvals import code_in
+from support.client import Client
 from support.lab import LabFront
 
 pytestmark = pytest.mark.quick
@@ -126,3 +128,81 @@ def test_a_kernel_is_still_busy_with_its_cell_when_a_check_was_answered(unsafe):
     states = [m["content"]["execution_state"] for _, m in unsafe.log if m["msg_type"] == "status"]
     assert states[-1] == "busy"
     assert reading.of(unsafe.until_idle(mid), "error") == []
+
+
+# --- questions --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def asking(shared_world, start_shared):
+    return start_shared(
+        argv=toolbox.argv(shared_world, settings='approvals = "prompt"'), world=shared_world
+    )
+
+
+def ask(kernel, lab, code):
+    """Run a cell that asks; return its id, the prompt and what the extension is told."""
+    mid = kernel.execute_send(code, allow_stdin=True)
+    prompt = kernel.recv("stdin")
+    return mid, prompt, lab.until("question")
+
+
+def test_a_choice_counts_as_the_code_typed_and_the_prompt_is_taken_back(asking):
+    asking.log.clear()
+    lab = LabFront(asking)
+    mid, prompt, question = ask(asking, lab, "add(1)")
+    assert question["title"] == "cellblock asks: may cell [2] call add?"
+    assert "a = 1" in question["text"]
+    assert [one["id"] for one in question["choices"]] == ["once", "session", "always", "no"]
+    assert question["yours"]
+    assert question["request"] == mid
+    assert code_in(prompt["content"]["prompt"]) not in str(question)
+    assert lab.answer("answer", id=question["id"], choice="once")["ok"]
+    assert any(one["kind"] == "answered" for one in lab.told)
+    assert asking.reply(mid)["content"]["status"] == "ok"
+    # Who types into the prompt that was left answers nothing, not the next question either.
+    mid, _, question = ask(asking, lab, "add(1)")
+    value = f"{code_in(prompt['content']['prompt'])} always"
+    asking.send("input_reply", {"value": value}, "stdin", parent=prompt["header"])
+    assert not lab.answer("answer", id=str(int(question["id"]) - 1), choice="once")["ok"]
+    assert not lab.answer("answer", id=question["id"], choice="maybe")["ok"]
+    assert lab.answer("answer", id=question["id"], choice="no")["ok"]
+    assert asking.reply(mid)["content"]["ename"] == "ToolError"
+    assert not lab.answer("answer", id=question["id"], choice="once")["ok"]
+
+
+def test_a_question_that_was_answered_at_the_prompt_is_told_to_be(asking):
+    asking.log.clear()
+    lab = LabFront(asking)
+    mid, prompt, question = ask(asking, lab, "add(1)")
+    asking.send("input_reply", {"value": code_in(prompt["content"]["prompt"])}, "stdin")
+    assert lab.until("answered")["id"] == question["id"]
+    assert asking.reply(mid)["content"]["status"] == "ok"
+
+
+def test_a_question_of_an_interrupted_cell_is_over(asking):
+    asking.log.clear()
+    lab = LabFront(asking)
+    mid, _, question = ask(asking, lab, "add(1)")
+    asking.interrupt()
+    assert lab.until("answered")["id"] == question["id"]
+    assert asking.reply(mid)["content"]["status"] == "error"
+    assert not lab.answer("answer", id=question["id"], choice="always")["ok"]
+
+
+def test_another_front_end_sees_the_question_and_can_not_answer_it(asking):
+    asking.log.clear()
+    lab = LabFront(asking)
+    with Client(asking.info) as client:
+        other = LabFront(client.wait_heard())
+        mid, _, question = ask(asking, lab, "add(1)")
+        theirs = other.until("question")
+        assert not theirs["yours"]
+        assert not other.answer("answer", id=theirs["id"], choice="once")["ok"]
+        # Nor by the comm of the first: whoever opened it is asked.
+        other.name = lab.name
+        other.ask("answer", id=question["id"], choice="always")
+        client.ask("kernel_info_request", {}, "control")
+        assert asking.shell.poll(0) == 0
+    assert lab.answer("answer", id=question["id"], choice="no")["ok"]
+    assert asking.reply(mid)["content"]["ename"] == "ToolError"

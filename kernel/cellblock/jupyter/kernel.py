@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cellblock.jupyter.lab import Lab
     from cellblock.jupyter.messages import Message, MessageCodec
     from cellblock.jupyter.reactor import ZmqReactor
+    from cellblock.render.question import Question
     from cellblock.wire import messages as wire
 
 #: Seconds after the last reply before history is written: not while cells come one by one.
@@ -114,6 +115,9 @@ class Kernel(Front):
         self.consult = self.consulted
         #: Speaks with extensions of front ends, from the first that opens a comm for that.
         self.lab: Lab | None = None
+        #: The question of the host's that stands, and how many there were.
+        self.question: HostQuestion | None = None
+        self._asked = 0
         self._main = Shell(0, outputs)
         #: All by number, those that are deleted and still run something too; how many there were.
         self._shells = {0: self._main}
@@ -534,9 +538,43 @@ class Kernel(Front):
         cell = self._main.current
         return self.input_requests.ask_for_cell(request, cell, self.session.answer)
 
-    def consulted(self, text: str, answered: Callable[[str], None]) -> Callable[[], None] | None:
-        """Put a question of the host's to the front end that sent the running cell."""
-        return self.input_requests.ask_for_host(text, self._main.current, answered)
+    def consulted(
+        self, asked: Question, answered: Callable[[str], None]
+    ) -> Callable[[], None] | None:
+        """Put a question of the host's to the front end that sent the running cell.
+
+        It may answer at the prompt, or by the comm of an extension: the first answer counts.
+        """
+        cell = self._main.current
+
+        def told(typed: str) -> None:
+            self._have_question(None)
+            answered(typed)
+
+        withdraw = self.input_requests.ask_for_host(str(asked), cell, told)
+        if withdraw is None or cell is None:
+            return None
+
+        def cancel() -> None:
+            self._have_question(None)
+            withdraw()
+
+        self._asked += 1
+        self._have_question(HostQuestion(str(self._asked), asked, cell, answered, withdraw))
+        return cancel
+
+    def _have_question(self, question: HostQuestion | None) -> None:
+        self.question = question
+        if self.lab is not None:
+            self.lab.on_question()
+
+    def choose(self, choice: str) -> None:
+        """Answer the host's question that stands in place of who would type it."""
+        one = self.question
+        if one is not None:
+            self._have_question(None)
+            one.withdraw()
+            one.answered(f"{one.asked.code} {choice}" if choice in one.asked.offers else "no")
 
     def _hold(self, held: bool) -> None:
         if self.session is not None:
@@ -599,6 +637,19 @@ class _Question(msgspec.Struct, frozen=True, eq=False):
     on_answer: Callable[[str], None]
     password: bool = False
     is_hosts: bool = False
+
+
+class HostQuestion(msgspec.Struct, frozen=True, eq=False):
+    """A question of the host's that stands, and the cell whose sender may answer it.
+
+    ``withdraw`` takes the prompt back, and ``answered`` gets what was typed, or stands for that.
+    """
+
+    id: str
+    asked: Question
+    cell: Message
+    answered: Callable[[str], None]
+    withdraw: Callable[[], None]
 
 
 class InputRequests:

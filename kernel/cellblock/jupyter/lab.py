@@ -15,6 +15,7 @@ import binascii
 import hmac
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -57,6 +58,13 @@ _LINE: Final = 120
 MOST_CHECKED: Final = 20_000
 _REST: Final = 9
 
+_LABELS: Final = {
+    "once": "Allow once",
+    "session": "Allow until the kernel ends",
+    "always": "Always allow",
+    "no": "Do not allow",
+}
+
 
 # --- what a front end asks ------------------------------------------------------------------------
 
@@ -75,13 +83,19 @@ class Check(Request, frozen=True, tag="check"):
     code: str
 
 
+class Answer(Request, frozen=True, tag="answer"):
+    """Answer the question of this id."""
+
+    choice: Annotated[str, Meta(max_length=20)]
+
+
 class Refresh(Request, frozen=True, tag="refresh"):
     """Say these again."""
 
     what: Annotated[list[Annotated[str, Meta(max_length=20)]], Meta(max_length=10)]
 
 
-_decode = Check | Refresh
+_decode = Answer | Check | Refresh
 
 
 # --- one comm -------------------------------------------------------------------------------------
@@ -95,6 +109,8 @@ class LabComm:
         self._secret, self._number = secret, 0
         #: What it was told last, by kind: the same is not told twice.
         self.told: dict[str, Any] = {}
+        #: The question that it was told of.
+        self.asked = ""
         #: A check that waits.
         self.check: Check | None = None
 
@@ -193,6 +209,7 @@ class Lab:
         self._kernel.outputs.host_comms.add(name)
         for cell in self._cells.values():
             self._tell(comm, "cell", cell)
+        self._tell_question(comm)
         self.on_guest()
 
     def _forget(self, name: str) -> None:
@@ -214,6 +231,9 @@ class Lab:
         match request:
             case Check():
                 self._ask_check(comm, request)
+            case Answer():
+                # Not now: it may end a cell, which then takes what else has arrived.
+                self._reactor.call_later(0, partial(self._answer, comm, request))
             case Refresh(what=what):
                 for kind in what:
                     comm.told.pop(kind, None)
@@ -281,6 +301,48 @@ class Lab:
         if len(self._cells) > _MOST_CELLS:
             del self._cells[next(iter(self._cells))]
         self._say("state")
+
+    # --- questions of the host's --------------------------------------------------------------
+
+    def on_question(self) -> None:
+        """Tell of a question that stands, or no longer does."""
+        for comm in self._comms.values():
+            if comm.asked:
+                self._tell(comm, "answered", {"id": comm.asked})
+                comm.asked = ""
+            self._tell_question(comm)
+
+    def _tell_question(self, comm: LabComm) -> None:
+        one = self._kernel.question
+        if one is None:
+            return
+        comm.asked, asked = one.id, one.asked
+        choices = [
+            {"id": scope, "label": _LABELS[scope], "meaning": meaning}
+            for scope, meaning in {**asked.offers, "no": ""}.items()
+        ]
+        told = {
+            "id": one.id,
+            "title": f"cellblock asks: {asked.asks}",
+            "text": "\n".join((*asked.shown, *asked.begins, *filter(None, [asked.note]))),
+            "choices": choices,
+            "yours": comm.identities == one.cell.identities,
+            "request": str(one.cell.header.get("msg_id", "")),
+        }
+        self._tell(comm, "question", told)
+
+    def _answer(self, comm: LabComm, answer: Answer) -> None:
+        """Answer the question that stands, or say why that is none of its answers."""
+        one, problem = self._kernel.question, ""
+        if one is None or one.id != answer.id:
+            problem = "this question is not asked any more"
+        elif comm.identities != one.cell.identities:
+            problem = "only the page that ran the cell can answer"
+        elif answer.choice != "no" and answer.choice not in one.asked.offers:
+            problem = "this is none of its answers"
+        else:
+            self._kernel.choose(answer.choice)
+        self._done(comm, answer.id, problem)
 
     # --- what is in force ---------------------------------------------------------------------
 
