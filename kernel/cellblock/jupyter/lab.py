@@ -5,7 +5,7 @@ hears nothing of it. What the host says carries a code that takes the secret (HM
 number that goes up, since what cells say reaches the page by the same channel. What is asked is
 validated and bounded, and counts only from the connection that opened the comm.
 
-``docs/lab.md`` has every message. Imported when a front end opens the first such comm.
+``docs/lab-comm.md`` has every message. Imported when a front end opens the first such comm.
 """
 
 from __future__ import annotations
@@ -170,7 +170,12 @@ class Restore(Request, frozen=True, tag="restore"):
 #: Are done as the cells that say so, and wait for their turn as those do.
 _Cell = Undo | Checkpoint | Restore
 _CELL_KINDS: Final = frozenset({"undo", "checkpoint", "restore"})
-_Any = Answer | Check | Diff | Drop | Keep | Refresh | _Cell
+AnyRequest = Answer | Check | Diff | Drop | Keep | Refresh | _Cell
+
+
+def read_request(data: Any) -> Any:
+    """Return the request that a front end's data is. Raises msgspec.ValidationError."""
+    return msgspec.convert(data, AnyRequest)
 
 
 # --- one comm -------------------------------------------------------------------------------------
@@ -280,7 +285,7 @@ class Lab:
             data = message.content.get("data")
             named = data.get("id") if isinstance(data, dict) else None
             try:
-                request: Any = msgspec.convert(data, _Any)
+                request = read_request(data)
             except msgspec.ValidationError as error:
                 number = named[:100] if isinstance(named, str) else ""
                 self._done(comm, number, f"this is no request: {error}")
@@ -318,6 +323,7 @@ class Lab:
         self._kernel.channels.publish("comm_close", content, None)
 
     def _ask(self, comm: LabComm, request: Any) -> None:
+        """Answer a request at once."""
         match request:
             case Check():
                 self._ask_check(comm, request)
@@ -363,10 +369,11 @@ class Lab:
             self._done(comm, asked.id)
 
     def _on_changes(self) -> None:
-        """Tell what is staged now."""
-        self._due.add("changes")
-        self._flush()
+        """Tell what is staged now; at once, where somebody waits for it."""
+        self._say("changes")
         waiting, self._refreshes = self._refreshes, []
+        if waiting:
+            self._flush()
         for comm, number in waiting:
             self._done(comm, number)
 
@@ -567,19 +574,19 @@ class Lab:
         policy, told = views.in_force, None
         if policy is not None:
             digest = paths.without_scratch(policy, Path(views.scratch)).digest()
-            told = {"name": views.name, "mode": policy.mode, "digest": digest}
+            told = {"name": visible(views.name), "mode": policy.mode, "digest": digest}
         why = _unverified(views)
         return {
             "policy": told,
             "backend": views.backend,
             "verified": not why,
-            "unverified_because": why or None,
+            "unverified_because": visible(why) or None,
             "enforced": self._in_force(),
             "gaps": [
                 {
-                    "title": gap.consequence,
-                    "why": f"{gap.asked}; here: {gap.actual}",
-                    "remedy": gap.remedy,
+                    "title": visible(gap.consequence),
+                    "why": visible(f"{gap.asked}; here: {gap.actual}"),
+                    "remedy": visible(gap.remedy),
                     "matters": gap.matters,
                 }
                 for gap in views.gaps
@@ -596,7 +603,8 @@ class Lab:
         if known is None or known[0][0] is not of[0] or known[0][1] is not of[1]:
             fields = policy.as_dict() | {"backend": views.backend}
             rows = policy_card.enforced(fields, tuple(views.enforcement.values()))
-            known = self._enforced = of, [{"what": what, "how": how} for what, how in rows]
+            told = [{"what": visible(what), "how": visible(how)} for what, how in rows]
+            known = self._enforced = of, told
         return known[1]
 
     # --- checking what is typed ---------------------------------------------------------------
