@@ -4,6 +4,8 @@ import hashlib
 import hmac
 import json
 import re
+import subprocess
+import sys
 import typing
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from cellblock.analysis import analyse
 from cellblock.host.services.tools.calls import CallRecord
-from cellblock.jupyter import lab
+from cellblock.jupyter import lab_messages as lab
 from cellblock.policy.model import Policy
 from cellblock.wire import messages, values
 
@@ -103,3 +105,9 @@ def test_the_documentation_has_every_request_and_its_fields():
     for one in requests:
         fields = re.findall(r"`(\w+)`", rows[one.__struct_config__.tag].partition(":")[0])
         assert ["id", *fields] == list(one.__struct_fields__)
+
+
+def test_a_kernel_imports_nothing_of_it_at_its_start():
+    code = "import sys, cellblock.jupyter.assembly; print([m for m in sys.modules if '.lab' in m])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert told.stdout == "[]\n"
