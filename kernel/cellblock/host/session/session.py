@@ -37,14 +37,14 @@ from cellblock.host.services import changes, keeping
 from cellblock.host.session.config import granted_services
 from cellblock.host.session.narrowing import Narrower, recorded_changes, settings_of
 from cellblock.host.session.requests import Requests
-from cellblock.host.session.types import Outcome, outcome_of
+from cellblock.host.session.types import ExecuteRequest, Outcome, outcome_of
 from cellblock.policy import paths
 from cellblock.render import tables
 from cellblock.render.text import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.narrowing import MakeTools
     from cellblock.host.session.types import (
-        ExecuteRequest,
         Reactor,
         Reply,
         SessionSettings,
@@ -96,10 +95,9 @@ class Keeper:
     """Does what such cells say, for one session."""
 
     def __init__(self, reactor: Reactor, front: Front, policy: str) -> None:
-        self._reactor, self._front = reactor, front
+        self._front = front
         self._grants = Grants(GrantContext(scope="", policy=policy, digest=""), None)
-        #: What is being copied, and what takes its end.
-        self._steps: Generator[None, None, Any] | None = None
+        self._steps = keeping.StepRunner(reactor, _STEP)
         self._failed: Callable[[str], None] = lambda _why: None
         self._approver: Approver | None = None
 
@@ -118,7 +116,7 @@ class Keeper:
         number = audit.number
 
         def ended(outcome: Outcome) -> None:
-            self._steps = self._approver = None
+            self._approver = None
             done(outcome)
             audit.ended(number, outcome)
 
@@ -142,8 +140,8 @@ class Keeper:
         """Keep nothing of what is asked about or copied now; return whether anything is."""
         if self._approver is not None:
             self._approver.interrupt()
-        elif self._steps is not None:
-            self._steps.close()
+        elif self._steps.runs:
+            self._steps.stop()
             self._failed("nothing was kept: it was interrupted")
         else:
             return False
@@ -151,9 +149,7 @@ class Keeper:
 
     def close(self) -> None:
         """Take back what is not whole: the session ends."""
-        if self._steps is not None:
-            self._steps.close()
-            self._steps = None
+        self._steps.stop()
 
     # --- dropping -----------------------------------------------------------------------------
 
@@ -199,7 +195,7 @@ class Keeper:
             if decision.scope is None:
                 self._failed(f"nothing was kept: {decision.why}")
             else:
-                self._in_steps(keeping.steps(staged, chosen, digests), kept)
+                self._steps.run(keeping.steps(staged, chosen, digests), kept, self._failed)
 
         def kept(found: Sequence[keeping.Kept]) -> None:
             self._front.audit.kept(found, staged.session, "a code")
@@ -211,28 +207,7 @@ class Keeper:
             prompt, self._grants, observe=audit.approved, tell=self._front.outputs.notice
         )
         approver.begin(request)
-        self._in_steps(keeping.digests(staged, chosen), read)
-
-    def _in_steps(self, steps: Generator[None, None, Any], done: Callable[[Any], None]) -> None:
-        """Run a generator in short steps; ``done`` gets what it returns."""
-        self._steps = steps
-
-        def go_on() -> None:
-            if self._steps is not steps:
-                return
-            until = time.monotonic() + _STEP
-            try:
-                while time.monotonic() < until:
-                    next(steps)
-            except StopIteration as end:
-                self._steps = None
-                done(end.value)
-            except (ChangesError, OSError) as error:
-                self._failed(str(error))
-            else:
-                self._reactor.call_later(0, go_on)
-
-        go_on()
+        self._steps.run(keeping.digests(staged, chosen), read, self._failed)
 
 
 def _rows(staged: Staged, changes: Sequence[Change]) -> list[tables.ChangeRow]:
@@ -543,6 +518,26 @@ class Session:
             else:
                 admitted[name] = text
         return admitted, refused
+
+    def check(self, code: str) -> tuple[Finding, ...]:
+        """Return what would keep a cell from being run; nothing runs, and nobody is asked.
+
+        Raises AdmissionError where nothing can be decided.
+        """
+        request = ExecuteRequest(code=code)
+        ruling = self.settings.gate.judge(code)
+        rules, narrower, keeper = self.settings.rules, self._narrower, self._keeper
+        if narrower is not None and narrower.handles(request, ruling, self):
+            return narrower.check(code, rules)
+        if keeper is not None and keeper.handles(request, ruling, rules):
+            return ()
+        if ruling.findings:
+            return ruling.findings
+        if ruling.run is not None:
+            return analyse(ruling.run.template.source, self._permitting(self._granted()))
+        transformed = transform(code)
+        findings = analyse(transformed.source, self._permitting(self._granted()))
+        return tuple(as_written(findings, code, transformed))
 
     # --- what the user approves of ------------------------------------------------------------
 
