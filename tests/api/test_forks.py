@@ -317,6 +317,28 @@ def test_the_variant_that_is_picked_is_what_the_sandbox_goes_on_from(sandbox):
     assert sandbox.execute("None").execution_count == 7
 
 
+def test_a_fork_is_gone_on_from_while_others_go_on(unsafe):
+    said(unsafe, "x = [1]")
+    first, second = unsafe.fork(2, shares_files=True)
+    (apart,) = unsafe.fork()
+    for one, number in ((first, 10), (second, 20), (unsafe, 30)):
+        said(one, f"x.append({number})")
+    unsafe.go_on_from(first)
+    said(first, "x.append(11)")
+    assert [said(one, "x") for one in (unsafe, first, second, apart)] == [
+        "[1, 10]",
+        "[1, 10, 11]",
+        "[1, 20]",
+        "[1]",
+    ]
+    assert unsafe.execute("os.kill(os.getpid(), signal.SIGKILL)").status == "stopped"
+    unsafe.go_on_from(second)
+    assert [said(one, "x") for one in (unsafe, first)] == ["[1, 20]", "[1, 10, 11]"]
+    for other, one in ((unsafe, apart), (first, second)):
+        with pytest.raises(GuestError, match="a fork of this sandbox that shares its files"):
+            other.go_on_from(one)
+
+
 def test_variants_of_which_none_is_picked_leave_the_sandbox_as_it_was(sandbox):
     said(sandbox, "x = 1")
     assert sandbox.try_variants(["x = 2", "x = 3"], lambda _: None).kept is None

@@ -606,16 +606,29 @@ class AsyncSandbox:
 
     # --- forks ----------------------------------------------------------------------------------
 
-    async def fork(self, count: int = 1) -> tuple[AsyncSandbox, ...]:
+    async def fork(self, count: int = 1, *, shares_files: bool = False) -> tuple[AsyncSandbox, ...]:
         """Return sandboxes that go on from here, each for itself, under the same policy.
 
         They have the variables, and share their memory until it is written to. Threads, tasks,
         connections and child processes stay here (``not_copied``). Each has a scratch folder of its
-        own, which is empty; it reads what is staged, and stages nothing. It is open, and ends with
-        this sandbox, or when it is closed. Raises GuestError where that can't be had.
+        own, which is empty; it reads what is staged, and stages nothing. One that ``shares_files``
+        has all files that this sandbox has, as a variant has, and can be gone on from. A fork is
+        open, and ends with this sandbox, or when it is closed. Raises GuestError where that can't
+        be had.
         """
         async with self._turn():
-            return await self._fork(count)
+            return await self._fork(count, alike=shares_files)
+
+    async def go_on_from(self, fork: AsyncSandbox) -> None:
+        """Have the variables that a fork has now instead of those here; the fork goes on, too.
+
+        It is one that ``shares_files`` with this sandbox; what a fork lacks, this one lacks then.
+        ``%undo`` does not go back before that. Raises GuestError, and all is as it was.
+        """
+        if fork.parent is not self or not fork._is_alike:
+            raise GuestError("what is gone on from is a fork of this sandbox that shares its files")
+        async with self._turn(), fork._turn():
+            await self._go_on_from(fork)
 
     async def try_variants(
         self,
@@ -655,7 +668,8 @@ class AsyncSandbox:
             raise GuestError("a variant that narrows its policy can't be gone on from")
         (copy,) = await self._copies(theirs, 1)
         front.ready = asyncio.get_running_loop().create_future()
-        front.inherited, front.execution_count = front.views, front.execution_count + 1
+        front.inherited = front.views
+        front.execution_count = max(front.execution_count, fork._live.execution_count)
         front.cells = dict(fork._live.cells)
         session.requests.continue_from(theirs.requests)
         session.requests.supervisor.adopt(copy, source, fork.session, None)
