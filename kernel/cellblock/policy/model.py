@@ -422,8 +422,8 @@ class Policy(Table):
     """How many cells ``%undo`` can step back over. Each keeps a copy of the guest."""
 
     max_branches: Depth = 8
-    """How many checkpoints a session may keep; and of a sandbox, how many forks there may be at a
-    time, those of its forks among them."""
+    """How many checkpoints and branches a session may keep; and of a sandbox, how many forks there
+    may be at a time, those of its forks among them."""
 
     timeout: Seconds | None = 60.0
     """Seconds one cell may run."""

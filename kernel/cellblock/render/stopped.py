@@ -143,14 +143,22 @@ def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
     return _card(lines, State.restored, {"outcome": "undone", "cells": counts}, lost)
 
 
-def restored(name: str, *, lost: Sequence[str] = ()) -> Bundle:
-    """Return the card for ``%restore``."""
+def restored(name: str, *, branch: str = "", lost: Sequence[str] = ()) -> Bundle:
+    """Return the card for ``%restore``, and for a ``branch`` that goes on from a kept state."""
+    title = f"Back at checkpoint {name}."
+    if branch:
+        title = f"On branch {branch}{f', from {name}' * (name != branch)}."
     lines = [
-        f"Back at checkpoint {name}.",
+        title,
         "Your variables are as they were there." + _lost(lost),
         "Files and output stay as they are.",
     ]
-    return _card(lines, State.restored, {"outcome": "restored", "checkpoint": name}, lost)
+    return _card(
+        lines,
+        State.restored,
+        {"outcome": "restored", "checkpoint": name} | ({"branch": branch} if branch else {}),
+        lost,
+    )
 
 
 def _sentence(reason: Reason, limit: str, *, beside: bool) -> str:

@@ -782,6 +782,14 @@ class Checkpoint(Struct, tag="checkpoint", frozen=True, kw_only=True):
     restores: bool = False
 
 
+class Branch(Struct, tag="branch", frozen=True, kw_only=True):
+    """``%branch`` ran: go to a branch, begun at ``start`` or here, or drop it; else list them."""
+
+    name: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)] | None = None
+    start: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)] | None = None
+    drops: bool = False
+
+
 ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
 FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
@@ -791,6 +799,6 @@ ToGuest = (
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | Variables | VariableValue | CommOut | Show | Undo | Checkpoint | ToolCall
+    | Variables | VariableValue | CommOut | Show | Undo | Checkpoint | Branch | ToolCall
     | Preloaded | ToolWithdrawn | Breach
 )  # fmt: skip

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Change, Staged, State
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
+    from cellblock.host.snapshots.branches import Listing
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
     from cellblock.render.cards import Bundle, Failure
@@ -566,8 +567,14 @@ def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
     if stopped.restored is None:  # every copy to go back to had ended
         return stopped_card(stopped, policy)[0]
     if stopped.detail:
-        return cards.restored(stopped.detail, lost=restore.lacking(stopped.restored))
+        lost = restore.lacking(stopped.restored)
+        return cards.restored(stopped.detail, branch=stopped.branch, lost=lost)
     return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
+
+
+def branches_card(found: Listing) -> Bundle:
+    """Return the list of branches and checkpoints."""
+    return tables.branches(found.current, found.branches, found.checkpoints)
 
 
 def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:

@@ -38,6 +38,7 @@ from msgspec.structs import force_setattr, replace
 from cellblock.host.guests.process import Guest
 from cellblock.host.session.limits import Gauge, private_bytes, slack
 from cellblock.host.snapshots import memory
+from cellblock.host.snapshots.branches import Branches
 from cellblock.host.snapshots.chain import (
     LATELY,
     Chain,
@@ -92,6 +93,7 @@ class Snapshots:
         self._supervisor = supervisor
         self._budget = Budget(policy.snapshots, clock, supervisor.owner.on_notice)
         self.chain = Chain()
+        self.branches = Branches(supervisor, self)
         #: Runs while one is due.
         self._due: Timer | None = None
         self._numbers = 0
@@ -133,6 +135,7 @@ class Snapshots:
         guest, zygote = self._guest, self._zygote
         self._guest = self._zygote = None
         self.clear()
+        self.branches.begin_anew()
         if guest is not None and self in guest.lineage.users:
             guest.lineage.users.remove(self)
         if guest is not None and zygote is not None:
@@ -308,17 +311,23 @@ class Snapshots:
             copy.guest.lineage.users.append(self)
         self._serve(copy)
 
-    def checkpoint(self, name: str, then: Callable[[str], None]) -> None:
+    def checkpoint(
+        self, name: str, then: Callable[[str], None], *, is_branch: bool = False
+    ) -> None:
         """Keep the guest's state under a name; ``then`` gets why it is not kept, or nothing."""
         named, most = self.chain.named(), self._policy.undo_max_bytes
         former = named.pop(name, None)
-        if len(named) >= self._policy.max_branches:
+        if former is not None and former.is_branch and not is_branch:
+            then("a branch has this name; choose another")
+        elif len(named) >= self._policy.max_branches:
             then(f"max_branches allows {self._policy.max_branches}, and there are {_listed(named)}")
         elif most is not None and (held := self._held_apart(named.values())) > most:
             then(f"{_listed(named)} may hold {held:,} bytes by now, undo_max_bytes allows {most:,}")
         else:
 
             def stands(made: Snapshot | None) -> None:
+                if made is not None:
+                    made.is_branch = is_branch
                 if made is not None and former is not None:
                     self._drop(former)
                 then("" if made is not None else "no copy of the state could be made")
@@ -697,6 +706,7 @@ class Snapshots:
         """
         self.drop_chain()
         copy.name, checkpoint.name = checkpoint.name, ""
+        copy.is_branch = checkpoint.is_branch
         self.chain.apart.remove(checkpoint)
         self.chain.append(checkpoint)
         self.restore_newest()
