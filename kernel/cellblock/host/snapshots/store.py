@@ -279,24 +279,33 @@ class Snapshots:
         """Have so many copies made of the guest as it is; ``then`` gets them, or fewer.
 
         A copy of the guest makes them, and ends: so they are nobody's children but the zygote's,
-        which is told how they end.
+        which is told how they end. It is asked for some ahead, to fork without a pause.
         """
         made = list[Snapshot]()
 
         def begin(source: Snapshot | None) -> None:
+            asked, decided, is_over = 0, list[Snapshot | None](), False
+
             def stands(copy: Snapshot | None) -> None:
+                decided.append(copy)
                 if copy is not None:
                     made.append(copy)
-                if copy is None or len(made) == count:
+                go_on()
+
+            def go_on() -> None:
+                nonlocal asked, is_over
+                while asked < count and asked - len(decided) < _MAX_FORKING and None not in decided:
+                    asked += 1
+                    self.copy_apart(stands, source)
+                if len(decided) == asked and not is_over:
+                    is_over = True
                     self.let_go(source)
                     then(made)
-                else:
-                    self.copy_apart(stands, source)
 
             if source is None:
                 then(made)
             else:
-                self.copy_apart(stands, source)
+                go_on()
 
         self.copy_apart(begin)
 
