@@ -464,6 +464,10 @@ class Policy(Table):
     undo_max_bytes: Bytes | None = 512 * MIB
     """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""
 
+    forks_max_bytes: Bytes | None = 4 * GIB
+    """Bytes that a sandbox and its forks may hold together, by an estimate that counts what they
+    share once; the cell in which they come to hold more is stopped."""
+
     output_kept_max_bytes: Annotated[int, Range(0)] | None = 64 * MIB
     """Bytes of text that the host keeps on disk, while the kernel lives, of cells that said more
     than is shown; ``%output`` pages through it. One cell gets half, its beginning; the oldest

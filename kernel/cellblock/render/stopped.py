@@ -21,6 +21,7 @@ class Reason(StrEnum):
     crashed = "crashed"
     files = "files"
     flood = "flood"
+    forks = "forks"
     interrupted = "interrupted"
     killed = "killed"
     lost = "lost"
@@ -37,6 +38,7 @@ _WORDS: Final = {
     Reason.crashed: "its interpreter crashed ({limit})",
     Reason.files: "it left more than {limit} in the project, which are staged",
     Reason.flood: "it sent more output than the kernel takes ({limit})",
+    Reason.forks: "its sandbox and its forks held more than {limit} of memory (forks_max_bytes)",
     Reason.interrupted: "you interrupted it twice and it did not end",
     Reason.killed: "its process was killed ({limit})",
     Reason.lost: "its interpreter ended without a reply ({limit})",
@@ -48,6 +50,7 @@ _WORDS: Final = {
 #: The policy's field that is the limit.
 _SETTINGS: Final = {
     Reason.cpu: "cpu_seconds",
+    Reason.forks: "forks_max_bytes",
     Reason.memory: "memory_max_bytes",
     Reason.scratch: "scratch_max_bytes",
     Reason.timeout: "timeout",

@@ -540,6 +540,7 @@ LIMITS: Final = {
     "timeout": "timeout",
     "cpu": "cpu_seconds",
     "memory": "memory_max_bytes",
+    "forks": "forks_max_bytes",
     "scratch": "scratch_max_bytes",
 }
 
@@ -591,7 +592,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     """
     detail = visible(stopped.detail)
     match stopped.why:
-        case "timeout" | "cpu" | "memory" | "scratch":
+        case "timeout" | "cpu" | "memory" | "forks" | "scratch":
             field, value = LIMITS[stopped.why], stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)

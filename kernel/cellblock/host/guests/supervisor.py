@@ -468,7 +468,7 @@ class Supervisor:
         self._stop()
         self.rulesets = parent.rulesets + (place is not None)
         parent.snapshots.give_away(copy)
-        self.snapshots.adopt(copy, self.zygote)
+        self.snapshots.adopt(copy, self.zygote, parent.snapshots)
         plan = None if place is None else place.plan
         restoration = Restoration(self._reactor, self, stopped, plan=plan)
         restoration.place, restoration.otherwise = place, otherwise

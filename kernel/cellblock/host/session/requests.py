@@ -76,7 +76,7 @@ MAX_QUESTIONS: Final = 1_000
 
 #: A cell that is ``%undo`` and nothing else, as ``guest.shell`` reads it.
 _UNDO_ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
-_CELL_CODE = messages.Execute | messages.CommIn | messages.SetVariable
+_CELL_CODE = messages.Execute | messages.CommIn | messages.SetVariables
 _ANSWERS: Final[dict[type, type]] = {
     messages.Execute: messages.Done,
     messages.CommIn: messages.Done,
@@ -84,7 +84,7 @@ _ANSWERS: Final[dict[type, type]] = {
     messages.Inspect: messages.Inspected,
     messages.ListVariables: messages.Variables,
     messages.GetVariable: messages.VariableValue,
-    messages.SetVariable: messages.Done,
+    messages.SetVariables: messages.Done,
 }
 
 
@@ -283,6 +283,7 @@ class Requests:
             shared_memory=self.supervisor.shared_memory,
         )
         self._monitor.others = self.supervisor.snapshots.others
+        self._monitor.held_together = self.supervisor.snapshots.held_together
         if approver is not None:
             approver.on_waiting(self._on_waiting)
         #: The main shell's request under way, and those of subshells by number.

@@ -34,6 +34,7 @@ Why = Literal[
     "timeout",
     "cpu",
     "memory",
+    "forks",
     "files",
     "scratch",
     "interrupt",

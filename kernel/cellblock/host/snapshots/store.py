@@ -31,12 +31,13 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import force_setattr, replace
 
 from cellblock.host.guests.process import Guest
-from cellblock.host.session.limits import Gauge, private_bytes, slack
+from cellblock.host.session.limits import Gauge, minor_faults, private_bytes, slack
 from cellblock.host.snapshots import memory
 from cellblock.host.snapshots.branches import Branches
 from cellblock.host.snapshots.chain import (
@@ -47,7 +48,7 @@ from cellblock.host.snapshots.chain import (
     SnapshotState,
     UndoStep,
 )
-from cellblock.host.snapshots.memory import Budget
+from cellblock.host.snapshots.memory import Budget, Reading
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.session.types import Reactor, Timer
-    from cellblock.host.snapshots.memory import Reading
     from cellblock.policy.model import Policy
 
 
@@ -108,6 +108,9 @@ class Snapshots:
         self._unknown = 0
         #: The last of them: that they are lost may be seen before the guest's word on why.
         self._lost_forks = deque[int](maxlen=_MAX_FORKING)
+        #: Of a fork: what it had when it was made, and whose it was.
+        self.base: Reading | None = None
+        self.parent: Snapshots | None = None
         #: Variables that were set so lately that they may be set once more; then values are let go.
         self._values = deque[PastRequest]()
 
@@ -118,6 +121,7 @@ class Snapshots:
     def begin(self, guest: Guest, zygote: Zygote) -> None:
         """Record the guest that serves, and its zygote: none of a guest before it is kept."""
         self._guest, self._zygote, self._given = guest, zygote, 0
+        self.base = self.parent = None
         guest.lineage.users.append(self)
 
     def clear(self) -> None:
@@ -174,11 +178,11 @@ class Snapshots:
         """Record that a request ran to its end, and take no snapshot for that."""
         if self.chain:
             self.chain[-1].after.append(request)
-        if isinstance(request.message, messages.SetVariable):
+        if isinstance(request.message, messages.SetVariables):
             self._values.append(request)
         while self._values and request.ended - self._values[0].ended > LATELY:
             past = self._values.popleft()
-            force_setattr(past, "message", replace(past.message, value=messages.Data(b"")))
+            force_setattr(past, "message", replace(past.message, values={}))
 
     def postpone(self) -> None:
         """Put off what is due: a request came, so this is no idle time."""
@@ -313,8 +317,10 @@ class Snapshots:
         """Have a copy that stands apart be another session's from now on."""
         self.chain.apart.remove(copy)
 
-    def adopt(self, copy: Snapshot, zygote: Zygote) -> None:
+    def adopt(self, copy: Snapshot, zygote: Zygote, parent: Snapshots) -> None:
         """Have a copy of another session's guest serve here; what there is stays until it does."""
+        if self._guest is None:
+            self.base, self.parent = replace(copy.had, huge=None), parent
         self._zygote = zygote
         if self not in copy.guest.lineage.users:
             copy.guest.lineage.users.append(self)
@@ -361,6 +367,25 @@ class Snapshots:
             else min(one.had.size, memory.left_behind(one.had, now) + one.rewrote)
             for one in checkpoints
         )
+
+    def held_together(self) -> int:
+        """Return at most how many bytes a sandbox and its forks hold; 0 where there are none.
+
+        What they share counts once.
+        """
+        users = self._guest.lineage.users if self._guest is not None else []
+        return sum(user.held_in_tree() for user in users) if len(users) > 1 else 0
+
+    def held_in_tree(self) -> int:
+        """Return what the guest holds, or a fork for itself, and what forks of it still hold."""
+        if self._guest is None:
+            return 0
+        pid, users = self._guest.pid, self._guest.lineage.users
+        now = Reading(private_bytes(pid), self._given + minor_faults(pid))
+        held = now.size if self.base is None else memory.added(self.base, now)
+        forks = (one for one in users if isinstance(one, Snapshots) and one.parent is self)
+        bases = sorted((one.base for one in forks if one.base), key=lambda one: one.faults)
+        return held + sum(memory.left_behind(*both) for both in pairwise([*bases, now]))
 
     def _new(self, maker: Guest, had: Reading) -> Snapshot | None:
         """Return the host's end of a snapshot; None where there are no descriptors for one."""
