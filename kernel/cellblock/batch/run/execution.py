@@ -62,7 +62,7 @@ OPEN_TIMEOUT: Final = 120.0
 #: The least seconds that a cell is given.
 _MIN_TIMEOUT: Final = 0.01
 #: What a cell contains that may need a state from before it: undoing, and narrowing the policy.
-_NEEDS_SNAPSHOTS: Final = ("branch", "checkpoint", "restore", "undo", f"%{SHOWS_POLICY}")
+_NEEDS_SNAPSHOTS: Final = ("%branch", "checkpoint", "restore", "undo", f"%{SHOWS_POLICY}")
 #: What ``--changes`` takes besides a folder.
 KEEP: Final = "keep"
 DROP: Final = "drop"
