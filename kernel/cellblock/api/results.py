@@ -135,9 +135,9 @@ class Denial:
 class Stop:
     """A cell that was ended from outside.
 
-    ``why`` is ``timeout``, ``cpu``, ``memory``, ``files``, ``scratch``, ``interrupt``, ``crash``,
-    ``violation``, ``breach`` or ``silent``; ``limit`` is the limit it was over, in words. ``state``
-    says what became of the variables.
+    ``why`` is ``timeout``, ``cpu``, ``memory``, ``forks``, ``files``, ``scratch``, ``interrupt``,
+    ``crash``, ``violation``, ``breach`` or ``silent``; ``limit`` is the limit it was over, in
+    words. ``state`` says what became of the variables.
     """
 
     why: str

@@ -510,6 +510,7 @@ HOST: Final[Mapping[str, Declare]] = {
     "undo_depth": holds("the host keeps as many copies"),
     "max_branches": holds("the host counts checkpoints and forks before it has one made"),
     "undo_max_bytes": holds("the host lets go of the oldest copies"),
+    "forks_max_bytes": holds("the host kills the guest in which they come to hold more"),
     "timeout": holds("the host kills the guest"),
     "cpu_seconds": _cpu,
     "scratch_max_bytes": partly(

@@ -315,6 +315,7 @@ CONSEQUENCES: Final = {
     "stderr_max_bytes": "a cell can flood the notebook",
     "display_max_bytes": "a cell can flood the notebook with rich output",
     "undo_max_bytes": "copies of the guest can use up the machine's memory",
+    "forks_max_bytes": "forks of a sandbox can use up the machine's memory",
     "output_kept_max_bytes": "a cell can fill the host's disk with what it prints",
     "artifact_max_bytes": "a cell can fill the host's disk with a file that is copied out",
     "artifacts_max_bytes": "cells can fill the host's disk with files that are copied out",

@@ -103,6 +103,9 @@ def run(
             help="What cells of a notebook that passed wrote to the project: where to, or keep it.",
         ),
     ] = "",
+    receipt: Annotated[
+        bool, typer.Option("--receipt", help="Sign how each notebook was executed, beside it.")
+    ] = False,
     cluster: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of that scheduler.")
     ] = "",
@@ -122,6 +125,8 @@ def run(
         _check_writable(junit)
     if cluster and changes not in {"", DROP}:
         raise CellblockError("--changes: what cells write stays on the workers of a --cluster.")
+    if receipt:
+        _check_key(cluster)
     if changes not in {"", KEEP, DROP}:
         changes = str(Path(changes).absolute())
         _check_writable(Path(changes, "changes"))
@@ -140,6 +145,7 @@ def run(
         cell_timeout=cell_timeout,
         timing=timing,
         changes=DROP if cluster else changes,
+        receipt=receipt,
     )
     request = RunRequest(
         notebooks=notebooks,
@@ -188,6 +194,15 @@ def _load(spec: str, *, allow_unsafe: bool) -> Policy:
     if not allow_unsafe and (error := unsafe_error(found, spec, ask=_ASK, asks=False)):
         raise error
     return found
+
+
+def _check_key(cluster: str) -> None:
+    """Raise CellblockError where nothing could be signed: before anything runs."""
+    if cluster:
+        raise CellblockError("--receipt: the key of a --cluster's workers is not yours.")
+    from cellblock.api import receipts  # noqa: PLC0415 - an extra
+
+    receipts.own_key()
 
 
 def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult, float]:

@@ -384,8 +384,8 @@ class Server:
                 | messages.GetVariable()
             ):
                 self._answer_query(message)
-            case messages.SetVariable():
-                self._set_variable(message)
+            case messages.SetVariables():
+                self._set_variables(message)
             case messages.CommIn():
                 self._comm(message)
             case messages.Snapshot():
@@ -483,12 +483,13 @@ class Server:
                 os._exit(1)  # a fork that the cell left by an error: its parent goes on
         self.out.end(done)
 
-    def _set_variable(self, message: messages.SetVariable) -> None:
+    def _set_variables(self, message: messages.SetVariables) -> None:
         late = messages.Error(ename="Interrupted", evalue="it took too long", traceback=[])
 
         def set_it() -> messages.Error | None:
             try:
-                self._shell.user_ns[message.name] = arrays.decode(message.value)
+                made = {name: arrays.decode(value) for name, value in message.values.items()}
+                self._shell.user_ns.update(made)
             except Exception as exc:  # a library that is not there, for one
                 why = encodable(str(exc))
                 return messages.Error(ename=type(exc).__name__, evalue=why, traceback=[])

@@ -427,8 +427,8 @@ class Policy(Table):
     """How many cells ``%undo`` can step back over. Each keeps a copy of the guest."""
 
     max_branches: Depth = 8
-    """How many checkpoints a session may keep; and of a sandbox, how many forks there may be at a
-    time, those of its forks among them."""
+    """How many checkpoints and branches a session may keep; and of a sandbox, how many forks there
+    may be at a time, those of its forks among them."""
 
     timeout: Seconds | None = 60.0
     """Seconds one cell may run."""
@@ -468,6 +468,10 @@ class Policy(Table):
 
     undo_max_bytes: Bytes | None = 512 * MIB
     """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""
+
+    forks_max_bytes: Bytes | None = 4 * GIB
+    """Bytes that a sandbox and its forks may hold together, by an estimate that counts what they
+    share once; the cell in which they come to hold more is stopped."""
 
     output_kept_max_bytes: Annotated[int, Range(0)] | None = 64 * MIB
     """Bytes of text that the host keeps on disk, while the kernel lives, of cells that said more

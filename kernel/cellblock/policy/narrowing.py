@@ -266,6 +266,7 @@ TABLE: Final[dict[str, Narrowing]] = {
     "stderr_max_bytes": _LOWER,
     "display_max_bytes": _LOWER,
     "undo_max_bytes": _LOWER,
+    "forks_max_bytes": _LOWER,
     "output_kept_max_bytes": _LOWER,
     "artifact_max_bytes": _never(_COPIED),
     "artifacts_max_bytes": _never(_COPIED),

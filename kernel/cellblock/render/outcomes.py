@@ -344,6 +344,7 @@ class Reason(StrEnum):
     crashed = "crashed"
     files = "files"
     flood = "flood"
+    forks = "forks"
     interrupted = "interrupted"
     killed = "killed"
     lost = "lost"
@@ -360,6 +361,7 @@ _WORDS: Final = {
     Reason.crashed: "its interpreter crashed ({limit})",
     Reason.files: "it left more than {limit} in the project, which are staged",
     Reason.flood: "it sent more output than the kernel takes ({limit})",
+    Reason.forks: "its sandbox and its forks held more than {limit} of memory (forks_max_bytes)",
     Reason.interrupted: "you interrupted it twice and it did not end",
     Reason.killed: "its process was killed ({limit})",
     Reason.lost: "its interpreter ended without a reply ({limit})",
@@ -371,6 +373,7 @@ _WORDS: Final = {
 #: The policy's field that is the limit.
 _SETTINGS: Final = {
     Reason.cpu: "cpu_seconds",
+    Reason.forks: "forks_max_bytes",
     Reason.memory: "memory_max_bytes",
     Reason.scratch: "scratch_max_bytes",
     Reason.timeout: "timeout",
@@ -466,14 +469,22 @@ def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
     return _card(lines, State.restored, {"outcome": "undone", "cells": counts}, lost)
 
 
-def restored(name: str, *, lost: Sequence[str] = ()) -> Bundle:
-    """Return the card for ``%restore``."""
+def restored(name: str, *, branch: str = "", lost: Sequence[str] = ()) -> Bundle:
+    """Return the card for ``%restore``, and for a ``branch`` that goes on from a kept state."""
+    title = f"Back at checkpoint {name}."
+    if branch:
+        title = f"On branch {branch}{f', from {name}' * (name != branch)}."
     lines = [
-        f"Back at checkpoint {name}.",
+        title,
         "Your variables are as they were there." + _lost(lost),
         "Files and output stay as they are.",
     ]
-    return _card(lines, State.restored, {"outcome": "restored", "checkpoint": name}, lost)
+    return _card(
+        lines,
+        State.restored,
+        {"outcome": "restored", "checkpoint": name} | ({"branch": branch} if branch else {}),
+        lost,
+    )
 
 
 def _sentence(reason: Reason, limit: str, *, beside: bool) -> str:

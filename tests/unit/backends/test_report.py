@@ -99,6 +99,7 @@ def test_noop_holds_only_what_the_host_does():
         "stderr_max_bytes",
         "display_max_bytes",
         "undo_max_bytes",
+        "forks_max_bytes",
         "output_kept_max_bytes",
         "artifact_max_bytes",
         "artifacts_max_bytes",

@@ -392,6 +392,11 @@ class PlannedNotebook:
         """The folder in DIR that files of its cells are copied to."""
         return self.output.rpartition(".")[0] + ".artifacts"
 
+    @property
+    def receipt(self) -> str:
+        """The name of its receipt in DIR."""
+        return self.output.rpartition(".")[0] + ".receipt.json"
+
 
 def plan(
     paths: Sequence[str], output_dir: Path, exclude: Sequence[str] = ()
@@ -599,6 +604,9 @@ class Run:
             if document is not None:
                 pieces = document.file_content()
                 await asyncio.to_thread(self._folder.write, planned.output, pieces)
+            if result.receipt:
+                self._folder.write(planned.receipt, [result.receipt.encode()])
+                result = replace(result, receipt="")
             if result.status is NotebookStatus.passed:
                 log.append(planned.output, key, result)
         except OSError as exc:

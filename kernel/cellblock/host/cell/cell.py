@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.history import History
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest, Outcome, Stopped
+    from cellblock.host.snapshots.branches import Listing
     from cellblock.render.cards import Failure
     from cellblock.render.outcomes import Refusal
     from cellblock.wire import messages as wire
@@ -324,6 +325,10 @@ class Front(ABC):
         elif stopped.undone and self.history is not None:
             counts = ", ".join(f"[{count}]" for count in stopped.undone)
             self.history.annotate(self.execution_count, f"# undid {counts}")
+
+    def on_branches(self, found: Listing) -> None:
+        """Show which branch the session is on, and which others there are."""
+        self.outputs.card(status.branches_card(found))
 
     def on_forked(self, stopped: Stopped) -> None:
         """Remember what a fork lacks; it has the locks of what it is a fork of, and one more."""

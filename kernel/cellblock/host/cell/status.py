@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Change, Staged, State
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
+    from cellblock.host.snapshots.branches import Listing
     from cellblock.policy.model import Enforcement, Policy
     from cellblock.render.cards import Bundle, Failure
     from cellblock.render.outcomes import Refusal
@@ -538,6 +539,7 @@ LIMITS: Final = {
     "timeout": "timeout",
     "cpu": "cpu_seconds",
     "memory": "memory_max_bytes",
+    "forks": "forks_max_bytes",
     "scratch": "scratch_max_bytes",
 }
 
@@ -565,8 +567,14 @@ def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
     if stopped.restored is None:  # every copy to go back to had ended
         return stopped_card(stopped, policy)[0]
     if stopped.detail:
-        return cards.restored(stopped.detail, lost=restore.lacking(stopped.restored))
+        lost = restore.lacking(stopped.restored)
+        return cards.restored(stopped.detail, branch=stopped.branch, lost=lost)
     return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
+
+
+def branches_card(found: Listing) -> Bundle:
+    """Return the list of branches and checkpoints."""
+    return tables.branches(found.current, found.branches, found.checkpoints)
 
 
 def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:
@@ -583,7 +591,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     """
     detail = visible(stopped.detail)
     match stopped.why:
-        case "timeout" | "cpu" | "memory" | "scratch":
+        case "timeout" | "cpu" | "memory" | "forks" | "scratch":
             field, value = LIMITS[stopped.why], stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)

@@ -547,8 +547,11 @@ class Supervisor:
             self._restoration.restore(step.snapshot)
         return len(known)
 
-    def restore(self, name: str, refused: Callable[[str], None]) -> None:
-        """Go back to a checkpoint, which is kept; ``refused`` gets why that can't be done."""
+    def restore(self, name: str, refused: Callable[[str], None], *, branch: str = "") -> None:
+        """Go back to a checkpoint, which is kept; ``refused`` gets why that can't be done.
+
+        ``branch`` is the one that goes on from there, where it is begun or gone to.
+        """
         checkpoint = self.snapshots.chain.named().get(name)
         if checkpoint is None:
             known = ", ".join(self.snapshots.chain.named()) or "none"
@@ -564,7 +567,7 @@ class Supervisor:
                 return
             running = self._stop()
             self.snapshots.restore_checkpoint(copy, checkpoint)
-            stopped = Stopped("undo", detail=name)
+            stopped = Stopped("undo", detail=name, branch=branch)
             self._restoration = Restoration(self._reactor, self, stopped, running)
             self._restoration.restore(checkpoint)
 
@@ -635,7 +638,7 @@ class Supervisor:
         self._stop()
         self.rulesets = parent.rulesets + (place is not None)
         parent.snapshots.give_away(copy)
-        self.snapshots.adopt(copy, self.zygote)
+        self.snapshots.adopt(copy, self.zygote, parent.snapshots)
         plan = None if place is None else place.plan
         restoration = Restoration(self._reactor, self, stopped, plan=plan)
         restoration.place, restoration.otherwise = place, otherwise

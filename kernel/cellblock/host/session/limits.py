@@ -609,7 +609,7 @@ LONG: Final = 0.005
 #: the limit; it does not count stacks, page tables and shared pages.
 SLACK_PART, SLACK_BYTES = 8, 64 << 20
 
-Excess = Literal["cpu", "files", "memory", "scratch"]
+Excess = Literal["cpu", "files", "forks", "memory", "scratch"]
 
 
 def slack(memory: int) -> int:
@@ -631,7 +631,8 @@ class Monitor:
     ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
     is told again at every look at which that is still so. ``copies`` looks at the guest's
     snapshots, and returns which processes they are, and the bytes that each has from it;
-    ``shared_memory`` returns the bytes in the guest's /dev/shm. ``others`` are the guest's forks.
+    ``shared_memory`` returns the bytes in the guest's /dev/shm. ``others`` are the guest's forks,
+    and ``held_together`` the bytes of all that one sandbox and its forks are.
     """
 
     def __init__(
@@ -649,6 +650,7 @@ class Monitor:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
         self._copies, self._shared_memory = copies, shared_memory
         self.others: Callable[[], Sequence[int]] = list
+        self.held_together: Callable[[], int] = int
         self._folders, self._layers = folders, layers
         self.narrow_to(policy)
         self._gauge: Gauge | None = None
@@ -757,9 +759,11 @@ class Monitor:
         scratch = self._scratch
         filling = scratch is not None and scratch.grew and scratch.size > scratch.limit // 2
         self._look_in(QUICK if filling else PACE, self._look)
-        limit = self._policy.cpu_seconds
+        limit, together = self._policy.cpu_seconds, self._policy.forks_max_bytes
         if self._holds_too_much(self._copies()):
             self._on_excess("memory", True)
+        elif together is not None and self.held_together() > together:
+            self._on_excess("forks", True)
         elif limit is not None and cpu - self._cpu_began > limit:
             self._on_excess("cpu", False)
         elif scratch is not None and scratch.fills():

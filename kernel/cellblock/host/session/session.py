@@ -587,21 +587,28 @@ class Session:
         message = messages.GetVariable(id=self.requests.next_id(), name=name)
         self._query(message, messages.VariableValue, done)
 
-    def set_variable(self, name: str, value: messages.Value, done: Callable[[Reply], None]) -> None:
-        """Set a variable of the guest's; ``done`` gets how that ended. It may take as a cell may.
+    def set_variables(
+        self, values: Mapping[str, messages.Value], done: Callable[[Reply], None]
+    ) -> None:
+        """Set variables of the guest's, all or none; ``done`` gets how that ended.
 
-        A table takes a library that cells may import: else it is refused as their import is.
+        It may take as a cell may. A table takes a library that cells may import: else it is
+        refused as their import is.
         """
         if (unwritten := self._audit.barred()) is not None:
             done(str(unwritten))
             return
-        library = value.library if isinstance(value, messages.Frame) else "numpy"
-        needed = "" if isinstance(value, messages.Data) else f"import {library}"
+        libraries = {
+            value.library if isinstance(value, messages.Frame) else "numpy"
+            for value in values.values()
+            if not isinstance(value, messages.Data)
+        }
+        needed = "\n".join(f"import {library}" for library in sorted(libraries))
         if findings := analyse(needed, self.settings.rules):
             first = findings[0]
             done(f"{first.rule}: {first.subject} {first.why}. {first.remedy}")
             return
-        message = messages.SetVariable(id=self.requests.next_id(), name=name, value=value)
+        message = messages.SetVariables(id=self.requests.next_id(), values=dict(values))
         self.requests.submit(message, done)
 
     def _query(self, message: Any, kind: type, done: Callable[[Any], None]) -> None:
