@@ -132,6 +132,9 @@ class SandboxFront(Front):
         if self.session is not None:
             self.session.interrupt()
 
+    def on_cell(self, cell: CellRun) -> None:
+        """Tell nobody."""
+
     # --- outputs ------------------------------------------------------------------------------
 
     def publish(

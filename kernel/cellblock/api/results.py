@@ -29,6 +29,7 @@ from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from types import ModuleType
 
     from cellblock.analysis import Finding
     from cellblock.host.cell.cell import CellRun
@@ -184,6 +185,13 @@ class Provenance:
     ended: float
 
 
+def receipts_module() -> ModuleType:
+    """Return ``api.receipts``, which needs an extra. Raises ReceiptError without that."""
+    from cellblock.api import receipts  # noqa: PLC0415
+
+    return receipts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """The result of one cell.
@@ -232,9 +240,8 @@ class Result:
         Made when it is asked for, and then says which staged files were kept until now. Raises
         ReceiptError.
         """
-        from cellblock.api import receipts  # noqa: PLC0415 - an extra
-
-        return receipts.sign(self)
+        signed: str = receipts_module().sign(self)
+        return signed
 
     @property
     def success(self) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 from rich.console import Console
 
+from cellblock.api.results import receipts_module
 from cellblock.batch import files
 from cellblock.batch import learn as learning
 from cellblock.batch.report_formats import one_line
@@ -200,9 +201,7 @@ def _check_key(cluster: str) -> None:
     """Raise CellblockError where nothing could be signed: before anything runs."""
     if cluster:
         raise CellblockError("--receipt: the key of a --cluster's workers is not yours.")
-    from cellblock.api import receipts  # noqa: PLC0415 - an extra
-
-    receipts.own_key()
+    receipts_module().own_key()
 
 
 def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult, float]:

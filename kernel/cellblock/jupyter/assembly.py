@@ -18,7 +18,7 @@ from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
 from cellblock.host.session.session import open_audit, open_session, record_start
-from cellblock.jupyter import channels, warm
+from cellblock.jupyter import channels, consent, warm
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
 from cellblock.jupyter.reactor import ZmqReactor
@@ -90,8 +90,6 @@ def assemble(
         if config.policy.approvals == "never":
             begin()
         else:
-            from cellblock.jupyter import consent  # noqa: PLC0415 - few policies ask anybody
-
             consent.begin(config, kernel, begin)
 
     def cleanup() -> None:

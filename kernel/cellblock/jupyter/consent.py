@@ -1,7 +1,4 @@
-"""Asking a kernel's user for consent: to calls and imports, and to a start that needs it.
-
-Imported late: few policies ask anybody.
-"""
+"""Asking a kernel's user for consent: to calls and imports, and to a start that needs it."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ import msgspec
 
 from cellblock import __version__
 from cellblock.analysis.magics import SHOWS_POLICY
+from cellblock.api.results import receipts_module
 from cellblock.batch.files import UnreadableError
 from cellblock.batch.run.notebook import (
     EXECUTION,
@@ -396,9 +397,8 @@ class Execution:
         """Return the receipt, if one is wanted and a cell ran."""
         if not self._options.receipt or self._made is None or self.document is None:
             return ""
-        from cellblock.api import receipts  # noqa: PLC0415 - an extra
-
-        return receipts.sign_run(
+        receipts = receipts_module()
+        signed: str = receipts.sign_run(
             self._made,
             written=self.document.file_content(),
             artifacts=self._artifacts,
@@ -409,6 +409,7 @@ class Execution:
             cells=self._cells,
             errors=self._errors,
         )
+        return signed
 
     def _ending_by(self, exc: Exception) -> Ending:
         status = NotebookStatus.killed

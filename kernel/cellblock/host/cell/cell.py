@@ -293,7 +293,8 @@ class Front(ABC):
     ) -> None:
         """Answer a cell that ran; with ``abort``, refuse those queued behind it in its shell."""
 
-    def on_cell(self, cell: CellRun) -> None:  # noqa: B027 - a sandbox tells nobody
+    @abstractmethod
+    def on_cell(self, cell: CellRun) -> None:
         """Note that a cell begins."""
 
     # --- what a session tells -----------------------------------------------------------------
