@@ -1,3 +1,5 @@
+"""What the image's Jupyter server offers: cellblock's kernels, in a folder of the user's."""
+
 from pathlib import Path
 
 c = get_config()  # noqa: F821  # Jupyter gives it
