@@ -39,6 +39,7 @@ def action(world, shell, checkout):
         }
         (world.root / "outputs").touch()
         places = {"RUNNER_TEMP": str(world.root), "GITHUB_OUTPUT": str(world.root / "outputs")}
+        places["GITHUB_ACTION_PATH"] = str(world.root / "nothing")
         # Not in this process, as a script of one command would be.
         return shell(f"set -e; {step['run']}", cwd=checkout, **places, **variables)
 
