@@ -118,15 +118,17 @@ def install(
         display_name = f"Python 3 (cellblock: {policy.name})"
     warm = _is_own(prefix) if warm is None else warm
     own: dict[str, Any] = {"display_name": display_name, "inputs": inputs, "warm": warm}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as private:
+        folder = Path(private, name)  # its mode, which is copied, lets others in
+        folder.mkdir()
         content = kernel_json(policy, spec, allow_unsafe=allow_unsafe, **own)
-        Path(folder, "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+        (folder / "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
         for logo in _logos("cellblock-data" if policy.allowed_modules else "cellblock"):
             shutil.copy(logo, folder)
         if displace:
-            _keep_displaced(_folder(name, prefix), Path(folder))
+            _keep_displaced(_folder(name, prefix), folder)
         written = KernelSpecManager().install_kernel_spec(
-            folder, name, user=prefix is None, prefix=None if prefix is None else str(prefix)
+            str(folder), name, user=prefix is None, prefix=None if prefix is None else str(prefix)
         )
     return name, Path(written)
 
