@@ -103,7 +103,7 @@ def test_submissions_get_their_points_and_reach_nothing(world, nbgrader):
     handed_in(course, "cy", WRONG, tag="skip-execution")
     with contextlib.closing(Listener(["taken"])) as listener:
         does = HOSTILE.format(paths=PATHS, address=ADDRESS, port=listener.ports["taken"])
-        others = ("import os", "open('problem1.ipynb')", "while True: pass")
+        others = ("import socket", "open('problem1.ipynb')", "while True: pass")
         handed_in(course, "bob", SOLVED, does, *others)
         nbgrader(grade)
         assert listener.contacts == []

@@ -130,8 +130,14 @@ class Proposal:
                     self._lines.setdefault(_DENIES, {})["as in preset data"] = None
         return len(self._lines) > before
 
-    def refused(self, one: _Refused | Finding, where: str, under: Policy) -> bool:
-        """Add what allows what was refused ``under`` a policy, where preset data does."""
+    def refused(
+        self, one: _Refused | Finding, where: str, under: Policy, *, data_allows: bool = False
+    ) -> bool:
+        """Add what allows what was refused ``under`` a policy, where preset data does.
+
+        ``data_allows`` says that the cell ran under that, so that a file is in the project wherever
+        its path leads from the folder that cells began in.
+        """
         if isinstance(one, Denial | Finding):
             lines = _ADDED.findall(one.remedy) if one.rule in _LISTED else []
             # What is no rule of the kernel's is a file or cell that Python can't read.
@@ -142,7 +148,8 @@ class Proposal:
                 return False
             one = Refusal(LIMITS[one.why], f"it was stopped at {one.limit}")
         why = f"{where}: {one.what} {one.asked}".rstrip()
-        inside = not one.asked or within(os.path.normpath(one.asked), str(checkout(Path.cwd())))
+        path = os.path.normpath(one.asked)
+        inside = data_allows or not one.asked or within(path, str(checkout(Path.cwd())))
         if one.field.startswith("filesystem_") and inside:
             return self.ask(why, *([_READS] if one.field == _READS[0] else [_READS, _STAGES]))
         value = getattr(preset_policy("data"), one.field)
@@ -198,17 +205,23 @@ async def _run(policy: str | Policy, jobs: Sequence[Job], options: RunOptions) -
 
 def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> bool:
     """Add to a proposal what its run was refused; return whether it is another now."""
-    improved = False
+    improved, unhelped = False, []
     for (before, _), (result, refused) in zip(observed, proposal.ran, strict=True):
-        if result.status is not NotebookStatus.passed:
-            name = result.notebook
-            added = [proposal.refused(why, _place(name, cell), under) for cell, why in refused]
-            unexplained = all(cell != result.cell for cell, _ in refused)
-            # Where it ended at this cell under preset data too, none of its lines helps.
-            more = before.status is NotebookStatus.passed or result.cell < before.cell
-            guesses = unexplained and more and proposal.try_next(_place(name, result.cell))
-            improved |= any(added) or guesses
-    return improved
+        if result.status is NotebookStatus.passed:
+            continue
+        # Where it ended at this cell under preset data too, none of its lines helps.
+        more = before.status is NotebookStatus.passed or result.cell < before.cell
+        last = _place(result.notebook, result.cell)
+        for cell, why in refused:
+            where, known = _place(result.notebook, cell), more and cell == result.cell
+            improved |= proposal.refused(why, where, under, data_allows=known)
+        if more and all(cell != result.cell for cell, _ in refused):
+            improved |= proposal.try_next(last)
+        elif more:
+            unhelped.append(last)
+    # What was refused there may be what the cell goes on without, and nothing may have been added.
+    guesses = [] if improved else [proposal.try_next(last) for last in unhelped]
+    return improved or any(guesses)
 
 
 def _place(notebook: str, cell: int) -> str:
