@@ -148,9 +148,9 @@ class Proposal:
                 return False
             one = Refusal(LIMITS[one.why], f"it was stopped at {one.limit}")
         why = f"{where}: {one.what} {one.asked}".rstrip()
-        path = os.path.normpath(one.asked)
-        inside = data_allows or not one.asked or within(path, str(checkout(Path.cwd())))
-        if one.field.startswith("filesystem_") and inside:
+        inside = not one.asked or within(os.path.normpath(one.asked), str(checkout(Path.cwd())))
+        if one.field.startswith("filesystem_") and (inside or data_allows):
+            why = why if inside else f"{where} uses a file of the project"
             return self.ask(why, *([_READS] if one.field == _READS[0] else [_READS, _STAGES]))
         value = getattr(preset_policy("data"), one.field)
         if one.field in _VALUES and getattr(under, one.field) != value:
