@@ -66,7 +66,7 @@ add.read_deny_paths = [
         PASSED,
     ),
     "a mistake of its own": (
-        ["1 / 0"],
+        ["1 / 0", "import tomllib"],
         "",
         """# Passed under this policy: 0 of 1 notebook.
 # a.ipynb, cell 1: failed: The cell failed: ZeroDivisionError: division by zero

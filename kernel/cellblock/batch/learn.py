@@ -49,7 +49,7 @@ from cellblock.render.refusal import Refusal
 from cellblock.render.text import clip, encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cellblock.batch.run.execution import NotebookResult
     from cellblock.policy.model import Policy
@@ -166,17 +166,18 @@ class Proposal:
 
 def learn(found: Sequence[files.File], base: str) -> Proposal:
     """Return what lets notebooks pass beyond a preset. Raise CellblockError where nothing runs."""
-    policy, here = load_for_check(preset_policy(base).name), os.fsencode(Path.cwd())
+    policy = load_for_check(preset_policy(base).name)
     proposal = Proposal(policy.name)
     try:
         jobs = [Job(f.shown, files.read(f), files.absolute(f.path.parent)) for f in found]
     except (OSError, files.NoFileError) as error:
         raise CheckError(f"a notebook can't be read: {error}") from None
-    options = msgspec.structs.replace(CheckOptions.of(policy), project=here, folder=here)
-    for file in check(found, policy, options).files:
-        for one in file.verdict.findings:
-            proposal.refused(one.finding, _place(file.path, one.cell), policy)
     observed = asyncio.run(_run("data", jobs, RunOptions()))
+    # Cells behind the one that a notebook ends at even under preset data are never run.
+    ends = {result.notebook: result.cell for result, _ in observed if result.cell}
+    for name, cell, finding in _findings(found, policy):
+        if cell <= ends.get(name, cell):
+            proposal.refused(finding, _place(name, cell), policy)
     for result, refused in observed:
         staged = changes.session(result.staged) if result.staged else None
         if staged is not None:
@@ -191,6 +192,15 @@ def learn(found: Sequence[files.File], base: str) -> Proposal:
         if rounds == _ROUNDS or not _improve(proposal, observed, policy):
             break
     return proposal
+
+
+def _findings(found: Sequence[files.File], policy: Policy) -> Iterator[tuple[str, int, Finding]]:
+    """Yield what a check finds, with its notebook and cell."""
+    here = os.fsencode(Path.cwd())
+    options = msgspec.structs.replace(CheckOptions.of(policy), project=here, folder=here)
+    for file in check(found, policy, options).files:
+        for one in file.verdict.findings:
+            yield file.path, one.cell, one.finding
 
 
 async def _run(policy: str | Policy, jobs: Sequence[Job], options: RunOptions) -> list[_Ran]:
