@@ -223,8 +223,9 @@ def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> boo
         more = before.status is NotebookStatus.passed or result.cell < before.cell
         last = _place(result.notebook, result.cell)
         for cell, why in refused:
-            where, known = _place(result.notebook, cell), more and cell == result.cell
-            improved |= proposal.refused(why, where, under, data_allows=known)
+            where, last_one = _place(result.notebook, cell), cell == result.cell
+            if more or not last_one:
+                improved |= proposal.refused(why, where, under, data_allows=last_one)
         if more and all(cell != result.cell for cell, _ in refused):
             improved |= proposal.try_next(last)
         elif more:
