@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.history import History
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest, Outcome, Stopped
-    from cellblock.host.snapshots.branches import Listing
+    from cellblock.host.snapshots.restore import BranchListing
     from cellblock.render.cards import Failure
     from cellblock.render.outcomes import Refusal
     from cellblock.wire import messages as wire
@@ -327,7 +327,7 @@ class Front(ABC):
             counts = ", ".join(f"[{count}]" for count in stopped.undone)
             self.history.annotate(self.execution_count, f"# undid {counts}")
 
-    def on_branches(self, found: Listing) -> None:
+    def on_branches(self, found: BranchListing) -> None:
         """Show which branch the session is on, and which others there are."""
         self.outputs.card(status.branches_card(found))
 

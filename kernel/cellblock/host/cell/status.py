@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Change, Staged, State
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
-    from cellblock.host.snapshots.branches import Listing
+    from cellblock.host.snapshots.restore import BranchListing
     from cellblock.policy.model import Enforcement, Policy
     from cellblock.render.cards import Bundle, Failure
     from cellblock.render.outcomes import Refusal
@@ -572,7 +572,7 @@ def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
     return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
 
 
-def branches_card(found: Listing) -> Bundle:
+def branches_card(found: BranchListing) -> Bundle:
     """Return the list of branches and checkpoints."""
     return tables.branches(found.current, found.branches, found.checkpoints)
 

@@ -6,9 +6,8 @@ itself.
 - ``store``: when a snapshot is taken, how it is made and how long it is kept; its states are drawn
   there.
 - ``chain``: the snapshots in order, what ran after each, and so what ``%undo`` can go back to.
-- ``branches``: checkpoints that a session goes on from by turns.
 - ``memory``: what they cost, and whether one more can be afforded.
-- ``restore``: a snapshot takes over from a guest that was lost.
+- ``restore``: a snapshot takes over from a guest that was lost; branches, which go on by turns.
 
 ``host.guests.supervisor`` has them. May import ``wire``, ``errors`` and the host's ``guests`` and
 ``session``.

@@ -39,7 +39,6 @@ from msgspec.structs import force_setattr, replace
 from cellblock.host.guests.process import Guest
 from cellblock.host.session.limits import Gauge, minor_faults, private_bytes, slack
 from cellblock.host.snapshots import memory
-from cellblock.host.snapshots.branches import Branches
 from cellblock.host.snapshots.chain import (
     LATELY,
     Chain,
@@ -49,6 +48,7 @@ from cellblock.host.snapshots.chain import (
     UndoStep,
 )
 from cellblock.host.snapshots.memory import Budget, Reading
+from cellblock.host.snapshots.restore import Branches
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
