@@ -74,9 +74,12 @@ def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON data: lines count from 1, columns from 0 and in characters."""
+    """Return a finding as JSON data: lines count from 1, columns from 0 and in characters.
+
+    ``cut`` is there where the excerpt is a part of a long line: how many characters are left out.
+    """
     names = ["rule", "line", "column", "end_column", "excerpt", "subject", "why", "remedy"]
-    names += ["rewrite"] if finding.rewrite else []
+    names += [name for name in ("cut", "rewrite") if getattr(finding, name)]
     return {name: c.as_json(getattr(finding, name)) for name in names}
 
 

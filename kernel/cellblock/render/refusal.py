@@ -115,6 +115,7 @@ def card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
             "what": refusal.what,
             "asked": refusal.asked,
             "advice": refusal.advice,
+            "rewrite": refusal.rewrite,
             "write": wanted,
             "instead": instead,
         },

@@ -178,5 +178,5 @@ def _card(lines: Sequence[str], state: State, data: dict[str, Any], lost: Sequen
         symbol="■",
         color=c.RED if gone else c.AMBER,
         mime=OUTCOME_JSON,
-        data=data | {"lost": lost},
+        data=data | {"notes": lines[1:], "lost": lost},
     )
