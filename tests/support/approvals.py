@@ -43,10 +43,10 @@ class User:
     def __init__(self):
         self.questions, self.withdrawn, self.takes_input = [], 0, True
 
-    def consult(self, text, told):
+    def consult(self, asked, told):
         if not self.takes_input:
             return None
-        self.questions.append((text, told))
+        self.questions.append((str(asked), told))
         return self._take_back
 
     def _take_back(self):

@@ -96,6 +96,8 @@ def assemble(
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
+        if kernel.lab is not None:
+            kernel.lab.close()
         if kernel.session is not None:
             kernel.session.disconnect()  # what the last cell asked for is accounted for
         audit.close()

@@ -25,6 +25,7 @@ from cellblock.host.output import gateway
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter import messages
 from cellblock.jupyter.channels import Backpressure, Channels
+from cellblock.policy.vocabulary import HOST_TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from cellblock.host.cell.status import Views
     from cellblock.host.session.history import History
     from cellblock.host.session.types import Stopped, Timer
+    from cellblock.jupyter.lab import Lab
     from cellblock.jupyter.messages import Message, MessageCodec
     from cellblock.jupyter.reactor import ZmqReactor
+    from cellblock.render.question import Question
     from cellblock.wire import messages as wire
 
 #: Seconds after the last reply before history is written: not while cells come one by one.
@@ -64,7 +67,10 @@ NO_SUBSHELL = "there is no such subshell: make one by a create_subshell_request 
 #: Subshells that there may be: each may hold some output back.
 MOST_SUBSHELLS = 10
 #: What a subshell takes; everything else that names one is answered by the main shell.
-_BESIDE = frozenset({"execute_request", "comm_open", "comm_msg", "comm_close"})
+_COMMS = frozenset({"comm_open", "comm_msg", "comm_close"})
+_BESIDE = _COMMS | {"execute_request"}
+#: The target of comms on which an extension of the front end's speaks with the host: see ``lab``.
+LAB_TARGET = f"{HOST_TARGETS}lab"
 
 
 class Shell:
@@ -107,6 +113,11 @@ class Kernel(Front):
         super().__init__(outputs, views, audit, history)
         self.input_requests = InputRequests(self.channels)
         self.consult = self.consulted
+        #: Speaks with extensions of front ends, from the first that opens a comm for that.
+        self.lab: Lab | None = None
+        #: The question of the host's that stands, and how many there were.
+        self.question: HostQuestion | None = None
+        self._asked = 0
         self._main = Shell(0, outputs)
         #: All by number, those that are deleted and still run something too; how many there were.
         self._shells = {0: self._main}
@@ -152,15 +163,41 @@ class Kernel(Front):
 
     def _on_shell(self) -> None:
         for message in self._take_arrived():
-            self.channels.echoes.arrived(message)
+            if self.lab is None or not self.lab.has(message):
+                self.channels.echoes.arrived(message)
         self._answer_all()
 
     def _take_arrived(self) -> list[Message]:
         """Put what has arrived on shell into the queue of each one's shell; return it."""
         arrived = self.channels.receive("shell")
         for message in arrived:
-            self._shell_of(message).queue.append(message)
+            if message.kind not in _COMMS or not self._is_for_lab(message):
+                self._shell_of(message).queue.append(message)
         return arrived
+
+    def _is_for_lab(self, message: Message) -> bool:
+        """Return whether a comm message is for the host itself; it is answered at once, then.
+
+        Whatever runs: a cell may wait for the answer. What has to come after it waits for its turn.
+        """
+        if self.lab is None:
+            if message.kind != "comm_open" or message.content.get("target_name") != LAB_TARGET:
+                return False
+            from cellblock.jupyter.lab import Lab  # noqa: PLC0415 - few front ends open one
+
+            self.lab = Lab(self, self._reactor)
+        if not self.lab.has(message):
+            return False
+        if self.lab.takes_its_turn(message):
+            self._main.queue.append(message)
+            return True
+        self.channels.status("busy", message)
+        self.lab.receive(message)
+        self.channels.status("idle", message)
+        if self._main.current is not None:
+            # Front ends keep one status for a kernel: that idle would say that the cell has ended.
+            self.channels.status("busy", self._main.current)
+        return True
 
     def _shell_of(self, message: Message) -> Shell:
         """Return the shell that is to answer a message."""
@@ -343,6 +380,8 @@ class Kernel(Front):
     ) -> None:
         """Answer a cell that ran; with ``abort``, refuse those queued behind it in its shell."""
         shell = self._shells[cell.request.subshell]
+        if self.lab is not None:
+            self.lab.on_cell(cell, ended=True)
         answer = partial(self._answer_cell, shell, content, metadata, abort=abort)
         shell.outputs.end()
         if shell is not self._main:
@@ -446,6 +485,9 @@ class Kernel(Front):
         self._reply({"comms": comms}, shell)
 
     def _comm(self, message: Message, shell: Shell) -> None:
+        if self.lab is not None and self.lab.has(message):
+            self.lab.receive_in_turn(message, partial(self._finish, shell))
+            return
         content = messages.comm_content(message.content)
         if self.session is None or not self.outputs.comms.from_front(
             message.kind, content, message
@@ -477,6 +519,18 @@ class Kernel(Front):
 
     # --- calls from the session ---------------------------------------------------------------
 
+    def on_cell(self, cell: CellRun) -> None:
+        """Tell extensions of front ends that a cell begins."""
+        if self.lab is not None:
+            self.lab.on_cell(cell)
+
+    def on_locks(self, report: wire.LockReport) -> str:
+        """Take a new guest's report of its locks, and tell extensions of front ends."""
+        refusal = super().on_locks(report)
+        if self.lab is not None:
+            self.lab.on_guest()
+        return refusal
+
     def on_question(self, request: wire.InputRequest) -> bool:
         """Put a cell's question to the front end that sent it."""
         if self.session is None:
@@ -484,9 +538,43 @@ class Kernel(Front):
         cell = self._main.current
         return self.input_requests.ask_for_cell(request, cell, self.session.answer)
 
-    def consulted(self, text: str, answered: Callable[[str], None]) -> Callable[[], None] | None:
-        """Put a question of the host's to the front end that sent the running cell."""
-        return self.input_requests.ask_for_host(text, self._main.current, answered)
+    def consulted(
+        self, asked: Question, answered: Callable[[str], None]
+    ) -> Callable[[], None] | None:
+        """Put a question of the host's to the front end that sent the running cell.
+
+        It may answer at the prompt, or by the comm of an extension: the first answer counts.
+        """
+        cell = self._main.current
+
+        def told(typed: str) -> None:
+            self._have_question(None)
+            answered(typed)
+
+        withdraw = self.input_requests.ask_for_host(str(asked), cell, told)
+        if withdraw is None or cell is None:
+            return None
+
+        def cancel() -> None:
+            self._have_question(None)
+            withdraw()
+
+        self._asked += 1
+        self._have_question(HostQuestion(str(self._asked), asked, cell, answered, withdraw))
+        return cancel
+
+    def _have_question(self, question: HostQuestion | None) -> None:
+        self.question = question
+        if self.lab is not None:
+            self.lab.on_question()
+
+    def choose(self, choice: str) -> None:
+        """Answer the host's question that stands in place of who would type it."""
+        one = self.question
+        if one is not None:
+            self._have_question(None)
+            one.withdraw()
+            one.answered(f"{one.asked.code} {choice}" if choice in one.asked.offers else "no")
 
     def _hold(self, held: bool) -> None:
         if self.session is not None:
@@ -549,6 +637,19 @@ class _Question(msgspec.Struct, frozen=True, eq=False):
     on_answer: Callable[[str], None]
     password: bool = False
     is_hosts: bool = False
+
+
+class HostQuestion(msgspec.Struct, frozen=True, eq=False):
+    """A question of the host's that stands, and the cell whose sender may answer it.
+
+    ``withdraw`` takes the prompt back, and ``answered`` gets what was typed, or stands for that.
+    """
+
+    id: str
+    asked: Question
+    cell: Message
+    answered: Callable[[str], None]
+    withdraw: Callable[[], None]
 
 
 class InputRequests:

@@ -27,6 +27,7 @@ from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, McpServer, 
 from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
+    HOST_TARGETS,
     WIDGET_TARGETS,
     closest,
     is_of_server,
@@ -254,15 +255,21 @@ def _access_problems(policy: Policy) -> Iterator[Problem]:
         elif not name or "=" in name or not name.isprintable():
             remedy = "Give a name as in `env`, without $."
             yield "env_var_access", "not a variable name", name, remedy
-    for name in policy.comm_targets:
-        if name in WIDGET_TARGETS:
-            remedy = "Name modules in widget_modules instead."
-            yield "comm_targets", "widgets' own target", name, remedy
+    yield from _comm_problems(policy)
     for entry in policy.artifact_export_paths:
         parts, printable = entry.split("/"), entry.isprintable()
         if not printable or ".." in parts or not parts[-1] or len(entry) > _MAX_PATTERN:
             remedy = "Write one as in *.csv, plots/**/*.png or {scratch}/*.json."
             yield "artifact_export_paths", "not a pattern of files", entry, remedy
+
+
+def _comm_problems(policy: Policy) -> Iterator[Problem]:
+    for name in policy.comm_targets:
+        if name in WIDGET_TARGETS:
+            remedy = "Name modules in widget_modules instead."
+            yield "comm_targets", "widgets' own target", name, remedy
+        elif name.startswith(HOST_TARGETS):
+            yield "comm_targets", "a target of the host's own", name, "Remove the entry."
 
 
 def _tool_problems(policy: Policy) -> Iterator[Problem]:

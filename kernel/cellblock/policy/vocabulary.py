@@ -80,6 +80,8 @@ FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "
 
 #: Comm targets that widgets speak through; ``widget_modules`` decides about them.
 WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
+#: How the comm targets of the host's own begin: no cell opens one, whatever a policy says.
+HOST_TARGETS: Final = "cellblock."
 
 #: Magics that cells may use unless a policy says otherwise.
 ALLOWED_MAGICS: Final = tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cellblock.policy.vocabulary import HOST_TARGETS
 from cellblock.render import cards as c
 from cellblock.render.cards import DENIAL_JSON, NAME_COLUMNS, Bundle, Failure, count
 from cellblock.render.text import COLUMNS, ELLIPSIS, clip, visible, width, wrap
@@ -50,6 +51,13 @@ def summary(findings: Sequence[Finding]) -> str:
 def subject(finding: Finding) -> str:
     """Return what a finding is about, visible and not too long."""
     return clip(visible(finding.subject), NAME_COLUMNS)
+
+
+def reason(finding: Finding) -> str:
+    """Return why a finding is one: ``open opens files``."""
+    if finding.rule in ABOUT_THE_CELL or not finding.subject:
+        return finding.why[:1].upper() + finding.why[1:]
+    return f"{subject(finding)} {finding.why}"
 
 
 def remedies(findings: Sequence[Finding]) -> list[str]:
@@ -215,7 +223,7 @@ def _html_finding(finding: Finding, remedy: str, rewrite: Sequence[str]) -> c.Ht
         _html_source(finding.line, excerpt(finding)),
     ]
     if finding.rule in ABOUT_THE_CELL or not finding.subject:
-        parts.append(c.paragraph(finding.why[:1].upper() + finding.why[1:]))
+        parts.append(c.paragraph(reason(finding)))
     else:
         parts.append(c.paragraph(c.code(subject(finding)), " ", finding.why))
     if remedy:
@@ -273,6 +281,9 @@ def refused_comm(target: str, *, policy_name: str) -> Bundle:
     """Return the card for a comm whose target is not allowed."""
     target = clip(target or "(none)", _LONGEST)
     title = f"cellblock did not open a comm to {target}"
+    if target.startswith(HOST_TARGETS):
+        why = "Through it the host itself speaks with the front end: no cell has a part in that."
+        return _refusal(title, why, "choose another name.", policy_name, {"target": target})
     why = f"An extension of the front end listens there: what it is told to do, {_RIGHTS}"
     remedy = f'put add.comm_targets = ["{target}"] in your policy file.'
     return _refusal(title, why, remedy, policy_name, {"target": target})

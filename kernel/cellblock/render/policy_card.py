@@ -171,6 +171,8 @@ _ONLY_WITH: Final = {
     "templates.": ("admission", ("template",)),
     "tool_": ("tools", None),
 }
+#: What is to be said where all locks are set and none was tried.
+_UNTRIED: Final = "The locks are set, and nobody tried them here: `cellblock doctor` does."
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
     f"{_CELL_STYLE};white-space:nowrap",
@@ -269,6 +271,28 @@ def policy_table(
         mime=POLICY_JSON,
         data=data,
     )
+
+
+def enforced(
+    policy_view: Mapping[str, object], enforcement: Sequence[Enforcement]
+) -> list[tuple[str, str]]:
+    """Return what holds of a policy: in words what each field asks for, and what sees to it."""
+    by_name = {one.capability: one for one in enforcement if one.holds}
+    return [
+        (
+            f"{capability_words(field)}: {value_words(field, value)}",
+            f"{one.status}: {one.mechanism}",
+        )
+        for field, value in _rows(policy_view, ()).items()
+        if value is not None and (one := by_name.get(field)) is not None
+    ]
+
+
+def unverified(gaps: Sequence[Gap], backend: str, proved: str) -> str:
+    """Return why it is not known that a policy holds; empty where probes saw that it does."""
+    if gaps or backend == _NO_BACKEND:
+        return _gaps_title(gaps, backend)
+    return "" if proved else _UNTRIED
 
 
 def _enforcement_json(enforcement: Enforcement) -> dict[str, Any]:

@@ -41,12 +41,20 @@ class Question:
     source: str = ""
     note: str = ""
 
+    @property
+    def begins(self) -> tuple[str, ...]:
+        """A line that says how the cell begins, or none."""
+        first = next((line for line in self.source.splitlines() if line.strip()), "")
+        return (f"The cell begins: {clip(exact(first.strip()), _LINE)}",) if first else ()
 
-def question(asked: Question) -> str:
+    def __str__(self) -> str:
+        return prompt(self)
+
+
+def prompt(asked: Question) -> str:
     """Return the prompt; the user types the answer behind it."""
-    lines = [*wrap(f"cellblock asks: {asked.asks}", columns=_COLUMNS), *asked.shown]
-    if first := next((line for line in asked.source.splitlines() if line.strip()), ""):
-        lines.append(f"The cell begins: {clip(exact(first.strip()), _LINE)}")
+    lines = wrap(f"cellblock asks: {asked.asks}", columns=_COLUMNS)
+    lines += [*asked.shown, *asked.begins]
     for answer, meaning in asked.offers.items():
         indent = f"{answer:<{_MEANING}}"
         lines += wrap(meaning, indent=indent, hanging=" " * _MEANING, columns=_COLUMNS)

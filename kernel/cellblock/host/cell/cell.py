@@ -278,6 +278,7 @@ class Front(ABC):
         if not request.subshell:
             self.cell = cell
         outputs.begin(parent, cell)
+        self.on_cell(cell)
         cell.start()
         return cell
 
@@ -290,6 +291,9 @@ class Front(ABC):
         self, cell: CellRun, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
     ) -> None:
         """Answer a cell that ran; with ``abort``, refuse those queued behind it in its shell."""
+
+    def on_cell(self, cell: CellRun) -> None:  # noqa: B027 - a sandbox tells nobody
+        """Note that a cell begins."""
 
     # --- what a session tells -----------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from cellblock.host.output.widgets import VIEW, WIDGET, Comms, Refused
 from cellblock.render import denial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from cellblock.host.cell.cell import Parent, Publisher
     from cellblock.host.cell.outputs import Withheld
@@ -34,10 +34,13 @@ class CommTraffic:
         policy: Policy | None,
         show: Callable[[Any], dict[str, Any]],
         card: Callable[[Bundle], None],
+        *,
         withheld: Withheld,
+        host_comms: Collection[str] = (),
     ) -> None:
         display = policy.display if policy else "text"
         self._publisher, self._card, self._withheld = publisher, card, withheld
+        self._host_comms = host_comms
         self._policy_name = policy.name if policy else ""
         self._modules = policy.widget_modules if policy and display != "text" else ()
         self._comms = Comms(
@@ -71,6 +74,10 @@ class CommTraffic:
     def _say_closed(self, name: str, parent: Parent) -> None:
         self._publisher.publish("comm_close", {"comm_id": name, "data": {}}, parent)
 
+    def knows(self, name: str) -> bool:
+        """Whether a comm of the guest's has this id."""
+        return self._comms.knows(name)
+
     def listing(self, target: str | None) -> dict[str, dict[str, str]]:
         """Return the ``comms`` of a ``comm_info_reply``."""
         return self._comms.listing(target)
@@ -86,6 +93,8 @@ class CommTraffic:
     ) -> None:
         """Pass on what may pass, within the quota; show a card for what may not."""
         if quota.spent(sum(map(len, message.buffers))):
+            return
+        if message.content.get("comm_id") in self._host_comms:
             return
         parent_id = str(parent.header.get("msg_id", "")) if parent is not None else ""
         passed = self._comms.clean(message, parent_id)

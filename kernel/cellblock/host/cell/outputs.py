@@ -118,6 +118,8 @@ class Outputs:
         self._cut: dict[Stream, str] = {}
         #: Text that was shown last, and whether any had colours.
         self._last, self._coloured = "", False
+        #: Ids of comms that are the host's own: no cell opens one.
+        self.host_comms: set[str] = set() if main is None else main.host_comms
         #: Libraries of figures, from the first one on.
         self._libraries: SharedLibraries | None = None
 
@@ -136,7 +138,12 @@ class Outputs:
 
             policy = self._views.in_force
             self._comms = CommTraffic(
-                self._publisher, policy, self._views.show, self._show_card, self._withheld
+                self._publisher,
+                policy,
+                self._views.show,
+                self._show_card,
+                withheld=self._withheld,
+                host_comms=self.host_comms,
             )
         return self._comms
 

@@ -26,7 +26,7 @@ from cellblock.analysis.admission import sha256
 from cellblock.analysis.imports import approvable, wanted
 from cellblock.host.consent import request
 from cellblock.host.guests.spawn import import_path
-from cellblock.render import question as render
+from cellblock.render.question import Question
 from cellblock.render.text import clip, exact
 from cellblock.wire.messages import Granted
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         [ApprovalRequest, ExecuteRequest | None, str, Callable[["Answer"], None]],
         Callable[[], None] | None,
     ]
-    Consult = Callable[[str, Callable[[str], None]], Callable[[], None] | None]
+    Consult = Callable[[Question, Callable[[str], None]], Callable[[], None] | None]
 
 
 # --- where packages are that may be approved: installed for the interpreter, by nobody's cell -----
@@ -131,8 +131,8 @@ class Prompt:
     ) -> Callable[[], None] | None:
         """Ask; return what withdraws that, or None."""
         code, scopes = new_code(), offered(wanted)
-        text = question(wanted, self._grants.under, code, note, cell)
-        return self._consult(text, lambda typed: answered(read_answer(typed, code, scopes)))
+        asked = question(wanted, self._grants.under, code, note, cell)
+        return self._consult(asked, lambda typed: answered(read_answer(typed, code, scopes)))
 
 
 def new_code() -> str:
@@ -165,8 +165,8 @@ def offered(wanted: ApprovalRequest) -> tuple[Scope, ...]:
 
 def question(
     wanted: ApprovalRequest, under: GrantContext, code: str, note: str, cell: ExecuteRequest | None
-) -> str:
-    """Return the prompt for a request of this cell: who asks, for what, what each answer means."""
+) -> Question:
+    """Return the question for a request of this cell, and what each answer to it means."""
     start, source = wanted.of == "start", "" if cell is None else cell.code
     count = 0 if cell is None else cell.execution_count
     policy, place = exact(clip(under.policy, _NAME)), exact(clip(under.scope, _SCOPE))
@@ -175,15 +175,13 @@ def question(
         "session": f"{wanted.all_of}, until this kernel ends",
         "always": f"that, and in later kernels too: policy {policy} as it is now, {place}",
     }
-    return render.question(
-        render.Question(
-            asks=f"may {'this kernel' if start else f'cell [{count}]'} {wanted.asks}",
-            shown=wanted.shown,
-            offers={scope: meanings[scope] for scope in offered(wanted)},
-            code=code,
-            source="" if start else source,
-            note=note,
-        )
+    return Question(
+        asks=f"may {'this kernel' if start else f'cell [{count}]'} {wanted.asks}",
+        shown=wanted.shown,
+        offers={scope: meanings[scope] for scope in offered(wanted)},
+        code=code,
+        source="" if start else source,
+        note=note,
     )
 
 

@@ -326,15 +326,17 @@ class Staged:
             json.dump(known, file)
         os.replace(new, f"{self.folder}/{_SETTLED}")
 
-    def drop(self) -> Sequence[Change]:
+    def drop(self, paths: Collection[str] = ()) -> Sequence[Change]:
         """Throw it away. While the session runs, what is there now is no longer staged.
+
+        With ``paths`` only what is at or beneath them, and nothing is removed.
 
         Cells of that session see it until it ends. Returns what that is, also where it is more than
         a listing takes, for dropping is what one can do about that. Raises ChangesError, OSError.
         """
-        lock = self.take()
-        if lock < 0 and self.runs():
-            dropped = self.changes(most=_MOST_DROPPED)
+        lock = -1 if paths else self.take()
+        if lock < 0 and (paths or self.runs()):
+            dropped = self.changes(paths, most=_MOST_DROPPED)
             self.settle(dropped)
             return dropped
         remove_tree.remove(self.folder)

@@ -14,9 +14,10 @@ import fcntl
 import hashlib
 import os
 import stat
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cellblock.descriptors import FILE, NEW, closing
 from cellblock.errors import ChangesError
@@ -29,9 +30,10 @@ from cellblock.host.services.changes import Change, Staged, enter, state
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
     from cellblock.host.services.changes import State
+    from cellblock.host.session.types import Reactor
 
 T = TypeVar("T")
 _PART: Final = 1 << 20
@@ -114,6 +116,52 @@ def write_out(staged: Staged, folder: Path) -> None:
             at, name = enter(where, below, stack, [])
             new = stack.enter_context(closing(os.open(name, NEW, 0o666, dir_fd=at)))
             finish(_copy(staged, change, new))
+
+
+class StepRunner:
+    """Runs a generator in short steps of a loop, one at a time; ``seconds`` is a step's length."""
+
+    def __init__(self, reactor: Reactor, seconds: float) -> None:
+        self._reactor, self._seconds = reactor, seconds
+        self._steps: Generator[None, None, Any] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether one runs."""
+        return self._steps is not None
+
+    def run(
+        self,
+        steps: Generator[None, None, T],
+        done: Callable[[T], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Begin one; ``done`` gets what it returns, ``failed`` why it could not."""
+        self._steps = steps
+
+        def go_on() -> None:
+            if self._steps is not steps:
+                return
+            until = time.monotonic() + self._seconds
+            try:
+                while time.monotonic() < until:
+                    next(steps)
+            except StopIteration as end:
+                self._steps = None
+                done(end.value)
+            except (ChangesError, OSError) as error:
+                self._steps = None
+                failed(str(error))
+            else:
+                self._reactor.call_later(0, go_on)
+
+        go_on()
+
+    def stop(self) -> None:
+        """End what runs, which takes back what is not whole."""
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
 
 
 def finish(work: Generator[None, None, T]) -> T:

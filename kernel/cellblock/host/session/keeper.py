@@ -9,8 +9,7 @@ digest, so threads that go on beside it change nothing of it.
 from __future__ import annotations
 
 import shlex
-import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import ChangesError
 from cellblock.host.consent.approver import Approver, Prompt
@@ -22,7 +21,7 @@ from cellblock.render import tables
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.analysis import Rules
     from cellblock.analysis.admission import Ruling
@@ -62,10 +61,9 @@ class Keeper:
     """Does what such cells say, for one session."""
 
     def __init__(self, reactor: Reactor, front: Front, policy: str) -> None:
-        self._reactor, self._front = reactor, front
+        self._front = front
         self._grants = Grants(GrantContext(scope="", policy=policy, digest=""), None)
-        #: What is being copied, and what takes its end.
-        self._steps: Generator[None, None, Any] | None = None
+        self._steps = keeping.StepRunner(reactor, _STEP)
         self._failed: Callable[[str], None] = lambda _why: None
         self._approver: Approver | None = None
 
@@ -84,7 +82,7 @@ class Keeper:
         number = audit.number
 
         def ended(outcome: Outcome) -> None:
-            self._steps = self._approver = None
+            self._approver = None
             done(outcome)
             audit.ended(number, outcome)
 
@@ -108,8 +106,8 @@ class Keeper:
         """Keep nothing of what is asked about or copied now; return whether anything is."""
         if self._approver is not None:
             self._approver.interrupt()
-        elif self._steps is not None:
-            self._steps.close()
+        elif self._steps.runs:
+            self._steps.stop()
             self._failed("nothing was kept: it was interrupted")
         else:
             return False
@@ -117,9 +115,7 @@ class Keeper:
 
     def close(self) -> None:
         """Take back what is not whole: the session ends."""
-        if self._steps is not None:
-            self._steps.close()
-            self._steps = None
+        self._steps.stop()
 
     # --- dropping -----------------------------------------------------------------------------
 
@@ -165,7 +161,7 @@ class Keeper:
             if decision.scope is None:
                 self._failed(f"nothing was kept: {decision.why}")
             else:
-                self._in_steps(keeping.steps(staged, chosen, digests), kept)
+                self._steps.run(keeping.steps(staged, chosen, digests), kept, self._failed)
 
         def kept(found: Sequence[keeping.Kept]) -> None:
             self._front.audit.kept(found, staged.session, "a code")
@@ -177,28 +173,7 @@ class Keeper:
             prompt, self._grants, observe=audit.approved, tell=self._front.outputs.notice
         )
         approver.begin(request)
-        self._in_steps(keeping.digests(staged, chosen), read)
-
-    def _in_steps(self, steps: Generator[None, None, Any], done: Callable[[Any], None]) -> None:
-        """Run a generator in short steps; ``done`` gets what it returns."""
-        self._steps = steps
-
-        def go_on() -> None:
-            if self._steps is not steps:
-                return
-            until = time.monotonic() + _STEP
-            try:
-                while time.monotonic() < until:
-                    next(steps)
-            except StopIteration as end:
-                self._steps = None
-                done(end.value)
-            except (ChangesError, OSError) as error:
-                self._failed(str(error))
-            else:
-                self._reactor.call_later(0, go_on)
-
-        go_on()
+        self._steps.run(keeping.digests(staged, chosen), read, self._failed)
 
 
 def _rows(staged: Staged, changes: Sequence[Change]) -> list[tables.ChangeRow]:

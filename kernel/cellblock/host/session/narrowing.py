@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from cellblock.analysis import Finding
+    from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
     from cellblock.host.cell.cell import Front
     from cellblock.host.guests.process import Guest
@@ -190,6 +190,13 @@ class Narrower:
         else:
             serve = partial(self._serve, session, settings)
             session.requests.submit(PolicyChange(serve), finish)
+
+    def check(self, code: str, rules: Rules) -> tuple[Finding, ...]:
+        """Return what is wrong with a cell that narrows the policy; nothing is narrowed."""
+        asked, findings = narrow_requests.read_cell(code, rules)
+        if findings:
+            return findings
+        return explained(self.weigh(asked.changes)[1], asked, code, rules)
 
     # --- whether it may be --------------------------------------------------------------------
 

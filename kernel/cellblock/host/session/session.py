@@ -28,7 +28,7 @@ from cellblock.host.session.config import granted_services
 from cellblock.host.session.keeper import Keeper
 from cellblock.host.session.narrowing import Narrower, recorded_changes, settings_of
 from cellblock.host.session.requests import Requests
-from cellblock.host.session.types import Outcome, outcome_of
+from cellblock.host.session.types import ExecuteRequest, Outcome, outcome_of
 from cellblock.policy import paths
 from cellblock.render.text import encodable
 from cellblock.wire import messages
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.narrowing import MakeTools
     from cellblock.host.session.types import (
-        ExecuteRequest,
         Reactor,
         Reply,
         SessionSettings,
@@ -356,6 +355,26 @@ class Session:
             else:
                 admitted[name] = text
         return admitted, refused
+
+    def check(self, code: str) -> tuple[Finding, ...]:
+        """Return what would keep a cell from being run; nothing runs, and nobody is asked.
+
+        Raises AdmissionError where nothing can be decided.
+        """
+        request = ExecuteRequest(code=code)
+        ruling = self.settings.gate.judge(code)
+        rules, narrower, keeper = self.settings.rules, self._narrower, self._keeper
+        if narrower is not None and narrower.handles(request, ruling, self):
+            return narrower.check(code, rules)
+        if keeper is not None and keeper.handles(request, ruling, rules):
+            return ()
+        if ruling.findings:
+            return ruling.findings
+        if ruling.run is not None:
+            return analyse(ruling.run.template.source, self._permitting(self._granted()))
+        transformed = transform(code)
+        findings = analyse(transformed.source, self._permitting(self._granted()))
+        return tuple(as_written(findings, code, transformed))
 
     # --- what the user approves of ------------------------------------------------------------
 

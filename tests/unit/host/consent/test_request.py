@@ -50,7 +50,7 @@ START = """\
 
 
 def asked(wanted, raw="ops.write_file('a', 'b')", note=""):
-    return approver.question(wanted, UNDER, "417", note, cell(raw))
+    return str(approver.question(wanted, UNDER, "417", note, cell(raw)))
 
 
 def of_call(made):

@@ -1,0 +1,507 @@
+"""The comms of an extension of JupyterLab: what the host tells it, and what it may ask.
+
+Only a front end opens one, by ``comm_open`` with a secret. The host answers it itself: the guest
+hears nothing of it. What the host says carries a code that takes the secret (HMAC-SHA256) and a
+number that goes up, since what cells say reaches the page by the same channel. What is asked is
+validated and bounded, and counts only from the connection that opened the comm.
+
+``docs/lab.md`` has every message. Imported when a front end opens the first such comm.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from cellblock.analysis import RULES
+from cellblock.analysis.findings import LINE_END
+from cellblock.errors import CellblockError
+from cellblock.jupyter.channels import HIGH
+from cellblock.jupyter.kernel import LAB_TARGET
+from cellblock.policy import paths
+from cellblock.render import denial, policy_card
+from cellblock.render.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from cellblock.analysis import Finding
+    from cellblock.host.cell.cell import CellRun
+    from cellblock.host.cell.status import Views
+    from cellblock.host.session.types import Outcome
+    from cellblock.jupyter.kernel import Kernel
+    from cellblock.jupyter.messages import Message
+    from cellblock.jupyter.reactor import ZmqReactor
+
+VERSION: Final = 1
+SECRET_BYTES: Final = 32
+#: Comms that may be open: a page that is loaded anew leaves one behind.
+MOST_COMMS: Final = 8
+_LONGEST_ID: Final = 200
+#: Seconds for which what changes is gathered; and if front ends are far behind.
+_GATHER: Final = 0.05
+_BEHIND: Final = 1.0
+#: Cells that a new comm is told of, and characters of the first line of each.
+_MOST_CELLS: Final = 50
+_LINE: Final = 120
+#: Characters of a cell that is checked while it is typed; and how many times as long as one check
+#: took the next one waits: so that all of them take a tenth of the host's time at most.
+MOST_CHECKED: Final = 20_000
+_REST: Final = 9
+
+_LABELS: Final = {
+    "once": "Allow once",
+    "session": "Allow until the kernel ends",
+    "always": "Always allow",
+    "no": "Do not allow",
+}
+
+
+# --- what a front end asks ------------------------------------------------------------------------
+
+_Id = Annotated[str, Meta(max_length=100)]
+
+
+class Request(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """A request, which is answered under its ``id``."""
+
+    id: _Id
+
+
+class Check(Request, frozen=True, tag="check"):
+    """Look for what would keep this cell from being run."""
+
+    code: str
+
+
+class Answer(Request, frozen=True, tag="answer"):
+    """Answer the question of this id."""
+
+    choice: Annotated[str, Meta(max_length=20)]
+
+
+class Refresh(Request, frozen=True, tag="refresh"):
+    """Say these again."""
+
+    what: Annotated[list[Annotated[str, Meta(max_length=20)]], Meta(max_length=10)]
+
+
+_decode = Answer | Check | Refresh
+
+
+# --- one comm -------------------------------------------------------------------------------------
+
+
+class LabComm:
+    """One comm, as the front end that opened it knows it; ``secret`` is theirs and the host's."""
+
+    def __init__(self, name: str, secret: bytes, identities: list[bytes]) -> None:
+        self.name, self.identities = name, identities
+        self._secret, self._number = secret, 0
+        #: What it was told last, by kind: the same is not told twice.
+        self.told: dict[str, Any] = {}
+        #: The question that it was told of.
+        self.asked = ""
+        #: A check that waits.
+        self.check: Check | None = None
+
+    def seal(self, kind: str, fields: dict[str, Any]) -> dict[str, str]:
+        """Return the data of a message: its next number, and a code for exactly that."""
+        content = {"n": self._number, "kind": kind, **fields}
+        self._number += 1
+        body = msgspec.json.encode(content)
+        return {"body": body.decode(), "mac": hmac.digest(self._secret, body, "sha256").hex()}
+
+
+def read_secret(data: Any) -> bytes | str:
+    """Return the secret of a ``comm_open``'s data, or why there is none."""
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        return f"this kernel speaks version {VERSION}: install the extension that fits it"
+    try:
+        secret = base64.b64decode(data.get("secret", ""), validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        return f"its secret is not {SECRET_BYTES} bytes in base64"
+    return secret
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+class Lab:
+    """Speaks with the extensions of a kernel's front ends."""
+
+    def __init__(self, kernel: Kernel, reactor: ZmqReactor) -> None:
+        self._kernel, self._reactor = kernel, reactor
+        self._comms: dict[str, LabComm] = {}
+        #: What was said of the last cells, by number; those of which more is to be said.
+        self._cells: dict[int, dict[str, Any]] = {}
+        self._changed_cells: set[int] = set()
+        #: What may have changed since it was told, and whether it is told soon.
+        self._due: set[str] = set()
+        self._flushes = False
+        #: When the next check may begin, and whether one waits for that.
+        self._next_check = 0.0
+        self._checks = False
+        #: The table of what is enforced, and what it was made of: that takes milliseconds.
+        self._enforced: tuple[tuple[object, ...], list[dict[str, str]]] | None = None
+
+    # --- messages of front ends ---------------------------------------------------------------
+
+    def has(self, message: Message) -> bool:
+        """Return whether a comm message is for one of these, or is to open one."""
+        content = message.content
+        if message.kind == "comm_open" and content.get("target_name") == LAB_TARGET:
+            return True
+        name = content.get("comm_id")
+        return isinstance(name, str) and name in self._comms
+
+    def takes_its_turn(self, _message: Message) -> bool:
+        """Return whether a message has to wait for what the main shell runs, as a cell does."""
+        return False
+
+    def receive(self, message: Message) -> None:
+        """Answer a message; a fault of ours costs this one."""
+        try:
+            self._receive(message)
+        except Exception as exc:  # noqa: BLE001 - as said
+            traceback.print_exception(exc)
+
+    def receive_in_turn(self, _message: Message, done: Callable[[], None]) -> None:
+        """Answer a message that waited for its turn; ``done`` is called when that is over."""
+        done()
+
+    def _receive(self, message: Message) -> None:
+        name = str(message.content.get("comm_id"))
+        comm = self._comms.get(name)
+        if comm is None:
+            self._open(name, message)
+        elif message.identities != comm.identities:
+            pass  # only whoever opened it has a part in it
+        elif message.kind == "comm_close":
+            self._forget(name)
+        elif message.kind == "comm_msg":
+            self._ask(comm, message.content.get("data"))
+
+    def _open(self, name: str, message: Message) -> None:
+        secret, guests = read_secret(message.content.get("data")), self._kernel.outputs.open_comms
+        if isinstance(secret, str):
+            self._close(name, secret)
+            return
+        if not 0 < len(name) <= _LONGEST_ID or (guests is not None and guests.knows(name)):
+            self._close(name, "its id is in use, or too long")
+            return
+        if len(self._comms) >= MOST_COMMS:
+            oldest = next(iter(self._comms))
+            self._forget(oldest)
+            self._close(oldest, f"there are {MOST_COMMS}, and another one was opened")
+        self._comms[name] = comm = LabComm(name, secret, message.identities)
+        self._kernel.outputs.host_comms.add(name)
+        for cell in self._cells.values():
+            self._tell(comm, "cell", cell)
+        self._tell_question(comm)
+        self.on_guest()
+
+    def _forget(self, name: str) -> None:
+        del self._comms[name]
+        self._kernel.outputs.host_comms.discard(name)
+
+    def _close(self, name: str, why: str) -> None:
+        content = {"comm_id": name[:_LONGEST_ID], "data": {"reason": why}}
+        self._kernel.channels.publish("comm_close", content, None)
+
+    def _ask(self, comm: LabComm, data: Any) -> None:
+        named = data.get("id") if isinstance(data, dict) else None
+        number = named[:100] if isinstance(named, str) else ""
+        try:
+            request = msgspec.convert(data, _decode)
+        except msgspec.ValidationError as error:
+            self._done(comm, number, f"this is no request: {error}")
+            return
+        match request:
+            case Check():
+                self._ask_check(comm, request)
+            case Answer():
+                # Not now: it may end a cell, which then takes what else has arrived.
+                self._reactor.call_later(0, partial(self._answer, comm, request))
+            case Refresh(what=what):
+                for kind in what:
+                    comm.told.pop(kind, None)
+                self._say(*what)
+                self._flush()
+                self._done(comm, request.id)
+
+    def _done(self, comm: LabComm, number: str, problem: str = "", message: str = "") -> None:
+        """Say how a request ended: with a ``problem``, or done."""
+        said = {"id": number, "ok": not problem, "message": visible(problem or message)}
+        self._tell(comm, "done", said)
+
+    def _tell(self, comm: LabComm, kind: str, fields: dict[str, Any]) -> None:
+        content = {"comm_id": comm.name, "data": comm.seal(kind, fields)}
+        self._kernel.channels.publish("comm_msg", content, None)
+
+    # --- what changes is told soon, the latest of each ----------------------------------------
+
+    def _say(self, *kinds: str) -> None:
+        self._due.update(kinds)
+        if self._comms and not self._flushes:
+            self._flushes = True
+            self._reactor.call_later(_GATHER, self._flush_soon)
+
+    def _flush_soon(self) -> None:
+        self._flushes = False
+        if self._kernel.channels.iopub.over(HIGH):  # a front end that takes nothing gets no more
+            self._flushes = True
+            self._reactor.call_later(_BEHIND, self._flush_soon)
+        else:
+            self._flush()
+
+    def _flush(self) -> None:
+        due, self._due = self._due, set()
+        changed, self._changed_cells = self._changed_cells, set()
+        cells = [self._cells[number] for number in sorted(changed) if number in self._cells]
+        for comm in self._comms.values():
+            for cell in cells:
+                self._tell(comm, "cell", cell)
+        for kind, view in (("state", self._state),):
+            if kind in due:
+                self._tell_all(kind, view())
+
+    def _tell_all(self, kind: str, fields: dict[str, Any]) -> None:
+        """Tell it to all who do not know it yet."""
+        for comm in self._comms.values():
+            if comm.told.get(kind) != fields:
+                comm.told[kind] = fields
+                self._tell(comm, kind, fields)
+
+    # --- what the kernel tells ----------------------------------------------------------------
+
+    def on_guest(self) -> None:
+        """Note that there is a new guest, or front end: all may be new."""
+        self._say("state")
+
+    def on_cell(self, cell: CellRun, *, ended: bool = False) -> None:
+        """Note that a cell begins, or how it ended, if it is one with a number of its own."""
+        request = cell.request
+        if request.silent or not request.store_history or not request.code.strip():
+            return
+        self._cells.pop(cell.count, None)
+        self._cells[cell.count] = cell_words(cell, ended=ended)
+        self._changed_cells.add(cell.count)
+        if len(self._cells) > _MOST_CELLS:
+            del self._cells[next(iter(self._cells))]
+        self._say("state")
+
+    # --- questions of the host's --------------------------------------------------------------
+
+    def on_question(self) -> None:
+        """Tell of a question that stands, or no longer does."""
+        for comm in self._comms.values():
+            if comm.asked:
+                self._tell(comm, "answered", {"id": comm.asked})
+                comm.asked = ""
+            self._tell_question(comm)
+
+    def _tell_question(self, comm: LabComm) -> None:
+        one = self._kernel.question
+        if one is None:
+            return
+        comm.asked, asked = one.id, one.asked
+        choices = [
+            {"id": scope, "label": _LABELS[scope], "meaning": meaning}
+            for scope, meaning in {**asked.offers, "no": ""}.items()
+        ]
+        told = {
+            "id": one.id,
+            "title": f"cellblock asks: {asked.asks}",
+            "text": "\n".join((*asked.shown, *asked.begins, *filter(None, [asked.note]))),
+            "choices": choices,
+            "yours": comm.identities == one.cell.identities,
+            "request": str(one.cell.header.get("msg_id", "")),
+        }
+        self._tell(comm, "question", told)
+
+    def _answer(self, comm: LabComm, answer: Answer) -> None:
+        """Answer the question that stands, or say why that is none of its answers."""
+        one, problem = self._kernel.question, ""
+        if one is None or one.id != answer.id:
+            problem = "this question is not asked any more"
+        elif comm.identities != one.cell.identities:
+            problem = "only the page that ran the cell can answer"
+        elif answer.choice != "no" and answer.choice not in one.asked.offers:
+            problem = "this is none of its answers"
+        else:
+            self._kernel.choose(answer.choice)
+        self._done(comm, answer.id, problem)
+
+    # --- what is in force ---------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        views = self._kernel.views
+        policy, told = views.in_force, None
+        if policy is not None:
+            digest = paths.without_scratch(policy, Path(views.scratch)).digest()
+            told = {"name": views.name, "mode": policy.mode, "digest": digest}
+        why = _unverified(views)
+        return {
+            "policy": told,
+            "backend": views.backend,
+            "verified": not why,
+            "unverified_because": why or None,
+            "enforced": self._in_force(),
+            "gaps": [
+                {
+                    "title": gap.consequence,
+                    "why": f"{gap.asked}; here: {gap.actual}",
+                    "remedy": gap.remedy,
+                    "matters": gap.matters,
+                }
+                for gap in views.gaps
+            ],
+            "budgets": list(_budget_rows(views)),
+        }
+
+    def _in_force(self) -> list[dict[str, str]]:
+        views = self._kernel.views
+        policy, known = views.in_force, self._enforced
+        if policy is None:
+            return []
+        of = policy, views.enforcement
+        if known is None or known[0][0] is not of[0] or known[0][1] is not of[1]:
+            fields = policy.as_dict() | {"backend": views.backend}
+            rows = policy_card.enforced(fields, tuple(views.enforcement.values()))
+            known = self._enforced = of, [{"what": what, "how": how} for what, how in rows]
+        return known[1]
+
+    # --- checking what is typed ---------------------------------------------------------------
+
+    def _ask_check(self, comm: LabComm, asked: Check) -> None:
+        """Have a cell checked soon; one of the same comm that waits is overtaken."""
+        if len(asked.code) > MOST_CHECKED:
+            problem = f"cells of up to {MOST_CHECKED:,} characters are checked while they are typed"
+            self._done(comm, asked.id, problem)
+            return
+        if comm.check is not None:
+            self._done(comm, comm.check.id, "overtaken")
+        comm.check = asked
+        if not self._checks:
+            self._checks = True
+            self._reactor.call_later(self._next_check - time.monotonic(), self._check)
+
+    def _check(self) -> None:
+        self._checks = False
+        waiting = [comm for comm in self._comms.values() if comm.check is not None]
+        for comm in waiting[:1]:
+            # Behind the others the next time.
+            self._comms[comm.name] = self._comms.pop(comm.name)
+            asked, comm.check = comm.check, None
+            began = time.monotonic()
+            if asked is not None:
+                self._tell_findings(comm, asked)
+            now = time.monotonic()
+            self._next_check = now + _REST * (now - began)
+        if waiting[1:]:
+            self._checks = True
+            self._reactor.call_later(self._next_check - time.monotonic(), self._check)
+
+    def _tell_findings(self, comm: LabComm, asked: Check) -> None:
+        session = self._kernel.session
+        if session is None:
+            self._done(comm, asked.id, "nothing runs yet")
+            return
+        try:
+            found = session.check(asked.code)
+        except CellblockError as error:
+            self._done(comm, asked.id, str(error))
+            return
+        told = {"id": asked.id, "findings": finding_words(found, asked.code)}
+        self._tell(comm, "findings", told)
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def finding_words(findings: Iterable[Finding], code: str) -> list[dict[str, Any]]:
+    """Return findings as an editor takes them: lines from 1, columns in UTF-16 code units."""
+    lines, told = LINE_END.split(code), list[dict[str, Any]]()
+    for one in findings:
+        line = max(1, min(one.line, len(lines)))
+        text = lines[line - 1]
+        told.append(
+            {
+                "rule": one.rule,
+                "title": RULES[one.rule].title,
+                "reason": visible(denial.reason(one)),
+                "remedy": visible(one.remedy),
+                "line": line,
+                "column": _units(text, one.column),
+                "end_line": line,
+                "end_column": _units(text, one.end_column),
+            }
+        )
+    return told
+
+
+def _units(text: str, column: int) -> int:
+    """Return how many UTF-16 code units come before a column, within the text."""
+    before = text[:column]
+    return len(before) + sum(char > "\uffff" for char in before)
+
+
+def cell_words(cell: CellRun, *, ended: bool) -> dict[str, Any]:
+    """Return what is told of a cell: that it runs, or how it ended and what it took."""
+    request, outcome = cell.request, cell.outcome
+    usage = None if outcome is None else outcome.usage
+    calls = None if outcome is None else outcome.tool_calls
+    line = request.code.strip().partition("\n")[0]
+    return {
+        "number": cell.count,
+        # Without an id of the front end's it is called by its code.
+        "id": "" if " " in request.cell else visible(request.cell[:100]),
+        "source": visible(line[:_LINE]),
+        "state": _ending(outcome, ended=ended),
+        "seconds": None if usage is None else round(usage.wall_seconds, 6),
+        "memory_bytes": None if usage is None else usage.peak_memory_bytes,
+        "output_bytes": None if usage is None else usage.output_bytes,
+        "calls": 0 if calls is None else len(calls.records) + calls.left_out,
+    }
+
+
+def _ending(outcome: Outcome | None, *, ended: bool) -> str:
+    if outcome is None:
+        return "refused" if ended else "running"
+    if outcome.stopped is not None:
+        return "interrupted" if outcome.stopped.why == "interrupt" else "killed"
+    if outcome.status == "ok":
+        return "done"
+    if outcome.error is not None:
+        return "interrupted" if outcome.error.ename == "KeyboardInterrupt" else "error"
+    return "refused"
+
+
+def _unverified(views: Views) -> str:
+    """Return why it is not known that all of the policy holds here, or nothing."""
+    if views.in_force is None or views.failed:
+        return views.problem()[1].evalue or "No policy is in force."
+    if views.report is None:
+        return "No guest has reported its locks yet."
+    return policy_card.unverified(views.gaps, views.backend, views.proved)
+
+
+def _budget_rows(views: Views) -> Iterator[dict[str, Any]]:
+    """Yield a row for each of a session's budgets: how much of it is used."""
+    for name, ask in views.budgets.items():
+        fields = ask()._asdict()
+        for unit, used in fields.items():
+            if (limit := fields.get(f"max_{unit}")) is not None:
+                yield {"name": name, "used": used, "limit": limit, "unit": unit}
