@@ -106,7 +106,7 @@ function markOfFinding(view: EditorView, finding: IFinding): IMark {
 /** After how long without a key a cell is checked, in milliseconds. */
 const PAUSE = 400;
 /** Longer cells are not checked while they are written. */
-const MOST_CHARACTERS = 100_000;
+const MOST_CHARACTERS = 20_000;
 
 /**
  * Asks the host about the active cell's source, and underlines what it would refuse.

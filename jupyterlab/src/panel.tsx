@@ -1,5 +1,5 @@
 import { Dialog, showDialog } from '@jupyterlab/apputils';
-import { CodeCell } from '@jupyterlab/cells';
+import { isCodeCellModel } from '@jupyterlab/cells';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { Button, caretDownIcon, ReactWidget, refreshIcon } from '@jupyterlab/ui-components';
 import React from 'react';
@@ -40,7 +40,8 @@ function Action(props: {
     <Button
       small
       className={props.primary ? 'cb-Action jp-mod-styled jp-mod-accept' : 'cb-Action'}
-      aria-label={props.about ? `${props.label} ${props.about}` : undefined}
+      aria-label={props.about ? `${props.label}: ${props.about}` : undefined}
+      title={props.about}
       onClick={props.onClick}
     >
       {props.label}
@@ -67,6 +68,7 @@ function Policy({ view }: { view: IKernelView }): JSX.Element {
             <li key={index} className="cb-Gap">
               <div>{visible(gap.title)}</div>
               <div className="cb-mod-muted">{visible(gap.why)}</div>
+              {gap.remedy && <div className="cb-mod-muted">→ {visible(gap.remedy)}</div>}
             </li>
           ))}
         </ul>
@@ -100,22 +102,27 @@ function amount(used: number, limit: number, unit: string): string {
 // --- questions ---------------------------------------------------------------------------------
 
 function Question(props: { question: IQuestion; send: Send }): JSX.Element {
-  const { id, title, text, choices } = props.question;
+  const { id, title, text, choices, yours } = props.question;
   return (
     <div className="cb-Question" role="group" aria-label={visible(title)}>
       <div className="cb-Question-title">{visible(title)}</div>
       <pre tabIndex={0} role="region" aria-label="What is asked">
         {visible(text)}
       </pre>
-      <div className="cb-Actions">
-        {choices.map(choice => (
-          <Action
-            key={choice.id}
-            label={visible(choice.label)}
-            onClick={() => props.send({ kind: 'answer', id, choice: choice.id })}
-          />
-        ))}
-      </div>
+      {yours === false ? (
+        <Empty>It is answered where the cell was run.</Empty>
+      ) : (
+        <div className="cb-Actions">
+          {choices.map(choice => (
+            <Action
+              key={choice.id}
+              label={visible(choice.label)}
+              about={choice.meaning && visible(choice.meaning)}
+              onClick={() => props.send({ kind: 'answer', id, choice: choice.id })}
+            />
+          ))}
+        </div>
+      )}
     </div>
   );
 }
@@ -142,7 +149,7 @@ function State(props: { state: ICell['state'] | ICall['state'] }): JSX.Element {
   );
 }
 
-function Cells(props: { cells: ICell[]; reveal: (cell: number) => void }): JSX.Element {
+function Cells(props: { cells: ICell[]; reveal: (cell: ICell) => void }): JSX.Element {
   return (
     <ul className="cb-List">
       {props.cells.map(cell => (
@@ -154,7 +161,7 @@ function Cells(props: { cells: ICell[]; reveal: (cell: number) => void }): JSX.E
               small
               className="cb-Source"
               title="Show this cell"
-              onClick={() => props.reveal(cell.number)}
+              onClick={() => props.reveal(cell)}
             >
               <span className="cb-mod-muted">[{cell.number}]</span> {visible(cell.source)}
             </Button>
@@ -254,11 +261,12 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
     }
   };
   const all = changes.files.map(file => file.path);
+  const kept = changes.files.filter(file => file.keepable !== false).map(file => file.path);
   return (
     <>
-      <p className="cb-mod-muted">Your files are as they were until you keep these.</p>
+      <Empty>{changes.problem || 'Your files are as they were until you keep these.'}</Empty>
       <ul className="cb-List">
-        {changes.files.map(({ path, kind, bytes }) => (
+        {changes.files.map(({ path, kind, bytes, note, keepable }) => (
           <li key={path} className="cb-Change">
             <details
               onToggle={event => {
@@ -271,7 +279,9 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
                 <caretDownIcon.react tag="span" className="cb-Icon cb-Section-caret" />
                 <code>{visible(path)}</code>{' '}
                 <span className="cb-mod-muted">
-                  {kind} · {size(bytes)}
+                  {kind}
+                  {bytes === null ? '' : ` · ${size(bytes)}`}
+                  {note ? ` · ${visible(note)}` : ''}
                 </span>
               </summary>
               {diffs.has(path) ? (
@@ -281,15 +291,18 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
               )}
             </details>
             <div className="cb-Actions">
-              <Action label="Keep" about={visible(path)} onClick={() => keep([path])} />
+              {keepable !== false && (
+                <Action label="Keep" about={visible(path)} onClick={() => keep([path])} />
+              )}
               <Action label="Drop" about={visible(path)} onClick={() => void drop([path])} />
             </div>
           </li>
         ))}
       </ul>
+      {changes.left_out ? <Empty>{`and ${count(changes.left_out, 'more file')}`}</Empty> : null}
       {all.length > 1 && (
         <div className="cb-Actions">
-          <Action label="Keep all" onClick={() => keep(all)} />
+          {kept.length > 0 && <Action label="Keep all" onClick={() => keep(kept)} />}
           <Action label="Drop all" onClick={() => void drop(all)} />
         </div>
       )}
@@ -387,7 +400,7 @@ function Content(props: {
   send: Send;
   findings: readonly IMark[];
   go: (mark: IMark) => void;
-  reveal: (cell: number) => void;
+  reveal: (cell: ICell) => void;
 }): JSX.Element {
   const { view, send } = props;
   const { state } = view;
@@ -401,9 +414,11 @@ function Content(props: {
       <div className="cb-Head" data-standing={isVerified(view) ? 'good' : 'bad'}>
         <icon.react tag="span" className="cb-Icon cb-Head-icon" />
         <div className="cb-Row-main">
-          <h2>{state ? `Policy ${visible(state.policy.name)}` : 'cellblock'}</h2>
+          <h2>{state?.policy ? `Policy ${visible(state.policy.name)}` : 'cellblock'}</h2>
           <div className="cb-mod-muted">
-            {[state?.backend, state && `mode ${state.policy.mode}`].filter(Boolean).join(' · ')}
+            {[state?.backend, state?.policy && `mode ${state.policy.mode}`]
+              .filter(Boolean)
+              .join(' · ')}
           </div>
           <div>{standing(view)}</div>
         </div>
@@ -447,7 +462,7 @@ function Content(props: {
           <Calls calls={calls} />
         </Section>
       )}
-      {view.changes && view.changes.files.length > 0 && (
+      {view.changes && (view.changes.files.length > 0 || view.changes.problem) && (
         <Section title="Staged changes" count={view.changes.files.length} open>
           <Changes changes={view.changes} diffs={view.diffs} send={send} />
         </Section>
@@ -491,7 +506,7 @@ export class Panel extends ReactWidget {
         send={request => session.send(request)}
         findings={this._checker.findings}
         go={mark => this._go(mark)}
-        reveal={number => this._reveal(number)}
+        reveal={cell => this._reveal(cell)}
       />
     );
   }
@@ -510,10 +525,12 @@ export class Panel extends ReactWidget {
     }
   }
 
-  private _reveal(number: number): void {
+  private _reveal(ran: ICell): void {
     const notebook = this._tracker.currentWidget?.content;
     const index = notebook?.widgets.findIndex(
-      cell => cell instanceof CodeCell && cell.model.executionCount === number
+      ({ model }) =>
+        isCodeCellModel(model) &&
+        (ran.id ? model.id === ran.id : model.executionCount === ran.number)
     );
     if (notebook && index !== undefined && index >= 0) {
       notebook.activeCellIndex = index;

@@ -6,18 +6,21 @@
 
 export interface IPolicyState {
   kind: 'state';
-  policy: { name: string; mode: string; digest: string };
+  /** Null where none is in force. */
+  policy: { name: string; mode: string; digest: string } | null;
   backend: string;
   verified: boolean;
   unverified_because: string | null;
   enforced: { what: string; how: string }[];
-  gaps: { title: string; why: string }[];
+  gaps: { title: string; why: string; remedy?: string; matters?: boolean }[];
   budgets: { name: string; used: number; limit: number; unit: string }[];
 }
 
 export interface ICell {
   kind: 'cell';
   number: number;
+  /** The cell's id in the notebook; empty where the front end sent none. */
+  id?: string;
   source: string;
   state: 'running' | 'done' | 'error' | 'refused' | 'killed' | 'interrupted';
   seconds: number | null;
@@ -41,7 +44,9 @@ export interface IQuestion {
   id: string;
   title: string;
   text: string;
-  choices: { id: string; label: string }[];
+  choices: { id: string; label: string; meaning?: string }[];
+  /** Whether it is for this page, whose cell it is about. */
+  yours?: boolean;
 }
 
 /** Lines count from 1, columns from 0 in UTF-16 code units, as the editor counts. */
@@ -65,7 +70,15 @@ export interface IFindings {
 export interface IChanges {
   kind: 'changes';
   digest: string;
-  files: { path: string; kind: 'new' | 'changed' | 'deleted'; bytes: number }[];
+  files: {
+    path: string;
+    kind: 'new' | 'changed' | 'deleted';
+    bytes: number | null;
+    note?: string;
+    keepable?: boolean;
+  }[];
+  left_out?: number;
+  problem?: string;
 }
 
 export interface ICheckpoints {

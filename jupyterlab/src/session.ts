@@ -158,8 +158,11 @@ export class KernelSession {
       case 'audit':
         return this._show({ audit: message });
       case 'done':
-        this._checks.delete(message.id);
-        return this._show({ notice: message.message ? message : null });
+        // A check that was not done needs no word: the next one is on its way.
+        if (!this._checks.delete(message.id)) {
+          this._show({ notice: message.message ? message : null });
+        }
+        return;
     }
   }
 

@@ -62,9 +62,9 @@ export class Shield extends ReactWidget {
     }
     const { view } = sessionOf(this._panel);
     const { state, questions } = view;
-    const name = state ? visible(state.policy.name) : 'cellblock';
+    const name = state?.policy ? visible(state.policy.name) : 'cellblock';
     const about = [
-      state ? `cellblock policy ${name}` : 'cellblock',
+      state?.policy ? `cellblock policy ${name}` : 'cellblock',
       state ? `backend ${state.backend}` : '',
       standing(view),
       questions.size ? `${count(questions.size, 'question')} for you` : ''
