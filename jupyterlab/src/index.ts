@@ -71,7 +71,12 @@ const plugin: JupyterFrontEndPlugin<void> = {
       const follow = () => item.follow(tracker.currentWidget);
       tracker.currentChanged.connect(follow);
       follow();
-      statusBar.registerStatusItem('cellblock:shield', { item, align: 'left', rank: 3 });
+      statusBar.registerStatusItem('cellblock:shield', {
+        item,
+        align: 'left',
+        rank: 3,
+        priority: 1
+      });
     }
     void settings?.load(plugin.id).then(loaded => {
       const apply = () => {

@@ -21,7 +21,7 @@ function Section(props: {
   return (
     <details className="cb-Section" open={props.open}>
       <summary>
-        <caretDownIcon.react tag="span" className="cb-Icon cb-Section-caret" />
+        <caretDownIcon.react tag="span" className="cb-Icon cb-Caret" />
         {props.title}
         {props.count ? <span className="cb-Count">{props.count}</span> : null}
       </summary>
@@ -55,39 +55,54 @@ function Empty(props: { children: string }): JSX.Element {
 
 // --- the policy ------------------------------------------------------------------------------
 
+/** How many rows of what is enforced are shown at first: files, network and processes. */
+const FIRST = 6;
+
+function Fold(props: { className: string; title: string; children: React.ReactNode }): JSX.Element {
+  return (
+    <details className={`cb-Fold ${props.className}`}>
+      <summary>
+        <caretDownIcon.react tag="span" className="cb-Icon cb-Caret" />
+        <span className="cb-Row-main">{visible(props.title)}</span>
+      </summary>
+      <div>{props.children}</div>
+    </details>
+  );
+}
+
 function Policy({ view }: { view: IKernelView }): JSX.Element {
   const { state } = view;
+  const [all, setAll] = React.useState(false);
   if (!state) {
     return <Empty>The kernel has not said yet what it enforces.</Empty>;
   }
+  const shown = all ? state.enforced : state.enforced.slice(0, FIRST);
   return (
     <>
-      {state.gaps.length > 0 && (
-        <ul className="cb-List" aria-label="Not enforced">
-          {state.gaps.map((gap, index) => (
-            <li key={index} className="cb-Gap">
-              <div>{visible(gap.title)}</div>
-              <div className="cb-mod-muted">{visible(gap.why)}</div>
-              {gap.remedy && <div className="cb-mod-muted">→ {visible(gap.remedy)}</div>}
-            </li>
-          ))}
-        </ul>
-      )}
+      {state.gaps.map(({ title, why, remedy }, index) => (
+        <Fold key={index} className="cb-Gap" title={title}>
+          <div className="cb-mod-muted">Asked for: {visible(why)}</div>
+          {remedy && <div>→ {visible(remedy)}</div>}
+        </Fold>
+      ))}
       {state.budgets.map(({ name, used, limit, unit }) => (
-        <label key={name} className="cb-Budget">
+        <label key={`${name} ${unit}`} className="cb-Budget">
           <span>{visible(name)}</span>
           <span className="cb-mod-muted">{amount(used, limit, unit)}</span>
           <progress value={used} max={limit} />
         </label>
       ))}
-      <dl className="cb-Enforced">
-        {state.enforced.map(({ what, how }, index) => (
-          <div key={index}>
-            <dt>{visible(what)}</dt>
-            <dd className="cb-mod-muted">{visible(how)}</dd>
-          </div>
-        ))}
-      </dl>
+      {shown.map(({ what, how }, index) => (
+        <Fold key={index} className="cb-Enforced" title={what}>
+          <div>{visible(what)}</div>
+          <div className="cb-mod-muted">{visible(how)}</div>
+        </Fold>
+      ))}
+      {shown.length < state.enforced.length && (
+        <Button minimal small className="cb-Link" onClick={() => setAll(true)}>
+          Show all {state.enforced.length}
+        </Button>
+      )}
     </>
   );
 }
@@ -276,7 +291,7 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
               }}
             >
               <summary>
-                <caretDownIcon.react tag="span" className="cb-Icon cb-Section-caret" />
+                <caretDownIcon.react tag="span" className="cb-Icon cb-Caret" />
                 <code>{visible(path)}</code>{' '}
                 <span className="cb-mod-muted">
                   {kind}

@@ -13,17 +13,17 @@ export function iconOf(view: IKernelView): LabIcon {
   return isVerified(view) ? verifiedIcon : unverifiedIcon;
 }
 
-/** Return whether what is shown is enforced, in a few words. */
+/** Return whether what is shown is enforced, in a sentence or two. */
 export function standing(view: IKernelView): string {
   if (view.distrust) {
-    return `not verified: ${view.distrust}`;
+    return `Not verified: ${view.distrust}.`;
   }
   if (!view.state) {
-    return 'waiting for the kernel';
+    return 'Waiting for the kernel.';
   }
   return view.state.verified
-    ? 'verified'
-    : `not verified: ${view.state.unverified_because ?? 'the host does not say why'}`;
+    ? 'Verified.'
+    : `Not verified. ${view.state.unverified_because ?? 'The kernel does not say why.'}`;
 }
 
 /**
@@ -65,11 +65,11 @@ export class Shield extends ReactWidget {
     const name = state?.policy ? visible(state.policy.name) : 'cellblock';
     const about = [
       state?.policy ? `cellblock policy ${name}` : 'cellblock',
-      state ? `backend ${state.backend}` : '',
-      standing(view),
-      questions.size ? `${count(questions.size, 'question')} for you` : ''
+      state ? `, backend ${state.backend}` : '',
+      `. ${standing(view)}`,
+      questions.size ? ` ${count(questions.size, 'question')} for you.` : ''
     ];
-    const title = about.filter(Boolean).join(', ');
+    const title = about.join('');
     const icon = iconOf(view);
     return (
       <Button
@@ -77,8 +77,8 @@ export class Shield extends ReactWidget {
         small
         className="cb-Shield-button"
         data-standing={!state && !view.distrust ? 'waiting' : isVerified(view) ? 'good' : 'bad'}
-        title={`${title}. Click for more.`}
-        aria-label={`${title}. Show the panel`}
+        title={title}
+        aria-label={title}
         onClick={this._open}
       >
         <icon.react tag="span" className="cb-Icon" />
