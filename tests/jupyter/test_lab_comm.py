@@ -5,6 +5,7 @@ import pytest
 from support import reading, toolbox
 from support.approvals import code_in
 from support.client import Client
+from support.kernels import World
 from support.lab import LabFront
 
 pytestmark = pytest.mark.quick
@@ -42,7 +43,6 @@ def test_a_cell_is_told_of_when_it_begins_and_ends(safe, lab):
 
 
 def test_what_is_typed_is_checked_as_the_cell_would_be(safe, lab):
-    code = "x = '🙂'; import socket\n%policy narrow timeout = 999\n"
     found = lab.answer("check", "findings", code="x = '🙂'; import socket")["findings"]
     (finding,) = found
     assert finding["rule"] == "import-not-allowed"
@@ -54,7 +54,7 @@ def test_what_is_typed_is_checked_as_the_cell_would_be(safe, lab):
     assert finding["rule"] == "policy-only-narrows"
     assert lab.answer("check", "findings", code="1 +")["findings"] == []
     count = safe.run("1")[0]["execution_count"]
-    lab.answer("check", "findings", code=code)
+    lab.answer("check", "findings", code="print(1)")
     assert safe.run("1")[0]["execution_count"] == count + 1
 
 
@@ -206,3 +206,140 @@ def test_another_front_end_sees_the_question_and_can_not_answer_it(asking):
         assert asking.shell.poll(0) == 0
     assert lab.answer("answer", id=question["id"], choice="no")["ok"]
     assert asking.reply(mid)["content"]["ename"] == "ToolError"
+
+
+# --- calls, checkpoints, the audit log --------------------------------------------------------
+
+
+def test_calls_are_told_of_when_they_begin_and_end(asking):
+    asking.log.clear()
+    lab = LabFront(asking)
+    mid, _, question = ask(asking, lab, "add(2, 3)")
+    call = lab.until("call", state="running")
+    assert (call["tool"], call["arguments"], call["seconds"]) == ("add", "2, 3", None)
+    assert lab.answer("answer", id=question["id"], choice="no")["ok"]
+    count = asking.reply(mid)["content"]["execution_count"]
+    denied = lab.until("call", id=call["id"], state="denied")
+    assert denied["cell"] == count
+    assert lab.until("cell", number=count, state="error")["calls"] == 1
+
+
+def test_a_cell_is_undone_and_a_state_kept_and_gone_back_to(unsafe):
+    unsafe.log.clear()
+    lab = LabFront(unsafe)
+    unsafe.run("x = 1")
+    unsafe.run("x = 2")
+    steps = lab.latest("checkpoints")["steps"]
+    assert [one["source"] for one in steps[:2]] == ["x = 2", "x = 1"]
+    assert lab.answer("checkpoint", name="two")["ok"]
+    count = unsafe.run("x")[0]["execution_count"]
+    assert lab.latest("checkpoints")["named"] == [{"name": "two", "cell": count - 1}]
+    unsafe.run("x = 3")
+    assert lab.answer("undo")["ok"]
+    assert reading.result(unsafe.run("x")[1]) == "2"
+    unsafe.run("x = 4")
+    assert lab.answer("restore", name="two")["ok"]
+    assert reading.result(unsafe.run("x")[1]) == "2"
+    missing = lab.answer("restore", name="three")
+    assert not missing["ok"]
+    assert "there is no such checkpoint" in missing["message"]
+    assert not lab.answer("checkpoint", name="two\nimport os")["ok"]
+
+
+def test_what_goes_back_waits_for_the_cell_that_runs(unsafe):
+    unsafe.log.clear()
+    lab = LabFront(unsafe)
+    mid = unsafe.execute_send("import time\nprint('go', flush=True)\ntime.sleep(0.5)\nx = 5")
+    unsafe.until(lambda m: m["msg_type"] == "stream", mid)
+    asked = lab.ask("checkpoint", name="after")
+    behind = unsafe.execute_send("x = 6")
+    unsafe.reply(behind)
+    assert lab.until("done", id=asked)["ok"]
+    assert lab.answer("restore", name="after")["ok"]
+    assert reading.result(unsafe.run("x")[1]) == "5"
+
+
+def test_the_last_records_of_the_audit_log_are_told(unsafe):
+    unsafe.log.clear()
+    front = LabFront(unsafe)
+    unsafe.run("1 + 1")
+    front.until("cell", state="done")
+    records = front.latest("audit")["records"]
+    assert 0 < len(records) <= 50
+    assert records[-1]["kind"] == "outcome"
+    assert "status ok" in records[-1]["text"]
+    assert not front.answer("refresh", what=["secrets"])["ok"]
+
+
+# --- staged changes ---------------------------------------------------------------------------
+
+STAGED = 'extends = "data"\nfilesystem_staged_roots = ["{project}"]\n'
+
+
+@pytest.fixture(scope="module")
+def staging(start_shared):
+    world = World()
+    world.write("old.csv", "before\n")
+    yield start_shared(world.policy(STAGED), world=world)
+    world.close()
+
+
+def listed(lab):
+    """Return what is staged now, by path, and the digest of the list."""
+    told = lab.latest("changes")
+    assert told["problem"] == ""
+    return {one["path"]: one for one in told["files"]}, told["digest"]
+
+
+def test_what_is_staged_is_listed_compared_kept_and_dropped(staging, records):
+    staging.log.clear()
+    lab, project = LabFront(staging), staging.world.work
+    staging.run(
+        "_ = open('new.csv', 'w').write('a\\n'); _ = open('old.csv', 'w').write('after\\n');"
+        "_ = open('conftest.py', 'w').write('1'); _ = open('third', 'w').write('3')"
+    )
+    lab.until("changes")
+    files, digest = listed(lab)
+    assert {path: one["kind"] for path, one in files.items()} == {
+        "conftest.py": "new",
+        "new.csv": "new",
+        "old.csv": "changed",
+        "third": "new",
+    }
+    assert not files["conftest.py"]["keepable"]
+    assert files["new.csv"]["bytes"] == 2
+    diff = lab.answer("diff", "diff", path="old.csv")
+    assert "-before\n+after" in diff["text"]
+    assert not lab.answer("diff", path="../../etc/passwd")["ok"]
+    for wrong in (
+        {"digest": ""},
+        {"digest": "0" * 64},
+        {"paths": ["elsewhere"]},
+        {"paths": ["conftest.py"]},
+    ):
+        refused = lab.answer("keep", **({"digest": digest, "paths": ["new.csv"]} | wrong))
+        assert not refused["ok"]
+        assert refused["message"].startswith("nothing was kept: ")
+    assert sorted(path.name for path in project.iterdir()) == ["old.csv"]
+    assert lab.answer("keep", digest=digest, paths=["new.csv"])["message"] == "kept 1 file"
+    assert (project / "new.csv").read_text() == "a\n"
+    (kept,) = records(staging.world, "kept")
+    assert (kept["by"], kept["name"]) == ("the panel", str(project / "new.csv"))
+    assert lab.answer("drop", paths=["third"])["message"] == "dropped 1 file"
+    files, _ = listed(lab)
+    assert set(files) == {"conftest.py", "old.csv"}
+    assert (project / "old.csv").read_text() == "before\n"
+
+
+def test_what_changed_since_it_was_shown_is_not_kept(staging):
+    staging.log.clear()
+    lab, project = LabFront(staging), staging.world.work
+    staging.run("_ = open('mine', 'w').write('shown')")
+    _, digest = listed(lab)
+    staging.run("_ = open('mine', 'w').write('other')")
+    refused = lab.answer("keep", digest=digest, paths=["mine"])
+    assert not refused["ok"]
+    assert not (project / "mine").exists()
+    _, digest = listed(lab)
+    assert lab.answer("keep", digest=digest, paths=["mine"])["ok"]
+    assert (project / "mine").read_text() == "other"

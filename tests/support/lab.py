@@ -57,6 +57,11 @@ class LabFront:
         """Send a request and return what answers it."""
         return self.until(reply, id=self.ask(kind, **fields))
 
+    def latest(self, kind: str) -> dict[str, Any]:
+        """Return what is told of a kind when it is asked for again."""
+        assert self.answer("refresh", what=[kind])["ok"]
+        return [one for one in self.told if one["kind"] == kind][-1]
+
     def _next(self) -> Any:
         """Yield what the host said since; a wrong code or number is an error."""
         while self._seen < len(self.client.log):

@@ -20,7 +20,8 @@ from cellblock.cli.common import complain
 from cellblock.cli.main import group
 from cellblock.errors import AuditError
 from cellblock.host.audit import log
-from cellblock.host.audit.log import read
+from cellblock.host.audit.log import printable as _clean
+from cellblock.host.audit.log import read, words
 from cellblock.host.audit.log import verify as look
 from cellblock.policy.folders import cache_folder
 from cellblock.render.cards import count
@@ -40,12 +41,8 @@ Folder = Annotated[
 One = Annotated[str, typer.Argument(metavar="SESSION", help=_WHAT)]
 Some = Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help=_WHAT)]
 
-#: What records of a kind say in a table, by field, besides what is theirs alone.
-_HEAD: Final = frozenset({"v", "seq", "session", "prev", "hash", "time", "kind"})
 #: Characters of a time, up to its minutes.
 _MINUTES: Final = 16
-#: Characters of a hash.
-_HASH: Final = 64
 _LOUD: Final = frozenset({"crash", "failure", "gap", "kill", "lost"})
 
 
@@ -214,22 +211,10 @@ def _records(session: Session, failed: list[AuditError]) -> Table:
     title = escape(f"session {_clean(session.id)}")
     table = Table("", "time", "record", "what", title=title, title_justify="left")
     for entry in _entries(session, failed):
-        fields = _fields(entry).items()
-        what = "  ".join(f"{_clean(key)} {_clean(_short(value))}" for key, value in fields)
         time = _clean(entry.record.get("time", ""))[11:23]
-        cells = (str(entry.seq), time, _clean(entry.kind), what)
+        cells = (str(entry.seq), time, _clean(entry.kind), words(entry))
         table.add_row(*map(escape, cells), style=_style(entry))
     return table
-
-
-def _fields(entry: Entry) -> dict[str, object]:
-    """Return what a record says, of what is enforced only what is not."""
-    fields = {key: value for key, value in entry.record.items() if key not in _HEAD}
-    known, holds = fields.pop("capabilities", None), ("asserted", "verified")
-    if isinstance(known, dict):
-        short = {key: status for key, status in known.items() if status not in holds}
-        return {"enforced": f"{len(known) - len(short)} of {len(known)}", "not": short}
-    return fields
 
 
 def _style(entry: Entry) -> str:
@@ -237,21 +222,3 @@ def _style(entry: Entry) -> str:
         return "red"
     decision = entry.record.get("decision", "allowed")
     return "yellow" if decision != "allowed" or entry.kind == "withheld" else ""
-
-
-def _short(value: object) -> object:
-    """Return a record's field as it stands in a table."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={_short(each)}" for key, each in value.items())
-    if isinstance(value, list):
-        return "; ".join(str(_short(each)) for each in value)
-    if isinstance(value, str) and len(value) == _HASH:
-        return value[:12]
-    return value
-
-
-def _clean(value: object) -> str:
-    """Return a text without what a terminal would act on."""
-    return "".join(
-        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value)
-    )

@@ -486,7 +486,7 @@ class Kernel(Front):
 
     def _comm(self, message: Message, shell: Shell) -> None:
         if self.lab is not None and self.lab.has(message):
-            self.lab.receive_in_turn(message, partial(self._finish, shell))
+            self.lab.receive(message, partial(self._finish, shell))
             return
         content = messages.comm_content(message.content)
         if self.session is None or not self.outputs.comms.from_front(

@@ -25,11 +25,15 @@ from msgspec import Meta, Struct
 from cellblock.analysis import RULES
 from cellblock.analysis.findings import LINE_END
 from cellblock.errors import CellblockError
+from cellblock.host.audit import log
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter.channels import HIGH
 from cellblock.jupyter.kernel import LAB_TARGET
+from cellblock.jupyter.lab_changes import StagedChanges
 from cellblock.policy import paths
 from cellblock.render import denial, policy_card
-from cellblock.render.text import visible
+from cellblock.render.text import clip, visible
+from cellblock.wire.messages import CHECKPOINT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.status import Views
+    from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.messages import Message
@@ -54,10 +59,24 @@ _BEHIND: Final = 1.0
 _MOST_CELLS: Final = 50
 _LINE: Final = 120
 #: Characters of a cell that is checked while it is typed; and how many times as long as one check
-#: took the next one waits: so that all of them take a tenth of the host's time at most.
+#: took the next one waits, in seconds at most.
 MOST_CHECKED: Final = 20_000
 _REST: Final = 9
+_LONGEST_REST: Final = 1.0
 
+#: What is said anew when it changed, in this order.
+_VIEWS: Final = ("state", "checkpoints", "changes", "audit")
+#: Calls that are told of at once, records of the audit log, and characters of each.
+_MOST_CALLS: Final = 100
+_MOST_RECORDS: Final = 50
+_MOST_WORDS: Final = 500
+_CALL_STATES: Final = {
+    "unfinished": "running",
+    "ok": "done",
+    "error": "failed",
+    "withdrawn": "failed",
+    "refused": "denied",
+}
 _LABELS: Final = {
     "once": "Allow once",
     "session": "Allow until the kernel ends",
@@ -75,6 +94,9 @@ class Request(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind")
     """A request, which is answered under its ``id``."""
 
     id: _Id
+
+
+_Paths = Annotated[list[Annotated[str, Meta(max_length=4_096)]], Meta(max_length=100)]
 
 
 class Check(Request, frozen=True, tag="check"):
@@ -95,7 +117,60 @@ class Refresh(Request, frozen=True, tag="refresh"):
     what: Annotated[list[Annotated[str, Meta(max_length=20)]], Meta(max_length=10)]
 
 
-_decode = Answer | Check | Refresh
+class Diff(Request, frozen=True, tag="diff"):
+    """Show how a staged file differs from the user's."""
+
+    path: Annotated[str, Meta(max_length=4_096)]
+
+
+class Keep(Request, frozen=True, tag="keep"):
+    """Keep staged files, or all, as they were in the list with this digest."""
+
+    digest: Annotated[str, Meta(max_length=64)]
+    paths: _Paths
+
+
+class Drop(Request, frozen=True, tag="drop"):
+    """Drop staged files, or all."""
+
+    paths: _Paths
+
+
+class Undo(Request, frozen=True, tag="undo"):
+    """Go back to the state before the last cell."""
+
+    @property
+    def cell(self) -> str:
+        """The cell that does it."""
+        return "%undo"
+
+
+class Checkpoint(Request, frozen=True, tag="checkpoint"):
+    """Keep the state under a name."""
+
+    name: Annotated[str, Meta(pattern=CHECKPOINT_NAME)]
+
+    @property
+    def cell(self) -> str:
+        """The cell that does it."""
+        return f"%checkpoint {self.name}"
+
+
+class Restore(Request, frozen=True, tag="restore"):
+    """Go back to a state that has a name."""
+
+    name: Annotated[str, Meta(pattern=CHECKPOINT_NAME)]
+
+    @property
+    def cell(self) -> str:
+        """The cell that does it."""
+        return f"%restore {self.name}"
+
+
+#: Are done as the cells that say so, and wait for their turn as those do.
+_Cell = Undo | Checkpoint | Restore
+_CELL_KINDS: Final = frozenset({"undo", "checkpoint", "restore"})
+_Any = Answer | Check | Diff | Drop | Keep | Refresh | _Cell
 
 
 # --- one comm -------------------------------------------------------------------------------------
@@ -147,6 +222,13 @@ class Lab:
         #: What was said of the last cells, by number; those of which more is to be said.
         self._cells: dict[int, dict[str, Any]] = {}
         self._changed_cells: set[int] = set()
+        #: Their numbers, by those that the audit log gives them.
+        self._numbers: dict[int, int] = {}
+        #: Calls that began or ended since any were told, by number.
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._changes = StagedChanges(kernel, reactor, self._on_changes)
+        #: Requests that wait for a list of what is staged.
+        self._refreshes: list[tuple[LabComm, str]] = []
         #: What may have changed since it was told, and whether it is told soon.
         self._due: set[str] = set()
         self._flushes = False
@@ -166,22 +248,26 @@ class Lab:
         name = content.get("comm_id")
         return isinstance(name, str) and name in self._comms
 
-    def takes_its_turn(self, _message: Message) -> bool:
+    def takes_its_turn(self, message: Message) -> bool:
         """Return whether a message has to wait for what the main shell runs, as a cell does."""
-        return False
+        data = message.content.get("data")
+        kind = data.get("kind") if isinstance(data, dict) else None
+        return message.kind == "comm_msg" and isinstance(kind, str) and kind in _CELL_KINDS
 
-    def receive(self, message: Message) -> None:
-        """Answer a message; a fault of ours costs this one."""
+    def receive(self, message: Message, done: Callable[[], None] = lambda: None) -> None:
+        """Answer a message; a fault of ours costs this one.
+
+        ``done`` is called when one that waited for its turn is over.
+        """
         try:
-            self._receive(message)
+            if not self._receive(message, done):
+                done()
         except Exception as exc:  # noqa: BLE001 - as said
             traceback.print_exception(exc)
+            done()
 
-    def receive_in_turn(self, _message: Message, done: Callable[[], None]) -> None:
-        """Answer a message that waited for its turn; ``done`` is called when that is over."""
-        done()
-
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: Message, done: Callable[[], None]) -> bool:
+        """Answer a message; return whether ``done`` is called later."""
         name = str(message.content.get("comm_id"))
         comm = self._comms.get(name)
         if comm is None:
@@ -191,7 +277,18 @@ class Lab:
         elif message.kind == "comm_close":
             self._forget(name)
         elif message.kind == "comm_msg":
-            self._ask(comm, message.content.get("data"))
+            data = message.content.get("data")
+            named = data.get("id") if isinstance(data, dict) else None
+            try:
+                request: Any = msgspec.convert(data, _Any)
+            except msgspec.ValidationError as error:
+                number = named[:100] if isinstance(named, str) else ""
+                self._done(comm, number, f"this is no request: {error}")
+                return False
+            if isinstance(request, _Cell):
+                return self._run(comm, request, message, done)
+            self._ask(comm, request)
+        return False
 
     def _open(self, name: str, message: Message) -> None:
         secret, guests = read_secret(message.content.get("data")), self._kernel.outputs.open_comms
@@ -220,14 +317,7 @@ class Lab:
         content = {"comm_id": name[:_LONGEST_ID], "data": {"reason": why}}
         self._kernel.channels.publish("comm_close", content, None)
 
-    def _ask(self, comm: LabComm, data: Any) -> None:
-        named = data.get("id") if isinstance(data, dict) else None
-        number = named[:100] if isinstance(named, str) else ""
-        try:
-            request = msgspec.convert(data, _decode)
-        except msgspec.ValidationError as error:
-            self._done(comm, number, f"this is no request: {error}")
-            return
+    def _ask(self, comm: LabComm, request: Any) -> None:
         match request:
             case Check():
                 self._ask_check(comm, request)
@@ -235,11 +325,50 @@ class Lab:
                 # Not now: it may end a cell, which then takes what else has arrived.
                 self._reactor.call_later(0, partial(self._answer, comm, request))
             case Refresh(what=what):
-                for kind in what:
-                    comm.told.pop(kind, None)
-                self._say(*what)
-                self._flush()
-                self._done(comm, request.id)
+                self._refresh(comm, request, frozenset(what))
+            case Diff(path=path):
+                self._try(comm, request, lambda: self._tell_diff(comm, request.id, path))
+            case Keep(paths=paths, digest=digest):
+                self._changes.keep(paths, digest, partial(self._done, comm, request.id))
+            case Drop(paths=paths):
+                self._try(comm, request, lambda: self._dropped(comm, request.id, paths))
+
+    def _try(self, comm: LabComm, request: Request, action: Callable[[], None]) -> None:
+        """Do something, or say why it can't be done."""
+        try:
+            action()
+        except (CellblockError, OSError) as error:
+            self._done(comm, request.id, str(error))
+
+    def _tell_diff(self, comm: LabComm, number: str, path: str) -> None:
+        text = self._changes.diff(path)
+        self._tell(comm, "diff", {"id": number, "path": path, "text": text})
+
+    def _dropped(self, comm: LabComm, number: str, paths: list[str]) -> None:
+        self._done(comm, number, message=self._changes.drop(paths))
+
+    def _refresh(self, comm: LabComm, asked: Refresh, what: frozenset[str]) -> None:
+        """Say again what is asked for, and then that this is all; of what is staged a new list."""
+        if unknown := sorted(what.difference(_VIEWS)):
+            self._done(comm, asked.id, f"there is no {unknown[0]}: there are {', '.join(_VIEWS)}")
+            return
+        for kind in what:
+            comm.told.pop(kind, None)
+        self._due |= what - {"changes"}
+        self._flush()
+        if "changes" in what:
+            self._refreshes.append((comm, asked.id))
+            self._changes.look(soon=True)
+        else:
+            self._done(comm, asked.id)
+
+    def _on_changes(self) -> None:
+        """Tell what is staged now."""
+        self._due.add("changes")
+        self._flush()
+        waiting, self._refreshes = self._refreshes, []
+        for comm, number in waiting:
+            self._done(comm, number)
 
     def _done(self, comm: LabComm, number: str, problem: str = "", message: str = "") -> None:
         """Say how a request ended: with a ``problem``, or done."""
@@ -270,12 +399,21 @@ class Lab:
         due, self._due = self._due, set()
         changed, self._changed_cells = self._changed_cells, set()
         cells = [self._cells[number] for number in sorted(changed) if number in self._cells]
+        calls, self._calls = self._calls, {}
         for comm in self._comms.values():
             for cell in cells:
                 self._tell(comm, "cell", cell)
-        for kind, view in (("state", self._state),):
+            for call in calls.values():
+                self._tell(comm, "call", call)
+        views = {
+            "state": self._state,
+            "checkpoints": self._checkpoints,
+            "changes": self._changes.words,
+            "audit": self._audit,
+        }
+        for kind in _VIEWS:
             if kind in due:
-                self._tell_all(kind, view())
+                self._tell_all(kind, views[kind]())
 
     def _tell_all(self, kind: str, fields: dict[str, Any]) -> None:
         """Tell it to all who do not know it yet."""
@@ -288,19 +426,40 @@ class Lab:
 
     def on_guest(self) -> None:
         """Note that there is a new guest, or front end: all may be new."""
-        self._say("state")
+        if self._kernel.session is not None:
+            self._kernel.session.requests.tools.watch = self._on_call
+        self._say("state", "checkpoints", "audit")
+        self._changes.look()
 
     def on_cell(self, cell: CellRun, *, ended: bool = False) -> None:
         """Note that a cell begins, or how it ended, if it is one with a number of its own."""
         request = cell.request
         if request.silent or not request.store_history or not request.code.strip():
             return
+        if ended and cell.number:
+            self._numbers = dict([*self._numbers.items(), (cell.number, cell.count)][-_MOST_CELLS:])
         self._cells.pop(cell.count, None)
         self._cells[cell.count] = cell_words(cell, ended=ended)
         self._changed_cells.add(cell.count)
         if len(self._cells) > _MOST_CELLS:
             del self._cells[next(iter(self._cells))]
+        self._say("state", "checkpoints", "audit")
+        if ended:
+            self._changes.look()
+
+    def _on_call(self, record: CallRecord) -> None:
+        """Note that a call of a tool or an operation begins, or how it ended."""
+        self._calls.pop(record.number, None)
+        if len(self._calls) < _MOST_CALLS:
+            self._calls[record.number] = call_words(record, self._cell_of(record.cell))
         self._say("state")
+
+    def _cell_of(self, number: int) -> int:
+        """Return the number of a cell that the audit log numbers so."""
+        cell = self._kernel.cell
+        if cell is not None and cell.number == number:
+            return cell.count
+        return self._numbers.get(number, self._kernel.execution_count)
 
     # --- questions of the host's --------------------------------------------------------------
 
@@ -343,6 +502,63 @@ class Lab:
         else:
             self._kernel.choose(answer.choice)
         self._done(comm, answer.id, problem)
+
+    # --- going back ---------------------------------------------------------------------------
+
+    def _run(self, comm: LabComm, asked: _Cell, message: Message, done: Callable[[], None]) -> bool:
+        """Have the session run what a cell would say; return whether ``done`` is called later.
+
+        The policy decides about it as about that cell, and it is on the audit log.
+        """
+        kernel = self._kernel
+        if kernel.session is None:
+            self._done(comm, asked.id, "nothing runs yet")
+            return False
+        count, outputs = kernel.execution_count, kernel.outputs
+        request = ExecuteRequest(code=asked.cell, execution_count=count, store_history=False)
+
+        def ended(outcome: Outcome) -> None:
+            outputs.end()
+            self._done(comm, asked.id, _failure(outcome))
+            self._say("state", "checkpoints", "audit")
+            self._changes.look()
+            done()
+
+        outputs.begin(message)
+        kernel.session.execute(request, ended)
+        return True
+
+    def _checkpoints(self) -> dict[str, Any]:
+        session = self._kernel.session
+        if session is None:
+            return {"steps": [], "named": []}
+        snapshots = session.requests.supervisor.snapshots
+        cells = [step.undone[0].message for step in snapshots.steps()]
+        named = snapshots.chain.named().values()
+        return {
+            "steps": [
+                {"number": cell.execution_count, "source": _first_line(cell.raw)} for cell in cells
+            ],
+            "named": [{"name": one.name, "cell": one.cell or None} for one in named],
+        }
+
+    # --- what is on the log -------------------------------------------------------------------
+
+    def _audit(self) -> dict[str, Any]:
+        return {
+            "records": [
+                {
+                    "time": str(entry.record.get("time", ""))[:40],
+                    "kind": visible(entry.kind),
+                    "text": log.words(entry)[:_MOST_WORDS],
+                }
+                for entry in self._kernel.audit.tail(_MOST_RECORDS)
+            ]
+        }
+
+    def close(self) -> None:
+        """End what is under way: the kernel ends."""
+        self._changes.close()
 
     # --- what is in force ---------------------------------------------------------------------
 
@@ -409,7 +625,7 @@ class Lab:
             if asked is not None:
                 self._tell_findings(comm, asked)
             now = time.monotonic()
-            self._next_check = now + _REST * (now - began)
+            self._next_check = now + min(_REST * (now - began), _LONGEST_REST)
         if waiting[1:]:
             self._checks = True
             self._reactor.call_later(self._next_check - time.monotonic(), self._check)
@@ -463,18 +679,47 @@ def cell_words(cell: CellRun, *, ended: bool) -> dict[str, Any]:
     request, outcome = cell.request, cell.outcome
     usage = None if outcome is None else outcome.usage
     calls = None if outcome is None else outcome.tool_calls
-    line = request.code.strip().partition("\n")[0]
     return {
         "number": cell.count,
         # Without an id of the front end's it is called by its code.
         "id": "" if " " in request.cell else visible(request.cell[:100]),
-        "source": visible(line[:_LINE]),
+        "source": _first_line(request.code),
         "state": _ending(outcome, ended=ended),
         "seconds": None if usage is None else round(usage.wall_seconds, 6),
         "memory_bytes": None if usage is None else usage.peak_memory_bytes,
         "output_bytes": None if usage is None else usage.output_bytes,
         "calls": 0 if calls is None else len(calls.records) + calls.left_out,
     }
+
+
+def call_words(record: CallRecord, cell: int) -> dict[str, Any]:
+    """Return what is told of a call, with secrets masked."""
+    fields = record.as_dict()
+    given = [*map(repr, fields["args"])]
+    given += [f"{key}={value!r}" for key, value in fields["kwargs"].items()]
+    return {
+        "id": str(record.number),
+        "cell": cell,
+        "tool": visible(record.tool.name),
+        "arguments": clip(visible(", ".join(given)[:_MOST_WORDS]), _MOST_WORDS),
+        "state": _CALL_STATES[record.status],
+        "seconds": None if record.status == "unfinished" else fields["seconds"],
+    }
+
+
+def _first_line(code: str) -> str:
+    return visible(code.strip().partition("\n")[0][:_LINE])
+
+
+def _failure(outcome: Outcome) -> str:
+    """Return why a cell of the extension's came to nothing, or nothing."""
+    if outcome.error is not None:
+        return outcome.error.evalue
+    if outcome.findings:
+        return denial.summary(outcome.findings)
+    if outcome.stopped is not None:
+        return f"it was stopped: {outcome.stopped.why}"
+    return str(outcome.unwritten or outcome.unadmitted or "")
 
 
 def _ending(outcome: Outcome | None, *, ended: bool) -> str:

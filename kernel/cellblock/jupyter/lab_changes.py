@@ -30,14 +30,14 @@ MOST_FILES: Final = 500
 _MOST_READ: Final = 256 << 20
 #: Characters of a diff.
 _MOST_DIFF: Final = 200_000
-#: Seconds of one step of reading or copying; until a list is made again of what changed meanwhile;
-#: and how many times as long as one took the next one waits.
+#: Seconds of one step of reading or copying; until a list is made while another one is; and how
+#: many times as long as one took the next one waits.
 _STEP: Final = 0.005
 _AGAIN: Final = 1.0
 _REST: Final = 20
 #: Who kept a file, in the audit log.
 BY: Final = "the panel"
-_TOO_LARGE: Final = "it is too large to be kept here: use %changes keep"
+_UNREAD: Final = "it is too large to be kept here, or changes just now: use %changes keep"
 _YOURS: Final = "yours was changed meanwhile: use %changes keep"
 
 
@@ -57,7 +57,7 @@ class Listing(Struct, frozen=True):
             return f"not kept: {change.why_not}"
         if change.yours_since is not None:
             return _YOURS
-        return "" if change.kind == "deleted" or change.name in self.digests else _TOO_LARGE
+        return "" if change.kind == "deleted" or change.name in self.digests else _UNREAD
 
 
 class StagedChanges:
@@ -106,6 +106,7 @@ class StagedChanges:
             return
         self._waits = False
         if self._read.runs:
+            self._next = time.monotonic() + _AGAIN
             self.look()
             return
         began, staged = time.monotonic(), self._kernel.views.listable()
@@ -125,9 +126,8 @@ class StagedChanges:
             digest = of_keeping(found, digests, ()).sha256
             self._made(Listing(staged, shown, digests, digest, max(0, len(found) - MOST_FILES)))
 
-        def failed(_why: str) -> None:  # it changes while it is read
-            self._next = time.monotonic() + _AGAIN
-            self.look()
+        def failed(why: str) -> None:
+            self._made(Listing(staged, {}, {}, problem=why))
 
         self._next = time.monotonic() + _REST * (time.monotonic() - began)
         self._read.run(self._digests(staged, found), read, failed)
@@ -143,7 +143,10 @@ class StagedChanges:
             room -= one.size or 0
             state, digest = self._known.get(one.name, (None, ""))
             if not digest or state != one.staged:
-                digest = (yield from keeping.digests(staged, [one]))[one.name]
+                try:
+                    digest = (yield from keeping.digests(staged, [one]))[one.name]
+                except ChangesError:  # it changes while it is read
+                    continue
             digests[one.name] = digest
         self._known = {
             one.name: (one.staged, digests[one.name]) for one in found if one.name in digests
@@ -168,18 +171,8 @@ class StagedChanges:
     def keep(self, paths: Sequence[str], digest: str, done: Callable[[str, str], None]) -> None:
         """Keep listed files, or all that can be; ``done`` gets a problem, or what was done."""
         one, audit = self._listing, self._kernel.audit
-        staged = one.staged
         try:
-            if staged is None or not digest or digest != one.digest:
-                raise ChangesError("it is not what was shown any more: look again")
-            if self._keep.runs:
-                raise ChangesError("something is being kept: wait for that")
-            chosen = self._chosen(paths)
-            wanted = of_keeping(chosen, one.digests, paths)
-            if barred := audit.barred():
-                raise ChangesError(str(barred))
-            if why := audit.approved(wanted, Decision(scope="once", asked=True)):
-                raise ChangesError(why)
+            staged, chosen = self._agreed(paths, digest)
         except ChangesError as error:
             self.look(soon=True)
             done(f"nothing was kept: {error}", "")
@@ -196,9 +189,25 @@ class StagedChanges:
 
         self._keep.run(keeping.steps(staged, chosen, one.digests), kept, failed)
 
+    def _agreed(self, paths: Sequence[str], digest: str) -> tuple[Staged, list[Change]]:
+        """Return what may be kept, once that is on the audit log. Raises ChangesError."""
+        one, audit = self._listing, self._kernel.audit
+        if one.staged is None or not digest or digest != one.digest:
+            raise ChangesError("it is not what was shown any more: look again")
+        if self._keep.runs:
+            raise ChangesError("something is being kept: wait for that")
+        chosen = self._chosen(paths)
+        wanted, decision = (
+            of_keeping(chosen, one.digests, paths),
+            Decision(scope="once", asked=True),
+        )
+        if why := str(audit.barred() or "") or audit.approved(wanted, decision):
+            raise ChangesError(why)
+        return one.staged, chosen
+
     def _chosen(self, paths: Sequence[str]) -> list[Change]:
         """Return listed changes that can be kept. Raises ChangesError for one that can't."""
-        one, chosen = self._listing, list[Change]()
+        one, chosen = self._listing, []
         for path in dict.fromkeys(paths):
             change = one.changes.get(path)
             if change is None:

@@ -66,6 +66,43 @@ class Entry(Struct, frozen=True):
         return str(self.record.get("kind", ""))
 
 
+#: What every record has, besides what is its own.
+_HEAD: Final = frozenset({"v", "seq", "session", "prev", "hash", "time", "kind"})
+#: Characters of a hash.
+_HASH_DIGITS: Final = 64
+
+
+def words(entry: Entry) -> str:
+    """Return what a record says in a line, of what is enforced only what is not.
+
+    A cell may have a say in that: nothing is left that a terminal would act on.
+    """
+    fields = {key: value for key, value in entry.record.items() if key not in _HEAD}
+    known, holds = fields.pop("capabilities", None), ("asserted", "verified")
+    if isinstance(known, dict):
+        short = {key: status for key, status in known.items() if status not in holds}
+        fields = {"enforced": f"{len(known) - len(short)} of {len(known)}", "not": short}
+    return "  ".join(f"{printable(key)} {printable(_short(each))}" for key, each in fields.items())
+
+
+def _short(value: object) -> object:
+    """Return a record's field as it stands in a line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_short(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return "; ".join(str(_short(each)) for each in value)
+    if isinstance(value, str) and len(value) == _HASH_DIGITS:
+        return value[:12]
+    return value
+
+
+def printable(value: object) -> str:
+    """Return a text without what a terminal would act on."""
+    return "".join(
+        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value)
+    )
+
+
 def entry_line(body: bytes, *, seq: int, session: str, prev: str) -> tuple[bytes, str]:
     """Return a line with its end of line, and its hash; ``body`` is a JSON object's inside."""
     head = f'{{"v":{VERSION},"seq":{seq},"session":"{session}","prev":"{prev}",'.encode()
@@ -104,6 +141,8 @@ def body(record: records.Record) -> bytes:
 
 #: Bytes of records that wait for a log that can't be written, but for one record of any size.
 MOST_WAITING: Final = 1 << 20
+#: Bytes at the end of a log in which the last records are looked for.
+_TAIL_BYTES: Final = 1 << 20
 #: Seconds for which a log that could not be written is not tried again for a question's sake.
 PAUSE: Final = 0.05
 
@@ -189,6 +228,17 @@ class Log:
         what = f"it has the {self._max_bytes:,} bytes that the log of a session may have"
         remedy = "Start a new session, or raise audit.max_bytes."
         return AuditError(what, file=str(self.path), key="audit.max_bytes", remedy=remedy)
+
+    def tail(self, most: int) -> list[Entry]:
+        """Return the last records on disk, at most so many; none where it can't be read."""
+        try:
+            with os.fdopen(os.open(self.path, _READ), "rb") as file:
+                start = max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
+                file.seek(start)
+                lines = file.read(_TAIL_BYTES).splitlines(keepends=True)[start > 0 :]
+        except OSError:
+            return []
+        return [entry for raw in lines[-most:] if (entry := read(raw)) is not None]
 
     def end(self, last: records.Record) -> None:
         """Write the last record, and close the log; say on stderr what it does not have."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Admitted
     from cellblock.errors import AuditError
-    from cellblock.host.audit.log import Log
+    from cellblock.host.audit.log import Entry, Log
     from cellblock.host.consent.approver import Decision
     from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.services.artifacts import Artifact
@@ -46,6 +46,10 @@ class Audit:
     def session(self) -> str:
         """What the session is called on its log; empty without one."""
         return self._log.session if self._log is not None else ""
+
+    def tail(self, most: int) -> list[Entry]:
+        """Return the last records, at most so many; none without a log."""
+        return self._log.tail(most) if self._log is not None else []
 
     def new_problem(self) -> AuditError | None:
         """Return why the log can't be written, once: for the user, who is to be told."""

@@ -808,7 +808,8 @@ class Requests:
             if asked.restores:
                 self.supervisor.restore(asked.name, done)
             else:
-                self.supervisor.snapshots.checkpoint(asked.name, done)
+                number = request.message.execution_count
+                self.supervisor.snapshots.checkpoint(asked.name, done, number)
 
         request.state, request.reply = RequestState.ending, reply
         self.when_alone(do, lambda: done("it waited for subshells, and was interrupted"))

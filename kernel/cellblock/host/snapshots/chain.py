@@ -106,6 +106,8 @@ class Snapshot:
     on_serving: Callable[[], None] | None = None
     #: What the user called its state: it is kept beside the others, until another has the name.
     name: str = ""
+    #: The number of the cell that gave it that name, or the last one before.
+    cell: int = 0
     #: Cells that were ended while its state served, for ``In``.
     unseen: dict[int, str] = field(default_factory=dict)
 

@@ -308,8 +308,11 @@ class Snapshots:
             copy.guest.lineage.users.append(self)
         self._serve(copy)
 
-    def checkpoint(self, name: str, then: Callable[[str], None]) -> None:
-        """Keep the guest's state under a name; ``then`` gets why it is not kept, or nothing."""
+    def checkpoint(self, name: str, then: Callable[[str], None], cell: int = 0) -> None:
+        """Keep the guest's state under a name; ``then`` gets why it is not kept, or nothing.
+
+        ``cell`` is the number of the one that asks for it.
+        """
         named, most = self.chain.named(), self._policy.undo_max_bytes
         former = named.pop(name, None)
         if len(named) >= self._policy.max_branches:
@@ -319,8 +322,10 @@ class Snapshots:
         else:
 
             def stands(made: Snapshot | None) -> None:
-                if made is not None and former is not None:
-                    self._drop(former)
+                if made is not None:
+                    made.cell = cell
+                    if former is not None:
+                        self._drop(former)
                 then("" if made is not None else "no copy of the state could be made")
 
             self.copy_apart(stands, name=name)
@@ -696,7 +701,7 @@ class Snapshots:
         checkpoint's child.
         """
         self.drop_chain()
-        copy.name, checkpoint.name = checkpoint.name, ""
+        copy.name, copy.cell, checkpoint.name = checkpoint.name, checkpoint.cell, ""
         self.chain.apart.remove(checkpoint)
         self.chain.append(checkpoint)
         self.restore_newest()

@@ -96,6 +96,8 @@ class Broker:
         self._accounts = {0: _Account()}
         #: Answers that wait until the guest has read the request before them.
         self._unsent: list[messages.ToolResult] = []
+        #: Gets a record of each call when it begins, as unfinished, and another when it ended.
+        self.watch: Callable[[CallRecord], None] | None = None
         #: Progress lines that no cell was there to show.
         self._lines: list[str] = []
         policy = tooling.policy
@@ -222,6 +224,8 @@ class Broker:
         one = _PendingCall(next(self._numbers), message, tool, self._clock(), account)
         self._pending[message.id] = one
         self._bytes += size
+        if self.watch is not None:
+            self.watch(self._record(one, "unfinished"))
         if refusal is not None:
             self._refuse(one, refusal)
         else:
@@ -388,6 +392,8 @@ class Broker:
         elif len(account.records) < MAX_RECORDS:
             account.records.append(record)
         account.refused += record.status == "refused"
+        if self.watch is not None:
+            self.watch(record)
         return record.status != "refused" or account.refused <= MAX_RECORDS
 
     def _record(
