@@ -49,14 +49,31 @@ function Action(props: {
   );
 }
 
+/** Show the first items, and all of them when that is asked for. */
+function Some(props: { first: number; children: JSX.Element[] }): JSX.Element {
+  const { first, children } = props;
+  const [all, setAll] = React.useState(false);
+  return (
+    <>
+      {all ? children : children.slice(0, first)}
+      {!all && children.length > first && (
+        <Button minimal small className="cb-Link" onClick={() => setAll(true)}>
+          Show all {children.length}
+        </Button>
+      )}
+    </>
+  );
+}
+
 function Empty(props: { children: string }): JSX.Element {
   return <p className="cb-mod-muted">{props.children}</p>;
 }
 
 // --- the policy ------------------------------------------------------------------------------
 
-/** How many rows of what is enforced are shown at first: files, network and processes. */
-const FIRST = 6;
+/** How many rows are shown at first; of what is enforced, those of files, network and processes. */
+const MOST_ENFORCED = 6;
+const MOST_ROWS = 5;
 
 function Fold(props: { className: string; title: string; children: React.ReactNode }): JSX.Element {
   return (
@@ -72,11 +89,9 @@ function Fold(props: { className: string; title: string; children: React.ReactNo
 
 function Policy({ view }: { view: IKernelView }): JSX.Element {
   const { state } = view;
-  const [all, setAll] = React.useState(false);
   if (!state) {
     return <Empty>The kernel has not said yet what it enforces.</Empty>;
   }
-  const shown = all ? state.enforced : state.enforced.slice(0, FIRST);
   return (
     <>
       {state.gaps.map(({ title, why, remedy }, index) => (
@@ -92,17 +107,14 @@ function Policy({ view }: { view: IKernelView }): JSX.Element {
           <progress value={used} max={limit} />
         </label>
       ))}
-      {shown.map(({ what, how }, index) => (
-        <Fold key={index} className="cb-Enforced" title={what}>
-          <div>{visible(what)}</div>
-          <div className="cb-mod-muted">{visible(how)}</div>
-        </Fold>
-      ))}
-      {shown.length < state.enforced.length && (
-        <Button minimal small className="cb-Link" onClick={() => setAll(true)}>
-          Show all {state.enforced.length}
-        </Button>
-      )}
+      <Some first={MOST_ENFORCED}>
+        {state.enforced.map(({ what, how }, index) => (
+          <Fold key={index} className="cb-Enforced" title={what}>
+            <div>{visible(what)}</div>
+            <div className="cb-mod-muted">{visible(how)}</div>
+          </Fold>
+        ))}
+      </Some>
     </>
   );
 }
@@ -166,54 +178,58 @@ function State(props: { state: ICell['state'] | ICall['state'] }): JSX.Element {
 
 function Cells(props: { cells: ICell[]; reveal: (cell: ICell) => void }): JSX.Element {
   return (
-    <ul className="cb-List">
-      {props.cells.map(cell => (
-        <li key={cell.number} className="cb-Row">
-          <State state={cell.state} />
-          <div className="cb-Row-main">
-            <Button
-              minimal
-              small
-              className="cb-Source"
-              title="Show this cell"
-              onClick={() => props.reveal(cell)}
-            >
-              <span className="cb-mod-muted">[{cell.number}]</span> {visible(cell.source)}
-            </Button>
-            <div className="cb-mod-muted">
-              {[
-                cell.seconds !== null && duration(cell.seconds),
-                cell.memory_bytes !== null && size(cell.memory_bytes),
-                cell.output_bytes ? `${size(cell.output_bytes)} of output` : '',
-                cell.calls ? count(cell.calls, 'call') : ''
-              ]
-                .filter(Boolean)
-                .join(' · ') || STATES[cell.state]?.[1]}
+    <div role="list">
+      <Some first={MOST_ROWS}>
+        {props.cells.map(cell => (
+          <div role="listitem" key={cell.number} className="cb-Row">
+            <State state={cell.state} />
+            <div className="cb-Row-main">
+              <Button
+                minimal
+                small
+                className="cb-Source"
+                title="Show this cell"
+                onClick={() => props.reveal(cell)}
+              >
+                <span className="cb-mod-muted">[{cell.number}]</span> {visible(cell.source)}
+              </Button>
+              <div className="cb-mod-muted">
+                {[
+                  cell.seconds !== null && duration(cell.seconds),
+                  cell.memory_bytes !== null && size(cell.memory_bytes),
+                  cell.output_bytes ? `${size(cell.output_bytes)} of output` : '',
+                  cell.calls ? count(cell.calls, 'call') : ''
+                ]
+                  .filter(Boolean)
+                  .join(' · ') || STATES[cell.state]?.[1]}
+              </div>
             </div>
           </div>
-        </li>
-      ))}
-    </ul>
+        ))}
+      </Some>
+    </div>
   );
 }
 
 function Calls({ calls }: { calls: ICall[] }): JSX.Element {
   return (
-    <ul className="cb-List">
-      {calls.map(call => (
-        <li key={call.id} className="cb-Row">
-          <State state={call.state} />
-          <div className="cb-Row-main">
-            <code title={visible(call.arguments)}>
-              {visible(call.tool)}({visible(call.arguments)})
-            </code>
-            <div className="cb-mod-muted">
-              cell [{call.cell}]{call.seconds !== null ? ` · ${duration(call.seconds)}` : ''}
+    <div role="list">
+      <Some first={MOST_ROWS}>
+        {calls.map(call => (
+          <div role="listitem" key={call.id} className="cb-Row">
+            <State state={call.state} />
+            <div className="cb-Row-main">
+              <code title={visible(call.arguments)}>
+                {visible(call.tool)}({visible(call.arguments)})
+              </code>
+              <div className="cb-mod-muted">
+                cell [{call.cell}]{call.seconds !== null ? ` · ${duration(call.seconds)}` : ''}
+              </div>
             </div>
           </div>
-        </li>
-      ))}
-    </ul>
+        ))}
+      </Some>
+    </div>
   );
 }
 
@@ -269,14 +285,13 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
   const { changes, diffs, send } = props;
   const keep = (paths: string[]) => send({ kind: 'keep', digest: changes.digest, paths });
   const drop = async (paths: string[]) => {
-    const which = paths.length === 1 ? paths[0] : count(paths.length, 'file');
+    const which = paths.length ? paths[0] : `all ${count(changes.files.length, 'file')}`;
     const body = 'What cells wrote there is lost. Your own files stay as they are.';
     if (await sure(`Drop ${visible(which)}?`, body, 'Drop')) {
       send({ kind: 'drop', paths });
     }
   };
-  const all = changes.files.map(file => file.path);
-  const kept = changes.files.filter(file => file.keepable !== false).map(file => file.path);
+  const anyKept = changes.files.some(file => file.keepable !== false);
   return (
     <>
       <Empty>{changes.problem || 'Your files are as they were until you keep these.'}</Empty>
@@ -315,10 +330,10 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
         ))}
       </ul>
       {changes.left_out ? <Empty>{`and ${count(changes.left_out, 'more file')}`}</Empty> : null}
-      {all.length > 1 && (
+      {changes.files.length > 1 && (
         <div className="cb-Actions">
-          {kept.length > 0 && <Action label="Keep all" onClick={() => keep(kept)} />}
-          <Action label="Drop all" onClick={() => void drop(all)} />
+          {anyKept && <Action label="Keep all" onClick={() => keep([])} />}
+          <Action label="Drop all" onClick={() => void drop([])} />
         </div>
       )}
     </>
@@ -357,7 +372,9 @@ function Checkpoints({ view, send }: { view: IKernelView; send: Send }): JSX.Ele
           <li key={point.name} className="cb-Row">
             <div className="cb-Row-main">
               <div>{visible(point.name)}</div>
-              <div className="cb-mod-muted">after cell [{point.cell}]</div>
+              <div className="cb-mod-muted">
+                {point.cell === null ? '' : `after cell [${point.cell}]`}
+              </div>
             </div>
             <Action
               label="Restore"

@@ -84,7 +84,7 @@ export interface IChanges {
 export interface ICheckpoints {
   kind: 'checkpoints';
   steps: { number: number; source: string }[];
-  named: { name: string; cell: number }[];
+  named: { name: string; cell: number | null }[];
 }
 
 export interface IAudit {
@@ -118,6 +118,7 @@ export type Request =
   | { kind: 'answer'; id: string; choice: string }
   | { kind: 'refresh'; what: string[] }
   | { kind: 'diff'; path: string }
+  /** No paths means all; of what is kept, all that can be. */
   | { kind: 'keep'; digest: string; paths: string[] }
   | { kind: 'drop'; paths: string[] }
   | { kind: 'undo' }
