@@ -110,7 +110,6 @@ function Policy({ view }: { view: IKernelView }): JSX.Element {
       <Some first={MOST_ENFORCED}>
         {state.enforced.map(({ what, how }, index) => (
           <Fold key={index} className="cb-Enforced" title={what}>
-            <div>{visible(what)}</div>
             <div className="cb-mod-muted">{visible(how)}</div>
           </Fold>
         ))}
@@ -307,12 +306,14 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
             >
               <summary>
                 <caretDownIcon.react tag="span" className="cb-Icon cb-Caret" />
-                <code>{visible(path)}</code>{' '}
-                <span className="cb-mod-muted">
-                  {kind}
-                  {bytes === null ? '' : ` · ${size(bytes)}`}
-                  {note ? ` · ${visible(note)}` : ''}
-                </span>
+                <div className="cb-Row-main">
+                  <code title={visible(path)}>{visible(path)}</code>
+                  <div className="cb-mod-muted">
+                    {[kind, bytes === null ? '' : size(bytes), visible(note ?? '')]
+                      .filter(Boolean)
+                      .join(' · ')}
+                  </div>
+                </div>
               </summary>
               {diffs.has(path) ? (
                 <Diff text={diffs.get(path) ?? ''} />

@@ -93,17 +93,16 @@ def underlined(view, index):
 def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
     open_notebook, theme, width
 ):
-    stem = f"{theme}-{width}"
-    cells = [STAGED.format(stem), "%checkpoint clean", "1 / 0", "%usage"]
+    cells = [STAGED.format("results"), "%checkpoint clean", "1 / 0", "%usage"]
     view = open_notebook(cells, kernel="cellblock-data", theme=theme, width=width, height=1_300)
     for index in range(len(cells)):
         view.run(index)
-    section(view, "Staged changes").get_by_text(f"{stem}.csv").click()
+    section(view, "Staged changes").get_by_text("results.csv").click()
     section(view, "Staged changes").get_by_text("+a,b").wait_for()
     section(view, "Audit").locator("summary").click()
     section(view, "Enforced").locator(".cb-Enforced summary").first.click()
     section(view, "Cells").get_by_label("ended with an error").wait_for()
-    view.shot(f"extension-{stem}")
+    view.shot(f"extension-{theme}-{width}")
     assert failures(view.page, ".cb-Panel", ".cb-Shield", ".cb-Card") == []
     wide = "e => e.scrollWidth > e.clientWidth + 1"
     assert not panel(view).evaluate(wide)
