@@ -130,6 +130,19 @@ def test_a_kernel_is_still_busy_with_its_cell_when_a_check_was_answered(unsafe):
     assert reading.of(unsafe.until_idle(mid), "error") == []
 
 
+def test_requests_come_through_a_subshell_too_as_jupyterlab_sends_them(unsafe):
+    unsafe.log.clear()
+    lab = LabFront(unsafe)
+    made = unsafe.ask("create_subshell_request", {}, "control")["content"]["subshell_id"]
+    asked = lab.ask("check", subshell=made, code="1")
+    assert lab.until("findings", id=asked)["findings"] == []
+    unsafe.run("x = 1")
+    unsafe.run("x = 2")
+    assert lab.until("done", id=lab.ask("undo", subshell=made))["ok"]
+    assert reading.result(unsafe.run("x")[1]) == "1"
+    unsafe.ask("delete_subshell_request", {"subshell_id": made}, "control")
+
+
 # --- questions --------------------------------------------------------------------------------
 
 
@@ -160,11 +173,12 @@ def test_a_choice_counts_as_the_code_typed_and_the_prompt_is_taken_back(asking):
     assert lab.answer("answer", id=question["id"], choice="once")["ok"]
     assert any(one["kind"] == "answered" for one in lab.told)
     assert asking.reply(mid)["content"]["status"] == "ok"
+    first = question["id"]
     # Who types into the prompt that was left answers nothing, not the next question either.
     mid, _, question = ask(asking, lab, "add(1)")
     value = f"{code_in(prompt['content']['prompt'])} always"
     asking.send("input_reply", {"value": value}, "stdin", parent=prompt["header"])
-    assert not lab.answer("answer", id=str(int(question["id"]) - 1), choice="once")["ok"]
+    assert not lab.answer("answer", id=first, choice="once")["ok"]
     assert not lab.answer("answer", id=question["id"], choice="maybe")["ok"]
     assert lab.answer("answer", id=question["id"], choice="no")["ok"]
     assert asking.reply(mid)["content"]["ename"] == "ToolError"

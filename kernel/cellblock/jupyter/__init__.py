@@ -10,7 +10,8 @@ ends send is checked and bounded, whether or not it is signed.
 - ``assembly``: puts a kernel together; ``consent`` asks the user first, where a policy needs it;
 - ``channels``: the connection file, the five sockets, iopub's queue and backpressure;
 - ``messages``: signing and parsing, and the contents of replies;
-- ``lab``: what an extension of JupyterLab is told, and may ask; ``lab_changes``: what is staged;
+- ``lab``: what an extension of JupyterLab is told, and may ask; ``lab_messages``, in which words;
+  ``lab_changes``, of what is staged;
 - ``kernel``: the requests, their order, what aborts, and questions to the user;
 - ``reactor``: the event loop over ``zmq.Poller``;
 - ``provisioner``, in a server: a kernel that waits; ``warm``, that one until it is launched;

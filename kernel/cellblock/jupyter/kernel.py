@@ -560,7 +560,9 @@ class Kernel(Front):
             withdraw()
 
         self._asked += 1
-        self._have_question(HostQuestion(str(self._asked), asked, cell, answered, withdraw))
+        self._have_question(
+            HostQuestion(f"question-{self._asked}", asked, cell, answered, withdraw)
+        )
         return cancel
 
     def _have_question(self, question: HostQuestion | None) -> None:

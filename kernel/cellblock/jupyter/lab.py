@@ -5,212 +5,79 @@ hears nothing of it. What the host says carries a code that takes the secret (HM
 number that goes up, since what cells say reaches the page by the same channel. What is asked is
 validated and bounded, and counts only from the connection that opened the comm.
 
-``docs/lab.md`` has every message. Imported when a front end opens the first such comm.
+``docs/lab-comm.md`` has every message. Imported when a front end opens the first such comm.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
 import time
 import traceback
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Meta, Struct
 
-from cellblock.analysis import RULES
-from cellblock.analysis.findings import LINE_END
 from cellblock.errors import CellblockError
-from cellblock.host.audit import log
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter.channels import HIGH
 from cellblock.jupyter.kernel import LAB_TARGET
 from cellblock.jupyter.lab_changes import StagedChanges
+from cellblock.jupyter.lab_messages import (
+    CELL_KINDS,
+    Answer,
+    CellRequest,
+    Check,
+    Diff,
+    Drop,
+    Keep,
+    LabComm,
+    Refresh,
+    Request,
+    budget_rows,
+    call_words,
+    cell_words,
+    failure,
+    finding_words,
+    first_line,
+    gap_words,
+    question_words,
+    read_request,
+    read_secret,
+    record_words,
+    unverified,
+)
 from cellblock.policy import paths
-from cellblock.render import denial, policy_card
-from cellblock.render.text import clip, visible
-from cellblock.wire.messages import CHECKPOINT_NAME
+from cellblock.render import policy_card
+from cellblock.render.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
-    from cellblock.analysis import Finding
     from cellblock.host.cell.cell import CellRun
-    from cellblock.host.cell.status import Views
     from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.messages import Message
     from cellblock.jupyter.reactor import ZmqReactor
 
-VERSION: Final = 1
-SECRET_BYTES: Final = 32
 #: Comms that may be open: a page that is loaded anew leaves one behind.
 MOST_COMMS: Final = 8
 _LONGEST_ID: Final = 200
 #: Seconds for which what changes is gathered; and if front ends are far behind.
 _GATHER: Final = 0.05
 _BEHIND: Final = 1.0
-#: Cells that a new comm is told of, and characters of the first line of each.
+#: Cells that a new comm is told of, calls that are told of at once, records of the audit log.
 _MOST_CELLS: Final = 50
-_LINE: Final = 120
+_MOST_CALLS: Final = 100
+_MOST_RECORDS: Final = 50
 #: Characters of a cell that is checked while it is typed; and how many times as long as one check
 #: took the next one waits, in seconds at most.
 MOST_CHECKED: Final = 20_000
 _REST: Final = 9
 _LONGEST_REST: Final = 1.0
-
 #: What is said anew when it changed, in this order.
 _VIEWS: Final = ("state", "checkpoints", "changes", "audit")
-#: Calls that are told of at once, records of the audit log, and characters of each.
-_MOST_CALLS: Final = 100
-_MOST_RECORDS: Final = 50
-_MOST_WORDS: Final = 500
-_CALL_STATES: Final = {
-    "unfinished": "running",
-    "ok": "done",
-    "error": "failed",
-    "withdrawn": "failed",
-    "refused": "denied",
-}
-_LABELS: Final = {
-    "once": "Allow once",
-    "session": "Allow until the kernel ends",
-    "always": "Always allow",
-    "no": "Do not allow",
-}
-
-
-# --- what a front end asks ------------------------------------------------------------------------
-
-_Id = Annotated[str, Meta(max_length=100)]
-
-
-class Request(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """A request, which is answered under its ``id``."""
-
-    id: _Id
-
-
-_Paths = Annotated[list[Annotated[str, Meta(max_length=4_096)]], Meta(max_length=100)]
-
-
-class Check(Request, frozen=True, tag="check"):
-    """Look for what would keep this cell from being run."""
-
-    code: str
-
-
-class Answer(Request, frozen=True, tag="answer"):
-    """Answer the question of this id."""
-
-    choice: Annotated[str, Meta(max_length=20)]
-
-
-class Refresh(Request, frozen=True, tag="refresh"):
-    """Say these again."""
-
-    what: Annotated[list[Annotated[str, Meta(max_length=20)]], Meta(max_length=10)]
-
-
-class Diff(Request, frozen=True, tag="diff"):
-    """Show how a staged file differs from the user's."""
-
-    path: Annotated[str, Meta(max_length=4_096)]
-
-
-class Keep(Request, frozen=True, tag="keep"):
-    """Keep staged files, or all, as they were in the list with this digest."""
-
-    digest: Annotated[str, Meta(max_length=64)]
-    paths: _Paths
-
-
-class Drop(Request, frozen=True, tag="drop"):
-    """Drop staged files, or all."""
-
-    paths: _Paths
-
-
-class Undo(Request, frozen=True, tag="undo"):
-    """Go back to the state before the last cell."""
-
-    @property
-    def cell(self) -> str:
-        """The cell that does it."""
-        return "%undo"
-
-
-class Checkpoint(Request, frozen=True, tag="checkpoint"):
-    """Keep the state under a name."""
-
-    name: Annotated[str, Meta(pattern=CHECKPOINT_NAME)]
-
-    @property
-    def cell(self) -> str:
-        """The cell that does it."""
-        return f"%checkpoint {self.name}"
-
-
-class Restore(Request, frozen=True, tag="restore"):
-    """Go back to a state that has a name."""
-
-    name: Annotated[str, Meta(pattern=CHECKPOINT_NAME)]
-
-    @property
-    def cell(self) -> str:
-        """The cell that does it."""
-        return f"%restore {self.name}"
-
-
-#: Are done as the cells that say so, and wait for their turn as those do.
-_Cell = Undo | Checkpoint | Restore
-_CELL_KINDS: Final = frozenset({"undo", "checkpoint", "restore"})
-_Any = Answer | Check | Diff | Drop | Keep | Refresh | _Cell
-
-
-# --- one comm -------------------------------------------------------------------------------------
-
-
-class LabComm:
-    """One comm, as the front end that opened it knows it; ``secret`` is theirs and the host's."""
-
-    def __init__(self, name: str, secret: bytes, identities: list[bytes]) -> None:
-        self.name, self.identities = name, identities
-        self._secret, self._number = secret, 0
-        #: What it was told last, by kind: the same is not told twice.
-        self.told: dict[str, Any] = {}
-        #: The question that it was told of.
-        self.asked = ""
-        #: A check that waits.
-        self.check: Check | None = None
-
-    def seal(self, kind: str, fields: dict[str, Any]) -> dict[str, str]:
-        """Return the data of a message: its next number, and a code for exactly that."""
-        content = {"n": self._number, "kind": kind, **fields}
-        self._number += 1
-        body = msgspec.json.encode(content)
-        return {"body": body.decode(), "mac": hmac.digest(self._secret, body, "sha256").hex()}
-
-
-def read_secret(data: Any) -> bytes | str:
-    """Return the secret of a ``comm_open``'s data, or why there is none."""
-    if not isinstance(data, dict) or data.get("version") != VERSION:
-        return f"this kernel speaks version {VERSION}: install the extension that fits it"
-    try:
-        secret = base64.b64decode(data.get("secret", ""), validate=True)
-    except (binascii.Error, ValueError, TypeError):
-        secret = b""
-    if len(secret) != SECRET_BYTES:
-        return f"its secret is not {SECRET_BYTES} bytes in base64"
-    return secret
-
-
-# --- all of them ----------------------------------------------------------------------------------
 
 
 class Lab:
@@ -226,6 +93,8 @@ class Lab:
         self._numbers: dict[int, int] = {}
         #: Calls that began or ended since any were told, by number.
         self._calls: dict[int, dict[str, Any]] = {}
+        #: Calls that were told to run.
+        self._running: set[int] = set()
         self._changes = StagedChanges(kernel, reactor, self._on_changes)
         #: Requests that wait for a list of what is staged.
         self._refreshes: list[tuple[LabComm, str]] = []
@@ -237,6 +106,8 @@ class Lab:
         self._checks = False
         #: The table of what is enforced, and what it was made of: that takes milliseconds.
         self._enforced: tuple[tuple[object, ...], list[dict[str, str]]] | None = None
+        if kernel.cell is not None:
+            self.on_cell(kernel.cell)
 
     # --- messages of front ends ---------------------------------------------------------------
 
@@ -252,7 +123,7 @@ class Lab:
         """Return whether a message has to wait for what the main shell runs, as a cell does."""
         data = message.content.get("data")
         kind = data.get("kind") if isinstance(data, dict) else None
-        return message.kind == "comm_msg" and isinstance(kind, str) and kind in _CELL_KINDS
+        return message.kind == "comm_msg" and isinstance(kind, str) and kind in CELL_KINDS
 
     def receive(self, message: Message, done: Callable[[], None] = lambda: None) -> None:
         """Answer a message; a fault of ours costs this one.
@@ -277,15 +148,16 @@ class Lab:
         elif message.kind == "comm_close":
             self._forget(name)
         elif message.kind == "comm_msg":
+            self._comms[name] = self._comms.pop(name)  # it was heard of last
             data = message.content.get("data")
             named = data.get("id") if isinstance(data, dict) else None
             try:
-                request: Any = msgspec.convert(data, _Any)
+                request = read_request(data)
             except msgspec.ValidationError as error:
                 number = named[:100] if isinstance(named, str) else ""
                 self._done(comm, number, f"this is no request: {error}")
                 return False
-            if isinstance(request, _Cell):
+            if isinstance(request, CellRequest):
                 return self._run(comm, request, message, done)
             self._ask(comm, request)
         return False
@@ -299,9 +171,9 @@ class Lab:
             self._close(name, "its id is in use, or too long")
             return
         if len(self._comms) >= MOST_COMMS:
-            oldest = next(iter(self._comms))
-            self._forget(oldest)
-            self._close(oldest, f"there are {MOST_COMMS}, and another one was opened")
+            silent = next(iter(self._comms))
+            self._forget(silent)
+            self._close(silent, f"there are {MOST_COMMS}, and another one was opened")
         self._comms[name] = comm = LabComm(name, secret, message.identities)
         self._kernel.outputs.host_comms.add(name)
         for cell in self._cells.values():
@@ -318,6 +190,7 @@ class Lab:
         self._kernel.channels.publish("comm_close", content, None)
 
     def _ask(self, comm: LabComm, request: Any) -> None:
+        """Answer a request at once."""
         match request:
             case Check():
                 self._ask_check(comm, request)
@@ -363,10 +236,11 @@ class Lab:
             self._done(comm, asked.id)
 
     def _on_changes(self) -> None:
-        """Tell what is staged now."""
-        self._due.add("changes")
-        self._flush()
+        """Tell what is staged now; at once, where somebody waits for it."""
+        self._say("changes")
         waiting, self._refreshes = self._refreshes, []
+        if waiting:
+            self._flush()
         for comm, number in waiting:
             self._done(comm, number)
 
@@ -376,6 +250,8 @@ class Lab:
         self._tell(comm, "done", said)
 
     def _tell(self, comm: LabComm, kind: str, fields: dict[str, Any]) -> None:
+        if self._comms.get(comm.name) is not comm:  # it was closed meanwhile
+            return
         content = {"comm_id": comm.name, "data": comm.seal(kind, fields)}
         self._kernel.channels.publish("comm_msg", content, None)
 
@@ -400,6 +276,8 @@ class Lab:
         changed, self._changed_cells = self._changed_cells, set()
         cells = [self._cells[number] for number in sorted(changed) if number in self._cells]
         calls, self._calls = self._calls, {}
+        self._running.difference_update(calls)
+        self._running |= {number for number, call in calls.items() if call["state"] == "running"}
         for comm in self._comms.values():
             for cell in cells:
                 self._tell(comm, "cell", cell)
@@ -450,7 +328,8 @@ class Lab:
     def _on_call(self, record: CallRecord) -> None:
         """Note that a call of a tool or an operation begins, or how it ended."""
         self._calls.pop(record.number, None)
-        if len(self._calls) < _MOST_CALLS:
+        # Of more at once only the ends of those are told that are known to run.
+        if len(self._calls) < _MOST_CALLS or record.number in self._running:
             self._calls[record.number] = call_words(record, self._cell_of(record.cell))
         self._say("state")
 
@@ -475,20 +354,13 @@ class Lab:
         one = self._kernel.question
         if one is None:
             return
-        comm.asked, asked = one.id, one.asked
-        choices = [
-            {"id": scope, "label": _LABELS[scope], "meaning": meaning}
-            for scope, meaning in {**asked.offers, "no": ""}.items()
-        ]
-        told = {
+        comm.asked = one.id
+        whose = {
             "id": one.id,
-            "title": f"cellblock asks: {asked.asks}",
-            "text": "\n".join((*asked.shown, *asked.begins, *filter(None, [asked.note]))),
-            "choices": choices,
             "yours": comm.identities == one.cell.identities,
             "request": str(one.cell.header.get("msg_id", "")),
         }
-        self._tell(comm, "question", told)
+        self._tell(comm, "question", whose | question_words(one.asked))
 
     def _answer(self, comm: LabComm, answer: Answer) -> None:
         """Answer the question that stands, or say why that is none of its answers."""
@@ -505,7 +377,9 @@ class Lab:
 
     # --- going back ---------------------------------------------------------------------------
 
-    def _run(self, comm: LabComm, asked: _Cell, message: Message, done: Callable[[], None]) -> bool:
+    def _run(
+        self, comm: LabComm, asked: CellRequest, message: Message, done: Callable[[], None]
+    ) -> bool:
         """Have the session run what a cell would say; return whether ``done`` is called later.
 
         The policy decides about it as about that cell, and it is on the audit log.
@@ -519,7 +393,7 @@ class Lab:
 
         def ended(outcome: Outcome) -> None:
             outputs.end()
-            self._done(comm, asked.id, _failure(outcome))
+            self._done(comm, asked.id, failure(outcome))
             self._say("state", "checkpoints", "audit")
             self._changes.look()
             done()
@@ -537,7 +411,7 @@ class Lab:
         named = snapshots.chain.named().values()
         return {
             "steps": [
-                {"number": cell.execution_count, "source": _first_line(cell.raw)} for cell in cells
+                {"number": cell.execution_count, "source": first_line(cell.raw)} for cell in cells
             ],
             "named": [{"name": one.name, "cell": one.cell or None} for one in named],
         }
@@ -545,16 +419,7 @@ class Lab:
     # --- what is on the log -------------------------------------------------------------------
 
     def _audit(self) -> dict[str, Any]:
-        return {
-            "records": [
-                {
-                    "time": str(entry.record.get("time", ""))[:40],
-                    "kind": visible(entry.kind),
-                    "text": log.words(entry)[:_MOST_WORDS],
-                }
-                for entry in self._kernel.audit.tail(_MOST_RECORDS)
-            ]
-        }
+        return {"records": [*map(record_words, self._kernel.audit.tail(_MOST_RECORDS))]}
 
     def close(self) -> None:
         """End what is under way: the kernel ends."""
@@ -567,24 +432,16 @@ class Lab:
         policy, told = views.in_force, None
         if policy is not None:
             digest = paths.without_scratch(policy, Path(views.scratch)).digest()
-            told = {"name": views.name, "mode": policy.mode, "digest": digest}
-        why = _unverified(views)
+            told = {"name": visible(views.name), "mode": policy.mode, "digest": digest}
+        why = unverified(views)
         return {
             "policy": told,
             "backend": views.backend,
             "verified": not why,
-            "unverified_because": why or None,
+            "unverified_because": visible(why) or None,
             "enforced": self._in_force(),
-            "gaps": [
-                {
-                    "title": gap.consequence,
-                    "why": f"{gap.asked}; here: {gap.actual}",
-                    "remedy": gap.remedy,
-                    "matters": gap.matters,
-                }
-                for gap in views.gaps
-            ],
-            "budgets": list(_budget_rows(views)),
+            "gaps": [*map(gap_words, views.gaps)],
+            "budgets": list(budget_rows(views)),
         }
 
     def _in_force(self) -> list[dict[str, str]]:
@@ -596,7 +453,8 @@ class Lab:
         if known is None or known[0][0] is not of[0] or known[0][1] is not of[1]:
             fields = policy.as_dict() | {"backend": views.backend}
             rows = policy_card.enforced(fields, tuple(views.enforcement.values()))
-            known = self._enforced = of, [{"what": what, "how": how} for what, how in rows]
+            told = [{"what": visible(what), "how": visible(how)} for what, how in rows]
+            known = self._enforced = of, told
         return known[1]
 
     # --- checking what is typed ---------------------------------------------------------------
@@ -618,8 +476,6 @@ class Lab:
         self._checks = False
         waiting = [comm for comm in self._comms.values() if comm.check is not None]
         for comm in waiting[:1]:
-            # Behind the others the next time.
-            self._comms[comm.name] = self._comms.pop(comm.name)
             asked, comm.check = comm.check, None
             began = time.monotonic()
             if asked is not None:
@@ -642,111 +498,3 @@ class Lab:
             return
         told = {"id": asked.id, "findings": finding_words(found, asked.code)}
         self._tell(comm, "findings", told)
-
-
-# --- in words -------------------------------------------------------------------------------------
-
-
-def finding_words(findings: Iterable[Finding], code: str) -> list[dict[str, Any]]:
-    """Return findings as an editor takes them: lines from 1, columns in UTF-16 code units."""
-    lines, told = LINE_END.split(code), list[dict[str, Any]]()
-    for one in findings:
-        line = max(1, min(one.line, len(lines)))
-        text = lines[line - 1]
-        told.append(
-            {
-                "rule": one.rule,
-                "title": RULES[one.rule].title,
-                "reason": visible(denial.reason(one)),
-                "remedy": visible(one.remedy),
-                "line": line,
-                "column": _units(text, one.column),
-                "end_line": line,
-                "end_column": _units(text, one.end_column),
-            }
-        )
-    return told
-
-
-def _units(text: str, column: int) -> int:
-    """Return how many UTF-16 code units come before a column, within the text."""
-    before = text[:column]
-    return len(before) + sum(char > "\uffff" for char in before)
-
-
-def cell_words(cell: CellRun, *, ended: bool) -> dict[str, Any]:
-    """Return what is told of a cell: that it runs, or how it ended and what it took."""
-    request, outcome = cell.request, cell.outcome
-    usage = None if outcome is None else outcome.usage
-    calls = None if outcome is None else outcome.tool_calls
-    return {
-        "number": cell.count,
-        # Without an id of the front end's it is called by its code.
-        "id": "" if " " in request.cell else visible(request.cell[:100]),
-        "source": _first_line(request.code),
-        "state": _ending(outcome, ended=ended),
-        "seconds": None if usage is None else round(usage.wall_seconds, 6),
-        "memory_bytes": None if usage is None else usage.peak_memory_bytes,
-        "output_bytes": None if usage is None else usage.output_bytes,
-        "calls": 0 if calls is None else len(calls.records) + calls.left_out,
-    }
-
-
-def call_words(record: CallRecord, cell: int) -> dict[str, Any]:
-    """Return what is told of a call, with secrets masked."""
-    fields = record.as_dict()
-    given = [*map(repr, fields["args"])]
-    given += [f"{key}={value!r}" for key, value in fields["kwargs"].items()]
-    return {
-        "id": str(record.number),
-        "cell": cell,
-        "tool": visible(record.tool.name),
-        "arguments": clip(visible(", ".join(given)[:_MOST_WORDS]), _MOST_WORDS),
-        "state": _CALL_STATES[record.status],
-        "seconds": None if record.status == "unfinished" else fields["seconds"],
-    }
-
-
-def _first_line(code: str) -> str:
-    return visible(code.strip().partition("\n")[0][:_LINE])
-
-
-def _failure(outcome: Outcome) -> str:
-    """Return why a cell of the extension's came to nothing, or nothing."""
-    if outcome.error is not None:
-        return outcome.error.evalue
-    if outcome.findings:
-        return denial.summary(outcome.findings)
-    if outcome.stopped is not None:
-        return f"it was stopped: {outcome.stopped.why}"
-    return str(outcome.unwritten or outcome.unadmitted or "")
-
-
-def _ending(outcome: Outcome | None, *, ended: bool) -> str:
-    if outcome is None:
-        return "refused" if ended else "running"
-    if outcome.stopped is not None:
-        return "interrupted" if outcome.stopped.why == "interrupt" else "killed"
-    if outcome.status == "ok":
-        return "done"
-    if outcome.error is not None:
-        return "interrupted" if outcome.error.ename == "KeyboardInterrupt" else "error"
-    return "refused"
-
-
-def _unverified(views: Views) -> str:
-    """Return why it is not known that all of the policy holds here, or nothing."""
-    if views.in_force is None or views.failed:
-        return views.problem()[1].evalue or "No policy is in force."
-    if views.report is None:
-        return "No guest has reported its locks yet."
-    return policy_card.unverified(views.gaps, views.backend, views.proved)
-
-
-def _budget_rows(views: Views) -> Iterator[dict[str, Any]]:
-    """Yield a row for each of a session's budgets: how much of it is used."""
-    for name, ask in views.budgets.items():
-        fields = ask()._asdict()
-        for unit, used in fields.items():
-            if (limit := fields.get(f"max_{unit}")) is not None:
-                yield {"name": name, "used": used, "limit": limit, "unit": unit}

@@ -191,19 +191,21 @@ class StagedChanges:
 
     def _agreed(self, paths: Sequence[str], digest: str) -> tuple[Staged, list[Change]]:
         """Return what may be kept, once that is on the audit log. Raises ChangesError."""
-        one, audit = self._listing, self._kernel.audit
-        if one.staged is None or not digest or digest != one.digest:
-            raise ChangesError("it is not what was shown any more: look again")
+        one, audit, staged = self._listing, self._kernel.audit, self._kernel.views.listable()
         if self._keep.runs:
             raise ChangesError("something is being kept: wait for that")
         chosen = self._chosen(paths)
+        # What is staged now, under the policy that is in force now; contents are compared later.
+        now = [] if staged is None else staged.changes([each.name for each in chosen if paths])
+        if staged is None or not digest or digest != one.digest or not set(chosen) <= set(now):
+            raise ChangesError("it is not what was shown any more: look again")
         wanted, decision = (
             of_keeping(chosen, one.digests, paths),
             Decision(scope="once", asked=True),
         )
         if why := str(audit.barred() or "") or audit.approved(wanted, decision):
             raise ChangesError(why)
-        return one.staged, chosen
+        return staged, chosen
 
     def _chosen(self, paths: Sequence[str]) -> list[Change]:
         """Return listed changes that can be kept. Raises ChangesError for one that can't."""

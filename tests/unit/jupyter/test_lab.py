@@ -1,0 +1,113 @@
+"""What JupyterLab's extension is told, and how what it asks is bounded."""
+
+import hashlib
+import hmac
+import json
+import re
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cellblock.analysis import analyse
+from cellblock.host.services.tools.calls import CallRecord
+from cellblock.jupyter import lab_messages as lab
+from cellblock.policy.model import Policy
+from cellblock.wire import messages, values
+
+SECRET = bytes(range(32))
+
+
+def test_each_message_has_the_next_number_and_a_code_that_takes_the_secret():
+    comm = lab.LabComm("a", SECRET, [])
+    for number in range(3):
+        said = comm.seal("state", {"name": "sicher ✓"})
+        mac = hmac.new(SECRET, said["body"].encode(), hashlib.sha256).hexdigest()
+        assert said["mac"] == mac
+        assert json.loads(said["body"]) == {"n": number, "kind": "state", "name": "sicher ✓"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        {"version": 1},
+        {"version": "1", "secret": "A" * 43 + "="},
+        {"version": 1, "secret": "A" * 44},
+        {"version": 1, "secret": "A" * 42 + "=="},
+        {"version": 1, "secret": "\N{SNOWMAN}" * 44},
+        {"version": 1, "secret": ["A"]},
+    ],
+)
+def test_a_secret_is_32_bytes_in_base64(data):
+    assert isinstance(lab.read_secret(data), str)
+    assert lab.read_secret({"version": 1, "secret": "A" * 43 + "="}) == bytes(32)
+
+
+@pytest.mark.parametrize(
+    ("code", "places"),
+    [
+        ("open('a')", [(1, 0, 4)]),
+        ("x = 1\n\topen('a')", []),  # no Python
+        ("if 1:\n\topen('a')", [(2, 1, 5)]),
+        ("'🙂é'; open('a')", [(1, 7, 11)]),
+        ("'🙂'\r\n'🙂'; open('🙂')", [(2, 6, 10)]),
+    ],
+)
+def test_findings_stand_where_an_editor_counts_them(code, places):
+    told = lab.finding_words(analyse(code, Policy.preset("safe").rules()), code)
+    assert [(one["line"], one["column"], one["end_column"]) for one in told] == places
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"kind": "answer", "id": "1", "choice": "x" * 21},
+        {"kind": "check", "id": "x" * 101, "code": ""},
+        {"kind": "checkpoint", "id": "1", "name": "a b"},
+        {"kind": "checkpoint", "id": "1", "name": "a\n%restore b"},
+        {"kind": "diff", "id": "1", "path": "x" * 5_000},
+        {"kind": "drop", "id": "1", "paths": "all"},
+        {"kind": "drop", "id": "1", "paths": ["x"] * 101},
+        {"kind": "keep", "id": "1", "digest": "x" * 65, "paths": []},
+        {"kind": "keep", "id": "1", "digest": "x", "paths": [], "overwrite": True},
+        {"kind": "restore", "id": "1", "name": "x" * 41},
+        {"kind": "undo", "id": 1},
+        {"kind": "undo"},
+    ],
+)
+def test_what_is_out_of_bounds_is_no_request(asked):
+    with pytest.raises(msgspec.ValidationError):
+        lab.read_request(asked)
+
+
+def test_a_call_is_told_of_in_bounds_and_without_its_secrets():
+    parameters = (messages.Parameter(name="token", kind=1, secret=True),)
+    tool = messages.Tool(name="log_in", parameters=parameters)
+    encoded = values.encode((["hunter2"], {"text": "x" * 2_000 + "\u202e"}), 2**20)
+    record = CallRecord(number=7, tool=tool, arguments=bytes(encoded), status="unfinished")
+    told = lab.call_words(record, 3)
+    assert (told["id"], told["cell"], told["state"], told["seconds"]) == ("7", 3, "running", None)
+    assert told["arguments"].startswith("'•••', text='xxx")
+    assert "hunter2" not in told["arguments"]
+    assert len(told["arguments"]) <= 500
+
+
+def test_the_documentation_has_every_request_and_its_fields():
+    page = (Path(__file__).parents[3] / "docs/lab-comm.md").read_text()
+    table = page.partition("## What a front end may ask")[2]
+    rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", table, re.MULTILINE))
+    requests = typing.get_args(lab.AnyRequest)
+    assert {one.__struct_config__.tag for one in requests} == rows.keys()
+    for one in requests:
+        fields = re.findall(r"`(\w+)`", rows[one.__struct_config__.tag].partition(":")[0])
+        assert ["id", *fields] == list(one.__struct_fields__)
+
+
+def test_a_kernel_imports_nothing_of_it_at_its_start():
+    code = "import sys, cellblock.jupyter.assembly; print([m for m in sys.modules if '.lab' in m])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert told.stdout == "[]\n"
