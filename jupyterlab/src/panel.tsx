@@ -396,7 +396,7 @@ function Checkpoints({ view, send }: { view: IKernelView; send: Send }): JSX.Ele
         <input
           className="jp-mod-styled"
           aria-label="Name of a new checkpoint"
-          placeholder="Name of a new checkpoint"
+          placeholder="New checkpoint"
           value={name}
           onChange={event => setName(event.target.value)}
         />

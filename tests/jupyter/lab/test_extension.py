@@ -80,6 +80,7 @@ def failures(page, *selectors):
 
 def picture(locator, name):
     if os.environ.get("CELLBLOCK_PICTURES"):
+        locator.evaluate("e => { e.scrollTop = 0; }")
         PICTURES.mkdir(exist_ok=True)
         locator.screenshot(path=str(PICTURES / f"{name}.png"))
 
@@ -94,7 +95,7 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
     open_notebook, theme, width
 ):
     cells = [STAGED.format("results"), "%checkpoint clean", "1 / 0", "%usage"]
-    view = open_notebook(cells, kernel="cellblock-data", theme=theme, width=width, height=1_300)
+    view = open_notebook(cells, kernel="cellblock-data", theme=theme, width=width, height=1_400)
     for index in range(len(cells)):
         view.run(index)
     section(view, "Staged changes").get_by_text("results.csv").click()
