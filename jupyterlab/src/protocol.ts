@@ -47,6 +47,8 @@ export interface IQuestion {
   choices: { id: string; label: string; meaning?: string }[];
   /** Whether it is for this page, whose cell it is about. */
   yours?: boolean;
+  /** The id of the execute_request of that cell. */
+  request?: string;
 }
 
 /** Lines count from 1, columns from 0 in UTF-16 code units, as the editor counts. */

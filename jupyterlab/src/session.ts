@@ -1,4 +1,4 @@
-import { ISessionContext } from '@jupyterlab/apputils';
+import { CodeCell } from '@jupyterlab/cells';
 import { NotebookPanel } from '@jupyterlab/notebook';
 import { ISignal, Signal } from '@lumino/signaling';
 import { KernelComm } from './comm';
@@ -58,8 +58,8 @@ export function isVerified(view: IKernelView): boolean {
  * A kernel that is restarted or replaced is another one: nothing of the former is kept.
  */
 export class KernelSession {
-  constructor(context: ISessionContext) {
-    this._context = context;
+  constructor(private readonly _panel: NotebookPanel) {
+    const context = _panel.sessionContext;
     context.kernelChanged.connect(() => this._reconnect());
     context.statusChanged.connect((_, status) => {
       if (status === 'restarting' || status === 'autorestarting' || status === 'dead') {
@@ -88,6 +88,9 @@ export class KernelSession {
 
   /** Send a request; what it does comes back as messages. */
   send(request: Request): void {
+    if (request.kind === 'answer') {
+      this._answeredHere.add(request.id);
+    }
     this._comm?.send(request);
   }
 
@@ -110,7 +113,7 @@ export class KernelSession {
 
   private _reconnect(): void {
     this._disconnect();
-    const kernel = this._context.session?.kernel;
+    const kernel = this._panel.sessionContext.session?.kernel;
     if (!kernel?.handleComms) {
       return;
     }
@@ -144,6 +147,7 @@ export class KernelSession {
       case 'question':
         return this._show({ questions: latest(view.questions, message.id, message) });
       case 'answered':
+        this._removePrompt(view.questions.get(message.id));
         return this._show({ questions: without(view.questions, message.id) });
       case 'findings':
         this._checks.get(message.id)?.(message.findings);
@@ -166,13 +170,30 @@ export class KernelSession {
     }
   }
 
+  /**
+   * Take away the prompt of a question that was answered by a button.
+   *
+   * JupyterLab would leave it there, and run no other cell meanwhile.
+   */
+  private _removePrompt(question: IQuestion | undefined): void {
+    if (!question?.request || !this._answeredHere.delete(question.id)) {
+      return;
+    }
+    this._panel.sessionContext.session?.kernel?.removeInputGuard();
+    const cell = this._panel.content.widgets.find(
+      one =>
+        one instanceof CodeCell && one.outputArea.future?.msg.header.msg_id === question.request
+    ) as CodeCell | undefined;
+    cell?.outputArea.widgets.find(one => one.hasClass('jp-OutputArea-stdin-item'))?.dispose();
+  }
+
   private _show(change: Partial<IKernelView>): void {
     this._view = { ...this._view, ...change };
     this._changed.emit();
   }
 
-  private readonly _context: ISessionContext;
   private readonly _changed = new Signal<this, void>(this);
+  private readonly _answeredHere = new Set<string>();
   private readonly _checks = new Map<string, (findings: IFinding[]) => void>();
   private _comm: KernelComm | null = null;
   private _view = NOTHING;
@@ -196,7 +217,7 @@ const sessions = new WeakMap<NotebookPanel, KernelSession>();
 export function sessionOf(panel: NotebookPanel): KernelSession {
   let session = sessions.get(panel);
   if (!session) {
-    session = new KernelSession(panel.sessionContext);
+    session = new KernelSession(panel);
     sessions.set(panel, session);
   }
   return session;

@@ -190,7 +190,7 @@ def make_card(
     """Return a card in all its forms.
 
     ``lines`` is the plain text, title included, ``body`` is what HTML has below the title and
-    ``side`` what it has beside it. ``data`` is the card's JSON, of type ``mime``, without the title.
+    ``side`` what it has beside it. ``data`` is the card's JSON, of type ``mime``, but the title.
     """
     icon_style = (
         f"color:{color};font-size:16px;line-height:1;font-weight:bold;"

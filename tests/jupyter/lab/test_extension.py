@@ -155,7 +155,7 @@ def test_a_cell_is_checked_while_it_is_typed(open_notebook):
 
 
 def test_a_question_is_answered_in_the_panel(open_notebook, asking):
-    view = open_notebook(["'listed' if ops.list_dir('.') else ''"], kernel=asking)
+    view = open_notebook(["'listed' if ops.list_dir('.') else ''", "'next'"], kernel=asking)
     panel(view)
     view.start(0)
     question = section(view, "Questions")
@@ -170,6 +170,9 @@ def test_a_question_is_answered_in_the_panel(open_notebook, asking):
     view.wait_idle()
     assert "'listed'" in view.outputs(0).all_inner_texts()[-1]
     section(view, "Calls").get_by_text("list_dir").wait_for()
+    assert view.cell(0).locator(".jp-Stdin").count() == 0
+    view.run(1)
+    assert view.outputs(1).all_inner_texts() == ["'next'"]
 
 
 def test_staged_files_are_kept_and_dropped_and_a_cell_undone(open_notebook, lab):
