@@ -1,10 +1,13 @@
 """The JupyterLab extension as its user sees it, in a server of its own that has it.
 
-With ``CELLBLOCK_PICTURES`` set, the pictures in docs/_static/lab are made anew.
+With ``CELLBLOCK_PICTURES`` set, the pictures in docs/_static/lab are made anew, of a machine whose
+locks were tried; ``CELLBLOCK_TEST_BACKEND=bubblewrap`` has them all hold.
 """
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -16,9 +19,10 @@ from .conftest import ROOT, Desk, notebook_of, serving
 EXTENSION = ROOT / "jupyterlab" / "cellblock_lab" / "labextension"
 AXE = ROOT / "jupyterlab" / "node_modules" / "axe-core" / "axe.min.js"
 PICTURES = ROOT / "docs" / "_static" / "lab"
+MAKES_PICTURES = bool(os.environ.get("CELLBLOCK_PICTURES"))
 
 REFUSED = "import socket, json\nrows = open('a.csv')"
-STAGED = "from pathlib import Path\nn = Path('{0}.csv').write_text('a,b\\n')\nn = Path('{0}.txt').write_text('c')"
+STAGED = "from pathlib import Path\nn = Path('{0}.csv').write_text('month,eur\\n')\nn = Path('{0}.txt').write_text('c')"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,9 @@ def lab(tmp_path_factory):
     if not (EXTENSION / "package.json").exists() or not AXE.exists():
         pytest.skip("the JupyterLab extension is not built: run `make lab`")
     with serving(tmp_path_factory.mktemp("extension"), EXTENSION) as server:
+        for policy in ("data", "safe") * MAKES_PICTURES:
+            doctor = [Path(sys.executable).with_name("cellblock"), "doctor", "--policy", policy]
+            subprocess.run(doctor, env=server.environment(), cwd=server.folder, check=True)
         yield server
 
 
@@ -79,7 +86,7 @@ def failures(page, *selectors):
 
 
 def picture(locator, name):
-    if os.environ.get("CELLBLOCK_PICTURES"):
+    if MAKES_PICTURES:
         locator.evaluate("e => { e.scrollTop = 0; }")
         PICTURES.mkdir(exist_ok=True)
         locator.screenshot(path=str(PICTURES / f"{name}.png"))
@@ -99,7 +106,7 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
     for index in range(len(cells)):
         view.run(index)
     section(view, "Staged changes").get_by_text("results.csv").click()
-    section(view, "Staged changes").get_by_text("+a,b").wait_for()
+    section(view, "Staged changes").get_by_text("+month,eur").wait_for()
     section(view, "Audit").locator("summary").click()
     section(view, "Enforced").locator(".cb-Enforced summary").first.click()
     section(view, "Cells").get_by_label("ended with an error").wait_for()
@@ -182,7 +189,7 @@ def test_staged_files_are_kept_and_dropped_and_a_cell_undone(open_notebook, lab)
     staged = section(view, "Staged changes")
     staged.get_by_role("button", name="Keep: kept.csv").click()
     panel(view).get_by_text("Kept 1 file").wait_for()
-    assert (lab.folder / "kept.csv").read_text() == "a,b\n"
+    assert (lab.folder / "kept.csv").read_text() == "month,eur\n"
     assert not (lab.folder / "kept.txt").exists()
     staged.get_by_role("button", name="Drop: kept.txt").click()
     view.page.locator(".jp-Dialog .jp-mod-accept").click()
