@@ -64,8 +64,10 @@ if TYPE_CHECKING:
 #: Comms that may be open: a page that is loaded anew leaves one behind.
 MOST_COMMS: Final = 8
 _LONGEST_ID: Final = 200
-#: Seconds for which what changes is gathered; and if front ends are far behind.
+#: Seconds for which cells and calls are gathered, and what takes longer to be told; and if front
+#: ends are far behind.
 _GATHER: Final = 0.05
+_GATHER_VIEWS: Final = 0.25
 _BEHIND: Final = 1.0
 #: Cells that a new comm is told of, calls that are told of at once, records of the audit log.
 _MOST_CELLS: Final = 50
@@ -100,7 +102,7 @@ class Lab:
         self._refreshes: list[tuple[LabComm, str]] = []
         #: What may have changed since it was told, and whether it is told soon.
         self._due: set[str] = set()
-        self._flushes = False
+        self._flushes, self._next_views = False, 0.0
         #: When the next check may begin, and whether one waits for that.
         self._next_check = 0.0
         self._checks = False
@@ -228,7 +230,7 @@ class Lab:
         for kind in what:
             comm.told.pop(kind, None)
         self._due |= what - {"changes"}
-        self._flush()
+        self._tell_views()
         if "changes" in what:
             self._refreshes.append((comm, asked.id))
             self._changes.look(soon=True)
@@ -240,7 +242,7 @@ class Lab:
         self._say("changes")
         waiting, self._refreshes = self._refreshes, []
         if waiting:
-            self._flush()
+            self._tell_views()
         for comm, number in waiting:
             self._done(comm, number)
 
@@ -263,26 +265,44 @@ class Lab:
             self._flushes = True
             self._reactor.call_later(_GATHER, self._flush_soon)
 
+    def _say_all(self) -> None:
+        self._say("state", "checkpoints", "audit")
+        if self._comms:
+            self._changes.look()
+
     def _flush_soon(self) -> None:
         self._flushes = False
+        wait = self._next_views - time.monotonic()
         if self._kernel.channels.iopub.over(HIGH):  # a front end that takes nothing gets no more
-            self._flushes = True
-            self._reactor.call_later(_BEHIND, self._flush_soon)
+            wait = _BEHIND
         else:
-            self._flush()
+            self._tell_events()
+            if wait <= 0:
+                self._tell_views()
+        if self._due and self._comms:
+            self._flushes = True
+            self._reactor.call_later(wait, self._flush_soon)
 
-    def _flush(self) -> None:
-        due, self._due = self._due, set()
+    def _tell_events(self) -> None:
+        """Tell of cells and calls that began or ended since: of a cell's calls before its end."""
         changed, self._changed_cells = self._changed_cells, set()
         cells = [self._cells[number] for number in sorted(changed) if number in self._cells]
         calls, self._calls = self._calls, {}
         self._running.difference_update(calls)
         self._running |= {number for number, call in calls.items() if call["state"] == "running"}
+        events = [("cell", cell) for cell in cells if cell["state"] == "running"]
+        events += [("call", call) for call in calls.values()]
+        events += [("cell", cell) for cell in cells if cell["state"] != "running"]
         for comm in self._comms.values():
-            for cell in cells:
-                self._tell(comm, "cell", cell)
-            for call in calls.values():
-                self._tell(comm, "call", call)
+            for kind, fields in events:
+                self._tell(comm, kind, fields)
+
+    def _tell_views(self) -> None:
+        """Tell what may have changed, to all who do not know it yet."""
+        if not self._comms:
+            return
+        due, self._due = self._due, set()
+        self._next_views = time.monotonic() + _GATHER_VIEWS
         views = {
             "state": self._state,
             "checkpoints": self._checkpoints,
@@ -306,8 +326,7 @@ class Lab:
         """Note that there is a new guest, or front end: all may be new."""
         if self._kernel.session is not None:
             self._kernel.session.requests.tools.watch = self._on_call
-        self._say("state", "checkpoints", "audit")
-        self._changes.look()
+        self._say_all()
 
     def on_cell(self, cell: CellRun, *, ended: bool = False) -> None:
         """Note that a cell begins, or how it ended, if it is one with a number of its own."""
@@ -321,9 +340,10 @@ class Lab:
         self._changed_cells.add(cell.count)
         if len(self._cells) > _MOST_CELLS:
             del self._cells[next(iter(self._cells))]
-        self._say("state", "checkpoints", "audit")
         if ended:
-            self._changes.look()
+            self._say_all()
+        else:
+            self._say("state", "audit")
 
     def _on_call(self, record: CallRecord) -> None:
         """Note that a call of a tool or an operation begins, or how it ended."""
@@ -394,8 +414,7 @@ class Lab:
         def ended(outcome: Outcome) -> None:
             outputs.end()
             self._done(comm, asked.id, failure(outcome))
-            self._say("state", "checkpoints", "audit")
-            self._changes.look()
+            self._say_all()
             done()
 
         outputs.begin(message)

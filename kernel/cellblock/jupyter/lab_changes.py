@@ -31,10 +31,11 @@ _MOST_READ: Final = 256 << 20
 #: Characters of a diff.
 _MOST_DIFF: Final = 200_000
 #: Seconds of one step of reading or copying; until a list is made while another one is; and how
-#: many times as long as one took the next one waits.
+#: many times as long as one took the next one waits, and how long at least.
 _STEP: Final = 0.005
 _AGAIN: Final = 1.0
 _REST: Final = 20
+_LEAST: Final = 0.25
 #: Who kept a file, in the audit log.
 BY: Final = "the panel"
 _UNREAD: Final = "it is too large to be kept here, or changes just now: use %changes keep"
@@ -109,11 +110,14 @@ class StagedChanges:
             self._next = time.monotonic() + _AGAIN
             self.look()
             return
-        began, staged = time.monotonic(), self._kernel.views.listable()
+        began, views = time.monotonic(), self._kernel.views
+        self._next = began + _LEAST
+        written = views.staged is not None and views.staged.is_written_to()
+        staged = views.listable() if written else None
+        if staged is None:
+            self._made(Listing(None, {}, {}))
+            return
         try:
-            if staged is None or not staged.is_written_to():
-                self._made(Listing(staged, {}, {}))
-                return
             found = staged.changes()
         except (ChangesError, OSError) as error:
             self._made(Listing(staged, {}, {}, problem=str(error)))
@@ -129,7 +133,8 @@ class StagedChanges:
         def failed(why: str) -> None:
             self._made(Listing(staged, {}, {}, problem=why))
 
-        self._next = time.monotonic() + _REST * (time.monotonic() - began)
+        now = time.monotonic()
+        self._next = now + max(_LEAST, _REST * (now - began))
         self._read.run(self._digests(staged, found), read, failed)
 
     def _digests(

@@ -142,7 +142,7 @@ def body(record: records.Record) -> bytes:
 #: Bytes of records that wait for a log that can't be written, but for one record of any size.
 MOST_WAITING: Final = 1 << 20
 #: Bytes at the end of a log in which the last records are looked for.
-_TAIL_BYTES: Final = 1 << 20
+_TAIL_BYTES: Final = 1 << 18
 #: Seconds for which a log that could not be written is not tried again for a question's sake.
 PAUSE: Final = 0.05
 
