@@ -6,7 +6,7 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import { Debouncer } from '@lumino/polling';
 import { ISignal, Signal } from '@lumino/signaling';
 import { IFinding } from './protocol';
-import { sessionOf } from './session';
+import { KernelSession, sessionOf } from './session';
 import { visible } from './text';
 
 /** A range of a document's, and what is said of it. */
@@ -131,11 +131,31 @@ export class Checker {
   }
 
   private _follow(cell: Cell | null): void {
+    this._watch();
     if (cell !== this._cell) {
       this._cell?.model?.sharedModel.changed.disconnect(this._typed, this);
       this._cell = cell instanceof CodeCell ? cell : null;
       this._cell?.model.sharedModel.changed.connect(this._typed, this);
       this._found([]);
+      void this._debouncer.invoke();
+    }
+  }
+
+  /** Check again when another policy is in force, the first one included. */
+  private _watch(): void {
+    const panel = this._tracker.currentWidget;
+    const session = panel && sessionOf(panel);
+    if (session !== this._session) {
+      this._session?.changed.disconnect(this._told, this);
+      this._session = session;
+      session?.changed.connect(this._told, this);
+    }
+  }
+
+  private _told(session: KernelSession): void {
+    const digest = session.view.state?.policy?.digest ?? '';
+    if (digest !== this._digest) {
+      this._digest = digest;
       void this._debouncer.invoke();
     }
   }
@@ -169,4 +189,6 @@ export class Checker {
   private readonly _changed = new Signal<this, void>(this);
   private readonly _debouncer = new Debouncer(() => this._check(), PAUSE);
   private _cell: CodeCell | null = null;
+  private _session: KernelSession | null = null;
+  private _digest = '';
 }

@@ -408,14 +408,20 @@ function Checkpoints({ view, send }: { view: IKernelView; send: Send }): JSX.Ele
   );
 }
 
+/** Return the time of day, here; as it came where it is no time. */
+function timeOf(time: string): string {
+  const at = new Date(time);
+  return isNaN(at.getTime()) ? visible(time) : at.toLocaleTimeString();
+}
+
 function Audit({ view }: { view: IKernelView }): JSX.Element {
   const records = view.audit?.records ?? [];
   return records.length ? (
     <ol className="cb-List cb-Audit">
       {[...records].reverse().map((record, index) => (
         <li key={index}>
-          <span className="cb-mod-muted">
-            {visible(record.time)} · {visible(record.kind)}
+          <span className="cb-mod-muted" title={visible(record.time)}>
+            {timeOf(record.time)} · {visible(record.kind)}
           </span>
           <div>{visible(record.text)}</div>
         </li>

@@ -69,8 +69,10 @@ def panel(view):
 
 
 def section(view, name):
-    return panel(view).locator("details.cb-Section").filter(
-        has=view.page.locator("summary", has_text=name)
+    return (
+        panel(view)
+        .locator("details.cb-Section")
+        .filter(has=view.page.locator("summary", has_text=name))
     )
 
 
@@ -102,7 +104,7 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
     open_notebook, theme, width
 ):
     cells = [STAGED.format("results"), "%checkpoint clean", "1 / 0", "%usage"]
-    view = open_notebook(cells, kernel="cellblock-data", theme=theme, width=width, height=1_400)
+    view = open_notebook(cells, kernel="cellblock-data", theme=theme, width=width, height=1_250)
     for index in range(len(cells)):
         view.run(index)
     section(view, "Staged changes").get_by_text("results.csv").click()
@@ -159,6 +161,22 @@ def test_a_cell_is_checked_while_it_is_typed(open_notebook):
     view.page.keyboard.type("import json")
     found.wait_for(state="detached")
     assert underlined(view, 1).count() == 0
+
+
+def test_after_a_restart_the_new_kernel_is_asked(open_notebook):
+    view = open_notebook(["x = 1", "import socket"], kernel="cellblock")
+    view.select(1)
+    underlined(view, 1).first.wait_for()
+    view.run(0)
+    section(view, "Cells").get_by_text("x = 1").wait_for()
+    view.restart()
+    section(view, "Cells").get_by_text("No cell has run yet.").wait_for()
+    view.type(1, ", json, os")
+    view.page.keyboard.press("End")
+    view.page.keyboard.type("; open")
+    view.page.wait_for_function(
+        "() => document.querySelectorAll('.cm-lintRange-error').length === 2"
+    )
 
 
 def test_a_question_is_answered_in_the_panel(open_notebook, asking):
@@ -237,9 +255,7 @@ def test_a_message_with_a_wrong_mac_or_an_old_number_is_not_shown(open_notebook,
     shield(view).wait_for()
     view.run(0)
     shield(view).get_by_text("honest").wait_for()
-    assert shield(view).get_attribute("title") == (
-        "cellblock policy honest, backend b. Verified."
-    )
+    assert shield(view).get_attribute("title") == ("cellblock policy honest, backend b. Verified.")
     view.run(1)
     panel(view).get_by_text("Not verified:").wait_for()
     assert shield(view).inner_text().strip() == "honest"

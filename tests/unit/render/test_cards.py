@@ -258,9 +258,7 @@ Your variables are gone: the interpreter was restarted. Run your cells again."""
         "reason": "crashed",
         "limit": "signal 11",
         "state": "gone",
-        "notes": [
-            "Your variables are gone: the interpreter was restarted. Run your cells again."
-        ],
+        "notes": ["Your variables are gone: the interpreter was restarted. Run your cells again."],
         "lost": [],
     }
 
