@@ -16,6 +16,8 @@ import { count, duration, size, visible } from './text';
 type Data = Readonly<Record<string, unknown>>;
 type Tone = 'error' | 'warn' | 'info' | 'success';
 
+/** Items of a list that are read; a card that the kernel makes draws fewer. */
+const MOST_ITEMS = 200;
 const TYPE = /^application\/vnd\.cellblock\.(\w+)\+json$/;
 
 function data(value: unknown): Data {
@@ -31,7 +33,7 @@ function number(value: unknown): number {
 }
 
 function list(value: unknown): unknown[] {
-  return Array.isArray(value) ? value : [];
+  return Array.isArray(value) ? value.slice(0, MOST_ITEMS) : [];
 }
 
 function texts(value: unknown): string[] {
@@ -103,12 +105,23 @@ function excerptOf(finding: Data): [string, string, string] {
   return [(cut ? '…' : '') + part(0, start), part(start, end), part(end)];
 }
 
+function Reason({ finding }: { finding: Data }): JSX.Element {
+  const reason = text(finding.reason);
+  const subject = text(finding.subject);
+  return subject && reason.startsWith(`${subject} `) ? (
+    <>
+      <Code>{subject}</Code>
+      {visible(reason.slice(subject.length))}
+    </>
+  ) : (
+    <>{visible(reason)}</>
+  );
+}
+
 function Finding(props: { finding: Data; remedy: string; go: (() => void) | null }): JSX.Element {
   const { finding, remedy, go } = props;
   const [before, marked, after] = excerptOf(finding);
   const line = number(finding.line);
-  const why = visible(text(finding.why));
-  const subject = text(finding.subject);
   return (
     <div className="cb-Finding">
       <div className="cb-Finding-head" role="heading" aria-level={4}>
@@ -128,13 +141,7 @@ function Finding(props: { finding: Data; remedy: string; go: (() => void) | null
         {after}
       </pre>
       <Paragraph>
-        {subject ? (
-          <>
-            <Code>{subject}</Code> {why}
-          </>
-        ) : (
-          why.charAt(0).toUpperCase() + why.slice(1)
-        )}
+        <Reason finding={finding} />
       </Paragraph>
       <Instead remedy={remedy} />
       <Lines lines={text(finding.rewrite).split('\n').filter(Boolean).slice(0, 2)} />

@@ -66,7 +66,7 @@ function tooltip(mark: IMark): Node {
  * A card counts columns in characters and may hold an excerpt of a long line.
  */
 export function markOf(view: EditorView, finding: Readonly<Record<string, unknown>>): IMark | null {
-  const { line, column, end_column, excerpt, cut, rule, subject, why, remedy } = finding;
+  const { line, column, end_column, excerpt, cut, rule, reason, remedy } = finding;
   const { doc } = view.state;
   if (typeof line !== 'number' || !(line >= 1 && line <= doc.lines)) {
     return null;
@@ -83,7 +83,7 @@ export function markOf(view: EditorView, finding: Readonly<Record<string, unknow
     from: from + units(column),
     to: from + units(end_column),
     title: words(rule),
-    reason: [words(subject), words(why)].filter(Boolean).join(' '),
+    reason: words(reason),
     remedy: words(remedy)
   };
 }

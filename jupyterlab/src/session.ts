@@ -179,7 +179,7 @@ export class KernelSession {
     if (!question?.request || !this._answeredHere.delete(question.id)) {
       return;
     }
-    this._panel.sessionContext.session?.kernel?.removeInputGuard();
+    this._panel.sessionContext.session?.kernel?.removeInputGuard?.(); // not in the oldest JupyterLab 4
     const cell = this._panel.content.widgets.find(
       one =>
         one instanceof CodeCell && one.outputArea.future?.msg.header.msg_id === question.request

@@ -172,7 +172,7 @@ def denial(
             "policy": policy_name,
             "source": source_label,
             "total": len(findings),
-            "findings": [finding_json(f) for f in findings[:_MAX_JSON]],
+            "findings": [finding_json(f) | {"reason": reason(f)} for f in findings[:_MAX_JSON]],
         },
     )
 

@@ -142,7 +142,7 @@ def test_a_denial_card_leads_to_its_line_by_the_keyboard_alone(open_notebook):
 
 
 def test_a_cell_is_checked_while_it_is_typed(open_notebook):
-    view = open_notebook(["x = 1", ""], kernel="cellblock")
+    view = open_notebook(["x = 1", ""], kernel="cellblock", height=620)
     view.run(0)
     view.type(1, "import json\nimport socket")
     underlined(view, 1).first.wait_for()
@@ -152,7 +152,7 @@ def test_a_cell_is_checked_while_it_is_typed(open_notebook):
     tooltip = view.page.locator(".cb-Tooltip")
     tooltip.wait_for()
     assert tooltip.locator("strong").inner_text() == found.get_by_role("button").inner_text()
-    view.shot("extension-check")
+    picture(view.page.locator("#main"), "check-light")
     found.get_by_role("button").click()
     view.page.keyboard.press("Home")
     view.page.keyboard.press("F8")
@@ -269,7 +269,7 @@ def test_a_strangers_card_is_text_and_no_more(open_notebook, lab):
         "column": -5,
         "end_column": 1e9,
         "excerpt": "safe \u202e<b>bold</b>",
-        "why": ["?"],
+        "reason": ["?"],
         "remedy": "<script>document.title=1</script>",
     }
     shapes = [{"findings": [finding], "policy": "<i>p</i>"}, {"findings": "?"}, "?", None]
