@@ -16,7 +16,7 @@ PARALLEL := -q -n $(JOBS) --dist worksteal
 QUICK := unit or quick
 
 .PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
-    dist docs lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm clean
+    dist docs lab lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -56,6 +56,7 @@ test-unit: .venv/for-test ## Test pure code alone
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit
 
 test-all: test ## Run every test there is on this Python, `make test` first
+	@tools/lab || [ $$? = 3 ]
 	$(BIN)/python -m pytest $(PARALLEL) -m "not ($(QUICK))" --junit-xml=artifacts/junit-rest.xml
 
 test-pythons: .venv/for-test ## Run what `make test` runs, without JupyterLab, on each other supported Python
@@ -78,6 +79,9 @@ shape: ## Show the shape of the source: lines, modules, noqas, late imports
 docs: .venv/for-docs ## Build the site of the documentation
 	@tools/site
 	@echo "Built: $(CURDIR)/artifacts/site/index.html"
+
+lab: .venv/for-test ## Check and build the JupyterLab extension; its wheel in jupyterlab/dist
+	@tools/lab
 
 lessons: .venv/for-test ## Run the lessons in JupyterLab; pictures of them in artifacts/
 	@tools/system-packages
@@ -119,7 +123,8 @@ storm: .venv/for-test ## Kill the guest at KILLS=1000 random moments, under each
 
 clean: ## Remove everything that make has made
 	rm -rf .venv build dist artifacts .coverage .coverage.* .hypothesis .import_linter_cache \
-	    .mypy_cache .pytest_cache .ruff_cache
+	    .mypy_cache .pytest_cache .ruff_cache jupyterlab/dist jupyterlab/lib \
+	    jupyterlab/node_modules jupyterlab/cellblock_lab/labextension
 
 .venv/for-run: pyproject.toml $(wildcard kernelspec/*/*) tools/venv
 	@tools/venv .venv "" "" nbconvert

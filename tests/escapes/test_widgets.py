@@ -183,7 +183,13 @@ def test_the_judge_sees_what_acts():
 def test_a_refused_module_is_named_once_on_a_card_with_what_to_do(kernel):
     _, published = kernel.run("for _ in range(9): widget('anywidget', 'AnyModel', 'AnyView')")
     (card,) = reading.cards(published, "comm")
-    assert card == {"version": 1, "outcome": "refused", "module": "anywidget", "model": "AnyModel"}
+    assert card == {
+        "version": 1,
+        "title": "cellblock did not show a widget of anywidget",
+        "outcome": "refused",
+        "module": "anywidget",
+        "model": "AnyModel",
+    }
     text = reading.card_text(published)
     assert "cellblock did not show a widget of anywidget" in text
     assert 'add.widget_modules = ["anywidget"]' in " ".join(text.split())
@@ -198,7 +204,12 @@ def test_many_refused_modules_are_no_flood(kernel):
 def test_a_comm_without_a_widget_is_refused_by_its_target(kernel):
     _, published = kernel.run("comm.create_comm(target_name='bokeh', data={})")
     (card,) = reading.cards(published, "comm")
-    assert card == {"version": 1, "outcome": "refused", "target": "bokeh"}
+    assert card == {
+        "version": 1,
+        "title": "cellblock did not open a comm to bokeh",
+        "outcome": "refused",
+        "target": "bokeh",
+    }
     assert 'add.comm_targets = ["bokeh"] in your policy file' in reading.card_text(published)
 
 

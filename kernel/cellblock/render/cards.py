@@ -190,7 +190,7 @@ def make_card(
     """Return a card in all its forms.
 
     ``lines`` is the plain text, title included, ``body`` is what HTML has below the title and
-    ``side`` what it has beside it. ``data`` is the card's JSON, of type ``mime``.
+    ``side`` what it has beside it. ``data`` is the card's JSON, of type ``mime``, but the title.
     """
     icon_style = (
         f"color:{color};font-size:16px;line-height:1;font-weight:bold;"
@@ -207,7 +207,9 @@ def make_card(
     row = element("div", head, side, style=_ROW)
     html = element("div", row, *body, role="group", aria_label=title, style=style)
     bundle: Bundle = {"text/plain": "\n".join(lines), "text/html": html}
-    return bundle | {mime: as_json({"version": JSON_VERSION, **data})} if data else bundle
+    if not data:
+        return bundle
+    return bundle | {mime: as_json({"version": JSON_VERSION, "title": title, **data})}
 
 
 def as_json(value: object) -> Any:
@@ -357,7 +359,7 @@ def problem(  # the parts of a PolicyError, in its order
         symbol="!",
         color=RED,
         mime=PROBLEM_JSON,
-        data={"title": title, "detail": detail, **data},
+        data={"detail": detail, **data},
     )
 
 

@@ -98,9 +98,12 @@ def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON data: lines count from 1, columns from 0 and in characters."""
+    """Return a finding as JSON data: lines count from 1, columns from 0 and in characters.
+
+    ``cut`` is there where the excerpt is a part of a long line: how many characters are left out.
+    """
     names = ["rule", "line", "column", "end_column", "excerpt", "subject", "why", "remedy"]
-    names += ["rewrite"] if finding.rewrite else []
+    names += [name for name in ("cut", "rewrite") if getattr(finding, name)]
     return {name: c.as_json(getattr(finding, name)) for name in names}
 
 
@@ -185,7 +188,7 @@ def denial(
             "policy": policy_name,
             "source": source_label,
             "total": len(findings),
-            "findings": [finding_json(f) for f in findings[:_MAX_JSON]],
+            "findings": [finding_json(f) | {"reason": reason(f)} for f in findings[:_MAX_JSON]],
         },
     )
 
@@ -512,7 +515,7 @@ def _card(lines: Sequence[str], state: State, data: dict[str, Any], lost: Sequen
         symbol="■",
         color=c.RED if gone else c.AMBER,
         mime=OUTCOME_JSON,
-        data=data | {"lost": lost},
+        data=data | {"notes": lines[1:], "lost": lost},
     )
 
 
@@ -622,6 +625,7 @@ def refusal_card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
             "what": refusal.what,
             "asked": refusal.asked,
             "advice": refusal.advice,
+            "rewrite": refusal.rewrite,
             "write": wanted,
             "instead": instead,
         },

@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urljoin
@@ -155,13 +156,16 @@ def stop(process):
         process.wait(20)
 
 
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory):
+@contextmanager
+def serving(home, extension=None):
+    """Run a server that has everything below ``home``, with a built extension if one is given."""
     pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
-    home = tmp_path_factory.mktemp("lab")
     folder = home / "notebooks"
     folder.mkdir()
     shutil.copytree(ROOT / "kernelspec", home / "data" / "kernels")
+    if extension is not None:
+        (home / "data" / "labextensions").mkdir()
+        (home / "data" / "labextensions" / "cellblock-lab").symlink_to(extension)
     (port,), token = free_ports(1), secrets.token_hex(16)
     server = Server(f"http://127.0.0.1:{port}", token, folder, home / "settings")
     server._setting("apputils-extension", "notification", {"fetchNews": "false"})
@@ -183,6 +187,12 @@ def lab(tmp_path_factory):
             yield server
         finally:
             stop(process)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("lab")) as server:
+        yield server
 
 
 # --- the browser ------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ def test_a_card_names_what_was_copied_and_what_was_not():
     )
     assert card[ARTIFACTS_JSON] == {
         "version": 1,
+        "title": "2 files copied out",
         "artifacts": [
             {"name": "plot.png", "path": "artifacts/plot.png", "size_bytes": 12_600,
              "content_type": "image/png"},

@@ -54,6 +54,7 @@ On this machine cells can see the names of your files
     data = gaps([GAP], policy_name="safe", backend="landlock")
     assert data["application/vnd.cellblock.enforcement+json"] == {
         "version": 1,
+        "title": "On this machine cells can see the names of your files",
         "policy": "safe",
         "backend": "landlock",
         "gaps": [vars(GAP)],
@@ -177,6 +178,7 @@ It stays so until the kernel is restarted.
     )
     assert bundle["application/vnd.cellblock.narrowing+json"] == {
         "version": 1,
+        "title": "The policy is narrower from the next cell on",
         "policy": "data (narrowed)",
         "guest": "kept",
         "lost": lost,
@@ -257,10 +259,12 @@ Your variables are gone: the interpreter was restarted. Run your cells again."""
     )
     assert bundle["application/vnd.cellblock.outcome+json"] == {
         "version": 1,
+        "title": "The cell was stopped: its interpreter crashed (signal 11).",
         "outcome": "stopped",
         "reason": "crashed",
         "limit": "signal 11",
         "state": "gone",
+        "notes": ["Your variables are gone: the interpreter was restarted. Run your cells again."],
         "lost": [],
     }
 

@@ -152,6 +152,7 @@ def test_json_says_all_and_can_always_be_sent(finding):
         "subject": "os",
         "why": finding().why,
         "remedy": finding().remedy,
+        "reason": f"os {finding().why}",
     }
 
 

@@ -39,6 +39,7 @@ _FOREIGN: Final = words(
     "completions debug edit embed filter positioning select",  # parts of JupyterLab
     "fa glyphicon icon",  # fonts of icons
     "ipython jp jupyter jupyterlab vscode widget",  # the front ends themselves
+    "cb",  # our extension of JupyterLab
 )
 _FIRST: Final = re.compile(r"[A-Za-z0-9]+")
 

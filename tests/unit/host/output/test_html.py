@@ -97,7 +97,7 @@ ACTS = [
         '<p style="color: red">x</p>',
     ),
     ("<p style='margin-top: -900px'>x</p>", "<p>x</p>"),
-    ("<p class='jp-Dialog lm-Widget note'>x</p>", '<p class="note">x</p>'),
+    ("<p class='jp-Dialog lm-Widget cb-Card note'>x</p>", '<p class="note">x</p>'),
     ("<p id=jupyter-config-data>x</p>", '<p id="cb-jupyter-config-data">x</p>'),
     ("<a name=currentScript>x</a>", '<a rel="noopener noreferrer">x</a>'),
     ("<!--<b>-->x<!-- --!><b>y</b>", "x"),

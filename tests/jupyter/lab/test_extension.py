@@ -1,0 +1,291 @@
+"""The JupyterLab extension as its user sees it, in a server of its own that has it.
+
+With ``CELLBLOCK_PICTURES`` set, the pictures in docs/_static/lab are made anew, of a machine whose
+locks were tried; ``CELLBLOCK_TEST_BACKEND=bubblewrap`` has them all hold.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from support.kernels import argv_for
+
+from .conftest import ROOT, Desk, notebook_of, serving
+
+EXTENSION = ROOT / "jupyterlab" / "cellblock_lab" / "labextension"
+AXE = ROOT / "jupyterlab" / "node_modules" / "axe-core" / "axe.min.js"
+PICTURES = ROOT / "docs" / "_static" / "lab"
+MAKES_PICTURES = bool(os.environ.get("CELLBLOCK_PICTURES"))
+
+REFUSED = "import socket, json\nrows = open('a.csv')"
+STAGED = "from pathlib import Path\nn = Path('{0}.csv').write_text('month,eur\\n')\nn = Path('{0}.txt').write_text('c')"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    if not (EXTENSION / "package.json").exists() or not AXE.exists():
+        pytest.skip("the JupyterLab extension is not built: run `make lab`")
+    with serving(tmp_path_factory.mktemp("extension"), EXTENSION) as server:
+        for policy in ("data", "safe") * MAKES_PICTURES:
+            doctor = [Path(sys.executable).with_name("cellblock"), "doctor", "--policy", policy]
+            subprocess.run(doctor, env=server.environment(), cwd=server.folder, check=True)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def desk(lab, browser):
+    made = Desk(lab, browser)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def asking(lab):
+    """A kernel that asks before an operation."""
+    policy = lab.settings.parent / "asking.toml"
+    policy.write_text('approvals = "prompt"\n[ops.list_dir]\nroots = ["{project}"]\n')
+    lab.add_kernel("asking", argv_for(policy))
+    return "asking"
+
+
+def shield(view):
+    return view.page.locator(".jp-NotebookPanel .cb-Shield button")
+
+
+def panel(view):
+    """Return the panel, opened from the shield by the keyboard."""
+    shown = view.page.get_by_role("region", name="cellblock", exact=True)
+    if not shown.is_visible():
+        shield(view).wait_for()
+        status = view.page.locator("#jp-main-statusbar .cb-Shield button")
+        status.focus()
+        view.page.keyboard.press("Enter")
+        shown.wait_for()
+    return shown
+
+
+def section(view, name):
+    return (
+        panel(view)
+        .locator("details.cb-Section")
+        .filter(has=view.page.locator("summary", has_text=name))
+    )
+
+
+def failures(page, *selectors):
+    """Return what axe finds in the parts of a page that a selector finds."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE.read_text())
+    found = page.evaluate(
+        "async include => (await axe.run({include: include.map(one => [one])})).violations",
+        list(selectors),
+    )
+    return [(one["id"], node["html"][:200]) for one in found for node in one["nodes"]]
+
+
+def picture(locator, name):
+    if MAKES_PICTURES:
+        locator.evaluate("e => { e.scrollTop = 0; }")
+        PICTURES.mkdir(exist_ok=True)
+        locator.screenshot(path=str(PICTURES / f"{name}.png"))
+
+
+def underlined(view, index):
+    return view.cell(index).locator(".cm-lintRange-error")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1_200, 600])
+def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
+    open_notebook, theme, width
+):
+    cells = [STAGED.format("results"), "%checkpoint clean", "1 / 0", "%usage"]
+    view = open_notebook(cells, kernel="cellblock-data", theme=theme, width=width, height=1_250)
+    for index in range(len(cells)):
+        view.run(index)
+    section(view, "Staged changes").get_by_text("results.csv").click()
+    section(view, "Staged changes").get_by_text("+month,eur").wait_for()
+    section(view, "Audit").locator("summary").click()
+    section(view, "Enforced").locator(".cb-Enforced summary").first.click()
+    section(view, "Cells").get_by_label("ended with an error").wait_for()
+    view.shot(f"extension-{theme}-{width}")
+    assert failures(view.page, ".cb-Panel", ".cb-Shield", ".cb-Card") == []
+    wide = "e => e.scrollWidth > e.clientWidth + 1"
+    assert not panel(view).evaluate(wide)
+    if width == 1_200:
+        section(view, "Audit").locator("summary").click()
+        picture(panel(view), f"panel-{theme}")
+        picture(view.page.locator(".jp-NotebookPanel-toolbar"), f"shield-{theme}")
+
+
+def test_a_denial_card_leads_to_its_line_by_the_keyboard_alone(open_notebook):
+    view = open_notebook([REFUSED, "1"], kernel="cellblock")
+    view.run(1)
+    view.run(0)
+    card = view.cell(0).get_by_role("group", name="cellblock did not run this cell: 2 findings")
+    card.wait_for()
+    underlined(view, 0).nth(1).wait_for()
+    assert underlined(view, 0).all_inner_texts() == ["socket", "open"]
+    assert failures(view.page, ".cb-Card") == []
+    picture(view.cell(0), "card-light")
+    card.get_by_role("button", name="Go to line 2").focus()
+    view.page.keyboard.press("Enter")
+    assert view.page.evaluate("() => getSelection().toString()") == "open"
+    view.page.keyboard.type("list")
+    view.page.wait_for_function(
+        "() => document.querySelectorAll('.jp-Cell .cm-lintRange-error').length === 1"
+    )
+
+
+def test_a_cell_is_checked_while_it_is_typed(open_notebook):
+    view = open_notebook(["x = 1", ""], kernel="cellblock", height=620)
+    view.run(0)
+    view.type(1, "import json\nimport socket")
+    underlined(view, 1).first.wait_for()
+    found = section(view, "In this cell")
+    assert "socket opens network connections" in found.inner_text()
+    underlined(view, 1).first.hover()
+    tooltip = view.page.locator(".cb-Tooltip")
+    tooltip.wait_for()
+    assert tooltip.locator("strong").inner_text() == found.get_by_role("button").inner_text()
+    picture(view.page.locator("#main"), "check-light")
+    found.get_by_role("button").click()
+    view.page.keyboard.press("Home")
+    view.page.keyboard.press("F8")
+    assert view.page.evaluate("() => getSelection().toString()") == "socket"
+    view.page.keyboard.press("Control+A")
+    view.page.keyboard.type("import json")
+    found.wait_for(state="detached")
+    assert underlined(view, 1).count() == 0
+
+
+def test_after_a_restart_the_new_kernel_is_asked(open_notebook):
+    view = open_notebook(["x = 1", "import socket"], kernel="cellblock")
+    view.select(1)
+    underlined(view, 1).first.wait_for()
+    view.run(0)
+    section(view, "Cells").get_by_text("x = 1").wait_for()
+    view.restart()
+    section(view, "Cells").get_by_text("No cell has run yet.").wait_for()
+    view.type(1, ", json, os")
+    view.page.keyboard.press("End")
+    view.page.keyboard.type("; open")
+    view.page.wait_for_function(
+        "() => document.querySelectorAll('.cm-lintRange-error').length === 2"
+    )
+
+
+def test_a_question_is_answered_in_the_panel(open_notebook, asking):
+    view = open_notebook(["'listed' if ops.list_dir('.') else ''", "'next'"], kernel=asking)
+    panel(view)
+    view.start(0)
+    question = section(view, "Questions")
+    question.wait_for()
+    assert "may cell [1] call ops.list_dir?" in question.inner_text()
+    assert "1 question for you" in shield(view).get_attribute("title")
+    assert failures(view.page, ".cb-Panel", ".cb-Shield") == []
+    picture(question, "question-light")
+    question.get_by_role("button", name="Allow once").focus()
+    view.page.keyboard.press("Enter")
+    question.wait_for(state="detached")
+    view.wait_idle()
+    assert "'listed'" in view.outputs(0).all_inner_texts()[-1]
+    section(view, "Calls").get_by_text("list_dir").wait_for()
+    assert view.cell(0).locator(".jp-Stdin").count() == 0
+    view.run(1)
+    assert view.outputs(1).all_inner_texts() == ["'next'"]
+
+
+def test_staged_files_are_kept_and_dropped_and_a_cell_undone(open_notebook, lab):
+    view = open_notebook([STAGED.format("kept"), "n = 'after'", "n"], kernel="cellblock-data")
+    view.run(0)
+    view.run(1)
+    staged = section(view, "Staged changes")
+    staged.get_by_role("button", name="Keep: kept.csv").click()
+    panel(view).get_by_text("Kept 1 file").wait_for()
+    assert (lab.folder / "kept.csv").read_text() == "month,eur\n"
+    assert not (lab.folder / "kept.txt").exists()
+    staged.get_by_role("button", name="Drop: kept.txt").click()
+    view.page.locator(".jp-Dialog .jp-mod-accept").click()
+    staged.wait_for(state="detached")
+    section(view, "Checkpoints").get_by_role("button", name="Undo").click()
+    view.run(2)
+    assert view.outputs(2).all_inner_texts() == ["1"]
+
+
+# A kernel that is not cellblock, says that it is, and has the secret of the page.
+IMPOSTOR = """
+import base64, hmac, json
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+
+class Impostor(IPythonKernel):
+    banner = "cellblock 0.1"
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.comm_manager.register_target("cellblock.lab", self.opened)
+
+    def opened(self, comm, message):
+        secret = base64.b64decode(message["content"]["data"]["secret"])
+
+        def say(number, name, key=secret):
+            state = {"policy": {"name": name, "mode": "safe", "digest": ""}, "backend": "b",
+                     "verified": True, "unverified_because": None, "enforced": [], "gaps": [],
+                     "budgets": []}
+            body = json.dumps({"n": number, "kind": "state", **state})
+            comm.send({"body": body, "mac": hmac.digest(key, body.encode(), "sha256").hex()})
+
+        self.shell.user_ns["say"] = say
+
+IPKernelApp.launch_instance(kernel_class=Impostor)
+"""
+
+
+@pytest.mark.parametrize("forged", ["say(2, 'forged', b'?')", "say(1, 'forged')"])
+def test_a_message_with_a_wrong_mac_or_an_old_number_is_not_shown(open_notebook, lab, forged):
+    script = lab.settings.parent / "impostor.py"
+    script.write_text(IMPOSTOR)
+    lab.add_kernel("impostor", [sys.executable, str(script), "-f", "{connection_file}"])
+    view = open_notebook(["say(1, 'honest')", forged], kernel="impostor")
+    shield(view).wait_for()
+    view.run(0)
+    shield(view).get_by_text("honest").wait_for()
+    assert shield(view).get_attribute("title") == ("cellblock policy honest, backend b. Verified.")
+    view.run(1)
+    panel(view).get_by_text("Not verified:").wait_for()
+    assert shield(view).inner_text().strip() == "honest"
+    assert "forged" not in panel(view).inner_text()
+
+
+def test_a_strangers_card_is_text_and_no_more(open_notebook, lab):
+    finding = {
+        "rule": "<img src=x onerror='document.title=1'>",
+        "line": "one",
+        "column": -5,
+        "end_column": 1e9,
+        "excerpt": "safe \u202e<b>bold</b>",
+        "reason": ["?"],
+        "remedy": "<script>document.title=1</script>",
+    }
+    shapes = [{"findings": [finding], "policy": "<i>p</i>"}, {"findings": "?"}, "?", None]
+    notebook = notebook_of(["x = 1"], "python3")
+    notebook.cells[0].outputs = [
+        nbformat.v4.new_output(
+            "display_data",
+            {"application/vnd.cellblock.denial+json": shape, "text/plain": "in plain text"},
+        )
+        for shape in shapes
+    ]
+    nbformat.write(notebook, lab.folder / "stranger.ipynb")
+    view = open_notebook(lab.folder / "stranger.ipynb")
+    card = view.cell(0).locator(".cb-Card")
+    card.wait_for()
+    assert card.locator("img,script,b:not(.cb-Chip b),i").count() == 0
+    assert "⟨U+202E⟩<b>bold</b>" in card.inner_text()
+    assert view.cell(0).get_by_text("in plain text").count() == 3
+    assert not shield(view).is_visible()
