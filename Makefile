@@ -16,7 +16,7 @@ PARALLEL := -q -n $(JOBS) --dist worksteal
 QUICK := unit or quick
 
 .PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
-    docs lab lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm clean
+    dist docs lab lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -87,6 +87,9 @@ lessons: .venv/for-test ## Run the lessons in JupyterLab; pictures of them in ar
 	@tools/system-packages
 	CELLBLOCK_LESSONS=all $(BIN)/python -m pytest -q tests/jupyter/lab/test_lessons.py
 
+dist: .venv/for-dist ## Build sdist and wheel into dist/, and check that they are reproducible and complete
+	@tools/dist
+
 bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls of tools, and mode safe in a loop
 	$(BIN)/python tests/bench/bench.py
 	$(BIN)/python tests/bench/tools.py
@@ -129,6 +132,10 @@ clean: ## Remove everything that make has made
 
 .venv/for-docs: pyproject.toml tools/venv
 	@tools/venv .venv docs
+	@touch $@
+
+.venv/for-dist: pyproject.toml tools/venv
+	@tools/venv .venv dist
 	@touch $@
 
 .venv/for-test: pyproject.toml $(wildcard kernelspec/*/*) tools/venv

@@ -16,9 +16,14 @@ author = "The cellblock developers"
 project_copyright = f"{author}. BSD 3-Clause licence"
 release = version = cellblock.__version__
 
-extensions = ["myst_parser", "card", "drawing"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "card", "drawing"]
 exclude_patterns = ["_build"]
 nitpicky = True
+#: Types in signatures have no page each.
+nitpick_ignore_regex = [("py:.*", ".*")]
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 88
 highlight_language = "text"
 
 myst_enable_extensions = ["attrs_block"]

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends.base import HOST, ORDER, named, unprobed
-from cellblock.backends.probes import PROBES
-from cellblock.policy.enforcement import CAPABILITIES
-from cellblock.policy.model import Policy
+from cellblock.backends.report import PROBES
+from cellblock.policy.model import CAPABILITIES, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from cellblock.policy.load import preset_values
 from cellblock.policy.model import SECTIONS, Policy
 from cellblock.policy.narrowing import TABLE, EnforcedBy
 from cellblock.policy.operations import OPERATIONS
+from cellblock.policy.paths import SECRET_NAMES
 from cellblock.policy.schema import json_schema
-from cellblock.policy.secret_files import NAMES
 from cellblock.policy.vocabulary import PRESETS
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def narrowings() -> str:
 
 def secrets() -> str:
     """Return one row a name under which projects keep secrets."""
-    rows = (f"| `{name}` | {why} |\n" for name, why in NAMES.items())
+    rows = (f"| `{name}` | {why} |\n" for name, why in SECRET_NAMES.items())
     return "| name | what it holds |\n|---|---|\n" + "".join(rows)
 
 

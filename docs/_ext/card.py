@@ -19,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from cellblock.batch.judge import judge_source
 from cellblock.policy.load import load_for_check
-from cellblock.render.denial import denial
+from cellblock.render.outcomes import denial
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -76,6 +76,26 @@ def test_there_are_as_many_as_the_policy_allows_over_the_whole_tree():
         assert len(one.fork(2)) == 2
 
 
+def test_they_hold_no_more_together_than_the_policy_allows_and_what_is_shared_counts_once():
+    policy = Policy.preset("unsafe", forks_max_bytes=300_000_000)
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, "import time; x = bytearray(b'x' * 150_000_000)")
+        forks = one.fork(4)
+        for fork in forks:
+            assert said(fork, "time.sleep(0.3); x.count(b'x')") == "150000000"
+        write = "for at in range(0, {}, 4096): x[at] = 0"
+        said(one, write.format(60_000_000) + "\ntime.sleep(0.3)")
+        r = forks[1].execute(write.format(120_000_000) + "\ntime.sleep(10)")
+        assert (r.status, r.stop.why, r.stop.state) == ("stopped", "forks", "restored")
+        assert "memory (forks_max_bytes)" in " ".join(r.to_string().split())
+        assert said(forks[1], "x.count(b'x')") == "150000000"
+    with Sandbox(policy.replace(forks_max_bytes=50_000_000), allow_unsafe=True) as one:
+        said(one, "x = bytearray(b'x' * 100_000_000)")
+        one.fork()
+        with pytest.raises(GuestError, match="forks_max_bytes allows 50,000,000 bytes"):
+            one.fork()
+
+
 def test_no_two_draw_the_same_secret(unsafe):
     forks = unsafe.fork(2)
     drawn = [said(one, "random.random(), os.urandom(8)") for one in (unsafe, *forks)]
@@ -315,6 +335,28 @@ def test_the_variant_that_is_picked_is_what_the_sandbox_goes_on_from(sandbox):
         assert found.results[1].result == said(sandbox, "x") == str(expected)
     assert said(sandbox, "y") == "[0, 11, 21]"
     assert sandbox.execute("None").execution_count == 7
+
+
+def test_a_fork_is_gone_on_from_while_others_go_on(unsafe):
+    said(unsafe, "x = [1]")
+    first, second = unsafe.fork(2, shares_files=True)
+    (apart,) = unsafe.fork()
+    for one, number in ((first, 10), (second, 20), (unsafe, 30)):
+        said(one, f"x.append({number})")
+    unsafe.go_on_from(first)
+    said(first, "x.append(11)")
+    assert [said(one, "x") for one in (unsafe, first, second, apart)] == [
+        "[1, 10]",
+        "[1, 10, 11]",
+        "[1, 20]",
+        "[1]",
+    ]
+    assert unsafe.execute("os.kill(os.getpid(), signal.SIGKILL)").status == "stopped"
+    unsafe.go_on_from(second)
+    assert [said(one, "x") for one in (unsafe, first)] == ["[1, 20]", "[1, 10, 11]"]
+    for other, one in ((unsafe, apart), (first, second)):
+        with pytest.raises(GuestError, match="a fork of this sandbox that shares its files"):
+            other.go_on_from(one)
 
 
 def test_variants_of_which_none_is_picked_leave_the_sandbox_as_it_was(sandbox):

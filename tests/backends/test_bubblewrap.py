@@ -24,8 +24,7 @@ from backends.apart import STAT, devices, emptied, patiently, refused
 from cellblock.backends import bubblewrap
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.report import doctor_report
-from cellblock.policy.enforcement import Status
-from cellblock.policy.model import Policy
+from cellblock.policy.model import Policy, Status
 from support import machines, processes, reading
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
 from support.neighbours import value

@@ -13,8 +13,7 @@ from cellblock.backends.landlock import Landlock
 from cellblock.backends.report import doctor_report
 from cellblock.errors import BackendError
 from cellblock.guest.confine import arch, landlock
-from cellblock.policy.enforcement import CAPABILITIES, Status
-from cellblock.policy.model import Policy
+from cellblock.policy.model import CAPABILITIES, Policy, Status
 from support import machines
 
 MACHINE = arch.current()

@@ -28,8 +28,7 @@ from cellblock.backends.container_engine import EMPTY_IMAGE, HOST, build_image
 from cellblock.backends.docker import Docker
 from cellblock.backends.report import doctor_report
 from cellblock.errors import BackendError
-from cellblock.policy.enforcement import Status
-from cellblock.policy.model import Policy
+from cellblock.policy.model import Policy, Status
 from support import engine, pages, processes, reading, suite
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
 from support.neighbours import value

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from cellblock.backends.base import EARLIER_LINKS, NAMES
-from cellblock.backends.probes import PROBES, asked
+from cellblock.backends.report import PROBES, asked
 from cellblock.guest.confine import arch, landlock
 from cellblock.guest.probes import EARLIER_THREAD, INHERITED
 from cellblock.guest.probes import PROBES as ATTEMPTS
 from cellblock.host.services import relay as reach
-from cellblock.policy.enforcement import CAPABILITIES
-from cellblock.policy.model import Policy
+from cellblock.policy.model import CAPABILITIES, Policy
 from support import machines, suite
 from support.kernels import nobody_prefix
 

@@ -21,10 +21,9 @@ from cellblock.backends.landlock import Landlock
 from cellblock.backends.report import doctor_report, gaps
 from cellblock.backends.seatbelt import TEMPLATE, Seatbelt, executables
 from cellblock.errors import BackendError, PolicyError
-from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.folders import package_folder
 from cellblock.policy.load import load
-from cellblock.policy.model import Policy
+from cellblock.policy.model import CAPABILITIES, Policy, Status
 from cellblock.policy.operations import Install, Operations
 from support.sbpl import Profile, parse, strings
 

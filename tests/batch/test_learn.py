@@ -12,7 +12,7 @@ from cellblock.cli.main import app
 from cellblock.errors import PolicyError
 from cellblock.policy.load import check_policy, load
 from cellblock.policy.narrowing import TABLE
-from cellblock.render.refusal import Refusal, Remedy
+from cellblock.render.outcomes import Refusal, Remedy
 from support.runs import write
 
 pytestmark = pytest.mark.timeout(120)
@@ -66,7 +66,7 @@ add.read_deny_paths = [
         PASSED,
     ),
     "a mistake of its own": (
-        ["1 / 0"],
+        ["1 / 0", "import tomllib"],
         "",
         """# Passed under this policy: 0 of 1 notebook.
 # a.ipynb, cell 1: failed: The cell failed: ZeroDivisionError: division by zero
@@ -134,6 +134,20 @@ def test_notebooks_that_lack_the_same_get_one_line_and_no_guess(project):
     memory = "memory_max_bytes = 8589934592 # a.ipynb, cell 1: cells hold no more memory than 1 GiB"
     end = "# Passed under this policy: 2 of 2 notebooks."
     assert str(learned(*paths)) == f'extends = "safe"\n{memory} (and 1 more)\n{end}\n'
+
+
+def test_what_a_cell_fails_of_is_learned_beside_what_it_goes_on_without(project):
+    """A path out of the folder that cells begin in; and a refusal that is caught, before an import."""
+    (project / ".git").mkdir()
+    (project / "sub").mkdir()
+    (project / "sub/other.py").write_text("")
+    network = "import socket\ntry: socket.create_connection(('127.0.0.1', 9))\nexcept OSError: pass"
+    path = write(project / "sub/a.ipynb", "open('../in.txt').read()")
+    proposal = learned(path)
+    assert proposal.failed == []
+    assert "Not proposed" not in str(proposal)
+    path = write(path, f"{network}\nimport other")
+    assert learned(path).failed == []
 
 
 def test_no_name_of_a_notebook_or_a_file_becomes_a_line_of_the_policy():

@@ -23,7 +23,7 @@ from cellblock.guest.confine import (
     process,
     syscalls,
 )
-from cellblock.guest.confine.syscall_args import Grants, gates
+from cellblock.guest.confine.syscalls import Grants, gates
 from cellblock.wire.messages import Limits, Plan
 from confine.cell import run
 

@@ -19,7 +19,7 @@ import pytest
 from cellblock.guest.confine import LOCKS, arch, confine, landlock, libc, notify
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.notify import Gate, Request
-from cellblock.guest.confine.syscall_args import Grants
+from cellblock.guest.confine.syscalls import Grants
 from cellblock.wire.messages import Limits, Plan
 from confine import simulator
 from confine.cell import LIBRARIES
@@ -332,6 +332,8 @@ ASKED = [
     ({"network": True}, "sendmsg", (3, 1, 4), False),  # the main filter's to refuse
     ({"network": True}, "sendmsg", (3, 1, 0x4004), True),
     ({"network": True}, "write", (3, 1, 1), False),
+    ({}, "epoll_ctl", (3, 1, 4), True),
+    ({}, "epoll_ctl", (3, 2, 4), False),
     ({"network": True}, "recvmsg", (3, 1, 0), False),
 ]
 
@@ -353,6 +355,36 @@ def test_networks_and_programs_are_as_the_policy_has_them_by_now():
         assert decide(by, call, 0, 0, 0) == 0, call
         by.plan = plan_of()
         assert decide(by, call, 0, 0, 0) in {errno.EACCES, errno.EPERM}, call
+
+
+def test_a_guest_does_not_use_up_what_the_users_epolls_may_watch(plan, monkeypatch):
+    monkeypatch.setattr(notify, "WATCHES", 20)
+    monkeypatch.setattr(notify, "WATCHES_A_SECOND", 0)
+
+    def watch(say, _ask):
+        watched, polls = socket.socketpair()[0], [select.epoll() for _ in range(30)]
+        poll = select.epoll()
+        poll.register(watched)
+        poll.modify(watched, 0)
+        poll.unregister(watched)
+        say(outcome(lambda: [poll.register(watched) for poll in polls[:19]]))
+        say(outcome(lambda: polls[19].register(watched)))
+
+    guest = Guest(watch, plan())
+
+    assert guest.serve() == ["ok", "ENOSPC"]
+
+
+def test_what_may_be_watched_grows_with_time(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(notify.time, "monotonic", lambda: now[0])
+    by = decider()
+    add = functools.partial(decide, by, "epoll_ctl", 3, 1, 4)
+
+    assert {add() for _ in range(notify.WATCHES)} == {0}
+    assert add() == errno.ENOSPC
+    now[0] += 1.5 / notify.WATCHES_A_SECOND
+    assert (add(), add()) == (0, errno.ENOSPC)
 
 
 def test_a_snapshot_shares_nothing_with_whoever_forks_it():

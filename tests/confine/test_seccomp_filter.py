@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from cellblock.guest.confine import arch, seccomp, syscalls
-from cellblock.guest.confine.syscall_args import Grants, gates
+from cellblock.guest.confine.syscalls import Grants, gates
 from confine.simulator import Call, verdict
 
 PID = 4242

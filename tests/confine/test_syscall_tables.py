@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.guest.confine import arch, syscalls
-from cellblock.guest.confine.syscall_args import Grants, gates
+from cellblock.guest.confine.syscalls import Grants, gates
 
 ARCHES = {name: arch.named(name) for name in arch.KNOWN}
 HEADERS = {

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.errors import PolicyError
 from cellblock.policy.model import Policy
-from cellblock.render.denial import COMM_JSON
+from cellblock.render.outcomes import COMM_JSON
 from support import reading
 from support.kernels import World
 from support.lab import TARGET, LabFront

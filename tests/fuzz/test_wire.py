@@ -62,7 +62,7 @@ SEEDS = [
     messages.Inspect(id=3, code="x", cursor=1),
     messages.ListVariables(id=3),
     messages.GetVariable(id=3, name="x"),
-    messages.SetVariable(id=3, name="x", value=messages.Data(b"\x91\x01")),
+    messages.SetVariables(id=3, values={"x": messages.Data(b"\x91\x01")}),
     messages.Input(id=3, value="x"),
     messages.CommIn(id=3, kind="comm_open", content={"a": 1}, buffers=[b"x"]),
     messages.Fork(id=3),

@@ -141,3 +141,55 @@ def test_a_cell_that_kills_what_waits_beside_it_costs_checkpoints_and_not_the_ke
     kernel.run(killing)
     kernel.run("%restore one")
     assert value(kernel, "x") == "1"
+
+
+# --- %branch --------------------------------------------------------------------------------------
+
+
+@pytest.mark.quick
+def test_a_notebook_goes_between_branches_and_begins_them_at_checkpoints(start, world):
+    kernel = start(world.policy("extends = 'safe'\nmax_branches = 4\n"), world=world)
+    run(kernel, "x = ['root']\n%checkpoint root")
+    run(kernel, "x.append('main')")
+    published = run(kernel, "%branch idea root")
+    assert reading.card_text(published) == (
+        "On branch idea, from root.\n"
+        "Your variables are as they were there.\n"
+        "Files and output stay as they are."
+    )
+    assert value(kernel, "x") == "['root']"
+    run(kernel, "x.append('idea')")
+    assert reading.card_text(run(kernel, "%branch second  # here")) == (
+        "On branch second.\n"
+        "Branches: second, main, idea.\n"
+        "Checkpoints: root.\n"
+        "%branch NAME goes to a branch, or begins one here; %branch NAME CHECKPOINT\n"
+        "begins one there; %branch -d NAME drops one."
+    )
+    run(kernel, "x.append('second')")
+    for name, expected in {"main": "main", "idea": "idea", "main ": "main"}.items():
+        assert f"On branch {name.strip()}.\n" in reading.card_text(run(kernel, f"%branch {name}"))
+        assert value(kernel, "x") == f"['root', '{expected}']"
+    assert kernel.run("list(range(10**9))")[0]["status"] == "error"
+    assert value(kernel, "x") == "['root', 'main']"
+    run(kernel, "%branch -d second")
+    assert "Branches: main, idea.\n" in reading.card_text(run(kernel, "%branch"))
+
+
+def test_a_branch_and_a_checkpoint_do_not_replace_each_other(start, world):
+    kernel = start(world.policy("extends = 'safe'\n"), world=world)
+    run(kernel, "x = 1\n%checkpoint main")
+    assert "a checkpoint has that name" in refusal(kernel, "%branch idea")
+    assert "%branch NEW main goes on from it" not in refusal(kernel, "%branch main")
+    run(kernel, "%branch -d main")
+    run(kernel, "%branch idea")
+    run(kernel, "%checkpoint kept")
+    assert refusal(kernel, "%branch main kept") == (
+        "%branch main kept: there is a checkpoint or branch of this name already"
+    )
+    assert "%branch NEW kept goes on from it" in refusal(kernel, "%branch kept")
+    assert refusal(kernel, "%checkpoint main").endswith("a branch has this name; choose another")
+    assert "on this branch" in refusal(kernel, "%branch -d idea")
+    assert "there are: kept, main" in refusal(kernel, "%branch -d none")
+    assert "use %branch" in refusal(kernel, "%branch a b c")
+    assert value(kernel, "x") == "1"

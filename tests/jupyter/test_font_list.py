@@ -7,7 +7,7 @@ import select
 import pytest
 
 from cellblock import Sandbox
-from cellblock.host.guests import font_list
+from cellblock.host.guests import background
 from cellblock.policy.model import Policy
 
 pytest.importorskip("matplotlib", reason="extra 'data' is not installed")
@@ -35,7 +35,7 @@ def test_each_session_has_a_copy_of_a_list_that_a_process_of_the_hosts_made(tmp_
     (project / "matplotlib/font_manager.py").write_text("raise SystemExit")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.syspath_prepend(project)
-    font_list.make_later(Reactor())
+    background.make_font_list_later(Reactor())
     (made,) = cache.glob("*/matplotlib/*")
     assert made.suffix == ".json"
     kept = made.read_bytes()

@@ -84,6 +84,52 @@ def test_variants_are_tried_side_by_side_and_one_is_kept(home):
     go(main())
 
 
+def test_branches_go_their_own_way_until_one_is_picked(home, policy):
+    async def main():
+        async with stdio("--policy", policy(STAGING), "--project", home) as client:
+
+            async def fork(name, action="start"):
+                return await client.call_tool("fork", {"name": name, "action": action})
+
+            async def x_of(**where):
+                return text_of(await client.call_tool("run_cell", {"code": "x", **where}))[-1]
+
+            await run(client, "x = 1")
+            for name in ("left", "right"):
+                await fork(name)
+                code = f"x += len('{name}'); open('{name}.txt', 'w').write('{name}')"
+                await client.call_tool("run_cell", {"code": code, "branch": name})
+            await run(client, "x += 1")
+            assert [await x_of(), await x_of(branch="left"), await x_of(branch="right")] == [*"256"]
+            again = await fork("left")
+            assert again.is_error
+            assert "already" in text_of(again)
+            told = await fork("left", "pick")
+            assert text_of(told) == (
+                "The variables are those of left now, which has ended. Branches: right."
+            )
+            assert [await x_of(), await x_of(branch="right")] == [*"56"]
+            await client.call_tool("undo", {"branch": "right", "cells": 3})
+            assert await x_of(branch="right") == "1"
+            gone = await client.call_tool("run_cell", {"code": "x", "branch": "left"})
+            assert text_of(gone) == "there is no branch 'left'; there are: right"
+            told = await fork("right", "drop")
+            assert told.structured_content == {"branches": []}
+            assert await x_of() == "5"
+            changes = await client.call_tool("changes", {})
+            names = [
+                one["path"].rpartition("/")[2] for one in changes.structured_content["changes"]
+            ]
+            assert names == ["left.txt", "right.txt"]
+            for number in range(8):
+                assert not (await fork(f"b{number}")).is_error
+            assert "8 branches are open" in text_of(await fork("b8"))
+            await client.call_tool("reset", {})
+            assert (await fork("b0")).structured_content == {"branches": ["b0"]}
+
+    go(main())
+
+
 def test_arguments_that_do_not_fit_are_told_to_the_model(home):
     assert home
 

@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 
 from cellblock.backends.base import choose
-from cellblock.backends.probes import contradicted
-from cellblock.backends.report import gaps, known_report, settle
-from cellblock.cli import doctor
+from cellblock.backends.report import contradicted, gaps, known_report, settle
+from cellblock.cli import install
 from cellblock.host.guests import spawn
 from cellblock.policy.model import Policy
 
@@ -61,15 +60,15 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
     """
     policy = Policy().replace(name="tried", backend=backend, **fields)
     chosen = choose(policy, "attempt")
-    boot, told = spawn._BOOT, doctor.prepare_message
+    boot, told = spawn._BOOT, install.prepare_message
     spawn._BOOT = boot.replace(_MAIN, f"exec({spoil!r});{_MAIN}")
-    doctor.prepare_message = lambda policy, made, *rest: told(
+    install.prepare_message = lambda policy, made, *rest: told(
         policy, msgspec.structs.replace(made, **plan or {}), *rest
     )
     try:
-        proof, seen = doctor.prove(policy, chosen, Path.cwd())
+        proof, seen = install.prove(policy, chosen, Path.cwd())
     finally:
-        spawn._BOOT, doctor.prepare_message = boot, told
+        spawn._BOOT, install.prepare_message = boot, told
     declared, report = chosen.declare(policy), known_report(chosen, proof, seen)
     settled = settle(declared, report, proof)
     return Suite(

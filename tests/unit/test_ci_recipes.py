@@ -84,7 +84,7 @@ def test_every_kind_of_recipe_is_tried_and_workflows_may_only_read_and_keep_no_c
     assert all("cellblock check " in script[-1] for script in scripts())
 
     workflows = [recipe for recipe in recipes() if "jobs" in recipe]
-    assert len(workflows) == 3
+    assert len(workflows) == 4
     for workflow in workflows:
         assert workflow["permissions"]["contents"] == "read"
         (job,) = workflow["jobs"].values()

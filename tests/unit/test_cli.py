@@ -7,15 +7,15 @@ import sys
 import pytest
 
 from cellblock import __version__
-from cellblock.backends.probes import Proof, Seen
-from cellblock.cli import doctor
+from cellblock.backends.report import Proof, Seen
+from cellblock.cli import install
 from cellblock.cli.main import COMMANDS, load_command
 
 #: What the suite of probes said of a backend, of which these tests run it once.
 PROVED = {}
 
 
-def proved_once(policy, chosen, project, prove=doctor.prove):
+def proved_once(policy, chosen, project, prove=install.prove):
     name = type(chosen.backend).__name__
     if name not in PROVED:
         PROVED[name] = prove(policy, chosen, project)
@@ -26,7 +26,7 @@ def proved_once(policy, chosen, project, prove=doctor.prove):
 def run(command, monkeypatch, tmp_path):
     """Run the command in a folder of its own, with Jupyter's folders in it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(doctor, "prove", proved_once)
+    monkeypatch.setattr(install, "prove", proved_once)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for variable in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "HOME"):
         (tmp_path / variable.lower()).mkdir()
@@ -339,7 +339,7 @@ def test_image_build_says_why_there_is_no_engine(run, monkeypatch):
 
 def test_doctor_fails_where_a_probe_passes_that_should_not(run, monkeypatch):
     proof = Proof({"environment": Seen("passed")}, "Linux 6.1", "now")
-    monkeypatch.setattr("cellblock.cli.doctor.prove", lambda *_: (proof, None))
+    monkeypatch.setattr("cellblock.cli.install.prove", lambda *_: (proof, None))
     status, shown, _ = run("doctor")
     assert status == 1
     assert "✗ environment: a cell can read the host's environment" in shown

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+import cellblock
 from cellblock.api import receipts
 from cellblock.host.audit import records
 
@@ -50,6 +51,12 @@ def test_every_field_of_a_receipt_is_documented():
     rows = [line.split("|")[1] for line in page.splitlines() if line.count("|") == 3]
     for field in msgspec.structs.fields(receipts.Predicate):
         assert sum(f"`{field.encode_name}`" in row for row in rows) == 1, field.name
+
+
+def test_every_public_name_is_in_the_api_reference():
+    page = (ROOT / "docs" / "api-reference.md").read_text()
+    listed = re.findall(r"autoclass:: cellblock\.(\w+)", page)
+    assert sorted([*listed, "__version__"]) == sorted(cellblock.__all__)
 
 
 def test_the_readme_leads_to_files_that_exist():

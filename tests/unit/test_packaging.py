@@ -10,6 +10,7 @@ import pytest
 
 import cellblock
 from cellblock.jupyter.install import LOGOS, SHIPPED
+from cellblock.policy.load import load
 
 ROOT = Path(cellblock.__file__).parents[2]
 
@@ -49,3 +50,27 @@ def test_the_wheel_carries_each_kernelspec_folder_and_the_packages_version():
         f"kernelspec/{kernel}": f"share/jupyter/kernels/{kernel}" for kernel in SHIPPED
     }
     assert made["project"]["version"] == cellblock.__version__
+
+
+def test_every_package_of_another_kind_has_the_version_and_dependencies_of_the_wheel():
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with JupyterLab and with bokeh")
+    made = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    server = json.loads((ROOT / "server.json").read_text())
+    recipe = yaml.safe_load((ROOT / "packaging/conda/recipe.yaml").read_text("utf-8"))
+    named = (server["version"], server["packages"][0]["version"], recipe["context"]["version"])
+    assert {*named} == {made["version"]}
+    needed = {one.replace(" ", "").replace("_", "-") for one in recipe["requirements"]["run"]}
+    assert needed - {*made["dependencies"]} == {"--linux", "python>=${{python-min}}", "bubblewrap"}
+    assert {*made["dependencies"]} <= needed
+    assert f">={recipe['context']['python_min']}" == made["requires-python"]
+
+
+def test_the_policy_of_the_image_holds_and_leaves_half_of_its_memory():
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with JupyterLab and with bokeh")
+    image = ROOT / "packaging" / "image"
+    policy = load(str(image / "lab.toml"), project=ROOT, allow_unsafe=False)
+    compose = yaml.safe_load((image / "compose.yaml").read_text("utf-8"))
+    values = yaml.safe_load((image / "values.yaml").read_text("utf-8"))
+    limits = (compose["services"]["lab"]["mem_limit"], values["singleuser"]["memory"]["limit"])
+    for limit in limits:
+        assert policy.memory_max_bytes * 2 < int(limit.lower().removesuffix("g")) * 2**30

@@ -6,10 +6,10 @@ ambient. The OS layer is the boundary. Host and guest call the same ``analyse``,
 - ``transform``: IPython's input transformer and Python's parser, with the limits of both
 - ``analyser``: one walk of the tree; its tables say which syntax is known, all else being
   refused, and which check judges which type of node
-- ``findings``: the table of rules, what a finding is, the part of a policy that rules come from
-- ``names``, ``attributes``, ``imports``, ``magics``: the checks, each with its tables
+- ``findings``: the table of rules, what a finding is, the part of a policy that rules come from,
+  and what would do the job of what is refused
+- ``names`` (attributes, too), ``imports``, ``magics``: the checks, each with its tables
 - ``allowlist``: the modules that are known; all else is refused
-- ``remedies``: what would do the job of what is refused
 - ``templates``: cells that name a template, and what a template's file may do
 - ``admission``: whether a cell may run at all: approved, template or any
 - ``dataflow``: which names a cell binds and reads, and whether it can be run again
@@ -21,8 +21,8 @@ nothing else of cellblock.
 from __future__ import annotations
 
 from cellblock.analysis.analyser import analyse, analyse_expression
-from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import RULES, Finding, Rule, Rules
+from cellblock.analysis.names import attribute_allowed
 from cellblock.analysis.templates import analyse_template
 from cellblock.analysis.transform import Transformed, check_complete, forget, transform
 

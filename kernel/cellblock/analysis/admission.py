@@ -29,7 +29,7 @@ Kind = Literal["any", "approved", "template"]
 MAX_PROBLEMS: Final = 20
 #: Magics that the host answers: what they show is its own, and they carry no code. The first few
 #: say what they show of.
-_OF: Final = ("checkpoint", "output", "restore", "template", "undo", "usage")
+_OF: Final = ("branch", "checkpoint", "output", "restore", "template", "undo", "usage")
 _WHOLE: Final = ("policy", "tools")
 #: As IPython's transformer writes one that is a cell by itself; nothing in it is expanded.
 _VIEW: Final = re.compile(

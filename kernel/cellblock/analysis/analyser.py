@@ -13,7 +13,7 @@ import dataclasses
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from cellblock.analysis import attributes, imports, magics, names
+from cellblock.analysis import imports, magics, names
 from cellblock.analysis.findings import EXCERPT_LIMIT, LINE_END, Finding, Report
 from cellblock.analysis.transform import (
     leading_blank_lines,
@@ -201,7 +201,7 @@ def _unknown(node: ast.AST, report: Report) -> None:
 _CHECKS: Mapping[type, Callable[[Any, Report], bool | None]] = MappingProxyType(
     {
         ast.AsyncFunctionDef: names.binds("name"),
-        ast.Attribute: attributes.check_attribute,
+        ast.Attribute: names.check_attribute,
         ast.Call: magics.check_call,
         ast.ClassDef: names.binds("name"),
         ast.ExceptHandler: names.binds("name"),
@@ -210,7 +210,7 @@ _CHECKS: Mapping[type, Callable[[Any, Report], bool | None]] = MappingProxyType(
         ast.Import: imports.check_import,
         ast.ImportFrom: imports.check_import_from,
         ast.MatchAs: names.binds("name"),
-        ast.MatchClass: attributes.check_class_pattern,
+        ast.MatchClass: names.check_class_pattern,
         ast.MatchMapping: names.binds("rest"),
         ast.MatchStar: names.binds("name"),
         ast.Name: names.check_name,

@@ -7,8 +7,8 @@ counts where the function is defined.
 `RepeatableCells` says which come out the same when they are run a second time, as far as their
 words say it. A killed session is brought back from its last copy, and the cells since are run again
 there, unheard (ADR 0148). That is right for a cell whose result follows from the variables before
-it. Not so where it asks what is different the next time. Files that it uses, processes, threads
-and random numbers of the operating system's are seen while it runs (``guest.effects``); clocks and
+it. Not so where it asks what is different the next time. Files that it uses, processes, threads and
+random numbers of the operating system's are seen while it runs (``guest.audit_hook``); clocks and
 the addresses of objects can't be, so the cell's own words are looked at. More cells are taken out
 than need be: a word in a comment counts, too. Not seen is a clock that a library looks at by
 itself.

@@ -7,10 +7,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cellblock.analysis.allowlist import SCIENCE
-from cellblock.analysis.attributes import attribute_allowed
-from cellblock.analysis.findings import FINDINGS_LIMIT, word_set
-from cellblock.analysis.names import check_binding, refuse_reserved
-from cellblock.analysis.remedies import MODULES, PRESET, allowing, put, sentence
+from cellblock.analysis.findings import (
+    FINDINGS_LIMIT,
+    PRESET,
+    REPLACED_MODULES,
+    allowing,
+    put,
+    sentence,
+    word_set,
+)
+from cellblock.analysis.names import attribute_allowed, check_binding, refuse_reserved
 
 if TYPE_CHECKING:
     import ast
@@ -290,7 +296,7 @@ def _refuse_member(module: str, name: str, report: Report, node: ast.alias | ast
         whole = put(report.rules, allowing(module, report.rules))
     if left_out := _LEFT_OUT.get(subject):
         why, remedy = left_out[0], sentence(left_out[1], whole)
-    elif instead := MODULES.get(subject):
+    elif instead := REPLACED_MODULES.get(subject):
         remedy = instead.remedy(report.rules, first=f"use what dir({module}) lists")
     elif names and len(names) <= _FEW:
         remedy = sentence(f"use {', '.join(names)}", whole)
@@ -311,7 +317,7 @@ def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> No
     if top in SCIENCE and rules.file == PRESET:
         own = "choose the kernel cellblock (data), which has it"
     asked = REMEDY if rules.approvals and approvable(module, rules) else ""
-    if instead := MODULES.get(module) or MODULES.get(top):
+    if instead := REPLACED_MODULES.get(module) or REPLACED_MODULES.get(top):
         remedy: Remedy = instead.remedy(rules, first=own, more=line, asked=asked)
     elif own or asked or line:
         remedy = sentence(own, asked, put(rules, line))

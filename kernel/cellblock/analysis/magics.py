@@ -14,10 +14,14 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from cellblock.analysis.attributes import is_free
-from cellblock.analysis.findings import word_set
-from cellblock.analysis.names import REFUSED_BUILTINS, RESERVED, SHELL_OBJECT, refuse_reserved
-from cellblock.analysis.remedies import for_command, put, sentence
+from cellblock.analysis.findings import for_command, put, sentence, word_set
+from cellblock.analysis.names import (
+    REFUSED_BUILTINS,
+    RESERVED,
+    SHELL_OBJECT,
+    is_free,
+    refuse_reserved,
+)
 from cellblock.analysis.transform import parse, transform_as_ipython
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ _OUTSIDE = word_set("""
 _ELSEWHERE = "Choose the kernel cellblock (data), or another policy of mode confined."
 #: What a policy may name in ``magics``: IPython 9's line and cell magics, and our own.
 MAGICS = word_set("""
-    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd
+    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark branch capture cat cd
     changes checkpoint code_wrap colors conda config cp debug dhist dirs doctest_mode ed edit
     env file gui hist history html javascript js killbgscripts latex ldir lf lk ll load
     load_ext loadpy logoff logon logstart logstate logstop ls lsmagic lx macro magic mamba

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from cellblock.api.sandbox import Paths, Tools
     from cellblock.api.session_file import LoadedSession, SavedSession
     from cellblock.host.services.changes import Change
-    from cellblock.policy.enforcement import Enforcement, Gap
-    from cellblock.policy.model import Policy
+    from cellblock.policy.model import Enforcement, Gap, Policy
     from cellblock.wire.messages import Tool
 
 
@@ -298,10 +297,15 @@ class Sandbox(_Blocking):
         """
         self._running.run(self._sandbox.download(name, target, max_bytes=max_bytes))
 
-    def fork(self, count: int = 1) -> tuple[Sandbox, ...]:
+    def fork(self, count: int = 1, *, shares_files: bool = False) -> tuple[Sandbox, ...]:
         """Return sandboxes that go on from here, each for itself; see ``AsyncSandbox.fork``."""
         thread = self._running
-        return tuple(_Fork(inner, thread) for inner in thread.run(self._sandbox.fork(count)))
+        forks = thread.run(self._sandbox.fork(count, shares_files=shares_files))
+        return tuple(_Fork(inner, thread) for inner in forks)
+
+    def go_on_from(self, fork: Sandbox) -> None:
+        """Have the variables of a fork that shares files; see ``AsyncSandbox.go_on_from``."""
+        self._running.run(self._sandbox.go_on_from(fork._sandbox))
 
     def try_variants(
         self,

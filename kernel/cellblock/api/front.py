@@ -20,6 +20,8 @@ from cellblock.api.session_file import MOST_CELLS, MOST_CHARACTERS
 from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
+from cellblock.host.consent.approver import PROGRAM, Approver
+from cellblock.host.consent.grants import GrantContext, Grants
 from cellblock.host.output import gateway
 from cellblock.wire import values
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
-    from cellblock.host.consent.approver import Answer, Approver
+    from cellblock.host.consent.approver import Answer
     from cellblock.host.consent.request import ApprovalRequest as HostRequest
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest, Stopped
@@ -129,6 +131,9 @@ class SandboxFront(Front):
         self._stop_asking()
         if self.session is not None:
             self.session.interrupt()
+
+    def on_cell(self, cell: CellRun) -> None:
+        """Tell nobody."""
 
     # --- outputs ------------------------------------------------------------------------------
 
@@ -385,12 +390,10 @@ def approval_request_of(request: HostRequest, cell: ExecuteRequest | None) -> Ap
 
 def approver_of(policy: Policy, front: SandboxFront, prompt: ProgramPrompt) -> Approver:
     """Return what asks the program. Raises PolicyError for a policy that asks nobody."""
-    from cellblock.host.consent import approver, grants  # noqa: PLC0415 - few give it
-
     if policy.approvals == "never":
         what = "approve= would never be called: the policy has nobody asked"
         remedy = 'Leave approve= out, or choose a policy with approvals = "prompt".'
         raise policy.error(what, "approvals", policy.approvals, remedy)
-    given = grants.Grants(grants.GrantContext(scope="", policy=policy.name, digest=""), None)
+    given = Grants(GrantContext(scope="", policy=policy.name, digest=""), None)
     observe, tell = front.audit.approved, front.outputs.notice
-    return approver.Approver(prompt, given, observe=observe, tell=tell, wording=approver.PROGRAM)
+    return Approver(prompt, given, observe=observe, tell=tell, wording=PROGRAM)

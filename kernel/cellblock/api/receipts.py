@@ -2,8 +2,8 @@
 
 A receipt is an in-toto Statement v1 (https://in-toto.io/Statement/v1) in a DSSE envelope, signed
 with an ed25519 key (RFC 8032) of the user's whose host ran the cell. It has hashes, and no values.
-``sign`` makes one of a result, ``verify`` reads one. It says what the holder of that key says, and
-no more: docs/receipts.md.
+``sign`` makes one of a result, ``sign_run`` of a notebook, ``verify`` reads one. It says what the
+holder of that key says, and no more: docs/receipts.md.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ except ImportError as error:
     raise ReceiptError("receipts need cryptography. Install cellblock[receipts].") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from cellblock.api.results import Output, Result, ToolCall
+    from cellblock.api.results import Output, Provenance, Result, ToolCall
 
 
 # --- the statement --------------------------------------------------------------------------------
 
 PREDICATE_TYPE: Final = "https://cellblock.github.io/cellblock/receipt/v1"
+RUN_TYPE: Final = "https://cellblock.github.io/cellblock/run-receipt/v1"
 _STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 
 
@@ -79,8 +80,8 @@ class Change(msgspec.Struct, frozen=True):
     sha256: str = ""
 
 
-class Predicate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a result was made; docs/receipts.md has the meaning of each field."""
+class Conditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was in force, and how it ended; docs/receipts.md has the meaning of each field."""
 
     cellblock: str
     python: str
@@ -92,14 +93,29 @@ class Predicate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     gaps: tuple[str, ...]
     proved: str
     session: str
+    status: str
+    ended: str
+    changes: tuple[Change, ...]
+
+
+class Predicate(Conditions, frozen=True, kw_only=True, rename="camel"):
+    """How a cell's result was made."""
+
     execution_count: int
     source_sha256: str
-    status: str
     denials: tuple[str, ...]
-    ended: str
     tool_calls: tuple[Call, ...]
     tool_calls_left_out: int
-    changes: tuple[Change, ...]
+
+
+class RunPredicate(Conditions, frozen=True, kw_only=True, rename="camel"):
+    """How a notebook was executed."""
+
+    notebook: str
+    notebook_sha256: str
+    parameters_sha256: str
+    cells: int
+    errors: int
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +127,21 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         name="predicateType"
     )
     predicate: Predicate
+
+
+class RunStatement(msgspec.Struct, frozen=True, kw_only=True):
+    """What is signed of a notebook."""
+
+    type: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(name="_type")
+    subject: tuple[Subject, ...]
+    predicate_type: Literal["https://cellblock.github.io/cellblock/run-receipt/v1"] = msgspec.field(
+        name="predicateType"
+    )
+    predicate: RunPredicate
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    predicate_type: str = msgspec.field(name="predicateType")
 
 
 def digest(value: Any) -> str:
@@ -139,41 +170,54 @@ def statement(result: Result) -> Statement:
     made = result.provenance
     if made is None:
         raise ReceiptError("there is no receipt: no sandbox made this result. Execute the cell.")
+    conditions = _conditions(made, result.status)
+    return Statement(
+        type=_STATEMENT_TYPE,
+        subject=_as_subjects(_subjects(result), conditions["changes"]),
+        predicate_type=PREDICATE_TYPE,
+        predicate=Predicate(
+            **conditions,
+            execution_count=result.execution_count,
+            source_sha256=sha256(result.source),
+            denials=tuple(one.rule for one in result.denials),
+            tool_calls=tuple(map(_call, result.tool_calls)),
+            tool_calls_left_out=result.tool_calls_left_out,
+        ),
+    )
+
+
+def _conditions(made: Provenance, status: str) -> dict[str, Any]:
+    """Return the fields of ``Conditions``."""
     changes = {
         one.change.path: Change(encodable(one.change.path), one.change.kind, one.sha256)
         for one in (made.staged.kept if made.staged is not None else ())
     }
     system = os.uname()
-    return Statement(
-        type=_STATEMENT_TYPE,
-        subject=tuple(
-            Subject(name, {"sha256": value}) for name, value in _subjects(result, changes.values())
-        ),
-        predicate_type=PREDICATE_TYPE,
-        predicate=Predicate(
-            cellblock=__version__,
-            python=platform.python_version(),
-            os_kernel=f"{system.sysname} {system.release}",
-            policy=made.policy.name,
-            policy_sha256=paths.without_scratch(made.policy, Path(made.scratch)).digest(),
-            backend=made.backend,
-            capabilities={name: str(each.status) for name, each in made.enforcement.items()},
-            gaps=tuple(gap.capability for gap in made.gaps),
-            proved=made.proved,
-            session=made.session,
-            execution_count=result.execution_count,
-            source_sha256=sha256(result.source),
-            status=result.status,
-            denials=tuple(one.rule for one in result.denials),
-            ended=datetime.fromtimestamp(made.ended, UTC).isoformat(timespec="milliseconds"),
-            tool_calls=tuple(map(_call, result.tool_calls)),
-            tool_calls_left_out=result.tool_calls_left_out,
-            changes=tuple(changes.values()),
-        ),
-    )
+    return {
+        "cellblock": __version__,
+        "python": platform.python_version(),
+        "os_kernel": f"{system.sysname} {system.release}",
+        "policy": made.policy.name,
+        "policy_sha256": paths.without_scratch(made.policy, Path(made.scratch)).digest(),
+        "backend": made.backend,
+        "capabilities": {name: str(each.status) for name, each in made.enforcement.items()},
+        "gaps": tuple(gap.capability for gap in made.gaps),
+        "proved": made.proved,
+        "session": made.session,
+        "status": status,
+        "ended": datetime.fromtimestamp(made.ended, UTC).isoformat(timespec="milliseconds"),
+        "changes": tuple(changes.values()),
+    }
 
 
-def _subjects(result: Result, changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
+def _as_subjects(
+    digests: Iterable[tuple[str, str]], changes: Iterable[Change]
+) -> tuple[Subject, ...]:
+    kept = ((f"kept/{change.name}", change.sha256) for change in changes if change.sha256)
+    return tuple(Subject(name, {"sha256": value}) for name, value in (*digests, *kept))
+
+
+def _subjects(result: Result) -> Iterator[tuple[str, str]]:
     yield "outputs", outputs_digest(result.outputs)
     texts = {"stdout": result.output, "stderr": result.error_output, "result": result.result}
     for name, text in texts.items():
@@ -181,9 +225,6 @@ def _subjects(result: Result, changes: Iterable[Change]) -> Iterator[tuple[str, 
             yield name, hashlib.sha256(encodable(text).encode()).hexdigest()
     for one in result.artifacts:
         yield f"artifacts/{encodable(one.name)}", one.sha256
-    for change in changes:
-        if change.sha256:
-            yield f"kept/{change.name}", change.sha256
 
 
 def _call(call: ToolCall) -> Call:
@@ -285,15 +326,45 @@ def _signed_bytes(payload: bytes) -> bytes:
 
 def sign(result: Result) -> str:
     """Return the receipt of a result: JSON on one line. Raises ReceiptError."""
+    return _signed(statement(result))
+
+
+def sign_run(
+    made: Provenance,
+    *,
+    written: Iterable[bytes],
+    artifacts: Mapping[str, str],
+    status: str,
+    **fields: Any,
+) -> str:
+    """Return the receipt of a notebook that was executed, as ``sign``; ``made`` is its last cell's.
+
+    ``written`` is the file that came of it, ``artifacts`` are files copied out, with their SHA-256;
+    ``fields`` are those of ``RunPredicate`` itself. Raises ReceiptError.
+    """
+    conditions, hashed = _conditions(made, status), hashlib.sha256()
+    for piece in written:
+        hashed.update(piece)
+    files = [(f"artifacts/{encodable(name)}", value) for name, value in artifacts.items()]
+    subject = _as_subjects([("notebook", hashed.hexdigest()), *files], conditions["changes"])
+    predicate = RunPredicate(**conditions, **fields)
+    return _signed(
+        RunStatement(
+            type=_STATEMENT_TYPE, subject=subject, predicate_type=RUN_TYPE, predicate=predicate
+        )
+    )
+
+
+def _signed(said: Statement | RunStatement) -> str:
     key = own_key()
-    payload = msgspec.json.encode(statement(result), order="sorted")
+    payload = msgspec.json.encode(said, order="sorted")
     signature = base64.b64encode(key.sign(_signed_bytes(payload))).decode()
     signatures = (_Signature(signature, key_id(key.public_key())),)
     made = _Envelope(base64.b64encode(payload).decode(), PAYLOAD_TYPE, signatures)
     return msgspec.json.encode(made, order="sorted").decode()
 
 
-def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement:
+def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement | RunStatement:
     """Return what ``key`` has signed. Raises ReceiptError, which says what is wrong.
 
     Nothing in it is looked at before the signature is found to be the key's. It is still only that
@@ -319,6 +390,9 @@ def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement:
             raise ReceiptError(f"it is not signed by the key {ours}. {remedy}")
         raise ReceiptError(f"it is not what was signed: the signature does not hold. {_AGAIN}")
     try:
+        kind = msgspec.json.decode(payload, type=_Kind).predicate_type
+        if kind == RUN_TYPE:
+            return msgspec.json.decode(payload, type=RunStatement)
         return msgspec.json.decode(payload, type=Statement)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         what = "that key signed it, and it is no statement of this type"

@@ -23,12 +23,13 @@ from cellblock.render.cards import (
     count,
     size,
 )
-from cellblock.render.denial import ABOUT_THE_CELL
+from cellblock.render.outcomes import ABOUT_THE_CELL
 from cellblock.render.text import clip, visible, visible_lines
 from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from types import ModuleType
 
     from cellblock.analysis import Finding
     from cellblock.host.cell.cell import CellRun
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Staged
     from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome, Stopped, Usage
-    from cellblock.policy.enforcement import Enforcement, Gap
-    from cellblock.policy.model import Policy
-    from cellblock.render.refusal import Refusal
+    from cellblock.policy.model import Enforcement, Gap, Policy
+    from cellblock.render.outcomes import Refusal
 
 
 Status = Literal["ok", "error", "denied", "refused", "stopped", "failed"]
@@ -136,9 +136,9 @@ class Denial:
 class Stop:
     """A cell that was ended from outside.
 
-    ``why`` is ``timeout``, ``cpu``, ``memory``, ``files``, ``scratch``, ``interrupt``, ``crash``,
-    ``violation``, ``breach`` or ``silent``; ``limit`` is the limit it was over, in words. ``state``
-    says what became of the variables.
+    ``why`` is ``timeout``, ``cpu``, ``memory``, ``forks``, ``files``, ``scratch``, ``interrupt``,
+    ``crash``, ``violation``, ``breach`` or ``silent``; ``limit`` is the limit it was over, in
+    words. ``state`` says what became of the variables.
     """
 
     why: str
@@ -183,6 +183,13 @@ class Provenance:
     session: str
     staged: Staged | None
     ended: float
+
+
+def receipts_module() -> ModuleType:
+    """Return ``api.receipts``, which needs an extra. Raises ReceiptError without that."""
+    from cellblock.api import receipts  # noqa: PLC0415
+
+    return receipts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,9 +240,8 @@ class Result:
         Made when it is asked for, and then says which staged files were kept until now. Raises
         ReceiptError.
         """
-        from cellblock.api import receipts  # noqa: PLC0415 - an extra
-
-        return receipts.sign(self)
+        signed: str = receipts_module().sign(self)
+        return signed
 
     @property
     def success(self) -> bool:

@@ -33,9 +33,8 @@ from cellblock.api.session_file import (
     SessionFile,
     SessionWriter,
 )
-from cellblock.descriptors import closing
+from cellblock.descriptors import closing, remove_tree
 from cellblock.errors import ChangesError, ExchangeError, GuestError, PolicyError
-from cellblock.guest import remove_tree
 from cellblock.host.cell import output_log
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
@@ -71,7 +70,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import SessionSettings
     from cellblock.host.snapshots.chain import Snapshot
-    from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.policy.model import Enforcement, Gap
     from cellblock.wire import messages as wire
     from cellblock.wire.messages import Tool, Value
 
@@ -378,7 +377,7 @@ class AsyncSandboxPool:
 
 def _remove(scratch: Path) -> None:
     """Remove a scratch folder, and the layers that are named like it if nothing is in them."""
-    remove_tree.remove(str(scratch))
+    remove_tree(str(scratch))
     changes.end(scratch.name)
 
 
@@ -393,6 +392,9 @@ GUESTS_END_TIMEOUT: Final = 5.0
 TOOLS_END_TIMEOUT: Final = 1.0
 _LONGEST_NAME: Final = 200
 _LONGEST_WHY: Final = 500
+#: Variables of a saved session that are set in one step, and bytes of them, or one that has more.
+_MOST_AT_ONCE: Final = 1_000
+_MOST_BYTES_AT_ONCE: Final = 4 << 20
 _UNSETTABLE: Final = "can't be set: name a variable, without _ in front"
 NOT_OPEN: Final = (
     "the sandbox is not open: use `with Sandbox(…) as s:` (`async with` for an AsyncSandbox), or "
@@ -606,16 +608,29 @@ class AsyncSandbox:
 
     # --- forks ----------------------------------------------------------------------------------
 
-    async def fork(self, count: int = 1) -> tuple[AsyncSandbox, ...]:
+    async def fork(self, count: int = 1, *, shares_files: bool = False) -> tuple[AsyncSandbox, ...]:
         """Return sandboxes that go on from here, each for itself, under the same policy.
 
         They have the variables, and share their memory until it is written to. Threads, tasks,
         connections and child processes stay here (``not_copied``). Each has a scratch folder of its
-        own, which is empty; it reads what is staged, and stages nothing. It is open, and ends with
-        this sandbox, or when it is closed. Raises GuestError where that can't be had.
+        own, which is empty; it reads what is staged, and stages nothing. One that ``shares_files``
+        has all files that this sandbox has, as a variant has, and can be gone on from. A fork is
+        open, and ends with this sandbox, or when it is closed. Raises GuestError where that can't
+        be had.
         """
         async with self._turn():
-            return await self._fork(count)
+            return await self._fork(count, alike=shares_files)
+
+    async def go_on_from(self, fork: AsyncSandbox) -> None:
+        """Have the variables that a fork has now instead of those here; the fork goes on, too.
+
+        It is one that ``shares_files`` with this sandbox; what a fork lacks, this one lacks then.
+        ``%undo`` does not go back before that. Raises GuestError, and all is as it was.
+        """
+        if fork.parent is not self or not fork._is_alike:
+            raise GuestError("what is gone on from is a fork of this sandbox that shares its files")
+        async with self._turn(), fork._turn():
+            await self._go_on_from(fork)
 
     async def try_variants(
         self,
@@ -655,7 +670,8 @@ class AsyncSandbox:
             raise GuestError("a variant that narrows its policy can't be gone on from")
         (copy,) = await self._copies(theirs, 1)
         front.ready = asyncio.get_running_loop().create_future()
-        front.inherited, front.execution_count = front.views, front.execution_count + 1
+        front.inherited = front.views
+        front.execution_count = max(front.execution_count, fork._live.execution_count)
         front.cells = dict(fork._live.cells)
         session.requests.continue_from(theirs.requests)
         session.requests.supervisor.adopt(copy, source, fork.session, None)
@@ -688,6 +704,13 @@ class AsyncSandbox:
             raise ValueError("there is nothing to fork: one or more")
         if _count_forks(root) + count > most:
             raise GuestError(f"max_branches allows {most} forks of a sandbox and of its forks")
+        together = self.policy.forks_max_bytes
+        held = session.requests.supervisor.snapshots.held_together()
+        if together is not None and held > together:
+            raise GuestError(
+                f"forks_max_bytes allows {together:,} bytes for a sandbox and its forks, which "
+                f"hold {held:,}: close one, or delete variables"
+            )
         locks = session.settings.prepare.plan.locks
         if "landlock" not in locks or "container" in locks or self.policy.snapshots == "off":
             raise GuestError("forks take Landlock, no container, and snapshots that are not off")
@@ -805,16 +828,12 @@ class AsyncSandbox:
         except (ImportError, TypeError, ValueError) as exc:
             raise ExchangeError(f"{name}: {exc}") from exc
         async with self._turn():
-            if why := await self._set(name, sent):
+            if why := await self._set({name: sent}):
                 raise ExchangeError(f"{name}: {why}")
 
-    async def _set(self, name: str, value: Value) -> str:
-        """Set a variable to a value as it crosses; return why that can't be, or nothing."""
-        if not _can_be_set(name):
-            return _UNSETTABLE
-        reply = await self._ask_session(
-            lambda session, done: session.set_variable(name, value, done)
-        )
+    async def _set(self, values: Mapping[str, Value]) -> str:
+        """Set variables to values as they cross, all or none; return why that can't be."""
+        reply = await self._ask_session(lambda session, done: session.set_variables(values, done))
         error = getattr(reply, "error", reply)
         if error is None:
             return ""
@@ -903,20 +922,44 @@ class AsyncSandbox:
         return msgspec.structs.replace(loaded, variables=variables, results=results)
 
     async def _load(self, file: SessionFile, session: SavedSession) -> LoadedSession:
-        """Set what variables of a file can be set."""
-        variables = list[SavedVariable]()
+        """Set what variables of a file can be set: many small ones in one step."""
+        whys = [
+            one.why and (clean_line(one.why, _LONGEST_NAME) or "the file does not say")
+            for one in session.variables
+        ]
+        step: dict[int, Value] = {}
+        size = 0
         for number, one in enumerate(session.variables):
-            why = clean_line(one.why, _LONGEST_NAME) or "the file does not say"
-            if not one.why:
-                try:
-                    value = await _to_its_end(asyncio.to_thread(file.value, number))
-                    why = await self._set(one.name, value)
-                except ExchangeError as exc:
-                    why = str(exc)
+            if one.why:
+                continue
+            if not _can_be_set(one.name):
+                whys[number] = _UNSETTABLE
+                continue
+            if len(step) >= _MOST_AT_ONCE or size + file.size(number) > _MOST_BYTES_AT_ONCE:
+                await self._set_loaded(session, step, whys)
+                step, size = {}, 0
+            try:
+                step[number] = await _to_its_end(asyncio.to_thread(file.value, number))
+                size += file.size(number)
+            except ExchangeError as exc:
+                whys[number] = str(exc)
+        await self._set_loaded(session, step, whys)
+        variables = list[SavedVariable]()
+        for one, why in zip(session.variables, whys, strict=True):
             name, kind = (clean_line(text, _LONGEST_NAME) for text in (one.name, one.type))
             variables.append(SavedVariable(name, kind, why, one.cells))
         fields = msgspec.structs.asdict(session) | {"variables": tuple(variables)}
         return LoadedSession(**fields)
+
+    async def _set_loaded(
+        self, session: SavedSession, step: Mapping[int, Value], whys: list[str]
+    ) -> None:
+        """Set variables by their numbers; where not all can be, one by one, and say why in whys."""
+        names = {number: session.variables[number].name for number in step}
+        if not step or not await self._set({names[at]: value for at, value in step.items()}):
+            return
+        for number, value in step.items():
+            whys[number] = await self._set({names[number]: value})
 
     async def upload(self, source: str | Path, name: str = "") -> str:
         """Copy a file into the sandbox's scratch folder; return its path, as cells have it.
@@ -987,7 +1030,7 @@ class AsyncSandbox:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._guests_ended.wait(), GUESTS_END_TIMEOUT)
         if self._config is not None and not self._is_alike:
-            await asyncio.to_thread(remove_tree.remove, self._config.prepare.scratch)
+            await asyncio.to_thread(remove_tree, self._config.prepare.scratch)
 
     def _end(self, front: SandboxFront) -> bool:
         """End the session; return whether some of its processes may be left for a moment."""

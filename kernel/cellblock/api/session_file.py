@@ -187,6 +187,10 @@ class SessionFile:
             value: messages.Value = msgspec.msgpack.decode(content, type=kind)
             return value
 
+    def size(self, number: int) -> int:
+        """Return how many bytes the value of a variable that was kept has in the file."""
+        return self._archive.getinfo(value_name(number)).file_size
+
     def _opened(self) -> ZipFile:
         """Return the zip, once its directory is known to be short: zipfile reads it as a whole."""
         end = os.pread(self._file.fileno(), _END.size, max(0, self._size - _END.size))

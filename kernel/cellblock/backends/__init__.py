@@ -11,8 +11,8 @@ The parts, in the order in which a start meets them:
   in a policy. Behind ``docker`` stand ``container_engine`` and ``container_launcher``.
 - ``plan``: from a policy to what guests must lock, and to what a zygote sees; which paths of this
   machine are always readable, and which never are.
-- ``probes``: the attempts that a guest makes to break what was declared, and what they mean.
-- ``report``: declarations, the guest's report and the probes' results together: gaps, ``doctor``.
+- ``report``: the probes, which are attempts of a guest to break what was declared; and their
+  results, declarations and the guest's report together: gaps, ``doctor``.
 
 What is demanded and what was achieved are two types, twice: the host demands a ``Plan`` of locks
 and a guest answers with a ``LockReport``; a backend makes a ``Declaration``, and an ``Enforcement``

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from cellblock.errors import BackendError
-from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Status
+from cellblock.policy.model import CAPABILITIES, Enforcement, Status
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
@@ -417,7 +417,7 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
 
 # --- words that several backends use ----------------------------------------------------------
 
-#: Holes that declarations disclose and probes go through (``probes``).
+#: Holes that declarations disclose and probes go through (``report.PROBES``).
 NAMES: Final = "cells can see the names, sizes and times of your files (not what is in them)"
 EARLIER_LINKS: Final = (
     "a denied file that has another name (a hard link) beneath a read root is readable"
@@ -510,6 +510,7 @@ HOST: Final[Mapping[str, Declare]] = {
     "undo_depth": holds("the host keeps as many copies"),
     "max_branches": holds("the host counts checkpoints and forks before it has one made"),
     "undo_max_bytes": holds("the host lets go of the oldest copies"),
+    "forks_max_bytes": holds("the host kills the guest in which they come to hold more"),
     "timeout": holds("the host kills the guest"),
     "cpu_seconds": _cpu,
     "scratch_max_bytes": partly(

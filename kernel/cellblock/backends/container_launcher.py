@@ -32,6 +32,7 @@ from cellblock.backends.container_engine import (
     explain,
 )
 from cellblock.descriptors import read_args
+from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -179,8 +180,6 @@ def first_process(connection: socket.socket) -> int:
 
 def _tell_host(control: socket.socket, why: str) -> None:
     """Tell the host why there is no zygote, in the zygote's place."""
-    from cellblock.wire import frames, messages  # noqa: PLC0415 - only where it failed
-
     with contextlib.suppress(OSError):
         control.sendall(frames.encode(messages.ZygoteFailed(detail=f"container: {why}")))
 

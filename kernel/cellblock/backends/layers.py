@@ -18,11 +18,10 @@ import msgspec
 
 from cellblock.backends import plan
 from cellblock.backends.base import run_trial, trial_argv
+from cellblock.descriptors import remove_tree
 from cellblock.errors import BackendError
-from cellblock.guest import remove_tree
 from cellblock.policy.folders import cache_folder, changes_folder
-from cellblock.policy.paths import within
-from cellblock.policy.secret_files import names_without_wildcards
+from cellblock.policy.paths import names_without_wildcards, within
 from cellblock.wire.messages import UPPER, WORK, Layer
 
 if TYPE_CHECKING:
@@ -167,4 +166,4 @@ def _try(layer: Layer, backend: Backend) -> str:
     except (OSError, ValueError, BackendError) as error:
         return str(error)
     finally:
-        remove_tree.remove(folder)
+        remove_tree(folder)

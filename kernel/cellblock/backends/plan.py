@@ -24,8 +24,7 @@ from cellblock.backends.base import Bounds, View
 from cellblock.descriptors import identity
 from cellblock.guest import installed
 from cellblock.policy.folders import package_folder
-from cellblock.policy.paths import links, within
-from cellblock.policy.secret_files import entries_of, is_pattern, pattern_beneath
+from cellblock.policy.paths import entries_of, is_pattern, links, pattern_beneath, within
 from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
 
 if TYPE_CHECKING:
@@ -363,7 +362,10 @@ def cut_out(root: str, denied: Sequence[str], policy: Policy) -> tuple[str, ...]
             grant(entry.path, [path for path in inside if within(path, entry.path)])
             if len(granted) > MAX_EXPANSION:
                 what = "can't be kept: too many entries beside a denied path"
-                remedy = f"Choose narrower filesystem_read_roots than {folder}."
+                remedy = (
+                    "Put what cells read into a folder of its own, or choose narrower"
+                    f" filesystem_read_roots than {folder}."
+                )
                 raise policy.error(what, "read_deny_paths", inside[0], remedy)
 
     grant(root, [path for path in denied if within(path, root)])

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cellblock.backends.base import View
-    from cellblock.policy.enforcement import Enforcement
+    from cellblock.policy.model import Enforcement
 
 #: Part of macOS. Not looked up on PATH, which may hold another.
 SANDBOX_EXEC: Final = "/usr/bin/sandbox-exec"

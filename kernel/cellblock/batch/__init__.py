@@ -6,8 +6,8 @@ CI runner or a report before its commands are made harmless (`report_formats.ine
 
 The parts, in the order a checked file meets them:
 
-- `files`: from PATHS to files, opened without following links; and the file of a report.
-- `notebook`: the one reader of notebooks, for check, run and cluster; and positions in their text.
+- `files`: from PATHS to files, opened without following links; the one reader of notebooks, for
+  check, run and cluster, and positions in their text; and the file of a report.
 - `check`: a whole run of ``cellblock check``, and its processes with little time and memory each.
 - `judge`: from the content of a file to its verdict, with the kernel's own analysis.
 - `verdict`: the values that the parts exchange, the limits of a worker, the rules of check alone.
@@ -17,5 +17,5 @@ The parts, in the order a checked file meets them:
 `learn` proposes a policy for notebooks, from what check and runs refuse them.
 
 This package may import everything below the fronts, and `api` and `jupyter.messages`. `judge`,
-`notebook`, `verdict` and `report_formats` import neither host nor guest and start no process.
+`files`, `verdict` and `report_formats` import neither host nor guest and start no process.
 """

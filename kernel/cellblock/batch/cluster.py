@@ -34,7 +34,6 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from cellblock import __version__
 from cellblock.api.blocking import LoopThread
 from cellblock.api.sandbox import AsyncSandboxPool
-from cellblock.batch.run.document import Document
 from cellblock.batch.run.execution import (
     Execution,
     Job,
@@ -43,21 +42,19 @@ from cellblock.batch.run.execution import (
     PolicyPools,
     RunOptions,
 )
+from cellblock.batch.run.notebook import Document
 from cellblock.batch.run.runner import Run, check_out_of_reach
 from cellblock.errors import AuditError, BackendError, CellblockError
 from cellblock.host.audit.log import find, is_log_name
 from cellblock.policy import load
-from cellblock.policy.enforcement import Gap, Status
-from cellblock.policy.model import Audit, Policy
+from cellblock.policy.model import Audit, Gap, Policy, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distributed import Worker
 
-    from cellblock.batch.run.output_folder import OutputFolder
-    from cellblock.batch.run.report import Progress
-    from cellblock.batch.run.runner import RunRequest, RunResult
+    from cellblock.batch.run.runner import OutputFolder, Progress, RunRequest, RunResult
 
 #: Seconds for a scheduler to answer.
 CONNECT_TIMEOUT: Final = 10.0

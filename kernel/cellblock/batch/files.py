@@ -1,4 +1,4 @@
-"""From PATHS to the files that are checked or run, each once, in a stable order; and report files.
+"""From PATHS to files and their cells, each once, in a stable order; and report files.
 
 In folders these are notebooks (``.ipynb``) and scripts (``.py``). Hidden ones are left out, which
 includes Jupyter's checkpoints and version control.
@@ -7,22 +7,39 @@ A checkout's author may have put a link in the place of a file or folder, to som
 the user can read, or should not overwrite. So a file to check is opened beneath the folder that
 was named, part by part, without following a link, and neither is one where a report is written.
 What is named itself is checked, or is a problem.
+
+``read_notebook`` is the one reader of notebooks, for check, run and cluster. It reads as nbformat
+reads them, so that no other reader takes the same bytes for another notebook. Where two readers
+could differ, the notebook is refused: a key twice in one object, a format that is no number, a cell
+of an unknown type. JSON is what Python's ``json`` takes, including NaN.
+
+It is pure: a notebook of a format before 4 is upgraded by a function that the caller hands in
+(`host.files.upgraded`, which runs nbformat in a process with limits).
 """
 
 from __future__ import annotations
 
 import errno
+import io
+import json
 import os
+import re
+import tokenize
+from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.batch.verdict import MAX_FILE_BYTES, FileKind, Problem
 from cellblock.descriptors import closing, read_regular
+from cellblock.render.text import clip, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
 
 KINDS: Final = {".ipynb": FileKind.notebook, ".py": FileKind.script}
 NOTHING_FOUND: Final = "no notebook and no script is there"
@@ -154,3 +171,235 @@ def _excluded(name: str, exclude: Sequence[str]) -> bool:
     parts = PurePath(name).parts
     paths = ["/".join(parts[: n + 1]) for n in range(len(parts))]
     return any(fnmatchcase(text, one) for one in exclude for text in (*paths, *parts))
+
+
+#: Values in a notebook, for readers whose memory nothing else bounds: Python takes about 100 bytes
+#: for each while it reads.
+MAX_VALUES: Final = 2_000_000
+_FORMAT: Final = 4
+_CELL_TYPES: Final = frozenset({"code", "markdown", "raw"})
+#: Declared encodings of scripts under which UTF-8 reads what Python reads.
+_UTF8_NAMES: Final = frozenset({"ascii", "us-ascii", "utf-8", "utf-8-sig"})
+#: Characters of the text of an UnreadableError.
+_MAX_REASON: Final = 200
+
+
+class UnreadableError(Exception):
+    """A file is no notebook, or no script.
+
+    ``why`` continues a sentence about the file, or about ``cell`` if that is not 0. ``str`` of the
+    error, in one line that can be shown, continues one about the file in any case. ``line`` counts
+    from 1 and ``column`` from 0, as in a finding.
+    """
+
+    def __init__(
+        self,
+        why: str,
+        *,
+        line: int = 1,
+        column: int | None = None,
+        cell: int = 0,
+        about_file: str = "",
+    ) -> None:
+        self.why, self.line, self.column, self.cell = why, line, column or 0, cell
+        where = f": cell {cell}" if cell else ""
+        where += "" if column is None else f" (line {line}, column {column + 1})"
+        super().__init__(clip(visible(about_file or why), _MAX_REASON - len(where)) + where)
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookFile:
+    """A notebook of format 4 as parsed JSON, with a list of cells of known types.
+
+    The source of each cell is a string. ``text`` is the file's text, or "" if it was upgraded.
+    """
+
+    document: dict[str, Any]
+    text: str
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the notebook."""
+        found: dict[str, Any] = self.document.get("metadata", {})
+        return found
+
+    @property
+    def code_cells(self) -> list[tuple[int, str]]:
+        """Number and source of each code cell. Numbers count cells of all types, from 1."""
+        return [
+            (number, cell["source"])
+            for number, cell in enumerate(self.document["cells"], 1)
+            if cell["cell_type"] == "code"
+        ]
+
+
+def read_notebook(
+    content: bytes, upgrade: Callable[[bytes], bytes], *, max_values: int | None = None
+) -> NotebookFile:
+    """Return the notebook in a file's content.
+
+    ``upgrade`` returns a notebook of an older format as one of format 4, or raises ValueError.
+    ``max_values`` bounds the values in it, for a caller whose memory nothing else bounds.
+
+    Raises:
+        UnreadableError: it is no notebook, or is over a bound.
+        MemoryError: it takes more memory than there is.
+
+    """
+    text = _decode(content, max_values)
+    document = _parse(text)
+    major = document.get("nbformat", 1)
+    if type(major) is not int:
+        raise UnreadableError("says no number of a format (nbformat)")
+    if major > _FORMAT:
+        raise UnreadableError(f"is of format {major}, and formats up to {_FORMAT} are known")
+    if major < _FORMAT:
+        try:
+            content, text = upgrade(content), ""
+        except ValueError:
+            raise UnreadableError("is of an older format, and nbformat can't read it") from None
+        document = _parse(_decode(content, max_values))
+    cells = document.get("cells")
+    if type(cells) is not list:
+        raise UnreadableError("is no notebook: it has no list of cells")
+    if type(document.get("metadata", {})) is not dict:
+        raise UnreadableError("is no notebook: its metadata is no JSON object")
+    for number, cell in enumerate(cells, 1):
+        _check_cell(cell, number)
+    return NotebookFile(document, text)
+
+
+def read_script(content: bytes) -> str:
+    """Return a script's text as Python reads it. Raise UnreadableError."""
+    try:
+        declared, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    except (LookupError, SyntaxError) as error:
+        raise UnreadableError(f"is no text: {error.args[0]}") from None
+    if declared not in _UTF8_NAMES:
+        raise UnreadableError(f"declares the encoding {declared}, and only UTF-8 is read")
+    return _decode(content.removeprefix(b"\xef\xbb\xbf"))
+
+
+def _decode(content: bytes, max_values: int | None = None) -> str:
+    if len(content) > MAX_FILE_BYTES:
+        raise UnreadableError(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
+    # This counts too many, as strings may hold these characters, too.
+    if max_values is not None and sum(map(content.count, (b",", b"[", b"{"))) > max_values:
+        raise UnreadableError(f"holds more than {max_values:,} values")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UnreadableError("is no UTF-8 text", line=line) from None
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        why = f"is no JSON: {error.msg}"
+        raise UnreadableError(why, line=error.lineno, column=error.colno - 1) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise UnreadableError(f"is no JSON that Python reads: {error}") from None
+    except RecursionError:
+        raise UnreadableError("is nested too deeply") from None
+    if type(data) is not dict:
+        raise UnreadableError("is no notebook: it is no JSON object")
+    return data
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    keys = Counter(key for key, _ in pairs)
+    duplicate = keys.most_common(1)[0][0][:40]
+    raise UnreadableError(f'has the key "{duplicate}" twice in one object')
+
+
+def _check_cell(cell: Any, number: int) -> None:
+    """Raise UnreadableError for what is no cell; make its source one string."""
+    kind = cell.get("cell_type") if type(cell) is dict else None
+    if type(kind) is not str or kind not in _CELL_TYPES:
+        raise UnreadableError(
+            "is of no known type", cell=number, about_file="has a cell of no known type"
+        )
+    source = cell.get("source")
+    if type(source) is list and all(type(part) is str for part in source):
+        source = cell["source"] = "".join(source)
+    if type(source) is not str:
+        raise UnreadableError(
+            "has no text as its source",
+            cell=number,
+            about_file="has a cell without text as its source",
+        )
+
+
+# --- positions in a notebook's text ---------------------------------------------------------------
+# They are asked for only where there are findings, in text that is known to be JSON. So nothing is
+# checked here.
+
+#: A string, which is a key if a colon follows, or a bracket. What it has passed is never tried
+#: again, so that a long string takes no memory.
+_TOKEN: Final = re.compile(r'("(?:[^"\\]++|\\.)*+")([ \t\n\r]*+:)?|[][{}]')
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+
+
+def _strings(text: str) -> Iterator[tuple[tuple[str | int, ...], bool, re.Match[str]]]:
+    """Yield each string with its path and whether it is a key, which is the last of its own path.
+
+    An item of a list has a number that grows in the list, in which strings and containers count.
+    """
+    path = list[str | int]()
+    for token in _TOKEN.finditer(text):
+        closes, is_key = token[0] in "]}", token[2] is not None
+        if closes:
+            path.pop()
+        elif path and not is_key and isinstance(path[-1], int):
+            path[-1] += 1
+        if token[0] in "[{":
+            path.append(0 if token[0] == "[" else "")
+        elif is_key:
+            path[-1] = json.loads(token[1])
+        if token[1]:
+            yield tuple(path), is_key, token
+
+
+class CellLines:
+    """The lines of a notebook's text, of format 4, in which the lines of its cells stand."""
+
+    def __init__(self, text: str) -> None:
+        #: For each cell the strings of its source, with the line of each.
+        self._cells: dict[int | str, list[tuple[int, str]]] = {}
+        line, counted = 1, 0
+        for path, is_key, token in _strings(text):
+            if not is_key and path[::2][:2] == ("cells", "source"):
+                line += text.count("\n", counted, token.start())
+                counted = token.start()
+                self._cells.setdefault(path[1], []).append((line, json.loads(token[1])))
+
+    def file_line(self, cell: int, line: int) -> int:
+        """Return the line in the file of a cell's line, or 0 if unknown. All count from 1."""
+        parts = self._cells.get(cell)
+        if not parts:
+            return 0
+        ends = list(accumulate(len(text) for _, text in parts))
+        source = "".join(text for _, text in parts)
+        starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
+        start = starts[min(line, len(starts)) - 1]
+        return parts[min(bisect_right(ends, start), len(parts) - 1)][0]
+
+
+def key_position(text: str, keys: Sequence[str]) -> tuple[int, int, int]:
+    """Return the line of the last of nested ``keys`` that is in the text, and its columns there.
+
+    Lines count from 1. Without text, or if no key is there, the position is the start.
+    """
+    position, depth = (1, 0, 1), 0
+    for path, is_key, token in _strings(text):
+        if is_key and len(path) > depth and path == tuple(keys[: len(path)]):
+            start, end = token.span(1)
+            begins = text.rfind("\n", 0, start) + 1
+            position = text.count("\n", 0, start) + 1, start - begins, end - begins
+            depth = len(path)
+    return position

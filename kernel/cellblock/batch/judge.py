@@ -26,7 +26,7 @@ from cellblock.analysis.findings import LINE_END, NO_RULES, Report
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.analysis.templates import entry, template_call
 from cellblock.analysis.transform import exceeded_limit, parse
-from cellblock.batch.notebook import (
+from cellblock.batch.files import (
     CellLines,
     UnreadableError,
     key_position,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.analysis.admission import Admitted, Ruling
-    from cellblock.batch.notebook import NotebookFile
+    from cellblock.batch.files import NotebookFile
     from cellblock.batch.verdict import CheckOptions
     from cellblock.policy.model import Policy
 

@@ -45,11 +45,11 @@ from cellblock.policy.load import load_for_check, preset_policy
 from cellblock.policy.model import LISTS
 from cellblock.policy.paths import checkout, within
 from cellblock.render.cards import count
-from cellblock.render.refusal import Refusal
+from cellblock.render.outcomes import Refusal
 from cellblock.render.text import clip, encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cellblock.batch.run.execution import NotebookResult
     from cellblock.policy.model import Policy
@@ -130,8 +130,14 @@ class Proposal:
                     self._lines.setdefault(_DENIES, {})["as in preset data"] = None
         return len(self._lines) > before
 
-    def refused(self, one: _Refused | Finding, where: str, under: Policy) -> bool:
-        """Add what allows what was refused ``under`` a policy, where preset data does."""
+    def refused(
+        self, one: _Refused | Finding, where: str, under: Policy, *, data_allows: bool = False
+    ) -> bool:
+        """Add what allows what was refused ``under`` a policy, where preset data does.
+
+        ``data_allows`` says that the cell ran under that, so that a file is in the project wherever
+        its path leads from the folder that cells began in.
+        """
         if isinstance(one, Denial | Finding):
             lines = _ADDED.findall(one.remedy) if one.rule in _LISTED else []
             # What is no rule of the kernel's is a file or cell that Python can't read.
@@ -143,7 +149,8 @@ class Proposal:
             one = Refusal(LIMITS[one.why], f"it was stopped at {one.limit}")
         why = f"{where}: {one.what} {one.asked}".rstrip()
         inside = not one.asked or within(os.path.normpath(one.asked), str(checkout(Path.cwd())))
-        if one.field.startswith("filesystem_") and inside:
+        if one.field.startswith("filesystem_") and (inside or data_allows):
+            why = why if inside else f"{where} uses a file of the project"
             return self.ask(why, *([_READS] if one.field == _READS[0] else [_READS, _STAGES]))
         value = getattr(preset_policy("data"), one.field)
         if one.field in _VALUES and getattr(under, one.field) != value:
@@ -159,17 +166,18 @@ class Proposal:
 
 def learn(found: Sequence[files.File], base: str) -> Proposal:
     """Return what lets notebooks pass beyond a preset. Raise CellblockError where nothing runs."""
-    policy, here = load_for_check(preset_policy(base).name), os.fsencode(Path.cwd())
+    policy = load_for_check(preset_policy(base).name)
     proposal = Proposal(policy.name)
     try:
         jobs = [Job(f.shown, files.read(f), files.absolute(f.path.parent)) for f in found]
     except (OSError, files.NoFileError) as error:
         raise CheckError(f"a notebook can't be read: {error}") from None
-    options = msgspec.structs.replace(CheckOptions.of(policy), project=here, folder=here)
-    for file in check(found, policy, options).files:
-        for one in file.verdict.findings:
-            proposal.refused(one.finding, _place(file.path, one.cell), policy)
     observed = asyncio.run(_run("data", jobs, RunOptions()))
+    # Cells behind the one that a notebook ends at even under preset data are never run.
+    ends = {result.notebook: result.cell for result, _ in observed if result.cell}
+    for name, cell, finding in _findings(found, policy):
+        if cell <= ends.get(name, cell):
+            proposal.refused(finding, _place(name, cell), policy)
     for result, refused in observed:
         staged = changes.session(result.staged) if result.staged else None
         if staged is not None:
@@ -186,6 +194,15 @@ def learn(found: Sequence[files.File], base: str) -> Proposal:
     return proposal
 
 
+def _findings(found: Sequence[files.File], policy: Policy) -> Iterator[tuple[str, int, Finding]]:
+    """Yield what a check finds, with its notebook and cell."""
+    here = os.fsencode(Path.cwd())
+    options = msgspec.structs.replace(CheckOptions.of(policy), project=here, folder=here)
+    for file in check(found, policy, options).files:
+        for one in file.verdict.findings:
+            yield file.path, one.cell, one.finding
+
+
 async def _run(policy: str | Policy, jobs: Sequence[Job], options: RunOptions) -> list[_Ran]:
     """Run notebooks one after the other, with the current folder as project."""
     ran: list[_Ran] = []
@@ -198,17 +215,24 @@ async def _run(policy: str | Policy, jobs: Sequence[Job], options: RunOptions) -
 
 def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> bool:
     """Add to a proposal what its run was refused; return whether it is another now."""
-    improved = False
+    improved, unhelped = False, []
     for (before, _), (result, refused) in zip(observed, proposal.ran, strict=True):
-        if result.status is not NotebookStatus.passed:
-            name = result.notebook
-            added = [proposal.refused(why, _place(name, cell), under) for cell, why in refused]
-            unexplained = all(cell != result.cell for cell, _ in refused)
-            # Where it ended at this cell under preset data too, none of its lines helps.
-            more = before.status is NotebookStatus.passed or result.cell < before.cell
-            guesses = unexplained and more and proposal.try_next(_place(name, result.cell))
-            improved |= any(added) or guesses
-    return improved
+        if result.status is NotebookStatus.passed:
+            continue
+        # Where it ended at this cell under preset data too, none of its lines helps.
+        more = before.status is NotebookStatus.passed or result.cell < before.cell
+        last = _place(result.notebook, result.cell)
+        for cell, why in refused:
+            where, last_one = _place(result.notebook, cell), cell == result.cell
+            if more or not last_one:
+                improved |= proposal.refused(why, where, under, data_allows=last_one)
+        if more and all(cell != result.cell for cell, _ in refused):
+            improved |= proposal.try_next(last)
+        elif more:
+            unhelped.append(last)
+    # What was refused there may be what the cell goes on without, and nothing may have been added.
+    guesses = [] if improved else [proposal.try_next(last) for last in unhelped]
+    return improved or any(guesses)
 
 
 def _place(notebook: str, cell: int) -> str:

@@ -20,7 +20,14 @@ from urllib.parse import quote
 import cellblock
 from cellblock.batch.verdict import CHECK_RULES, REPORTED_RULES
 from cellblock.render.cards import JSON_VERSION, count
-from cellblock.render.denial import drawn_source, excerpt, finding_json, remedies, rewrites, subject
+from cellblock.render.outcomes import (
+    drawn_source,
+    excerpt,
+    finding_json,
+    remedies,
+    rewrites,
+    subject,
+)
 from cellblock.render.text import COLUMNS, clip, encodable, visible, wrap
 
 if TYPE_CHECKING:

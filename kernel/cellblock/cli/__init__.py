@@ -1,4 +1,4 @@
-"""The command line of people and CI: one module a command or group, loaded when it is given.
+"""The command line of people and CI: a command's module is loaded when the command is given.
 
 Kernelspecs start ``python -m cellblock`` instead. A command turns options into calls of ``batch``,
 ``jupyter``, ``backends`` and ``host``, and prints what comes back: it decides nothing. What a

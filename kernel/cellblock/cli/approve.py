@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from cellblock.analysis import analyse
 from cellblock.analysis.admission import runs_nothing, sha256
-from cellblock.batch.notebook import MAX_VALUES, UnreadableError, read_notebook
+from cellblock.batch.files import MAX_VALUES, UnreadableError, read_notebook
 from cellblock.batch.report_formats import inert
 from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.cli.common import AsJson, clean, complain, load_policy, print_json
@@ -27,7 +27,7 @@ from cellblock.host.consent.grants import Store
 from cellblock.host.consent.grants import default_path as grants_path
 from cellblock.host.consent.manifest import ManifestLocation, approved, manifests, read_file
 from cellblock.host.files import upgraded
-from cellblock.render.denial import summary
+from cellblock.render.outcomes import summary
 
 if TYPE_CHECKING:
     from cellblock.host.consent.manifest import NewCell, Review

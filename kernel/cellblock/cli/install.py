@@ -1,31 +1,78 @@
-"""``cellblock install`` and ``uninstall``: kernelspecs for policies; and ``cellblock image``."""
+"""``cellblock install``, ``uninstall``, ``image``, ``doctor``, ``packages``: this machine's part.
+
+``install`` writes kernelspecs for policies. ``doctor`` says what this machine enforces of a policy,
+as probes in a guest find it; ``install`` says so, too.
+
+``packages`` shows what policies had installed and what could not be had, and clears it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import sys
 import tempfile
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from cellblock.backends import container_engine
-from cellblock.backends.report import doctor_report
-from cellblock.cli.common import PolicyOption, load_policy
-from cellblock.cli.doctor import run_probes, verdict
+from cellblock.backends.plan import LIMITS
+from cellblock.backends.report import (
+    BY_NAME,
+    EARLIER_THREAD,
+    Proof,
+    Seen,
+    asked,
+    disclosed,
+    doctor_report,
+    settle,
+)
+from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
 from cellblock.cli.main import group
-from cellblock.errors import BackendError
-from cellblock.host.session.config import SessionConfig, SessionOptions, resolve
+from cellblock.descriptors import remove_tree
+from cellblock.errors import BackendError, CellblockError
+from cellblock.host import probes
+from cellblock.host.guests import spawn
+from cellblock.host.probes import Prover, Surroundings
+from cellblock.host.services.operations.packages import PackageStore
+from cellblock.host.services.relay import Relay
+from cellblock.host.session.config import (
+    SessionConfig,
+    SessionOptions,
+    planned,
+    prepare_message,
+    resolve,
+)
+from cellblock.host.session.history import default_path
 from cellblock.jupyter import install as specs
+from cellblock.jupyter.reactor import ZmqReactor
+from cellblock.policy.folders import make_scratch, package_folder
+from cellblock.policy.operations import canonical_package, parse_requirement
+from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jupyter_client.kernelspec import KernelSpec
+
+    from cellblock.backends.base import Chosen
+    from cellblock.backends.report import DoctorReport
+    from cellblock.policy.model import Enforcement, Policy
+
 
 app: Final = typer.Typer(add_completion=False)
 image_app: Final = group("image")
 app.add_typer(image_app, name="image")
+packages_app: Final = group("packages")
+app.add_typer(packages_app, name="packages")
 
 
 @app.command()
@@ -123,3 +170,254 @@ def build(
         typer.echo(f"{name} is there already")
         return
     typer.echo(f"Made {container_engine.build_image(found, name)}")
+
+
+@app.command()
+def doctor(
+    *,
+    policy: PolicyOption = "safe",
+    every: Annotated[bool, typer.Option("--all", help="Print all fields and probes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try what this machine enforces of a policy, and say in a line whether that is all.
+
+    Exit status 1 if this machine can't confine cells, or nobody could try whether it does.
+    """
+    loaded = load_policy(policy)
+    try:
+        report = doctor_report(loaded, run_probes)
+    except BackendError as failure:
+        complain(str(failure))
+        raise typer.Exit(code=1) from None
+    if as_json:
+        print_json(dataclasses.asdict(report))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for line in verdict(report, loaded.name):
+            console.print(line)
+        if every:
+            _print_all(Console(highlight=False), report)
+    contradicted = any(gap.contradicted for gap in report.gaps)
+    untried = bool(report.probes and report.unproved)
+    raise typer.Exit(code=int(report.backend == "noop" or contradicted or untried))
+
+
+def run_probes(policy: Policy, chosen: Chosen) -> tuple[Proof | None, messages.LockReport | None]:
+    """Run the suite of probes where guests start, on Linux; keep what it saw for kernels' starts.
+
+    Never raises.
+    """
+    if sys.platform != "linux":
+        return None, None
+    proof, report = prove(policy, chosen, project := Path.cwd())
+    if report is not None and not proof.failure:
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
+            probes.Proofs(default_path().parent).keep(key, proof)
+    return proof, report
+
+
+def verdict(report: DoctorReport, policy_name: str) -> list[str]:
+    """Return a line that says whether the policy holds here, and what would improve that."""
+    name, backend = escape(policy_name), report.backend
+    if backend == "noop":
+        said = "[bold red]✗ Audit only: the operating system enforces nothing of this policy.[/]"
+        why = next((one.why for one in report.order if one.name == "landlock"), "")
+        return [said, f"  landlock: {escape(why)}"] if why else [said]
+    lines = []
+    if report.unproved and report.probes:
+        lines.append(f"[red]✗ The probes did not run to their end: {escape(report.unproved)}[/]")
+    passed = [probe.name for probe in report.probes if probe.outcome == "passed"]
+    lines += [f"[bold red]✗ {each}: {escape(BY_NAME[each].hole)}[/]" for each in passed]
+    matters = [gap for gap in report.gaps if gap.matters]
+    shown = [escape(gap.consequence) for gap in matters]
+    lines += [f"[yellow]◐ Policy {name} under {backend}: {each}[/]" for each in shown]
+    lines += [f"  → {escape(each)}" for each in dict.fromkeys(gap.remedy for gap in matters)]
+    return lines or [f"[green]✓ Policy {name} is enforced on this machine, by {backend}.[/]"]
+
+
+def _print_all(console: Console, report: DoctorReport) -> None:
+    """Print what backends there are, what they enforce of the policy, and what is missing."""
+    console.print(f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}")
+    backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
+    for one in report.order:
+        style = "bold" if one.name == report.backend else "dim"
+        backends.add_row(one.name, one.verdict, escape(one.why), style=style)
+    fields = Table("field", "status", "how", title="Enforcement", title_justify="left")
+    for capability in report.capabilities:
+        status = _status(capability, asked={gap.capability for gap in report.gaps})
+        holes = "".join(f"\nnot covered: {hole}" for hole in capability.holes)
+        fields.add_row(capability.capability, status, escape(capability.mechanism + holes))
+    gaps = Table("field", "what that means, and what closes it", title_justify="left")
+    gaps.title = "Asked for and not enforced here" if report.gaps else "Without gaps"
+    for gap in report.gaps:
+        asked = f"asked: {gap.asked}\nhere: {gap.actual}"
+        gaps.add_row(gap.capability, escape(f"{asked}\n{gap.consequence}\n→ {gap.remedy}"))
+    console.print(backends, fields, *([_probes_table(report)] if report.probes else []), gaps)
+
+
+def _probes_table(report: DoctorReport) -> Table:
+    table = Table("field", "tried in a guest", title="Probes", title_justify="left")
+    styles = {"refused": "green", "passed": "bold red", "disclosed": "yellow", "unwitnessed": "dim"}
+    shown: dict[str, list[str]] = {}
+    for probe in report.probes:
+        style = styles[probe.outcome]
+        why = f" ({escape(probe.detail)})" if probe.outcome == "unwitnessed" else ""
+        said = f"{probe.name} [{style}]{probe.outcome}[/]{why}"
+        shown.setdefault(probe.capability, []).append(said)
+    for capability, tried in shown.items():
+        table.add_row(capability, "\n".join(tried))
+    return table
+
+
+def _status(capability: Enforcement, asked: set[str]) -> str:
+    if capability.holds:
+        return f"[green]{capability.status}[/]"
+    if capability.capability not in asked:
+        return f"[dim]{capability.status}[/]"
+    return f"[{'yellow' if capability.holes else 'red'}]{capability.status}[/]"
+
+
+# --- the suite of probes, run as a kernel would start ---------------------------------------------
+
+
+def prove(
+    policy: Policy, chosen: Chosen, project: Path
+) -> tuple[Proof, messages.LockReport | None]:
+    """Run the suite under ``policy``; return what it saw, and what the guest's locks said.
+
+    Never raises: where it can't be run, nothing is witnessed.
+    """
+    with contextlib.ExitStack() as made:
+        try:
+            scratch = Path(make_scratch())
+            # The zygote removes it, where there comes to be one.
+            made.callback(remove_tree, str(scratch))
+            roots = _write_roots(policy, scratch)
+            around = made.enter_context(contextlib.closing(Surroundings(roots)))
+            return _prove(policy, chosen, project, scratch, around)
+        except (OSError, CellblockError) as error:
+            why = str(error)
+            results = {probe.name: Seen("unwitnessed", why) for probe in asked(policy)}
+            return Proof(results, probes.where(), _now(), why), None
+
+
+def _prove(
+    policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
+) -> tuple[Proof, messages.LockReport | None]:
+    addresses = policy.network_access
+    if isinstance(addresses, tuple) and addresses:
+        addresses = (*addresses, around.listed)
+    # The same policy, with a root and a denied path of our own to try it on.
+    tried = policy.replace(
+        filesystem_read_roots=(*policy.filesystem_read_roots, str(around.inside)),
+        filesystem_write_roots=_write_roots(policy, scratch),
+        read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
+        network_access=addresses,
+    )
+    private = [default_path().parent, around.outside]
+    folders: dict[str, Any] = {"project": project, "scratch": scratch, "private": private}
+    plan, wrap = planned(tried, chosen.backend, **folders)
+    prepare = prepare_message(tried, plan, project, scratch)
+    loop = ZmqReactor()
+    with contextlib.ExitStack() as made:
+        reach = None
+        if plan.relayed and isinstance(addresses, tuple):
+            relay = Relay(loop, addresses, lambda _detail: None)
+            reach = made.enter_context(contextlib.closing(relay))
+        prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
+        prover.run(_trial(policy, around, scratch))
+    declared = settle(chosen.declare(tried), prover.report)
+    results = _compared(policy, prover, declared)
+    return Proof(results, probes.where(), _now(), prover.failure), prover.report
+
+
+def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Trial:
+    names = (probe.name for probe in asked(policy))
+    return messages.Trial(
+        probes=tuple(name for name in names if name != EARLIER_THREAD),
+        scratch=str(scratch),
+        outside=str(around.outside),
+        inside=str(around.inside),
+        denied=str(around.denied),
+        ports=around.ports,
+        sockets=around.sockets,
+        process=around.process,
+        variable=around.variable,
+        limits=messages.Limits(**{field: getattr(policy, field) for field in LIMITS}),
+    )
+
+
+def _compared(
+    policy: Policy, prover: Prover, declared: Mapping[str, Enforcement]
+) -> dict[str, Seen]:
+    """Return what came of each probe: by what is seen from here first, then by the guest's word."""
+    found = {}
+    for probe in asked(policy):
+        attempt = prover.results.get(probe.name)
+        outcome = attempt.outcome if attempt else "unwitnessed"
+        detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
+        if probe.name in prover.touched and outcome != "passed":
+            outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
+        is_known = outcome == "passed" and disclosed(probe, declared)
+        found[probe.name] = Seen(outcome, detail, is_known)
+    return found
+
+
+def _write_roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
+    return tuple(root.replace("{scratch}", str(scratch)) for root in policy.filesystem_write_roots)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+Packages = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME...", help="Packages; without any, all.")
+]
+
+
+@packages_app.command("show")
+def show_packages() -> None:
+    """List packages by index and list: what is there, and what is not tried again."""
+    console = Console(highlight=False)
+    for store in _package_stores():
+        about = store.about()
+        table = Table("asked for", "", "", title_justify="left")
+        table.title = escape(f"{about.get('index', '?')}  {', '.join(about.get('allow', ()))}")
+        for one in store.packages():
+            table.add_row(escape(one["requirement"]), escape(f"{one['name']} {one['version']}"), "")
+        for one in store.failures():
+            when = datetime.fromtimestamp(one["time"], UTC).isoformat(" ", "minutes")
+            table.add_row(
+                escape(one["requirement"]), f"[red]failed[/] {when}", escape(one["message"])
+            )
+        console.print(table)
+    if not _package_stores():
+        typer.echo("no policy had packages installed yet")
+
+
+@packages_app.command("clear")
+def clear_packages(
+    names: Packages = None,
+    *,
+    installed: Annotated[
+        bool, typer.Option("--installed", help="Remove what is installed, too.")
+    ] = False,
+) -> None:
+    """Have what could not be installed tried again.
+
+    With --installed packages are removed as well, from under kernels that use them.
+    """
+    wanted = set(map(canonical_package, names or ()))
+
+    def matches(requirement: str) -> bool:
+        return not wanted or parse_requirement(requirement).name in wanted
+
+    gone = sum(store.clear(matches, installed=installed) for store in _package_stores())
+    typer.echo(f"cleared {gone}")
+
+
+def _package_stores() -> list[PackageStore]:
+    base = Path(package_folder())
+    return [PackageStore(folder) for folder in sorted(base.iterdir())] if base.is_dir() else []

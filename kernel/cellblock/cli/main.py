@@ -40,8 +40,10 @@ COMMANDS: Final = {
 #: The module of a command in this package, where it is not the command's own name.
 MODULES: Final = {
     "approvals": "approve",
+    "doctor": "install",
     "image": "install",
     "learn": "run",
+    "packages": "install",
     "templates": "approve",
     "uninstall": "install",
 }

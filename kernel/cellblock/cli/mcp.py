@@ -6,6 +6,7 @@ Exit status 0 when the client has hung up; 2 where no cell could run.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import importlib.util
 import os
@@ -88,12 +89,22 @@ async def _serve_stdio(pool: AsyncSandboxPool) -> None:
     try:
         await pool.open()
         async with Session(pool) as session:
-            server = await asyncio.to_thread(importlib.import_module, "cellblock.mcp.server")
+            server = await asyncio.to_thread(_import_server)
             await server.serve_stdio(session)
     except asyncio.CancelledError:
         return
     finally:
         await pool.close()
+
+
+def _import_server() -> Any:
+    """Import the SDK and what is made of it: some thousand classes, none of which is garbage."""
+    gc.disable()
+    try:
+        return importlib.import_module("cellblock.mcp.server")
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 async def _serve_http(pool: AsyncSandboxPool, **settings: Any) -> None:

@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from cellblock.api import receipts
+from cellblock.api.receipts import RunPredicate
 from cellblock.cli.common import AsJson, clean, complain, print_json
 from cellblock.errors import ReceiptError
 from cellblock.render.cards import count
@@ -22,7 +23,7 @@ from cellblock.render.cards import count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cellblock.api.receipts import Predicate, Statement
+    from cellblock.api.receipts import Call, Conditions, RunStatement, Statement
 
 app: Final = typer.Typer(
     help="Verify receipts of cells' results, and show the key that yours are signed with.",
@@ -87,26 +88,34 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _lines(said: Statement) -> Iterator[str]:
+def _lines(said: Statement | RunStatement) -> Iterator[str]:
     """Yield what a person wants to know first; --json has everything."""
     made = said.predicate
     session = made.session or "without an audit log"
-    yield f"cell {made.execution_count} of session {session}: {made.status}"
+    calls: tuple[Call, ...] = ()
+    if isinstance(made, RunPredicate):
+        yield f"notebook {made.notebook}, session {session}: {made.status}"
+        yield f"{count(made.cells, 'cell')} ran, of which {made.errors} failed and may"
+        source, left_out = made.notebook_sha256, 0
+    else:
+        yield f"cell {made.execution_count} of session {session}: {made.status}"
+        source, left_out = made.source_sha256, made.tool_calls_left_out
+        calls = made.tool_calls
     yield f"ended {made.ended}, cellblock {made.cellblock}, Python {made.python}, {made.os_kernel}"
-    yield f"source {made.source_sha256}"
+    yield f"source {source}"
     yield f"policy {made.policy} {made.policy_sha256}"
     yield _enforced(made)
     for one in said.subject:
         yield f"{one.name} {one.digest.get('sha256', '')}"
-    for call in made.tool_calls:
+    for call in calls:
         yield f"called {call.name}: {call.status}"
-    if made.tool_calls_left_out:
-        yield f"and {count(made.tool_calls_left_out, 'more call')}"
+    if left_out:
+        yield f"and {count(left_out, 'more call')}"
     for change in made.changes:
         yield f"kept {change.name}: {change.change}"
 
 
-def _enforced(made: Predicate) -> str:
+def _enforced(made: Conditions) -> str:
     counts = Counter(made.capabilities.values())
     text = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
     when = f", by probes at {made.proved}" if made.proved else ""

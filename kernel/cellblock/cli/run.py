@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 from rich.console import Console
 
+from cellblock.api.results import receipts_module
 from cellblock.batch import files
 from cellblock.batch import learn as learning
 from cellblock.batch.report_formats import one_line
-from cellblock.batch.run import report, runner
+from cellblock.batch.run import runner
 from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
-from cellblock.batch.run.output_folder import OutputFolder
-from cellblock.batch.run.report import Progress
-from cellblock.batch.run.runner import RunRequest, plan
+from cellblock.batch.run.runner import OutputFolder, Progress, RunRequest, plan
 from cellblock.batch.verdict import FileKind, Problem
 from cellblock.cli.common import (
     NotebooksPolicyOption,
@@ -105,6 +104,9 @@ def run(
             help="What cells of a notebook that passed wrote to the project: where to, or keep it.",
         ),
     ] = "",
+    receipt: Annotated[
+        bool, typer.Option("--receipt", help="Sign how each notebook was executed, beside it.")
+    ] = False,
     cluster: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of that scheduler.")
     ] = "",
@@ -124,6 +126,8 @@ def run(
         _check_writable(junit)
     if cluster and changes not in {"", DROP}:
         raise CellblockError("--changes: what cells write stays on the workers of a --cluster.")
+    if receipt:
+        _check_key(cluster)
     if changes not in {"", KEEP, DROP}:
         changes = str(Path(changes).absolute())
         _check_writable(Path(changes, "changes"))
@@ -142,6 +146,7 @@ def run(
         cell_timeout=cell_timeout,
         timing=timing,
         changes=DROP if cluster else changes,
+        receipt=receipt,
     )
     request = RunRequest(
         notebooks=notebooks,
@@ -192,6 +197,13 @@ def _load(spec: str, *, allow_unsafe: bool) -> Policy:
     return found
 
 
+def _check_key(cluster: str) -> None:
+    """Raise CellblockError where nothing could be signed: before anything runs."""
+    if cluster:
+        raise CellblockError("--receipt: the key of a --cluster's workers is not yours.")
+    receipts_module().own_key()
+
+
 def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult, float]:
     # Gaps are told once, below the summary, and not for each guest.
     logging.getLogger("cellblock").addHandler(logging.NullHandler())
@@ -205,7 +217,7 @@ def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult
     finally:
         folder.close()
     seconds = time.monotonic() - began
-    report.print_summary(console, ran, seconds)
+    runner.print_summary(console, ran, seconds)
     return ran, seconds
 
 
@@ -237,7 +249,7 @@ def _write_junit(path: Path, ran: RunResult, seconds: float) -> bool:
     """Write the report, and say so where that fails: how the run ended is known all the same."""
     try:
         _check_writable(path)
-        write_report(path, report.junit(ran.results, seconds))
+        write_report(path, runner.junit(ran.results, seconds))
     except CellblockError as error:
         typer.echo(one_line(f"cellblock: {error}"), err=True)
         return False

@@ -6,19 +6,18 @@ library are imported: no pydantic, no zmq, no ipykernel.
 
 In the order in which they are met:
 
-- ``container_entry`` and ``reaper`` run before anything of weight is imported; ``remove_tree``
-  removes what guests leave.
+- ``container_entry`` and ``reaper`` run before anything of weight is imported.
 - ``zygote`` imports, prepares and forks. It never runs a user's byte, and is under its guests'
-  locks before it imports what a policy names. ``gatekeeper`` answers the calls that guests' gates
-  stop.
-- ``setup`` is what a zygote prepares (``library_patches``, ``charts``, ``guards``, ``shell``) and
+  locks before it imports what a policy names. Its ``Gatekeeper`` answers the calls that guests'
+  gates stop.
+- ``setup`` is what a zygote prepares (``library_patches``, ``guards``, ``shell``) and
   how a fork becomes a guest: it confines itself (``confine``) and serves one session. A guest that
   only tries its locks is ``probes``.
 - ``server`` takes one request after the other from the ``channel``, and its subshells take some
   beside it; ``runner`` runs a cell, on ``loop``; ``output`` sends what it shows, ``tracebacks``
-  what went wrong; ``completion`` looks names up. ``snapshots`` forks copies that wait.
-- ``host_services`` and ``tool_calls`` call the host, ``network`` asks the relay.
+  what went wrong; ``inspection`` looks names up. ``snapshots`` forks copies that wait.
+- ``host_services`` calls the host, ``network`` asks the relay.
 - The language layer: ``rewriting`` of a cell's tree, ``guards`` at run time, ``audit_hook`` last.
-  ``violations`` is what each raises, ``help`` what cells get for that name, ``audit_exempt`` has
-  the guest's own calls, ``installed`` where packages are.
+  ``violations`` is what each raises, and what of the guest's own the hook lets pass; ``installed``
+  is where packages are.
 """

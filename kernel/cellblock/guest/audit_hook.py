@@ -1,28 +1,47 @@
-"""The last line inside the interpreter: an audit hook (PEP 578) that judges operations by kind.
+"""Two audit hooks (PEP 578): one refuses operations by kind, one notes what cells had effects on.
 
-Whatever path user code finds, opening, connecting, spawning and making code raise audit events.
-What this process is never to do is refused, whoever tries. A hook can't be removed, and this one
-holds everything in closures, so that there is no table to edit. Not covered, since CPython reports
-nothing: stat, access, readlink, read and write on open descriptors. The OS layer bounds those.
+The first is the last line inside the interpreter. Whatever path user code finds, opening,
+connecting, spawning and making code raise audit events. What this process is never to do is
+refused, whoever tries. A hook can't be removed, and this one holds everything in closures, so that
+there is no table to edit. Not covered, since CPython reports nothing: stat, access, readlink, read
+and write on open descriptors. The OS layer bounds those.
 
 A refusal is an exception where honest cells lead to it, by a display class that opens a file, say:
 nothing was done, and the cell may go on. Where none does it is a breach: it is reported and the
 process ends, since an exception could be caught.
+
+``Effects`` are what a cell did or asked that running it again would do a second time, or find
+otherwise. A killed session is brought back by a copy and the cells since, if none of those did
+anything of the kind (``analysis.dataflow``, ADR 0148). A cell can hide what it does, and then
+spoils its own session.
 """
 
 from __future__ import annotations
 
+import _thread
+import asyncio
+import fcntl
+import functools
+import itertools
+import mmap
 import os
+import random
+import re
+import resource
+import signal
+import stat
 import sys
 import sysconfig
+import threading
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from hashlib import shake_256
+from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.analysis.findings import RULES
+from cellblock.analysis.findings import RULES, word_set
 from cellblock.guest import installed
-from cellblock.guest.audit_exempt import is_exempt
-from cellblock.guest.guards.freezing import LIBRARY, freeze_loaded
-from cellblock.guest.violations import OperationViolation
+from cellblock.guest.guards.access import LIBRARY, freeze_loaded
+from cellblock.guest.loop import own_descriptors
+from cellblock.guest.violations import OperationViolation, is_exempt, run_exempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +49,10 @@ if TYPE_CHECKING:
     from cellblock.analysis import Rules
 
     Report = Callable[[str], None]
+    from collections.abc import Callable, Iterator
 
+
+#: Of open(2): the file may be other than before.
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _AF_UNIX = 1
 _PROCESS = (
@@ -160,3 +182,252 @@ def _allowed_path(args: tuple[Any, ...], readable: tuple[str, ...]) -> bool:
     if type(path) is not str or (type(flags) is int and flags & _WRITES):
         return False
     return (path + "/").startswith(readable) and "/.." not in path
+
+
+#: Audit events of changes to files, of processes and of the network.
+_EVENTS: Final = word_set("""
+    os.chmod os.chown os.exec os.kill os.killpg os.link os.mkdir os.posix_spawn os.remove
+    os.removexattr os.rename os.rmdir os.setxattr os.spawn os.symlink os.system os.truncate
+    os.utime pty.spawn socket.bind socket.connect socket.getaddrinfo
+    socket.gethostbyname socket.sendto sqlite3.connect subprocess.Popen
+""")
+#: Of what is read: the cell that is killed may have changed it.
+_LOOKS: Final = word_set("os.listdir os.scandir")
+#: Of processes that may go on beside the cells from then on; and a library whose threads no copy
+#: has, and which waits for them.
+_FORKS: Final = word_set("os.fork os.forkpty")
+_THREADED: Final = "polars"
+#: Beside the installation, what no cell changes; what is in two of them changes as a clock does.
+_SYSTEM: Final = ("/proc/", "/sys/", "/usr/")
+#: Kinds of ``mmap.mmap`` that /proc shows as shared.
+_SHARED: Final = (mmap.ACCESS_READ, mmap.ACCESS_WRITE)
+#: Bytes of a draw at a time that come out the same when they are drawn again.
+_MOST_DRAWN: Final = 1 << 16
+_SHARED_LINE: Final = re.compile(rb"^[0-9a-f-]++ [r-][w-][x-]s .*+", re.MULTILINE)
+_TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+#: The operating system's: cells have another in its place.
+_urandom: Final = os.urandom
+#: Threads of ours, which start again by themselves.
+OWN_THREADS: Final = "cellblock-"
+#: The lowest descriptor that a cell can have, and unused ones in a row that are the end.
+FIRST_FD: Final = 4
+_GAP: Final = 16
+
+
+# --- effects: what running a cell again would do twice, or find otherwise -------------------------
+
+
+class Effects:
+    """Whether there were any in this process since ``begin``."""
+
+    def __init__(self) -> None:
+        self.any = False
+        #: A cell has started what no copy has as it was: no cell is run again any more.
+        self.lasting = False
+        self._written = 0
+        #: What ``os.urandom`` comes from, in this process and the copies of it.
+        self._key: bytes | None = None
+        self._draws = itertools.count()
+        #: The folders of what no cell changes.
+        self._unchanging: tuple[str, ...] = ()
+        #: Of the installation, what this cell opened; files that are open to be read, by whether
+        #: they are of it: libraries leave fonts open.
+        self._read: list[str | bytes] = []
+        self._files: dict[tuple[int, int, int], bool] = {}
+        #: Its own shared mappings, from its first cell on; whether this cell mapped something.
+        self._own_mappings: set[bytes] | None = None
+        self._mapped = False
+
+    def watch(self) -> None:
+        """See them from now on, in this process and its forks: there is no way back."""
+        self._unchanging = (*roots(), *_SYSTEM)
+        sys.addaudithook(self._hook())
+
+        @functools.wraps(_urandom)
+        def urandom(size: int, /) -> bytes:
+            return self._draw(size)
+
+        os.urandom = vars(random)["_urandom"] = urandom  # SystemRandom's, too
+        os.register_at_fork(after_in_child=self._rekey_child)
+        # Those of ``threading`` are seen by themselves while they go on.
+        name = "_start_new_thread" if sys.version_info < (3, 13) else "_start_joinable_thread"
+        vars(threading)[name] = self._noting(vars(threading)[name])
+        _thread.start_new_thread = self._noting(_thread.start_new_thread, lasting=True)
+
+    def _hook(self) -> Callable[[str, tuple[Any, ...]], None]:
+        events, writes, looks, forks = _EVENTS, _WRITES, _LOOKS, _FORKS
+        is_unchanging = self._is_unchanging
+
+        def hook(event: str, args: tuple[Any, ...]) -> None:
+            if event == "open":
+                written = type(args[2]) is int and args[2] & writes
+                if written or not is_unchanging(args[0]):
+                    self.any = self.any or not is_exempt()
+                else:
+                    self._read.append(args[0])
+            elif event in events or event in forks:
+                if not is_exempt():
+                    self.any = True
+                    self.lasting = self.lasting or event in forks
+            elif event in looks:
+                self.any = self.any or not is_unchanging(args[0])
+            elif event == "mmap.__new__" and not is_exempt():
+                self._note_mapping(args[0], args[2])
+
+        return hook
+
+    def _is_unchanging(self, path: object) -> bool:
+        if type(path) is bytes:
+            path = os.fsdecode(path)
+        return type(path) is str and f"{path}/".startswith(self._unchanging)
+
+    def rekey(self) -> None:
+        """Have ``os.urandom`` give other numbers than those of whom this process was forked from.
+
+        Until then a copy draws the same: what names things by chance (a styled table, a figure, a
+        fitted model) can be run again.
+        """
+        self._key = _urandom(32)
+
+    def _draw(self, size: int) -> bytes:
+        if is_exempt():
+            return _urandom(size)
+        if self._key is None or type(size) is not int or not 0 <= size <= _MOST_DRAWN:
+            self.any = True
+            return _urandom(size)
+        return shake_256(self._key + next(self._draws).to_bytes(8)).digest(size)
+
+    def _rekey_child(self) -> None:
+        if not is_exempt():  # not a copy
+            self.rekey()
+
+    def _note_mapping(self, fd: int, access: int) -> None:
+        if fd != -1:
+            self.any = True
+            self.lasting = self.lasting or access not in _SHARED
+        self._mapped = True
+
+    def _noting(self, function: Callable[..., Any], *, lasting: bool = False) -> Any:
+        @functools.wraps(function)
+        def noted(*args: Any, **options: Any) -> Any:
+            if not is_exempt():
+                self.any = True
+                self.lasting = self.lasting or lasting
+            return function(*args, **options)
+
+        return noted
+
+    def begin_session(self) -> None:
+        """Forget what the zygote did: its fork of this guest, above all."""
+        self.any = self.lasting = False
+        self.rekey()
+
+    def begin(self) -> None:
+        """Begin to note those of a cell."""
+        if self._own_mappings is None:
+            self._own_mappings = run_exempt(_shared_mappings)
+            for fd, status in descriptors(256):
+                if _is_pipe_socket_or_folder(status):
+                    own_descriptors.add(fd)
+                self._files[_key(fd, status)] = True
+        self.any, self._written, self._mapped = self._has_open(), _written(), False
+        self._read.clear()
+
+    def repeatable(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return whether there were none, and nothing goes on beside the cells."""
+        mapped = (self._mapped or _has_semaphores()) and (
+            run_exempt(_shared_mappings) - (self._own_mappings or set())
+        )
+        timed = any(signal.getitimer(timer) != (0.0, 0.0) for timer in _TIMERS)
+        beside = cells_threads() or mapped or timed or _is_due(loop)
+        if beside or _THREADED in sys.modules:
+            self.lasting = True
+        none = not (self.any or self.lasting) and _written() == self._written
+        return none and not self._has_open()
+
+    def _has_open(self) -> bool:
+        """Return whether a cell has something open that is used without an event.
+
+        A copy shares it, its place in a file too.
+        """
+        for fd, status in descriptors(256):
+            if stat.S_ISREG(status.st_mode):
+                mode = run_exempt(fcntl.fcntl, fd, fcntl.F_GETFL) & os.O_ACCMODE
+                if mode != os.O_RDONLY or not self._is_installed(_key(fd, status)):
+                    return True
+            elif _is_pipe_socket_or_folder(status) and fd not in own_descriptors:
+                return True
+        return False
+
+    def _is_installed(self, key: tuple[int, int, int]) -> bool:
+        if key not in self._files:
+            self._files[key] = any(
+                key == _key(key[0], os.stat(path)) for path in self._read if os.path.exists(path)
+            )
+        return self._files[key]
+
+
+#: A process has one audit hook of the kind.
+effects: Final = Effects()
+
+
+def descriptors(most: int, gap: int = _GAP) -> Iterator[tuple[int, os.stat_result]]:
+    """Yield open descriptors below ``most``; ``gap`` unused ones in a row are the end."""
+    unused = 0
+    for fd in range(FIRST_FD, most):
+        try:
+            status = os.fstat(fd)
+        except OSError:
+            unused += 1
+            if unused >= gap:
+                return
+            continue
+        unused = 0
+        yield fd, status
+
+
+def _has_semaphores() -> bool:
+    """Return whether there may be some of multiprocessing's, which are mapped without an event."""
+    util = sys.modules.get("multiprocessing.util")
+    known = getattr(util, "_afterfork_registry", {})
+    return any(hasattr(each, "_semlock") for each in known.values())
+
+
+def _is_pipe_socket_or_folder(status: os.stat_result) -> bool:
+    mode = status.st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISDIR(mode)
+
+
+def _key(fd: int, status: os.stat_result) -> tuple[int, int, int]:
+    return fd, status.st_dev, status.st_ino
+
+
+def _is_due(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether a task, or a call, waits for ``loop`` to turn."""
+    if not getattr(loop, "used", False):
+        return False
+    scheduled = getattr(loop, "_scheduled", ())
+    return bool(asyncio.all_tasks(loop)) or any(not call.cancelled() for call in scheduled)
+
+
+def cells_threads() -> list[threading.Thread]:
+    """Return the cells' threads: a copy has none of them."""
+    main = threading.main_thread()
+    # Not `enumerate`: a thread that ended for want of memory may have kept its lock.
+    active = list(vars(threading)["_active"].values())
+    return [t for t in active if t is not main and not str(t.name).startswith(OWN_THREADS)]
+
+
+def _shared_mappings() -> set[bytes]:
+    """Return what /proc says of this process's shared mappings; something else each time if not."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            shared = _SHARED_LINE.findall(maps.read())
+            return {line for line in shared if not line.endswith(b"/gconv-modules.cache")}
+    except OSError:
+        return {_urandom(8)}
+
+
+def _written() -> int:
+    """Return the blocks that this process has had written to disk so far (getrusage(2))."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_oublock

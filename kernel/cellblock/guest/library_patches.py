@@ -8,6 +8,12 @@ stay refused, and a change that a cell asks for still fails.
 
 It refuses shared memory without a file too, which ``mmap.mmap(-1, n)`` asks for by default. Where
 there is no process to share it with, private memory is the same thing.
+
+Charts bring their library along: an isolated page has no network to load it from. A library's own
+notebook support assumes a page that keeps a copy of its JavaScript, or fetches one. Under display
+``isolated`` each output is a page of its own, so the library's default way of showing is replaced
+as soon as a cell imports it. Where no script is shown at all, libraries that can draw a picture by
+themselves do. Nothing is imported here before that.
 """
 
 from __future__ import annotations
@@ -16,15 +22,23 @@ import contextlib
 import functools
 import importlib
 import inspect
+import json
 import mmap
 import os
 import posixpath
+import re
 import shutil
 import stat
 import subprocess
 import sys
+from functools import cache, partial
+from importlib import import_module
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, Any, Final
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from IPython.display import display
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,6 +47,7 @@ if TYPE_CHECKING:
 
     #: Takes a module that was just imported.
     Patch = Callable[[Any], None]
+    from collections.abc import Callable
 
 
 class _PatchingFinder:
@@ -214,3 +229,221 @@ def _private_mmap(original: Any) -> Any:
     Mapping.__name__ = Mapping.__qualname__ = original.__name__
     Mapping.__module__, Mapping.__doc__ = original.__module__, original.__doc__
     return Mapping
+
+
+#: Names under which notebooks ask plotly and altair for what they would show anyway.
+_PLOTLY: Final = (
+    "browser colab iframe iframe_connected jupyterlab notebook notebook_connected nteract "
+    "plotly_mimetype vscode"
+)
+#: How Bokeh tells its own documentation how high a figure is.
+_BOKEH_HEIGHT: Final = "_sphinx_height_hint"
+_NO_VEGA: Final = (
+    "<p>To see this chart, install Vega, which outputs can't fetch from the network: "
+    "<code>pip install vl-convert-python</code>, then restart the kernel.</p>"
+)
+_ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
+
+
+def patch_charts(how: Literal["pages", "stills"], *, vega: bool) -> None:
+    """Patch charting libraries when they are imported. For the zygote, before any fork.
+
+    ``vega``: the host has it.
+    """
+    pages = _PAGES | {"altair": partial(_altair, partial(_vega_page, vega=vega))}
+    patch_when_imported(pages if how == "pages" else _STILLS)
+
+
+def _plotly(module: Any) -> None:
+    """Show figures as HTML with plotly.js, or its name. ``module`` is ``plotly.io._renderers``."""
+    shared = _is_shared(module.__file__)
+    base: Any = import_module("plotly.io._base_renderers").MimetypeRenderer
+
+    class Isolated(base):  # type: ignore[misc]
+        def to_mimebundle(self, fig_dict: dict[str, Any]) -> dict[str, str]:
+            to_html = import_module("plotly.io").to_html
+            options = {"default_width": "100%", "default_height": 450, "full_html": False}
+            if not shared:
+                return {"text/html": to_html(fig_dict, validate=False, **options)}
+            html = to_html(fig_dict, validate=False, include_plotlyjs=False, **options)
+            return {"text/html": f"{_library('plotly')}{html}"}
+
+    for name in ("cellblock", *_PLOTLY.split()):
+        module.renderers[name] = Isolated()
+    module.renderers.default = "cellblock"
+
+
+def _is_shared(file: str) -> bool:
+    """Whether the host has a package's library: it reads where this interpreter's own are."""
+    return file.startswith(f"{sys.prefix}/")
+
+
+def _library(name: str) -> str:
+    """Return how a page begins that does not bring its library (host: ``frames``)."""
+    return f"<!-- library: {name} -->\n"
+
+
+def _bokeh(module: Any) -> None:
+    """Make ``show`` display a page with BokehJS in it. ``module`` is ``bokeh.io``."""
+    install_notebook_hook = import_module("bokeh.io.notebook").install_notebook_hook
+    # Nothing is loaded: each output brings its own.
+    hooks = {"load": lambda *_, **__: None, "show_doc": _show_document, "show_app": _no_server}
+    install_notebook_hook("jupyter", **hooks, overwrite=True)
+    module.output_notebook(hide_banner=True)
+
+
+def _show_document(model: Any, _state: object, notebook_handle: object = None) -> None:
+    if notebook_handle:
+        raise ValueError("push_notebook() can't reach an isolated output: show the figure again")
+    inline = import_module("bokeh.resources").INLINE
+    page = import_module("bokeh.embed").file_html(model, inline, _always_new=True)
+    script = _bokeh_library()
+    page = _with_height(page, getattr(model, _BOKEH_HEIGHT)())
+    if script and script in page:
+        page = _library("bokeh") + page.replace(script, "", 1)
+    bundle = {
+        "text/html": page,
+        "text/plain": repr(model),
+    }
+    display(bundle, raw=True)  # type: ignore[no-untyped-call]
+
+
+@cache
+def _bokeh_library() -> str:
+    """Return BokehJS if the host has it, too; its less usual parts stay in the page."""
+    package = import_module("bokeh").__file__ or ""
+    file = Path(package).with_name("server") / "static/js/bokeh.min.js"
+    return file.read_text("utf-8") if _is_shared(package) else ""
+
+
+def _no_server(*_: object, **__: object) -> None:
+    raise ValueError("Bokeh applications need a server, and cells have no network")
+
+
+def _altair(page: Callable[..., dict[str, str]], module: Any) -> None:
+    """Show charts as a ``page``. ``module`` is ``altair``."""
+    for name in ("cellblock", *_ALTAIR.split()):
+        module.renderers.register(name, page)
+    module.renderers.enable("cellblock")
+
+
+def _vega_page(spec: dict[str, Any], *, vega: bool, **options: Any) -> dict[str, str]:
+    """Return a chart as HTML with Vega, or its name where the host has it."""
+    if (package := find_spec("vl_convert")) is None:
+        return {"text/html": _NO_VEGA}
+    shared = vega and _is_shared(package.origin or "")
+    options = {"mode": "vega-lite"} | options.get("embed_options", {})
+    values = (json.dumps(value).replace("</", "<\\/") for value in (spec, options))
+    call = f"vegaEmbed('#vis', {', '.join(values)})"
+    own = [call] if shared else [_vega_library(), call]
+    scripts = "".join(f"<script>{script}</script>" for script in own)
+    wide = ' style="width:100%"' if spec.get("width") == "container" else ""
+    page = f'<div id="vis"{wide}></div>{scripts}'
+    head = _library("vega") if shared else ""
+    return {"text/html": head + _with_height(page, _vega_height(spec))}
+
+
+@cache
+def _vega_library() -> str:
+    return str(import_module("vl_convert").javascript_bundle())
+
+
+_AXES: Final = 70
+
+
+def _vega_height(spec: dict[str, Any]) -> int | None:
+    """Return about how many pixels a chart is high, None if its parts don't say."""
+    for key, together in (("vconcat", sum), ("hconcat", max), ("layer", max)):
+        if parts := spec.get(key):
+            heights = [_vega_height(part) for part in parts]
+            known = [height for height in heights if height is not None]
+            own = spec.get("height")
+            return own + _AXES if isinstance(own, int) else together(known) if known else None
+    if "facet" in spec or "repeat" in spec or "concat" in spec:
+        return None
+    height = spec.get("height", 300)
+    return int(height) + _AXES if isinstance(height, int | float) else None
+
+
+def _branca(module: Any) -> None:
+    """Show maps as a page with Leaflet in it. ``module`` is ``branca.element``."""
+
+    def shown(figure: Any, **options: Any) -> str:
+        page = _LINKED.sub(_leaflet, figure.render(**options))
+        return _with_height(page, _map_height(figure))
+
+    module.Figure._repr_html_ = shown
+
+
+#: Scripts and style sheets that a folium page asks the network for.
+_LINKED: Final = re.compile(
+    r"<script src=\"(https:[^\"]+)\"></script>"
+    r"|<link rel=\"stylesheet\" href=\"(https:[^\"]+)\"\s*/?>"
+)
+
+
+def _leaflet(found: re.Match[str]) -> str:
+    """Return Leaflet itself in place of its address; what else a map may miss, it does without."""
+    name = (found[1] or found[2]).rpartition("/")[2]
+    if name == "leaflet.js":
+        return f"<script>{_file(name)}{_file('folium.js')}</script>"
+    if name == "leaflet.css":
+        return f"<style>{_file(name)}</style>"
+    return "" if name in _DISPENSABLE else found[0]
+
+
+#: For icons and looks; ``folium.js`` has what calls to them need.
+_DISPENSABLE: Final = frozenset(
+    {
+        "all.min.css",
+        "bootstrap-glyphicons.css",
+        "bootstrap.bundle.min.js",
+        "bootstrap.min.css",
+        "jquery-3.7.1.min.js",
+        "leaflet.awesome-markers.css",
+        "leaflet.awesome-markers.js",
+        "leaflet.awesome.rotate.min.css",
+    }
+)
+
+
+@cache
+def _file(name: str) -> str:
+    return (Path(__file__).parent / "leaflet" / name).read_text("utf-8")
+
+
+def _map_height(figure: Any) -> int:
+    """Return how many pixels a map is high; one that fills its page gets as many as a figure."""
+    for part in vars(figure)["_children"].values():  # the map itself is among them
+        match getattr(part, "height", None):
+            case (size, "px"):
+                return int(size)
+    return 450
+
+
+def _with_height(page: str, height: int | None) -> str:
+    """Return a page that says first how high it is: the host looks there (``frames``)."""
+    return page if height is None else f"<!-- height: {height}px -->\n{page}"
+
+
+def _plotly_still(module: Any) -> None:
+    """Make figures send their data without a library, which is not shown either."""
+    module.renderers.default = "plotly_mimetype"
+
+
+def _altair_still(module: Any) -> None:
+    """Show charts as pictures where what draws them is installed."""
+    if find_spec("vl_convert"):
+        module.renderers.enable("png")
+
+
+_PAGES: Final[dict[str, Patch]] = {
+    "bokeh.io": _bokeh,
+    "branca.element": _branca,
+    "plotly.io._renderers": _plotly,
+}
+
+_STILLS: Final[dict[str, Patch]] = {
+    "altair": _altair_still,
+    "plotly.io._renderers": _plotly_still,
+}

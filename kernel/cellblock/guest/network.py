@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cellblock.descriptors import closing
 from cellblock.errors import WireError
-from cellblock.guest.tool_calls import Turns
+from cellblock.guest.host_services import Turns
 from cellblock.wire import relay
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.lib import pretty
 
 from cellblock.errors import FrameTooLargeError
-from cellblock.guest.guards.access import library_getattr, of_whole
-from cellblock.guest.guards.freezing import freeze
+from cellblock.guest.guards.access import freeze, library_getattr, of_whole
 from cellblock.wire import messages, values
 
 if TYPE_CHECKING:

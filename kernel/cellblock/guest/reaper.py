@@ -89,9 +89,9 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
         # killed just before its zygote takes a while to be gone.
         is_last = status == 0 or _readable(host, within=_LAST)
         if is_last and (name := os.fsdecode(os.read(folder, _LONGEST))):
-            from cellblock.guest import remove_tree  # noqa: PLC0415 - see the top
+            from cellblock.descriptors import remove_tree  # noqa: PLC0415 - see the top
 
-            remove_tree.remove(name)
+            remove_tree(name)
     finally:
         _end()
 

@@ -21,10 +21,17 @@ import itertools
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from cellblock.analysis.attributes import COMMON, OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
+from cellblock.analysis.names import COMMON, OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
 from cellblock.guest.guards import access
-from cellblock.guest.guards.access import check_template, read, refusal, text_of
-from cellblock.guest.guards.freezing import HEAP, IMMUTABLE, freeze
+from cellblock.guest.guards.access import (
+    HEAP,
+    IMMUTABLE,
+    check_template,
+    freeze,
+    read,
+    refusal,
+    text_of,
+)
 from cellblock.guest.violations import AttributeViolation
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, definitions, entry
 from cellblock.guest import tracebacks
-from cellblock.guest.effects import effects
+from cellblock.guest.audit_hook import effects
 from cellblock.guest.output import current_cell, current_subshell, encodable
 from cellblock.guest.rewriting import is_future
 from cellblock.wire import messages

@@ -21,16 +21,15 @@ from comm.base_comm import BaseComm, CommManager
 from IPython.core.error import StdinNotImplementedError
 from msgspec import structs
 
-from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.channel import Channel, HostGone, take_input
-from cellblock.guest.completion import complete, inspect
 from cellblock.guest.confine import landlock
+from cellblock.guest.host_services import Calls
+from cellblock.guest.inspection import complete, get_variable, inspect, list_variables
 from cellblock.guest.loop import ChannelReaders, Driver
 from cellblock.guest.output import current_cell, current_subshell, encodable, plain, set_parent
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots, part_files
-from cellblock.guest.tool_calls import Calls
-from cellblock.guest.variables import get_variable, list_variables
+from cellblock.guest.violations import run_exempt
 from cellblock.wire import arrays, messages
 
 if TYPE_CHECKING:
@@ -385,8 +384,8 @@ class Server:
                 | messages.GetVariable()
             ):
                 self._answer_query(message)
-            case messages.SetVariable():
-                self._set_variable(message)
+            case messages.SetVariables():
+                self._set_variables(message)
             case messages.CommIn():
                 self._comm(message)
             case messages.Snapshot():
@@ -484,12 +483,13 @@ class Server:
                 os._exit(1)  # a fork that the cell left by an error: its parent goes on
         self.out.end(done)
 
-    def _set_variable(self, message: messages.SetVariable) -> None:
+    def _set_variables(self, message: messages.SetVariables) -> None:
         late = messages.Error(ename="Interrupted", evalue="it took too long", traceback=[])
 
         def set_it() -> messages.Error | None:
             try:
-                self._shell.user_ns[message.name] = arrays.decode(message.value)
+                made = {name: arrays.decode(value) for name, value in message.values.items()}
+                self._shell.user_ns.update(made)
             except Exception as exc:  # a library that is not there, for one
                 why = encodable(str(exc))
                 return messages.Error(ename=type(exc).__name__, evalue=why, traceback=[])

@@ -24,7 +24,6 @@ from IPython.display import display
 from cellblock.analysis import Rules
 from cellblock.guest import (
     audit_hook,
-    charts,
     guards,
     host_services,
     loop,
@@ -32,15 +31,16 @@ from cellblock.guest import (
     server,
     shell,
 )
+from cellblock.guest.audit_hook import effects
 from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.layer import Mounter, Refresher
 from cellblock.guest.confine.process import isolate_fork
-from cellblock.guest.confine.syscall_args import HANDING_OVER
-from cellblock.guest.effects import effects
+from cellblock.guest.confine.syscalls import HANDING_OVER
 from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
+    patch_charts,
     patch_pdb,
     patch_standard_library,
     patch_start_method,
@@ -289,7 +289,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.chdir(home)
     os.environ.update(request.environment | dict.fromkeys(_HOME_VARIABLES, home))
     if request.charts:
-        charts.install(request.charts, vega=request.vega)
+        patch_charts(request.charts, vega=request.vega)
     patch_when_imported(
         {
             "multiprocessing.context": patch_start_method,

@@ -438,6 +438,7 @@ class HostMagics:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         actions = {
+            "branch": self._branch,
             "changes": self._show_changes,
             "checkpoint": lambda line: self._keep_state(line, restores=False),
             "lsmagic": self._list_magics,
@@ -485,6 +486,19 @@ class HostMagics:
         if not self.server.runs_cell:
             raise UsageError(f"{magic} works in a cell of the notebook, and in nothing else")
         self.server.out.send(messages.Checkpoint(name=name, restores=restores))
+
+    def _branch(self, line: str) -> None:
+        """Have the host list branches, go to one or drop it when the cell has ended."""
+        given = line.partition("#")[0].split()
+        drops = given[:1] == ["-d"]
+        names = given[drops:]
+        known = all(re.fullmatch(messages.CHECKPOINT_NAME, name) for name in names)
+        if not known or len(names) > 2 - drops or (drops and not names):
+            raise UsageError("use %branch, %branch NAME, %branch NAME CHECKPOINT, %branch -d NAME")
+        if not self.server.runs_cell:
+            raise UsageError("%branch works in a cell of the notebook, and in nothing else")
+        name, start = (*names, None, None)[:2]
+        self.server.out.send(messages.Branch(name=name, start=start, drops=drops))
 
     def _show_output(self, line: str) -> None:
         """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""

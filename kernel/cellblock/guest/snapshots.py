@@ -23,10 +23,10 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cellblock.guest.audit_exempt import run_exempt
+from cellblock.guest.audit_hook import cells_threads, descriptors, effects
 from cellblock.guest.confine import libc, process
-from cellblock.guest.effects import cells_threads, descriptors, effects
 from cellblock.guest.output import encodable
+from cellblock.guest.violations import run_exempt
 from cellblock.wire import messages
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ import msgspec
 from msgspec import structs
 
 import cellblock
-from cellblock.backends.probes import PROBES, Proof, asked
-from cellblock.guest import remove_tree
+from cellblock.backends.report import PROBES, Proof, asked
+from cellblock.descriptors import remove_tree
 from cellblock.guest.probes import EARLIER_THREAD
 from cellblock.host.files import PrivateFile
 from cellblock.host.guests.process import Guest
@@ -367,7 +367,7 @@ class Surroundings:
             os.kill(self.process, signal.SIGKILL)
             os.waitpid(self.process, 0)
             self.process = 0
-        remove_tree.remove(str(self.base))
+        remove_tree(str(self.base))
 
 
 def _made_away_from(roots: tuple[str, ...]) -> Path:

@@ -7,7 +7,7 @@ ends send is checked and bounded, whether or not it is signed.
 - ``start``: the command line, and a bare zygote before anything slow is imported;
 - ``early_zygote``: a wrapped zygote, before anything slow is imported; ``kernel_policy``: the
   policy that a kernel is under;
-- ``assembly``: puts a kernel together; ``consent`` asks the user first, where a policy needs it;
+- ``assembly``: puts a kernel together, and asks the user first where a policy needs it;
 - ``channels``: the connection file, the five sockets, iopub's queue and backpressure;
 - ``messages``: signing and parsing, and the contents of replies;
 - ``lab``: what an extension of JupyterLab is told, and may ask; ``lab_messages``, in which words;

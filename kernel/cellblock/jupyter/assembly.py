@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from cellblock.guest import remove_tree
+from cellblock.descriptors import remove_tree
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
-from cellblock.host.guests import font_list, vega
+from cellblock.host.consent.approver import Approver, Prompt
+from cellblock.host.consent.grants import GrantContext, Grants, Store
+from cellblock.host.consent.grants import default_path as grants_path
+from cellblock.host.guests import background
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
@@ -22,13 +26,17 @@ from cellblock.jupyter import channels, warm
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
 from cellblock.jupyter.reactor import ZmqReactor
+from cellblock.policy import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.errors import BackendError, PolicyError
+    from cellblock.host.consent.approver import Decision
+    from cellblock.host.session.types import ExecuteRequest
     from cellblock.jupyter.early_zygote import EarlyZygote
     from cellblock.jupyter.start import Options
+    from cellblock.policy.model import Policy
 
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -79,8 +87,8 @@ def assemble(
         if isinstance(config, SessionConfig):
             zygotes = ZygoteSource(reactor, early.take, is_told=early.is_told)
             kernel.session = session = open_session(config, reactor, kernel, zygotes)
-            font_list.make_later(reactor)
-            vega.make_later(reactor, config.prepare)
+            background.make_font_list_later(reactor)
+            background.make_vega_later(reactor, config.prepare)
             session.start()
 
     if not isinstance(config, SessionConfig):
@@ -90,9 +98,7 @@ def assemble(
         if config.policy.approvals == "never":
             begin()
         else:
-            from cellblock.jupyter import consent  # noqa: PLC0415 - few policies ask anybody
-
-            consent.begin(config, kernel, begin)
+            ask_from_now_on(config, kernel, begin)
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
@@ -107,8 +113,66 @@ def assemble(
             kernel.exports.close()
         early.end()
         if kernel.session is None or kernel.session.close():  # else its zygote is still at it
-            remove_tree.remove(str(early.scratch))
+            remove_tree(str(early.scratch))
             _end_changes(kernel, early.scratch)
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup
+
+
+# --- asking the user: for calls and imports, and for a start that needs it ------------------------
+
+
+def ask_from_now_on(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> None:
+    """Ask the user of ``kernel`` from now on; call ``start`` once its session may be started."""
+    policy = paths.without_scratch(config.policy, Path(config.prepare.scratch))
+    kernel.input_requests.prefix_cells = True
+    grants = Grants(under(config, policy), Store(grants_path()))
+    kernel.approver = approver = Approver(
+        Prompt(kernel.consulted, grants),
+        grants,
+        observe=kernel.audit.approved,
+        tell=kernel.outputs.notice,
+    )
+    if config.condition is None:
+        start()
+        return
+    if approver.may_start():  # allowed for always
+        start()
+    else:
+        kernel.starting = StartConsent(kernel, approver, start)
+        kernel.views.refuse(config.condition)
+
+
+def under(config: SessionConfig, policy: Policy) -> GrantContext:
+    """Return the policy under which users are asked; a notebook may have made it narrower."""
+    scope = policy.approval.scope.replace("{project}", os.path.realpath(config.project))
+    return GrantContext(scope=scope, policy=policy.name, digest=policy.digest())
+
+
+class StartConsent:
+    """Consent that the first cell waits for: until then there is no session, and no guest.
+
+    ``start`` starts the session.
+    """
+
+    def __init__(self, kernel: Kernel, approver: Approver, start: Callable[[], None]) -> None:
+        self._kernel, self._approver, self._start = kernel, approver, start
+
+    def ask(self, cell: ExecuteRequest, go_on: Callable[[], None]) -> None:
+        """Ask on behalf of a cell; call ``go_on`` once that is decided."""
+
+        def decided(decision: Decision) -> None:
+            self._approver.end()
+            if decision.scope is not None:
+                self._kernel.views.allow()
+                self._kernel.starting = None
+                self._start()
+            go_on()
+
+        self._approver.begin(cell)
+        self._approver.ask_start(decided)
+
+    def interrupt(self) -> None:
+        """Cancel the question: the kernel does not start."""
+        self._approver.interrupt()

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
-from cellblock.host.guests.wrapping_cache import WrappingCache
+from cellblock.host.guests.spawn import WrappingCache
 from cellblock.policy.folders import cache_folder, make_scratch
 
 if TYPE_CHECKING:
     import socket
 
-    from cellblock.host.guests.wrapping_cache import Recalled
+    from cellblock.host.guests.spawn import Recalled
     from cellblock.host.session.config import SessionConfig, Wrapping
     from cellblock.wire.messages import Prepare
 

@@ -54,19 +54,22 @@ def kernel_json(
     display_name: str | None = None,
     allow_unsafe: bool = False,
     inputs: Path | None = None,
+    shared: bool = False,
     warm: bool = False,
 ) -> dict[str, Any]:
     """Return the kernelspec that starts the kernel under ``policy``, loaded from ``spec``.
 
-    With ``warm`` a server has one wait, and finds the kernelspec only if cellblock is installed
-    beside it.
+    ``shared`` says that it is for several users: their own packages, and what Python runs of theirs
+    at its start (``usercustomize``), are left out. With ``warm`` a server has one wait, and finds
+    the kernelspec only if cellblock is installed beside it.
 
     Without ``allow_unsafe`` the kernel asks its user where that has to be asked for. The
     interpreter, a policy file and one of inputs are named by absolute paths, so the kernelspec
     works from any environment's Jupyter.
     """
     shipped = spec in KNOWN or spec in FORMER_NAMES
-    argv = [sys.executable, "-E", "-P", "-m", "cellblock", "-f", "{connection_file}"]
+    argv = [sys.executable, "-E", "-P", *["-s"] * shared]
+    argv += ["-m", "cellblock", "-f", "{connection_file}"]
     argv += ["--policy", spec if shipped else str(Path(spec).expanduser().resolve())]
     if inputs is not None:
         argv += ["--input", str(inputs.expanduser().resolve())]
@@ -118,15 +121,18 @@ def install(
         display_name = f"Python 3 (cellblock: {policy.name})"
     warm = _is_own(prefix) if warm is None else warm
     own: dict[str, Any] = {"display_name": display_name, "inputs": inputs, "warm": warm}
-    with tempfile.TemporaryDirectory() as folder:
+    own["shared"] = prefix is not None
+    with tempfile.TemporaryDirectory() as private:
+        folder = Path(private, name)  # its mode, which is copied, lets others in
+        folder.mkdir()
         content = kernel_json(policy, spec, allow_unsafe=allow_unsafe, **own)
-        Path(folder, "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+        (folder / "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
         for logo in _logos("cellblock-data" if policy.allowed_modules else "cellblock"):
             shutil.copy(logo, folder)
         if displace:
-            _keep_displaced(_folder(name, prefix), Path(folder))
+            _keep_displaced(_folder(name, prefix), folder)
         written = KernelSpecManager().install_kernel_spec(
-            folder, name, user=prefix is None, prefix=None if prefix is None else str(prefix)
+            str(folder), name, user=prefix is None, prefix=None if prefix is None else str(prefix)
         )
     return name, Path(written)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cellblock.jupyter.lab import Lab
     from cellblock.jupyter.messages import Message, MessageCodec
     from cellblock.jupyter.reactor import ZmqReactor
-    from cellblock.render.question import Question
+    from cellblock.render.text import Question
     from cellblock.wire import messages as wire
 
 #: Seconds after the last reply before history is written: not while cells come one by one.

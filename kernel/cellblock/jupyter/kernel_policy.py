@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from cellblock.guest import remove_tree
+from cellblock.descriptors import remove_tree
 from cellblock.host.services import adoption, changes
 from cellblock.host.session.config import SessionConfig, SessionOptions, predict_wrapping, resolve
 from cellblock.jupyter.early_zygote import working_folder
@@ -94,7 +94,7 @@ def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
     policy = paths.without_scratch(config.policy, scratch)
     found = adoption.adopt(prepare.plan.layers, policy, names)
     if found.staged is not None:
-        remove_tree.remove(changes.Staged(scratch.name, ()).folder)
+        remove_tree(changes.Staged(scratch.name, ()).folder)
         prepare = replace(prepare, plan=replace(prepare.plan, layers=found.layers))
     return replace(
         config,

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from cellblock.analysis import RULES
 from cellblock.analysis.findings import LINE_END
 from cellblock.host.audit import log
-from cellblock.render import denial, policy_card
+from cellblock.render import outcomes, policy_card
 from cellblock.render.text import clip, visible
 from cellblock.wire.messages import CHECKPOINT_NAME
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from cellblock.host.cell.status import Views
     from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome
-    from cellblock.policy.enforcement import Gap
-    from cellblock.render.question import Question
+    from cellblock.policy.model import Gap
+    from cellblock.render.text import Question
 
 VERSION: Final = 1
 SECRET_BYTES: Final = 32
@@ -195,7 +195,7 @@ def finding_words(findings: Iterable[Finding], code: str) -> list[dict[str, Any]
             {
                 "rule": one.rule,
                 "title": RULES[one.rule].title,
-                "reason": visible(denial.reason(one)),
+                "reason": visible(outcomes.reason(one)),
                 "remedy": visible(one.remedy),
                 "line": line,
                 "column": _units(text, one.column),
@@ -287,7 +287,7 @@ def failure(outcome: Outcome) -> str:
     if outcome.error is not None:
         return outcome.error.evalue
     if outcome.findings:
-        return denial.summary(outcome.findings)
+        return outcomes.summary(outcome.findings)
     if outcome.stopped is not None:
         return f"it was stopped: {outcome.stopped.why}"
     return str(outcome.unwritten or outcome.unadmitted or "")

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cellblock.guest import remove_tree
+from cellblock.descriptors import remove_tree
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.jupyter import kernel_policy, start
@@ -129,5 +129,5 @@ def _start_plainly(
 def _remove(early: EarlyZygote) -> None:
     """Leave nothing of a kernel that was never launched."""
     early.end()
-    remove_tree.remove(str(early.scratch))
-    remove_tree.remove(changes.Staged(early.scratch.name, ()).folder)
+    remove_tree(str(early.scratch))
+    remove_tree(changes.Staged(early.scratch.name, ()).folder)

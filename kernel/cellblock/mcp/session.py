@@ -63,8 +63,9 @@ MAX_SECONDS: Final = 1_000_000
 #: Characters of a cell's source in a question, and seconds that a question stays open.
 MAX_SOURCE: Final = 2_000
 ANSWER_TIMEOUT: Final = 600.0
-#: Cells that run side by side, and characters told of each.
+#: Cells that run side by side, and characters told of each; branches that are open.
 MAX_VARIANTS: Final = 8
+MAX_BRANCHES: Final = 8
 _OF_VARIANT: Final = 2_000
 #: A number that a cell ends with, NumPy's too, and characters of one.
 _NUMBER: Final = re.compile(r"(?:np\.\w+\()?([^()]+)\)?")
@@ -73,6 +74,10 @@ _IMAGES: Final = ("image/png", "image/jpeg")
 
 
 # --- what the model may ask -----------------------------------------------------------------------
+
+_OfBranch = Annotated[
+    str, msgspec.Meta(max_length=40, description="In this branch, that fork started.")
+]
 
 
 class RunCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,6 +95,19 @@ class RunCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
         | None
     ) = None
+    branch: _OfBranch = ""
+
+
+class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Start a branch: a copy of the variables, in which cells run without changing those here.
+
+    run_cell, variables and undo take its name as branch. To pick it is to go on with its variables
+    instead of these, and ends it; to drop it ends it. Branches share the files. Returned is which
+    branches there are.
+    """
+
+    name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}$")]
+    action: Literal["start", "pick", "drop"] = "start"
 
 
 class TryVariants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,17 +123,20 @@ class TryVariants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Begin with an empty sandbox. Variables and what is staged are gone."""
+    """Begin with an empty sandbox. Variables, branches and what is staged are gone."""
 
 
 class Undo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Go back to the variables before the last cells; files stay as they are now."""
 
     cells: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many.")] = 1
+    branch: _OfBranch = ""
 
 
 class Variables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """List the variables: names, types, shapes and bytes. Runs nothing."""
+
+    branch: _OfBranch = ""
 
 
 class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,6 +173,7 @@ TOOLS: Final[dict[str, tuple[type[msgspec.Struct], bool]]] = {
     "run_cell": (RunCell, False),
     "reset": (Reset, False),
     "undo": (Undo, False),
+    "fork": (Fork, False),
     "try_variants": (TryVariants, False),
     "variables": (Variables, True),
     "changes": (Changes, True),
@@ -289,6 +311,8 @@ class Session:
     def __init__(self, pool: AsyncSandboxPool) -> None:
         self._pool = pool
         self._sandbox: AsyncSandbox | None = None
+        #: Forks that share its files, by name.
+        self._branches: dict[str, AsyncSandbox] = {}
         self._opening: asyncio.Task[AsyncSandbox] | None = None
         #: One tool at a time has the sandbox.
         self._lock = asyncio.Lock()
@@ -387,17 +411,21 @@ class Session:
     ) -> Reply:
         sandbox = await self.sandbox()
         match asked:
-            case RunCell(code=code, timeout=seconds):
-                reply = self._told(call, await self._run(sandbox, code, seconds, report))
-            case Undo(cells=cells):
-                reply = self._told(call, await sandbox.execute(f"%undo {cells}"))
+            case RunCell(code=code, timeout=seconds, branch=branch):
+                where = self._branch(sandbox, branch)
+                reply = self._told(call, await self._run(where, code, seconds, report))
+            case Undo(cells=cells, branch=branch):
+                where = self._branch(sandbox, branch)
+                reply = self._told(call, await where.execute(f"%undo {cells}"))
+            case Fork(name=name, action=action):
+                reply = await self._fork(sandbox, name, action)
             case TryVariants(codes=codes, keep=keep, timeout=seconds):
                 choose = functools.partial(_choose, keep)
                 reply = _variants(await sandbox.try_variants(codes, choose, timeout=seconds))
             case Reset():
                 reply = await self._reset(sandbox)
-            case Variables():
-                reply = _variables(await sandbox.variables())
+            case Variables(branch=branch):
+                reply = _variables(await self._branch(sandbox, branch).variables())
             case Changes(paths=paths, diff=diff):
                 found = await sandbox.changes(paths)
                 reply = await asyncio.to_thread(_changes, sandbox.staged, found, diff=diff)
@@ -409,6 +437,34 @@ class Session:
             case _:
                 reply = self._explain(sandbox, asked.topic)
         return reply
+
+    def _branch(self, sandbox: AsyncSandbox, name: str) -> AsyncSandbox:
+        """Return the sandbox of a branch; the session's own for no name."""
+        if name and name not in self._branches:
+            known = ", ".join(self._branches) or "none"
+            raise CellblockError(f"there is no branch {name!r}; there are: {known}")
+        return self._branches[name] if name else sandbox
+
+    async def _fork(self, sandbox: AsyncSandbox, name: str, action: str) -> Reply:
+        """Start a branch, go on from one, or end one."""
+        if action != "start":
+            fork = self._branch(sandbox, name)
+            if action == "pick":
+                await sandbox.go_on_from(fork)
+            del self._branches[name]
+            await fork.close()
+            told = f"Dropped {name}."
+            if action == "pick":
+                told = f"The variables are those of {name} now, which has ended."
+        else:
+            if name in self._branches:
+                raise CellblockError(f"there is a branch {name!r} already: pick or drop it first")
+            if len(self._branches) >= MAX_BRANCHES:
+                raise CellblockError(f"{MAX_BRANCHES} branches are open: pick or drop one first")
+            (self._branches[name],) = await sandbox.fork(shares_files=True)
+            told = f"Branch {name} has a copy of the variables."
+        branches = list(self._branches)
+        return Reply(f"{told} Branches: {', '.join(branches) or 'none'}.", {"branches": branches})
 
     async def _run(
         self,
@@ -433,6 +489,7 @@ class Session:
                 "the variables"
             )
         await sandbox.close()
+        self._branches.clear()
         self._last = None
         self.open()
         await self.sandbox()

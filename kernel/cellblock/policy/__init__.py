@@ -3,13 +3,13 @@
 A policy only narrows on its way down, from operator to notebook to cell (promise P8). Its values
 are frozen; whatever is wrong with one is one ``PolicyError`` with file, key, value and remedy.
 
-- ``model``: the fields, their units and defaults, and the rules for ``analysis``;
+- ``model``: the fields, their units and defaults, the rules for ``analysis``, and what a field is
+  worth under a backend;
   ``vocabulary``: the words and bounds they use
 - ``load``: a preset's name or a TOML file to a policy; ``schema``: what checks an operator's file
-- ``paths``, ``folders``: placeholders and relative paths to places on this machine;
-  ``secret_files``: names that are never read
+- ``paths``, ``folders``: placeholders and relative paths to places on this machine, and names that
+  are never read
 - ``network``, ``operations``: hosts and URLs that a policy names; ``[ops]`` and ``packages``
-- ``enforcement``: what a field is worth under a backend
 - ``narrowing``, ``narrow_requests``: a narrower policy, and what cells and notebooks ask for
 
 Imports ``analysis`` and ``errors``. Importing this package imports nothing: start-up is measured.

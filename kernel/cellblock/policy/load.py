@@ -20,8 +20,7 @@ from cellblock.analysis.allowlist import GROUPS, expand_groups
 from cellblock.errors import PolicyError
 from cellblock.policy import paths
 from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy, plain
-from cellblock.policy.paths import Places
-from cellblock.policy.secret_files import expand_group
+from cellblock.policy.paths import Places, expand_group
 from cellblock.policy.vocabulary import FORMER_NAMES, PRESETS, TIERS, closest, frozen
 
 if TYPE_CHECKING:

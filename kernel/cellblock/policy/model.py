@@ -6,14 +6,20 @@ or ``schema.parse``; calling the class checks nothing.
 
 The docstring below a field is its documentation of record: ``cellblock policy schema`` and
 ``docs/policy.md`` are made from it. The defaults are those of preset ``safe``.
+
+``Enforcement`` is what a field is worth here: status, mechanism, holes, evidence. A capability is a
+policy field that can be enforced. Its status is never assumed: a backend declares it, the guest's
+own report confirms or lowers it, and what remains is a gap that is shown (promise P7).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 from cellblock.errors import PolicyError
 from cellblock.policy.vocabulary import (
@@ -39,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.analysis import Rules
-    from cellblock.policy.enforcement import Enforcer
     from cellblock.policy.operations import Operations
 
 
@@ -422,8 +427,8 @@ class Policy(Table):
     """How many cells ``%undo`` can step back over. Each keeps a copy of the guest."""
 
     max_branches: Depth = 8
-    """How many checkpoints a session may keep; and of a sandbox, how many forks there may be at a
-    time, those of its forks among them."""
+    """How many checkpoints and branches a session may keep; and of a sandbox, how many forks there
+    may be at a time, those of its forks among them."""
 
     timeout: Seconds | None = 60.0
     """Seconds one cell may run."""
@@ -463,6 +468,10 @@ class Policy(Table):
 
     undo_max_bytes: Bytes | None = 512 * MIB
     """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""
+
+    forks_max_bytes: Bytes | None = 4 * GIB
+    """Bytes that a sandbox and its forks may hold together, by an estimate that counts what they
+    share once; the cell in which they come to hold more is stopped."""
 
     output_kept_max_bytes: Annotated[int, Range(0)] | None = 64 * MIB
     """Bytes of text that the host keeps on disk, while the kernel lives, of cells that said more
@@ -513,8 +522,6 @@ class Policy(Table):
 
     def digest(self) -> str:
         """SHA-256, in hex, of the canonical JSON of all fields: equal policies, equal digest."""
-        import hashlib  # noqa: PLC0415 - start-up: the audit log is what asks
-
         canonical = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -596,3 +603,77 @@ PATHS: Final = {
     "filesystem_staged_roots": True,
     "read_deny_paths": False,
 }
+
+
+# --- what fields are worth under a backend --------------------------------------------------------
+
+
+class Status(StrEnum):
+    """How far a capability holds on this machine."""
+
+    verified = "verified"
+    """A probe saw an attempt fail, and its positive control succeed, in the real launch path."""
+
+    asserted = "asserted"
+    """The mechanism is in place; nothing attempted to break it here."""
+
+    partial = "partial"
+    """It holds, but for the holes that are listed."""
+
+    unenforced = "unenforced"
+    """Nothing enforces it."""
+
+    unavailable = "unavailable"
+    """The mechanism exists, but not on this machine, or its lock failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """What one backend does about one capability on this machine.
+
+    ``locks`` names the guest's locks without which the statement is void. ``contradicted`` says
+    that a probe saw it not to hold.
+    """
+
+    capability: str
+    status: Status
+    mechanism: str
+    holes: tuple[str, ...]
+    evidence: str
+    locks: tuple[str, ...] = ()
+    contradicted: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is nothing to disclose."""
+        return self.status in (Status.verified, Status.asserted)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The difference between what is configured and what is enforced, for the user's eyes.
+
+    ``contradicted`` says that the backend claims more than a probe saw to hold, ``matters`` that a
+    cell can do what the policy forbids: then it is shown on a session's first cell.
+    """
+
+    capability: str
+    status: Status
+    asked: str
+    actual: str
+    consequence: str
+    remedy: str
+    contradicted: bool = False
+    matters: bool = True
+
+
+class Enforcer(Protocol):
+    """What a policy asks of a backend to say what that enforces on this machine."""
+
+    def enforcement(self, policy: Policy) -> Mapping[str, Enforcement]:
+        """Return what each capability is worth here; nothing holds where it can't be had."""
+
+
+#: The policy fields that can be enforced, in the order in which they are shown. A backend declares
+#: each of them, or can't be imported.
+CAPABILITIES: Final = FIELDS[FIELDS.index("filesystem_read_roots") :]

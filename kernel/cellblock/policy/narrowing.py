@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.load import from_fields
 from cellblock.policy.model import FIELDS, PATHS
-from cellblock.policy.paths import present, resolve, within
-from cellblock.policy.secret_files import pattern_beneath
+from cellblock.policy.paths import pattern_beneath, present, resolve, within
 from cellblock.policy.vocabulary import closest, is_of_server, tool_name
 
 if TYPE_CHECKING:
@@ -267,6 +266,7 @@ TABLE: Final[dict[str, Narrowing]] = {
     "stderr_max_bytes": _LOWER,
     "display_max_bytes": _LOWER,
     "undo_max_bytes": _LOWER,
+    "forks_max_bytes": _LOWER,
     "output_kept_max_bytes": _LOWER,
     "artifact_max_bytes": _never(_COPIED),
     "artifacts_max_bytes": _never(_COPIED),

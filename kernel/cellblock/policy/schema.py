@@ -22,8 +22,7 @@ from cellblock.analysis.allowlist import GROUPS
 from cellblock.analysis.magics import MAGICS, UNCHECKED_MAGICS
 from cellblock.errors import PolicyError
 from cellblock.policy import network
-from cellblock.policy.enforcement import CAPABILITIES
-from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, McpServer, Policy
+from cellblock.policy.model import CAPABILITIES, FIELDS, LIMITS, SECTIONS, TABLES, McpServer, Policy
 from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,

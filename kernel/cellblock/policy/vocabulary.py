@@ -86,9 +86,9 @@ HOST_TARGETS: Final = "cellblock."
 #: Magics that cells may use unless a policy says otherwise.
 ALLOWED_MAGICS: Final = tuple(
     """
-    capture changes checkpoint config html latex lsmagic markdown output pdef pdoc pinfo pinfo2
-    policy pprint precision prun psearch psource quickref restore svg template time timeit tools
-    undo usage who who_ls whos xmode
+    branch capture changes checkpoint config html latex lsmagic markdown output pdef pdoc pinfo
+    pinfo2 policy pprint precision prun psearch psource quickref restore svg template time timeit
+    tools undo usage who who_ls whos xmode
     """.split()
 )
 

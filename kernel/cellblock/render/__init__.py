@@ -4,14 +4,13 @@ Invariant: text that comes in (source excerpts, module names, policy values) lea
 control, bidirectional and invisible characters spelled out. Nothing here reads a file, an
 environment variable or a clock, and no card refers to anything remote.
 
-- ``text``: plain text for terminals, visible characters, widths, wrapping;
+- ``text``: plain text for terminals: visible characters, widths, wrapping, what the host asks a
+  user, the lines in which two texts differ;
 - ``cards``: what all cards share, and ``make_card``, which makes a bundle of a card's parts;
-- ``denial``: what was refused, a cell, a widget or a comm;
-- ``stopped``: a cell that was ended from outside, or undone;
+- ``outcomes``: what was refused, a cell, a widget or a comm; a cell that was ended from outside, or
+  undone, or refused something as it ran;
 - ``policy_card``: gaps, the table of ``%policy``, a policy that became narrower;
-- ``tables``: what ``%tools``, ``%template``, ``%usage`` and ``%output`` show, and a cell's files;
-- ``question``: what the host asks a user;
-- ``diff``: the lines in which two texts differ.
+- ``tables``: what ``%tools``, ``%template``, ``%usage`` and ``%output`` show, and a cell's files.
 
 To change a card's words, edit the function that returns it: plain text, HTML and JSON are made
 side by side there. It may import ``policy``, ``analysis`` and ``wire``, and no effect.

@@ -25,7 +25,7 @@ from cellblock.render.text import clip, visible, width, wrap
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.policy.model import Enforcement, Gap
 
 #: Columns that a field's name takes in a table, and a capability's in a list of gaps.
 _FIELD_COLUMNS: Final = 26

@@ -336,6 +336,24 @@ def _kept(title: str, *body: str, lines: Sequence[str]) -> Bundle:
     return c.make_card(title, *body, lines=lines, symbol="≡", color=c.GREY)
 
 
+# --- %branch --------------------------------------------------------------------------------------
+
+_HOW_BRANCHES: Final = (
+    "%branch NAME goes to a branch, or begins one here; %branch NAME CHECKPOINT begins one there; "
+    "%branch -d NAME drops one."
+)
+
+
+def branches(current: str, names: Sequence[str], checkpoints: Sequence[str]) -> Bundle:
+    """Return the list of branches, of which one is ``current``, and of checkpoints."""
+    title = f"On branch {current}."
+    told = [f"Branches: {', '.join(names)}."]
+    told += [f"Checkpoints: {', '.join(checkpoints)}."] if checkpoints else []
+    lines = [part for line in (title, *told, _HOW_BRANCHES) for part in wrap(line)]
+    how = c.paragraph(_HOW_BRANCHES, color=c.MUTED)
+    return _kept(title, *map(c.paragraph, told), how, lines=lines)
+
+
 # --- %changes: what cells wrote to the project --------------------------------------------------
 
 #: Files that are listed, lines of a diff, and characters of all diffs together.

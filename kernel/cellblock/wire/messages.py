@@ -458,12 +458,11 @@ class GetVariable(Struct, tag="get_variable", frozen=True, kw_only=True):
     name: Name
 
 
-class SetVariable(Struct, tag="set_variable", frozen=True, kw_only=True):
-    """Set a variable; ``Done`` says whether that went well, as of a cell."""
+class SetVariables(Struct, tag="set_variables", frozen=True, kw_only=True):
+    """Set all of these variables; ``Done`` says whether that went well, as of a cell, or none."""
 
     id: Id
-    name: Name
-    value: Value
+    values: dict[Name, Value]
 
 
 class Input(Struct, tag="input", frozen=True, kw_only=True):
@@ -782,15 +781,23 @@ class Checkpoint(Struct, tag="checkpoint", frozen=True, kw_only=True):
     restores: bool = False
 
 
+class Branch(Struct, tag="branch", frozen=True, kw_only=True):
+    """``%branch`` ran: go to a branch, begun at ``start`` or here, or drop it; else list them."""
+
+    name: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)] | None = None
+    start: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)] | None = None
+    drops: bool = False
+
+
 ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
 FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
-    SessionSetup | Execute | Complete | Inspect | ListVariables | GetVariable | SetVariable | Input
+    SessionSetup | Execute | Complete | Inspect | ListVariables | GetVariable | SetVariables | Input
     | CommIn | ToolResult | Preload | Subshells | Snapshot | Resume
 )  # fmt: skip
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | Variables | VariableValue | CommOut | Show | Undo | Checkpoint | ToolCall
+    | Variables | VariableValue | CommOut | Show | Undo | Checkpoint | Branch | ToolCall
     | Preloaded | ToolWithdrawn | Breach
 )  # fmt: skip

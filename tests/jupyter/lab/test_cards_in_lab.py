@@ -3,7 +3,7 @@
 import pytest
 
 from cellblock.analysis import Finding
-from cellblock.render.denial import denial
+from cellblock.render.outcomes import denial
 
 SETUP = """
 from types import SimpleNamespace as N

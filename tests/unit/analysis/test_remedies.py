@@ -8,9 +8,9 @@ import pytest
 
 from cellblock.analysis import Rules
 from cellblock.analysis.allowlist import SCIENCE
+from cellblock.analysis.findings import REPLACED_MODULES
 from cellblock.analysis.imports import _WHY, NEVER
 from cellblock.analysis.magics import MAGICS
-from cellblock.analysis.remedies import MODULES
 from cellblock.policy.load import load, preset_policy
 from unit.analysis.rules_for_tests import DATA, SAFE, findings
 
@@ -135,7 +135,7 @@ PARTS = [set(chosen) for n in range(3) for chosen in itertools.combinations(OPER
 def test_a_rewrite_is_shown_only_where_all_that_it_calls_is_granted():
     for granted in PARTS:
         rules = dataclasses.replace(GRANTED, operations=frozenset(granted))
-        cells = [cell for cell, _ in CASES] + [f"import {name}" for name in MODULES]
+        cells = [cell for cell, _ in CASES] + [f"import {name}" for name in REPLACED_MODULES]
         for one in (one for cell in cells for one in findings(cell, rules)):
             called = set(re.findall(r"\b(?:ops\.\w+|llm)(?=\()", one.rewrite))
             assert called <= granted, one
@@ -182,7 +182,7 @@ def _run(text):
     exec(compile(text, "<rewrite>", "exec"), code | {"ops": made, "llm": str})
 
 
-REWRITES = sorted({r for _, r in CASES if r} | {i.rewrite for i in MODULES.values()})
+REWRITES = sorted({r for _, r in CASES if r} | {i.rewrite for i in REPLACED_MODULES.values()})
 
 
 def test_a_rewrite_is_two_lines_that_the_rules_let_pass():
@@ -278,7 +278,7 @@ def test_rules_cross_the_wire_with_what_is_granted():
 
 
 REFUSED = [
-    *(f"import {name}" for name in (*MODULES, *_WHY, *NEVER, *SCIENCE)),
+    *(f"import {name}" for name in (*REPLACED_MODULES, *_WHY, *NEVER, *SCIENCE)),
     *(
         "import os.path.extra",
         "import xml.sax",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.analysis import RULES, allowlist, analyse_expression, attribute_allowed, attributes
+from cellblock.analysis import RULES, allowlist, analyse_expression, attribute_allowed, names
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
 from unit.analysis.rules_for_tests import DATA, SAFE, findings, rule_ids
 
@@ -302,7 +302,7 @@ def test_tables_are_sorted_so_that_a_diff_is_a_review_and_say_why():
 
 
 def test_computed_names_follow_the_rule_of_literal_ones_and_no_allowed_dunder_is_refused():
-    assert not [n for n in attributes.ALLOWED_DUNDERS if attributes.why_refused(n)]
+    assert not [n for n in names.ALLOWED_DUNDERS if names.why_refused(n)]
 
     assert all(map(attribute_allowed, ("real", "_private", "__class__")))
     assert not any(map(attribute_allowed, ("__globals__", "gi_frame", "__unheard_of__")))

@@ -298,7 +298,10 @@ def test_too_many_siblings_are_refused(planned, home, monkeypatch):
     with pytest.raises(PolicyError) as caught:
         planned(filesystem_read_roots=(str(home),), read_deny_paths=("~/data/1",))
 
-    assert caught.value.remedy == f"Choose narrower filesystem_read_roots than {home}/data."
+    assert caught.value.remedy == (
+        "Put what cells read into a folder of its own, or choose narrower"
+        f" filesystem_read_roots than {home}/data."
+    )
 
 
 def test_roots_are_only_split_where_a_denied_path_lies_beneath_one(home):

@@ -6,11 +6,9 @@ import pytest
 
 from cellblock.backends.base import named, unprobed
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.probes import Proof, Seen, asked
-from cellblock.backends.report import blocking, gaps, resolve, settle
+from cellblock.backends.report import Proof, Seen, asked, blocking, gaps, resolve, settle
 from cellblock.errors import BackendError
-from cellblock.policy.enforcement import CAPABILITIES, Status
-from cellblock.policy.model import Policy
+from cellblock.policy.model import CAPABILITIES, Policy, Status
 from cellblock.wire.messages import LockReport
 
 SUPPORT = unprobed("for a test", usable=True)

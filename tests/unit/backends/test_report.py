@@ -9,8 +9,7 @@ from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.report import COMPATIBILITY_MATRIX, blocking, gaps, settle
 from cellblock.backends.seatbelt import Seatbelt
-from cellblock.policy.enforcement import CAPABILITIES, Status
-from cellblock.policy.model import Policy
+from cellblock.policy.model import CAPABILITIES, Policy, Status
 from cellblock.wire.messages import LockReport
 
 SUPPORT = unprobed("for a test", usable=True)
@@ -100,6 +99,7 @@ def test_noop_holds_only_what_the_host_does():
         "stderr_max_bytes",
         "display_max_bytes",
         "undo_max_bytes",
+        "forks_max_bytes",
         "output_kept_max_bytes",
         "artifact_max_bytes",
         "artifacts_max_bytes",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.analysis import analyse, transform
+from cellblock.batch.files import CellLines
 from cellblock.batch.judge import judge, judge_source
-from cellblock.batch.notebook import CellLines
 from cellblock.batch.verdict import MAX_FINDINGS, FileKind
 from cellblock.policy.load import load_for_check
 from support.judging import by

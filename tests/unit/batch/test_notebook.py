@@ -5,8 +5,8 @@ import json
 import nbformat
 import pytest
 
-from cellblock.batch.notebook import UnreadableError, read_script
-from cellblock.batch.notebook import read_notebook as read_with
+from cellblock.batch.files import UnreadableError, read_script
+from cellblock.batch.files import read_notebook as read_with
 from cellblock.batch.run.notebook import read as read_for_run
 from cellblock.host.files import upgraded
 from support.notebooks import notebook

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.guest import host_services
 from cellblock.guest import network as guest_network
-from cellblock.guest import tool_calls
 from cellblock.guest.network import Network
 from cellblock.wire import relay
 from support.relays import SECONDS, Relay
@@ -121,7 +121,7 @@ def in_child(act):
 
 
 def test_one_has_the_turn_at_a_time_in_threads_and_processes(tmp_path):
-    shared, file = tool_calls.Turns(), tmp_path / "log"
+    shared, file = host_services.Turns(), tmp_path / "log"
 
     def take(_number=0):
         for _ in range(50):
@@ -140,12 +140,12 @@ def test_one_has_the_turn_at_a_time_in_threads_and_processes(tmp_path):
 
 
 def test_whoever_ended_in_his_turn_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(tool_calls, "_TIMEOUT", 50)
-    shared = tool_calls.Turns()
+    monkeypatch.setattr(host_services, "_TIMEOUT", 50)
+    shared = host_services.Turns()
     os.waitpid(in_child(shared.__enter__), 0)
     with shared:
         pass
-    monkeypatch.setattr(tool_calls, "_TIMEOUT", 20_000)
+    monkeypatch.setattr(host_services, "_TIMEOUT", 20_000)
     with shared:
         pass
     shared.close()

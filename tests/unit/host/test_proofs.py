@@ -10,7 +10,7 @@ import pytest
 
 import cellblock
 from cellblock.backends.base import named
-from cellblock.backends.probes import Proof, Seen, asked
+from cellblock.backends.report import Proof, Seen, asked
 from cellblock.host import probes
 from cellblock.host.probes import MOST, MOST_BYTES, NAME, Proofs, is_whole
 from cellblock.policy.model import Policy

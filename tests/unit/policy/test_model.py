@@ -10,8 +10,7 @@ import pytest
 
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
-from cellblock.policy.enforcement import CAPABILITIES
-from cellblock.policy.model import FIELDS, LIMITS, LISTS, Policy
+from cellblock.policy.model import CAPABILITIES, FIELDS, LIMITS, LISTS, Policy
 
 
 def test_a_policy_is_frozen_and_toml_values_become_the_types_of_record():

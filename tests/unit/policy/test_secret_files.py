@@ -3,8 +3,8 @@
 import pytest
 
 from cellblock.errors import PolicyError
-from cellblock.policy import load, secret_files
-from cellblock.policy.secret_files import SECRETS, find, pattern_beneath
+from cellblock.policy import load, paths
+from cellblock.policy.paths import SECRETS, find_secret_files, pattern_beneath
 
 HIDDEN = (".env", ".env.local", "a/b/.env", ".git/config", ".git/hooks/x", "sub/.git/hooks")
 OPEN = ("env", ".environ", "config", "a.git/config", ".git/HEAD", "hooks/x", "x/.env2")
@@ -41,7 +41,7 @@ def test_finding_follows_no_link_and_passes_over_environments(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d/.env").symlink_to("/")
     (tmp_path / "d/up").symlink_to(tmp_path)
-    found, whole = find([str(tmp_path), str(tmp_path / "named/.env")], SECRETS)
+    found, whole = find_secret_files([str(tmp_path), str(tmp_path / "named/.env")], SECRETS)
     assert whole
     assert sorted(path.removeprefix(f"{tmp_path}/") for path in found) == [
         ".env",
@@ -55,22 +55,22 @@ def test_finding_follows_no_link_and_passes_over_environments(tmp_path):
 def test_a_large_project_is_looked_at_from_outside_and_it_is_said_that_not_all_was(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(secret_files, "MOST_ENTRIES", 5)
+    monkeypatch.setattr(paths, "MOST_ENTRIES", 5)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
     (tmp_path / ".env").touch()
     (tmp_path / "4/.env").touch()
-    assert find([str(tmp_path)], SECRETS) == ((f"{tmp_path}/.env",), False)
+    assert find_secret_files([str(tmp_path)], SECRETS) == ((f"{tmp_path}/.env",), False)
 
 
 def test_what_lies_at_the_top_of_a_root_is_found_however_much_is_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(secret_files, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(paths, "MOST_ENTRIES", 2)
     for number in range(50):
         (tmp_path / str(number)).touch()
     for name in (".env", ".git/config", "id_rsa"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    found, whole = find([str(tmp_path)], SECRETS)
+    found, whole = find_secret_files([str(tmp_path)], SECRETS)
     assert {".env", ".git/config", "id_rsa"} <= {
         path.removeprefix(f"{tmp_path}/") for path in found
     }

@@ -6,9 +6,15 @@ import pytest
 
 from cellblock.analysis import Finding
 from cellblock.render.cards import AMBER, RED, escape, problem, problem_failure, value_words
-from cellblock.render.denial import denial, denial_failure
+from cellblock.render.outcomes import (
+    Reason,
+    State,
+    denial,
+    denial_failure,
+    stopped,
+    stopped_failure,
+)
 from cellblock.render.policy_card import Change, Guest, gaps, narrowed, policy_table
-from cellblock.render.stopped import Reason, State, stopped, stopped_failure
 from cellblock.render.text import visible, width
 
 ATTACK = "<script>\u202e\x1b]0;x\x07</script>\udc80"

@@ -3,8 +3,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from cellblock.render import denial as module
-from cellblock.render.denial import denial, denial_failure
+from cellblock.render import outcomes as module
+from cellblock.render.outcomes import denial, denial_failure
 from cellblock.render.text import width
 
 DESIGNED = """\

@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.render.diff import unified
+from cellblock.render.text import unified
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
 

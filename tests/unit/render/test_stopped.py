@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.render.stopped import State, operation, stopped
+from cellblock.render.outcomes import State, operation, stopped
 
 
 def test_the_card_names_the_operation_and_what_it_is_about():

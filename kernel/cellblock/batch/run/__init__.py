@@ -8,14 +8,12 @@ only its result is held in memory.
 The parts, in the order a notebook meets them:
 
 - `runner`: the run as a whole: from PATHS to notebooks and the names of their output files, so many
-  notebooks at once, signals, what may be written where.
-- `notebook`: bytes to cells that can be run, through the one reader of `batch.notebook`.
+  notebooks at once, signals; the folder that it writes to, out of which no name leads, with the run
+  log that a resumed run reads; a line for each notebook, the summary, and JUnit XML.
+- `notebook`: bytes to cells that can be run, through the one reader of `batch.files`; the notebook
+  that is written, held as bytes; outputs and widgets from what cells show.
 - `execution`: one notebook from its bytes to its result, with the options of the run, under its
   time limits, with the policy that it gets and a pool of warm guests for each policy.
-- `document`: the notebook that is written, held as bytes; outputs and widgets from what cells show.
-- `output_folder`: the folder that a run writes to, out of which no name leads, with the run log
-  that a resumed run reads.
-- `report`: a line for each notebook, the summary, and JUnit XML.
 
 `execution` knows no run and writes no file, so that `batch.cluster` uses it in workers as it is.
 This package may import `batch`, `api`, `jupyter.messages` and what is below the fronts.

@@ -23,17 +23,20 @@ import msgspec
 
 from cellblock import __version__
 from cellblock.analysis.magics import SHOWS_POLICY
-from cellblock.batch.notebook import UnreadableError
-from cellblock.batch.run.document import Document, Outputs, TooMuchOutputError
+from cellblock.api.results import receipts_module
+from cellblock.batch.files import UnreadableError
 from cellblock.batch.run.notebook import (
     EXECUTION,
+    Document,
+    Outputs,
+    TooMuchOutputError,
     cell_after_run,
     cell_before_run,
     now,
     read,
     with_parameters,
 )
-from cellblock.errors import CellblockError, ChangesError, PolicyError
+from cellblock.errors import CellblockError, ChangesError, PolicyError, ReceiptError
 from cellblock.host.cell.status import LIMITS
 from cellblock.host.services import changes, keeping
 from cellblock.jupyter.messages import kernel_info
@@ -44,14 +47,13 @@ from cellblock.render.text import encodable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from cellblock.api.results import Denial, Result, Status, Stop
+    from cellblock.api.results import Denial, Provenance, Result, Status, Stop
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
     from cellblock.batch.run.runner import PlannedNotebook
     from cellblock.host.services.changes import Staged
-    from cellblock.policy.enforcement import Gap
-    from cellblock.policy.model import Policy
-    from cellblock.render.refusal import Refusal
+    from cellblock.policy.model import Gap, Policy
+    from cellblock.render.outcomes import Refusal
 
 #: Pools of narrower policies that are kept for notebooks to come: each has a zygote.
 MAX_IDLE: Final = 4
@@ -62,7 +64,7 @@ OPEN_TIMEOUT: Final = 120.0
 #: The least seconds that a cell is given.
 _MIN_TIMEOUT: Final = 0.01
 #: What a cell contains that may need a state from before it: undoing, and narrowing the policy.
-_NEEDS_SNAPSHOTS: Final = ("checkpoint", "restore", "undo", f"%{SHOWS_POLICY}")
+_NEEDS_SNAPSHOTS: Final = ("%branch", "checkpoint", "restore", "undo", f"%{SHOWS_POLICY}")
 #: What ``--changes`` takes besides a folder.
 KEEP: Final = "keep"
 DROP: Final = "drop"
@@ -100,7 +102,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``timeout`` is for a whole notebook. ``cell_timeout`` is for each cell, where the policy does
     not allow less. ``timing`` says whether the times at which cells ran are written. ``changes`` is
     what becomes of what a notebook that passed has staged: ``keep``, ``drop``, or a folder for it;
-    empty, it is staged for a week, like that of a notebook that did not pass.
+    empty, it is staged for a week, like that of a notebook that did not pass. With ``receipt`` each
+    notebook has one.
     """
 
     parameters: dict[str, Any] = {}
@@ -109,6 +112,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     cell_timeout: float | None = None
     timing: bool = True
     changes: str = ""
+    receipt: bool = False
 
     def changes_folder(self, planned: PlannedNotebook) -> str:
         """Return the folder for what a notebook staged; empty if that is not written to one."""
@@ -169,7 +173,7 @@ class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
     ``cells`` is how many ran, ``errors`` how many of those failed and were allowed to. Times are in
     seconds. ``session`` names the session's audit log. ``staged`` is by what name ``cellblock
     changes`` knows what its cells wrote to the project, if that is still staged. ``kept`` says that
-    the result is an earlier run's.
+    the result is an earlier run's. ``receipt`` is on its way to a file of its own.
     """
 
     notebook: str
@@ -183,6 +187,7 @@ class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     staged: str = ""
     kept: bool = False
+    receipt: str = ""
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -339,6 +344,9 @@ class Execution:
         self._cell = self._cells = self._errors = 0
         self._peak_memory = 0
         self._session = ""
+        #: What was in force when the last cell ended; files that were copied out, by name.
+        self._made: Provenance | None = None
+        self._artifacts: dict[str, str] = {}
         #: What cells write to the project, and by what name it is known if it is still staged.
         self._staged: Staged | None = None
         self._left = ""
@@ -366,6 +374,11 @@ class Execution:
             ending = self._ending_by(exc)
         if self._staged is not None:  # its guest is gone: nobody writes there any more
             ending = await self._settle(self._staged, ending)
+        receipt = ""
+        try:
+            receipt = await asyncio.to_thread(self._receipt, ending)
+        except ReceiptError as exc:
+            ending = Ending(NotebookStatus.killed, clip_reason(str(exc)))
         return NotebookResult(
             notebook=self._job.name,
             status=ending.status,
@@ -377,7 +390,26 @@ class Execution:
             peak_memory_bytes=self._peak_memory,
             session=self._session,
             staged=self._left,
+            receipt=receipt,
         )
+
+    def _receipt(self, ending: Ending) -> str:
+        """Return the receipt, if one is wanted and a cell ran."""
+        if not self._options.receipt or self._made is None or self.document is None:
+            return ""
+        receipts = receipts_module()
+        signed: str = receipts.sign_run(
+            self._made,
+            written=self.document.file_content(),
+            artifacts=self._artifacts,
+            status=str(ending.status),
+            notebook=encodable(self._job.name),
+            notebook_sha256=hashlib.sha256(self._job.content).hexdigest(),
+            parameters_sha256=receipts.digest(self._options.parameters),
+            cells=self._cells,
+            errors=self._errors,
+        )
+        return signed
 
     def _ending_by(self, exc: Exception) -> Ending:
         status = NotebookStatus.killed
@@ -495,6 +527,8 @@ class Execution:
             cell.source, timeout=limit, may_ask=False, cell=f"cell {index}"
         )
         self._cells += 1
+        self._made = result.provenance
+        self._artifacts |= {one.name: one.sha256 for one in result.artifacts}
         written = cell_after_run(cell, result, (began, now()))
         if not self._options.timing:
             written["metadata"].pop(EXECUTION, None)

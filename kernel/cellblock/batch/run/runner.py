@@ -5,22 +5,42 @@ whole path. So no two are written to one file, however they are called.
 
 What runs them is an `Executor`: guests of this process (`LocalExecutor`), or the workers of a
 cluster (`batch.cluster`). Nothing that a run writes is in the cells' reach.
+
+No name leads out of the folder that a run writes to, and no reader sees half a file. It may be part
+of a checkout, so links in it are not followed. Beside the notebooks' files the run has files of its
+own there:
+
+- The *run log*, ``run.jsonl``: a line for each notebook that passed, by which ``--resume`` knows it
+  (`RunLog`). A line that was cut off is ignored, as is whatever else is in the file's place.
+- Files that are not complete yet, and the lock.
+
+Each result is shown when it is there, with a summary at the end, and JUnit XML. Nothing in it is a
+command to a terminal or a CI runner (`report_formats.inert`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import fcntl
 import os
+import re
 import signal
+from collections import Counter
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final, Protocol
+from xml.etree import ElementTree as ET
 
+import msgspec
 from msgspec.structs import replace
 
 from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.batch import files
+from cellblock.batch.report_formats import inert, one_line
 from cellblock.batch.run import notebook
 from cellblock.batch.run.execution import (
     Execution,
@@ -30,24 +50,319 @@ from cellblock.batch.run.execution import (
     PolicyPools,
     clip_reason,
 )
-from cellblock.batch.run.output_folder import (
-    OWN,
-    OutputFolder,
-    OutputFolderError,
-    RunLog,
-)
 from cellblock.batch.verdict import FileKind, Problem
+from cellblock.descriptors import FILE, FOLDER, NEW, closing, remove_tree
+from cellblock.errors import CellblockError
 from cellblock.policy import paths
 from cellblock.policy.paths import within
-from cellblock.render.text import visible
+from cellblock.render.cards import count
+from cellblock.render.policy_card import gaps_text
+from cellblock.render.text import clip, visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from cellblock.batch.run.document import Document
+    from rich.console import Console
+
     from cellblock.batch.run.execution import RunOptions
-    from cellblock.batch.run.report import Progress
-    from cellblock.policy.enforcement import Gap
+    from cellblock.batch.run.notebook import Document
+    from cellblock.policy.model import Gap
+
+
+#: Lines of a reason that are printed, and columns of each.
+_MAX_LINES: Final = 12
+_COLUMNS: Final = 120
+_STATUS_WIDTH: Final = max(map(len, NotebookStatus))
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def result_text(result: NotebookResult) -> str:
+    """Return a result in a line, and below it why the notebook did not pass."""
+    took = [count(result.cells, "cell"), f"{result.seconds:.2f} s"]
+    took += [count(result.errors, "allowed error")] if result.errors else []
+    took += ["kept"] if result.kept else []
+    head = one_line(f"{result.status:<{_STATUS_WIDTH}}  {result.notebook}  ({', '.join(took)})")
+    if result.status is NotebookStatus.passed or not result.reason:
+        return head
+    text = visible_lines(_where(result) + result.reason)
+    # What cellblock adds to an error, reason and remedy, is shown whole.
+    text = text.replace(" [cellblock: ", "\n[cellblock: ")
+    lines = [
+        part
+        for line in text.split("\n")
+        if line.strip()
+        for part in (wrap(line, _COLUMNS) if line.startswith("[cellblock: ") else [line])
+    ]
+    more = [f"… {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
+    reason = [inert(f"    {clip(line, _COLUMNS)}") for line in lines[:_MAX_LINES] + more]
+    return "\n".join([head, *reason])
+
+
+def _where(result: NotebookResult) -> str:
+    return f"cell {result.cell}: " if result.cell else ""
+
+
+def totals(results: Sequence[NotebookResult], seconds: float) -> str:
+    """Return how many notebooks ended with which status."""
+    counted = Counter(result.status for result in results)
+    counts = [f"{counted[status]} {status}" for status in NotebookStatus if counted[status]]
+    kept = sum(result.kept for result in results)
+    rate = (len(results) - kept) / seconds if seconds > 0 else 0.0
+    text = f"{count(len(results), 'notebook')}: {', '.join(counts) or 'none run'}"
+    text += f" ({kept} of them in an earlier run)" if kept else ""
+    return f"{text}; {seconds:.1f} s, {rate:.1f} a second"
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Progress:
+    """Prints how a run goes: each result, when it is there."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def ended(self, result: NotebookResult) -> None:
+        """Print the result of a notebook."""
+        _print(self._console, result_text(result))
+
+    def stopping(self) -> None:
+        """Print what is waited for, as a signal ends the run."""
+        _print(self._console, "Ending: what runs is interrupted, and then killed.")
+
+    def message(self, text: str) -> None:
+        """Print something that the user should know."""
+        _print(self._console, one_line(text))
+
+
+def print_summary(console: Console, run: RunResult, seconds: float) -> None:
+    """Print every gap (promise P7), and how many notebooks ended with which status."""
+    if staged := sum(bool(one.staged) for one in run.results):
+        said = f"Cells of {count(staged, 'notebook')} wrote to the project, which is as it was."
+        how = "`cellblock changes list` has it for a week, or run with --changes keep, drop or DIR."
+        _print(console, f"{said}\n{how}")
+    for line in gaps_text(run.gaps).splitlines() if run.gaps else ():
+        _print(console, one_line(line))
+    _print(console, totals(run.results, seconds))
+
+
+# --- JUnit XML, as CI servers read it: a test case for each notebook ------------------------------
+# Source: the schema of Jenkins' xUnit plugin, which GitLab and others take, too.
+
+#: Characters that XML 1.0 can't carry, whatever they are written as.
+_ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(results: Sequence[NotebookResult], seconds: float) -> str:
+    """Return the report. A CI runner that is shown it finds no command in it."""
+    kinds = Counter(map(_element, results))
+    counts = {
+        "tests": str(len(results)),
+        "failures": str(kinds["failure"]),
+        "errors": str(kinds["error"]),
+        "skipped": str(kinds["skipped"]),
+        "time": f"{seconds:.3f}",
+    }
+    root = ET.Element("testsuites", {"name": "cellblock run", **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": "cellblock run", **counts})
+    for result in results:
+        _add_case(suite, result)
+    ET.indent(root)
+    return inert(ET.tostring(root, encoding="unicode", xml_declaration=False)) + "\n"
+
+
+def _add_case(suite: ET.Element, result: NotebookResult) -> None:
+    folder, _, name = _legal(result.notebook).rpartition("/")
+    about = {"classname": folder or ".", "name": name, "time": f"{result.seconds:.3f}"}
+    case = ET.SubElement(suite, "testcase", about)
+    if (kind := _element(result)) is not None:
+        text = _legal(result.reason)
+        message = _where(result) + (text.splitlines() or [""])[0]
+        status = result.status.replace(" ", "-")
+        ET.SubElement(case, kind, {"message": message, "type": status}).text = text
+
+
+def _element(result: NotebookResult) -> str | None:
+    """Return the kind of element that says why a notebook did not pass; None if it did."""
+    match result.status:
+        case NotebookStatus.passed:
+            return None
+        case NotebookStatus.failed | NotebookStatus.denied:  # the notebook is the cause
+            return "failure"
+        case NotebookStatus.skipped | NotebookStatus.interrupted:  # it was not tested to its end
+            return "skipped"
+    return "error"
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+#: The subfolder of DIR with the run's own files.
+OWN: Final = ".cellblock"
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Does not block on a named pipe.
+_APPEND: Final = _CREATE | os.O_APPEND | os.O_NONBLOCK
+#: How names of files end that are not complete yet.
+_PARTIAL: Final = ".part"
+_BUFFER: Final = 1 << 18
+
+
+class OutputFolderError(CellblockError):
+    """The folder can't be written to, or not by this run."""
+
+
+class OutputFolder:
+    """DIR. It is made if it is not there, and locked for this run until it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        """Raise OutputFolderError where it can't be used."""
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._root = os.open(path, FOLDER & ~os.O_NOFOLLOW)
+            self._own = _make_folder(OWN, self._root)
+        except OSError as exc:
+            raise OutputFolderError(f"{path}: can't be written to: {exc.strerror}") from None
+        try:
+            self._lock = self.append_to("lock")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = "another run writes there. Wait for it, or name another folder"
+            raise OutputFolderError(f"{path}: {what}.") from None
+        except OSError as exc:
+            raise OutputFolderError(f"{path}: can't be locked: {exc.strerror}") from None
+        for name in self.names(_PARTIAL):
+            self.remove(name)
+
+    def close(self) -> None:
+        """Unlock the folder."""
+        for descriptor in (self._lock, self._own, self._root):
+            os.close(descriptor)
+
+    # --- the user's files -----------------------------------------------------------------------
+
+    def write(self, name: str, content: Iterable[bytes]) -> None:
+        """Write a file whole or not at all; make the folders on the way. Raise OSError."""
+        part = f"{os.urandom(8).hex()}{_PARTIAL}"
+        with os.fdopen(os.open(part, NEW, 0o666, dir_fd=self._own), "wb", _BUFFER) as file:
+            file.writelines(content)
+        try:
+            with self._parent_of(name) as (folder, last):
+                os.replace(part, last, src_dir_fd=self._own, dst_dir_fd=folder)
+        except OSError:
+            self.remove(part)
+            raise
+
+    def remove_folder(self, name: str) -> str:
+        """Remove a folder if it is there, and return its path. Raise OSError."""
+        with self._parent_of(name) as (folder, last):
+            remove_tree(f"/proc/self/fd/{folder}/{last}")
+        return str(self.path.resolve() / name)
+
+    @contextlib.contextmanager
+    def _parent_of(self, name: str) -> Iterator[tuple[int, str]]:
+        """Yield the folder that a file is to be in, and its name there. Raise OSError."""
+        *folders, last = name.split("/")
+        invalid = "\0" in name or any(part in {"", ".", ".."} for part in (*folders, last))
+        if invalid or folders[:1] == [OWN]:
+            raise OSError(errno.EINVAL, "no name for a file in there")
+        at = os.dup(self._root)
+        try:
+            for each in folders:
+                at, above = _make_folder(each, at), at
+                os.close(above)
+            yield at, last
+        finally:
+            os.close(at)
+
+    # --- the run's own files --------------------------------------------------------------------
+
+    def keep(self, folder: str, name: str, content: bytes) -> None:
+        """Write a new file into a folder of the run's own. Raise OSError."""
+        with closing(_make_folder(folder, self._own)) as at:
+            descriptor = os.open(name, NEW, 0o600, dir_fd=at)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+
+    def append_to(self, name: str) -> int:
+        """Return a descriptor for appending to a file of the run's own. Raise OSError."""
+        return os.open(name, _APPEND, 0o600, dir_fd=self._own)
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """Yield the lines of a file of the run's own, each with its end. Raise OSError."""
+        with os.fdopen(os.open(name, FILE, dir_fd=self._own), "rb") as file:
+            yield from file
+
+    def names(self, ending: str) -> list[str]:
+        """Return the run's own files whose names end so."""
+        with os.scandir(self._own) as entries:
+            return sorted(entry.name for entry in entries if entry.name.endswith(ending))
+
+    def remove(self, name: str) -> None:
+        """Remove a file of the run's own, if it is there."""
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=self._own)
+
+
+def _make_folder(name: str, folder: int) -> int:
+    """Return a descriptor of a folder in a folder, made if it is not there. Raise OSError."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    return os.open(name, FOLDER, dir_fd=folder)
+
+
+# --- the run log ----------------------------------------------------------------------------------
+
+_RUN_LOG: Final = "run.jsonl"
+
+
+class _LogEntry(msgspec.Struct, frozen=True):
+    """A notebook's file, as its name's bytes in hex, the key it was run by, and its result."""
+
+    output: str
+    key: str
+    record: NotebookResult
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode_entry: Final = msgspec.json.Decoder(_LogEntry).decode
+
+
+class RunLog:
+    """The notebooks that passed in a folder, in this run and, where it is ``resumed``, before."""
+
+    def __init__(self, folder: OutputFolder, *, resumed: bool) -> None:
+        """Raise OSError where it can't be read or written."""
+        self._known: dict[str, _LogEntry] = {}
+        if not resumed:
+            folder.remove(_RUN_LOG)
+        self._descriptor = folder.append_to(_RUN_LOG)
+        os.write(self._descriptor, b"\n")  # ends a line that was cut off
+        for line in folder.lines(_RUN_LOG):
+            with contextlib.suppress(msgspec.MsgspecError, RecursionError):  # it is not ours
+                entry = _decode_entry(line)
+                self._known[entry.output] = entry
+
+    def append(self, output: str, key: str, result: NotebookResult) -> None:
+        """Append the result of a notebook that passed. Raise OSError."""
+        entry = _LogEntry(os.fsencode(output).hex(), key, result)
+        os.write(self._descriptor, _encode(entry) + b"\n")
+
+    def find(self, output: str, key: str) -> NotebookResult | None:
+        """Return the earlier result of the same notebook, if it need not run again."""
+        entry = self._known.get(os.fsencode(output).hex())
+        if entry is None or entry.key != key or entry.record.status is not NotebookStatus.passed:
+            return None
+        return msgspec.structs.replace(entry.record, kept=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds between looks at whether an executor has more slots.
@@ -76,6 +391,11 @@ class PlannedNotebook:
     def artifacts(self) -> str:
         """The folder in DIR that files of its cells are copied to."""
         return self.output.rpartition(".")[0] + ".artifacts"
+
+    @property
+    def receipt(self) -> str:
+        """The name of its receipt in DIR."""
+        return self.output.rpartition(".")[0] + ".receipt.json"
 
 
 def plan(
@@ -284,6 +604,9 @@ class Run:
             if document is not None:
                 pieces = document.file_content()
                 await asyncio.to_thread(self._folder.write, planned.output, pieces)
+            if result.receipt:
+                self._folder.write(planned.receipt, [result.receipt.encode()])
+                result = replace(result, receipt="")
             if result.status is NotebookStatus.passed:
                 log.append(planned.output, key, result)
         except OSError as exc:

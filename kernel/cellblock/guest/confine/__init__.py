@@ -6,9 +6,9 @@ capabilities first means that nothing after it is exempt; no_new_privs comes bef
 seccomp, which need it; seccomp comes last, because it refuses the calls that the others are.
 
 ``process`` has a fork's first steps, capabilities and resource limits, ``landlock`` files and TCP
-ports, ``seccomp`` the filter that is compiled from the tables ``arch``, ``syscalls`` and
-``syscall_args``, ``notify`` the gate: calls that the zygote decides. ``witness`` sees the locks
-hold, ``libc`` makes the system calls.
+ports, ``seccomp`` the filter that is compiled from the tables ``arch`` and ``syscalls``, ``notify``
+the gate: calls that the zygote decides. ``witness`` sees the locks hold, ``libc`` makes the system
+calls.
 
 Only the standard library and ``cellblock.wire`` may be imported here.
 """
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from cellblock.guest.confine import arch, landlock, libc, notify, process, seccomp, witness
 from cellblock.guest.confine.libc import ConfineError, LockFailed, fatal
 from cellblock.guest.confine.process import close_inherited
-from cellblock.guest.confine.syscall_args import Grants
+from cellblock.guest.confine.syscalls import Grants
 from cellblock.wire.messages import LockReport, Plan
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import ctypes
 import os
 from typing import Any
 
-from cellblock.guest.audit_exempt import run_exempt
+from cellblock.guest.violations import run_exempt
 
 
 class ConfineError(Exception):

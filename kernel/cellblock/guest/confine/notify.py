@@ -5,6 +5,7 @@ threads there are, whether a fork is the one that a snapshot is due, whether a s
 is the guest itself (a snapshot that took over has another process id than its filter knows).
 Others have another answer once the policy has become narrower, and a filter is for good: where
 there is a network, and where programs may be started, these calls are asked about as well.
+And some are counted: of what epolls watch, Linux allows a user so many, all programs together.
 For all of them the guest's first filter stops the call and notifies the holder of its listener.
 
 The holder is the zygote: trusted, idle, and gone only when the guest is. It sees registers,
@@ -32,7 +33,7 @@ import msgspec
 from cellblock.guest.confine import process, seccomp
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.seccomp import Label, Op
-from cellblock.guest.confine.syscall_args import (
+from cellblock.guest.confine.syscalls import (
     CLONE_NEVER,
     CLONE_SHARED,
     CLONE_THREAD,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from cellblock.guest.confine.arch import Arch
-    from cellblock.guest.confine.syscall_args import Grants
+    from cellblock.guest.confine.syscalls import Grants
     from cellblock.wire.messages import Limits, Plan
 
 
@@ -77,8 +78,17 @@ SENDING: Final = "sendmsg"
 _ADDRESS, _FLAGS = 4, 2
 #: Stopped where the policy allows programs.
 EXECUTING: Final = "execve"
+#: Counted: one more thing in an epoll.
+WATCHING: Final = "epoll_ctl"
+_OPERATION, _ADD = 1, 1
+#: What may be added at once, and more for each second that passes: some 200 bytes each.
+WATCHES: Final = 50_000
+WATCHES_A_SECOND: Final = 20
 _NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
-_STOPPED: Final = (*STARTING, *SIGNALLING, LOCKING, EXECUTING, *REACHING, SENDING_TO, SENDING)
+_STOPPED: Final = (
+    *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING),
+    *(*REACHING, SENDING_TO, SENDING),
+)
 #: Seconds for which a start that was let through may not show in the count yet.
 SETTLING: Final = 0.1
 
@@ -104,7 +114,11 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     if grants.network:
         yield Op(seccomp.JEQ, numbers[SENDING_TO], yes="where")
         yield Op(seccomp.JEQ, numbers[SENDING], yes="how")
+    yield Op(seccomp.JEQ, numbers[WATCHING], yes="what")
     yield Op(seccomp.JA, yes="pass")
+    yield Label("what")
+    yield Op(seccomp.LD_W_ABS, seccomp.low(_OPERATION))
+    yield Op(seccomp.JEQ, _ADD, yes="stop", no="pass")
     if grants.network:
         # Stop what is sent to an address; the main filter refuses the flags that pass here.
         yield Label("where")
@@ -185,6 +199,8 @@ class Gate:
         self._due_forks: list[int | None] = []
         #: Tasks whose start was let through, and when.
         self._started: dict[int, float] = {}
+        #: What may yet be added to epolls, and when that was counted.
+        self._watches, self._counted = float(WATCHES), time.monotonic()
 
     def close(self) -> None:
         """Close the listener: calls that are stopped, and all that come, fail with ENOSYS."""
@@ -258,6 +274,8 @@ class Gate:
             return 0 if self.plan.network else errno.EACCES
         if request.call == EXECUTING:
             return 0 if self.plan.subprocess else errno.EPERM
+        if request.call == WATCHING:
+            return 0 if self._may_watch() else errno.ENOSPC
         process_id, threads = _process_of(request.task)
         if request.call in STARTING:
             return self._start(request, process_id, threads)
@@ -289,6 +307,16 @@ class Gate:
         if request.task != process_id or flags & CLONE_SHARED or not due:
             return False
         self._due_forks.remove(due[0])
+        return True
+
+    def _may_watch(self) -> bool:
+        """Count one more thing that is watched, for what is watched no more can't be known."""
+        now = time.monotonic()
+        more = (now - self._counted) * WATCHES_A_SECOND
+        self._watches, self._counted = min(WATCHES, self._watches + more), now
+        if self._watches < 1:
+            return False
+        self._watches -= 1
         return True
 
     def _count(self, task: int, threads: int) -> int:

@@ -1,4 +1,4 @@
-"""The system call filter: compiled from ``syscalls`` and ``syscall_args``, loaded last.
+"""The system call filter: compiled from the tables in ``syscalls``, loaded last.
 
 Source: seccomp(2), Documentation/userspace-api/seccomp_filter.rst. Calls under a foreign
 architecture (32-bit entry, x32) are refused before their number is looked at: the same number
@@ -18,7 +18,7 @@ import msgspec
 
 from cellblock.guest.confine import libc, syscalls
 from cellblock.guest.confine.arch import named
-from cellblock.guest.confine.syscall_args import (
+from cellblock.guest.confine.syscalls import (
     Below,
     Gate,
     Grants,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cellblock.guest.confine.arch import Arch
-    from cellblock.guest.confine.syscall_args import Condition
+    from cellblock.guest.confine.syscalls import Condition
 
 
 # An assembler for classic BPF, as seccomp filters use it.

@@ -1,6 +1,6 @@
-"""System calls that the guest may make whatever their arguments, and why.
+"""System calls that the guest may make, whatever their arguments or with some only, and why.
 
-Whatever is not here, and not in ``syscall_args.gates``, is refused: with EPERM if the table knows
+Whatever is not here, and not in ``gates``, is refused: with EPERM if the table knows
 the call, with ENOSYS if it does not, so that libraries take their fallback path. To refuse a call
 that is allowed, delete its name. Landlock decides what the calls of ``FILES`` may touch. An entry
 that an architecture lacks is skipped there.
@@ -16,14 +16,34 @@ flock: an exclusive lock needs no write access and would stop the file's other u
 memfd_create, mlockall, SysV and POSIX queues: memory that the limits do not see (as mmap, gated).
 timer_create, sigqueue: they deliver SIGSTOP, and a stopped guest is a hung kernel.
 seccomp, landlock_* (but see ``NEEDS_GATE``): one cell could lock out the cells after it.
+
+A gate is a list of alternatives for a call's arguments; the call passes if all conditions of one
+of them hold. They see registers, never memory.
 """
 
 from __future__ import annotations
 
 import errno
-from typing import Final
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE
+from os import O_CLOEXEC, O_NONBLOCK, O_TRUNC
+from socket import (
+    AF_INET,
+    AF_INET6,
+    AF_UNIX,
+    IPPROTO_TCP,
+    IPPROTO_UDP,
+    SOCK_CLOEXEC,
+    SOCK_DGRAM,
+    SOCK_NONBLOCK,
+    SOCK_STREAM,
+    SOL_SOCKET,
+)  # fmt: skip
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -317,3 +337,350 @@ REFUSED_WITH: Final = {
     "setxattr": errno.ENOTSUP,
     "setxattrat": errno.ENOTSUP,
 }
+
+
+# --- gates: calls that pass with some arguments only ----------------------------------------------
+
+# What a gate is made of: conditions on a call's arguments, as far as registers hold them.
+#
+# Where the OS kernel takes an int, only the low 32 bits count, and only they are compared;
+# pointers are compared whole.
+
+
+class In(msgspec.Struct, frozen=True):
+    """The argument is one of these values."""
+
+    arg: int
+    values: tuple[int, ...]
+
+
+class NotIn(msgspec.Struct, frozen=True):
+    """The argument is none of these values."""
+
+    arg: int
+    values: tuple[int, ...]
+
+
+class Masked(msgspec.Struct, frozen=True):
+    """The argument's bits under ``mask`` are one of ``values``."""
+
+    arg: int
+    mask: int
+    values: tuple[int, ...]
+
+
+class Null(msgspec.Struct, frozen=True):
+    """The argument is a null pointer (all 64 bits)."""
+
+    arg: int
+
+
+class Below(msgspec.Struct, frozen=True):
+    """The pointer is below the address ``top``."""
+
+    arg: int
+    top: int
+
+
+class Own(msgspec.Struct, frozen=True):
+    """The argument is the guest's process id, or one of ``others`` (0 means self)."""
+
+    arg: int
+    others: tuple[int, ...] = ()
+
+
+Condition = In | NotIn | Masked | Null | Below | Own
+Alternative = tuple[Condition, ...]
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """When a call passes; else it fails with ``errno``.
+
+    Calls that are ``void`` succeed, and do nothing.
+    """
+
+    name: str
+    alternatives: tuple[Alternative, ...]
+    why: str
+    errno: int = errno.EPERM
+    void: tuple[Alternative, ...] = ()
+
+
+class Grants(msgspec.Struct, frozen=True):
+    """What opens or shuts gates.
+
+    ``relayed`` says that sockets may be made, and are connected by the host alone; ``scoped`` that
+    Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation (ABI 3), ``gated``
+    that the zygote decides on starts and signals (``gate``), ``zygote`` that it is the zygote's own
+    filter, under which its guests take their locks, ``removing`` that it removes what they leave,
+    ``attributes`` that nothing is mounted writable but what cells write.
+    From the address ``stacks`` on there are stacks of a process's first thread, and nothing else.
+    """
+
+    network: bool = False
+    relayed: bool = False
+    subprocess: bool = False
+    scoped: bool = False
+    truncate: bool = False
+    gated: bool = False
+    zygote: bool = False
+    removing: bool = False
+    attributes: bool = False
+    stacks: int = 0x7FFB_FF70_0000
+
+
+# <linux/sched.h>
+CLONE_VM: Final = 0x100
+CLONE_SIGHAND: Final = 0x800
+CLONE_THREAD: Final = 0x10000
+#: PIDFD, PTRACE, VFORK, PARENT, UNTRACED, IO and every NEW*: none of them for a thread.
+CLONE_NEVER: Final = 0x1000 | 0x2000 | 0x8000 | 0x800000 | 0x80000000 | 0x7E020080
+#: VM, FS, FILES, SIGHAND: none of them for a snapshot, which is a process by itself.
+CLONE_SHARED: Final = 0x100 | 0x200 | 0x400 | 0x800
+#: S_ISUID and S_ISGID: what a guest leaves in a writable root must not run as its owner.
+MODE_NEVER: Final = 0o6000
+O_ACCMODE: Final = 3
+#: <linux/fs.h>
+RWF_NOWAIT: Final = 8
+O_DIRECT: Final = 0o40000
+SOCK_TYPE_BITS: Final = 0xFFFFFFFF & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)
+#: MSG_OOB, on stream sockets a source of kernel bugs (CVE-2025-38236); MSG_FASTOPEN connects.
+MSG_NEVER: Final = 0x1 | 0x20000000
+#: MSG_DONTROUTE, of no effect on a Unix socket: with it the gate's listener is given away, which is
+#: the last message that nobody is asked about. The main filter comes after it, and refuses it.
+HANDING_OVER: Final = 0x4
+#: SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU: a stopped guest is a hung kernel.
+STOP_SIGNALS: Final = (19, 20, 21, 22)
+_SIGN: Final = 0x80000000
+# <linux/mman.h>
+MAP_TYPE: Final = 0xF
+MAP_GROWSDOWN: Final = 0x100
+#: FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME of <linux/futex.h>, which go with every operation.
+FUTEX_FLAGS: Final = 0x80 | 0x100
+FCNTL: Final = (
+    0,  # F_DUPFD
+    1,  # F_GETFD
+    2,  # F_SETFD
+    3,  # F_GETFL
+    4,  # F_SETFL
+    5,  # F_GETLK
+    6,  # F_SETLK
+    7,  # F_SETLKW
+    36,  # F_OFD_GETLK
+    37,  # F_OFD_SETLK
+    38,  # F_OFD_SETLKW
+    1030,  # F_DUPFD_CLOEXEC
+    1032,  # F_GETPIPE_SZ
+)
+IOCTL: Final = (
+    0x5401,  # TCGETS: isatty
+    0x5413,  # TIOCGWINSZ
+    0x541B,  # FIONREAD
+    0x5421,  # FIONBIO
+    0x5450,  # FIONCLEX
+    0x5451,  # FIOCLEX
+    0x802C542A,  # TCGETS2: isatty in newer C libraries
+)
+# <linux/seccomp.h>: _IOWR('!', 0, struct seccomp_notif), _IOWR('!', 1, struct seccomp_notif_resp),
+# _IOW('!', 3, struct seccomp_notif_addfd): id, flags, srcfd, newfd, newfd_flags (Linux 5.9)
+NOTIF_RECV: Final = 0xC0502100
+NOTIF_SEND: Final = 0xC0182101
+NOTIF_ADDFD: Final = 0x40182103
+NOTIF: Final = (NOTIF_RECV, NOTIF_SEND, NOTIF_ADDFD)
+PRCTL: Final = (
+    2,  # PR_GET_PDEATHSIG
+    3,  # PR_GET_DUMPABLE
+    15,  # PR_SET_NAME: threads name themselves
+    16,  # PR_GET_NAME
+    21,  # PR_GET_SECCOMP
+    23,  # PR_CAPBSET_READ
+    30,  # PR_GET_TIMERSLACK
+    38,  # PR_SET_NO_NEW_PRIVS: set already
+    39,  # PR_GET_NO_NEW_PRIVS
+    51,  # PR_SVE_GET_VL
+    56,  # PR_GET_TAGGED_ADDR_CTRL
+    0x53564D41,  # PR_SET_VMA: allocators name their mappings
+)
+GETSOCKOPT: Final = (
+    3,  # SO_TYPE
+    4,  # SO_ERROR
+    7,  # SO_SNDBUF
+    8,  # SO_RCVBUF
+    9,  # SO_KEEPALIVE
+    20,  # SO_RCVTIMEO
+    21,  # SO_SNDTIMEO
+    30,  # SO_ACCEPTCONN
+    38,  # SO_PROTOCOL
+    39,  # SO_DOMAIN
+)
+#: SO_SNDBUF, SO_RCVBUF: what is in a socket's buffers counts for no limit of memory.
+BUFFERS: Final = 7, 8
+#: Not SO_ATTACH_FILTER and its like: code in the OS kernel.
+SETSOCKOPT: Final = (
+    2,  # SO_REUSEADDR
+    9,  # SO_KEEPALIVE
+    13,  # SO_LINGER
+    15,  # SO_REUSEPORT
+    20,  # SO_RCVTIMEO
+    21,  # SO_SNDTIMEO
+)
+TCP_OPTIONS: Final = (
+    1,  # TCP_NODELAY
+    4,  # TCP_KEEPIDLE
+    5,  # TCP_KEEPINTVL
+    6,  # TCP_KEEPCNT
+    12,  # TCP_QUICKACK
+    18,  # TCP_USER_TIMEOUT
+)
+IP_LEVELS: Final = (0, 41)
+IP_OPTIONS: Final = (
+    11,  # IP_RECVERR: the C library's resolver
+    25,  # IPV6_RECVERR
+    26,  # IPV6_V6ONLY
+)
+#: Not those with priority inheritance: their owner is named by number, whoever that is, and the
+#: OS kernel changes its scheduling without asking (and CVE-2014-3153, CVE-2021-3347 were here).
+FUTEX: Final = (
+    0,  # FUTEX_WAIT
+    1,  # FUTEX_WAKE
+    3,  # FUTEX_REQUEUE
+    4,  # FUTEX_CMP_REQUEUE
+    5,  # FUTEX_WAKE_OP
+    9,  # FUTEX_WAIT_BITSET
+    10,  # FUTEX_WAKE_BITSET
+)
+#: ARCH_SET_FS and the shadow stack calls: what a new program's loader does first.
+ARCH_PRCTL: Final = (0x1002, 0x5001, 0x5002, 0x5003, 0x5005)
+
+
+def gates(grants: Grants) -> tuple[Gate, ...]:
+    """Return every gate, as ``grants`` opens or shuts it."""
+    return (
+        *_files(grants),
+        *_memory(grants),
+        *_process(grants),
+        *_signals(grants),
+        *_sockets(grants),
+    )
+
+
+def _files(grants: Grants) -> Iterator[Gate]:
+    why = "truncating what is open for reading: Landlock below ABI 3 does not see it"
+    yield Gate("open", _opens_honestly(1), why)
+    yield Gate("openat", _opens_honestly(2), why)
+    yield Gate("creat", ((Masked(1, MODE_NEVER, (0,)),),), "no set-user-id files")
+    if grants.attributes:
+        for name, mode in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
+            yield Gate(name, ((Masked(mode, MODE_NEVER, (0,)),),), "no set-user-id files")
+    yield Gate("fcntl", ((In(1, FCNTL),),), "no F_SETOWN, F_SETSIG: a signal to anybody; no leases")
+    asked = IOCTL + NOTIF if grants.zygote else IOCTL
+    yield Gate("ioctl", ((In(1, asked),),), "devices: queries only, no TIOCSTI, no FIOASYNC")
+    yield Gate("renameat2", ((In(4, (0, 1, 2)),),), "no whiteouts")
+    cached = "whether a page is in memory says who read it last"
+    for name in ("preadv2", "pwritev2"):
+        yield Gate(name, ((Masked(5, RWF_NOWAIT, (0,)),),), cached, errno.EOPNOTSUPP)
+    flags = O_CLOEXEC | O_NONBLOCK | O_DIRECT
+    yield Gate("pipe2", ((Masked(1, 0xFFFFFFFF & ~flags, (0,)),),), "no notification pipes")
+
+
+def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
+    """Allow truncation of what is opened for writing, and no set-user-id file to be made.
+
+    C libraries pass 0 for the mode where they make nothing.
+    """
+    write_only, read_write = 1, 2
+    mode = Masked(arg + 1, MODE_NEVER, (0,))
+    return (
+        (mode, Masked(arg, O_TRUNC, (0,))),
+        (mode, Masked(arg, O_ACCMODE, (write_only,))),
+        (mode, Masked(arg, O_ACCMODE, (read_write,))),
+    )
+
+
+def _memory(grants: Grants) -> Iterator[Gate]:
+    """Refuse what RLIMIT_DATA does not count: shared memory without a file, growing stacks.
+
+    Processes that a cell may start share memory with each other for good reason. A piece of the
+    first stack that is moved stays one that grows, of whatever size; who can't move memory in
+    place copies it.
+    """
+    private: Alternative = (Masked(3, MAP_TYPE | MAP_GROWSDOWN, (MAP_PRIVATE,)),)
+    uncounted = MAP_GROWSDOWN if grants.subprocess else MAP_GROWSDOWN | MAP_ANONYMOUS
+    yield Gate("mmap", (private, (Masked(3, uncounted, (0,)),)), "memory that the limit counts")
+    yield Gate("mremap", ((Below(0, grants.stacks),),), "as mmap", errno.ENOMEM)
+    why = "no owner by number"
+    operation = Masked(1, 0xFFFFFFFF & ~FUTEX_FLAGS, FUTEX)
+    yield Gate("futex", ((operation,),), why, errno.ENOSYS)
+
+
+def _process(grants: Grants) -> Iterator[Gate]:
+    bits = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_NEVER
+    thread: Alternative = (Masked(0, bits, (CLONE_VM | CLONE_SIGHAND | CLONE_THREAD,)),)
+    child: Alternative = (Masked(0, CLONE_NEVER | CLONE_THREAD, (0,)),)
+    children = grants.subprocess or grants.gated
+    yield Gate("clone", (thread, child) if children else (thread,), "threads, unless gated")
+    yield Gate("getpgid", ((Own(0, (0,)),),), "which processes exist is not the guest's business")
+    yield Gate("getsid", ((Own(0, (0,)),),), "as getpgid")
+    yield Gate("getpriority", ((In(0, (0,)), Own(1, (0,))),), "as getpgid")
+    yield Gate("setpriority", ((In(0, (0,)), Own(1, (0,))),), "itself only")
+    yield Gate("sched_setaffinity", ((Own(0, (0,)),),), "itself only")
+    # glibc asks it of threads by their ids, and takes ENOSYS for "not known".
+    yield Gate("sched_getaffinity", ((Own(0, (0,)),),), "as getpgid", errno.ENOSYS)
+    yield Gate("sched_getparam", ((Own(0, (0,)),),), "as getpgid")
+    yield Gate("sched_getscheduler", ((Own(0, (0,)),),), "as getpgid")
+    yield Gate("prlimit64", ((Own(0, (0,)), Null(2)),), "read, on itself: limits are the policy's")
+    # PR_SET_PDEATHSIG: a snapshot that takes over ends with its zygote, as the guest did
+    # (SIGKILL); one that waits goes on to see that nobody is left to wake it (SIGCONT).
+    dies_with_parent: Alternative = (In(0, (1,)), In(1, (9, 18)))
+    yield Gate("prctl", ((In(0, PRCTL),), dies_with_parent), "names and queries")
+    yield Gate("personality", ((In(0, (0xFFFFFFFF,)),),), "query only")
+    if grants.subprocess:
+        yield Gate("arch_prctl", ((In(0, ARCH_PRCTL),),), "program start")
+
+
+def _signals(grants: Grants) -> Iterator[Gate]:
+    why = "itself only, and never to stop"
+    if grants.gated or (grants.subprocess and grants.scoped):
+        # Children and snapshots have ids of their own; the zygote looks whose, or Landlock
+        # keeps signals inside the domain.
+        anyone: Alternative = (Masked(0, _SIGN, (0,)), NotIn(0, (0,)))
+        yield Gate("kill", ((*anyone, NotIn(1, STOP_SIGNALS)),), why)
+        yield Gate("tgkill", ((*anyone, NotIn(2, STOP_SIGNALS)),), why)
+        return
+    yield Gate("kill", ((Own(0), NotIn(1, STOP_SIGNALS)),), why)
+    yield Gate("tgkill", ((Own(0), NotIn(2, STOP_SIGNALS)),), why)
+
+
+def _sockets(grants: Grants) -> Iterator[Gate]:
+    pair: Alternative = (In(0, (AF_UNIX,)), Masked(1, SOCK_TYPE_BITS, (SOCK_STREAM,)), In(2, (0,)))
+    yield Gate("socketpair", (pair,), "connected streams; datagrams could be sent elsewhere")
+    harmless: Alternative = (Masked(3, MSG_NEVER, (0,)),)
+    connected: Alternative = (*harmless, Null(4))
+    yield Gate("sendto", (harmless if grants.network else connected,), "no address, no out-of-band")
+    yield Gate("recvfrom", (harmless,), "no out-of-band data")
+    yield Gate("recvmsg", ((Masked(2, MSG_NEVER, (0,)),),), "no out-of-band data")
+    yield from _socket_options(grants)
+    stream = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, (SOCK_STREAM,)))
+    datagram = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, (SOCK_DGRAM,)))
+    tcp, udp = In(2, (0, IPPROTO_TCP)), In(2, (0, IPPROTO_UDP))
+    if grants.network:
+        yield Gate("socket", ((*stream, tcp), (*datagram, udp)), "TCP and UDP", errno.EACCES)
+        yield Gate("sendmsg", ((Masked(2, HANDING_OVER, (0,)),),), "nothing around the gate")
+    elif grants.relayed:
+        why = "TCP: what stands there until the host hands in one that is connected"
+        yield Gate("socket", ((*stream, tcp),), why, errno.EACCES)
+
+
+def _socket_options(grants: Grants) -> Iterator[Gate]:
+    read: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, GETSOCKOPT)),)
+    write: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, SETSOCKOPT)),)
+    if grants.network or grants.relayed:
+        internet: tuple[Alternative, ...] = (
+            (In(1, (IPPROTO_TCP,)), In(2, TCP_OPTIONS)),
+            (In(1, IP_LEVELS), In(2, IP_OPTIONS)),
+        )
+        read, write = read + internet, write + internet
+    yield Gate("getsockopt", read, "no SO_PEERPIDFD")
+    # Larger ones would be cut down by the OS kernel, too, without an error (socket(7)).
+    void = ((In(1, (SOL_SOCKET,)), In(2, BUFFERS)),)
+    yield Gate("setsockopt", write, "no socket filters, no larger buffers", void=void)

@@ -1,33 +1,45 @@
 """``getattr`` and its family by the rule that the source check applies to a dot.
 
-A name is free, refused, or settled object by object (``analysis.attributes``). No cell holds a
+A name is free, refused, or settled object by object (``analysis.names``). No cell holds a
 reader that takes any name: it is given a version that checks the name.
+
+Library classes stay as they are (``freeze_loaded``): a method that user code puts into one would
+run as library. ``collections.abc.Mapping.get = f`` is called with ``os.environ`` sooner or later.
+The interpreter has a flag for types that must not change (C API: Py_TPFLAGS_IMMUTABLETYPE); it is
+set on every class of the standard library, of IPython and of the guest.
 """
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import types
 from _string import formatter_field_name_split, formatter_parser
 from functools import lru_cache
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.attributes import (
+from cellblock.analysis.findings import RULES
+from cellblock.analysis.names import (
     COMMON,
     OF_FUNCTIONS,
+    REFUSED_UNLESS_BOUND,
     SETTLED,
     attribute_allowed,
     is_free,
     remedy_for,
     why_refused,
 )
-from cellblock.analysis.findings import RULES
-from cellblock.analysis.names import REFUSED_UNLESS_BOUND
-from cellblock.guest.guards.freezing import IMMUTABLE
-from cellblock.guest.violations import AttributeViolation, NameViolation, PolicyViolation
+from cellblock.guest.violations import (
+    AttributeViolation,
+    NameViolation,
+    PolicyViolation,
+    run_exempt,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 _RULE = RULES["attribute-not-allowed"]
 #: ``[getattr(x, n) for n in dir(x)]`` is honest: these give a stand-in that can't be called.
@@ -312,3 +324,38 @@ _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
     "format": _template,
     "format_map": _template,
 }
+
+
+#: Py_TPFLAGS_HEAPTYPE: made by a class statement, or by type().
+IMMUTABLE, HEAP = 1 << 8, 1 << 9
+#: Offset of tp_flags in PyTypeObject on 64-bit builds; checked against ``__flags__`` before use.
+_OFFSET = 168
+LIBRARY = frozenset({"IPython", *sys.stdlib_module_names})
+#: Classes that write to themselves as they work; nothing but cells uses the second.
+_CHANGING = frozenset({"weakref.finalize", "difflib.HtmlDiff"})
+_subclasses: Callable[[type], list[type]] = type.__dict__["__subclasses__"]
+
+
+def freeze_loaded(packages: frozenset[str] = LIBRARY) -> None:
+    """Freeze every class there is of ``packages``, those that functions made included."""
+    stack: list[type] = [object]
+    seen = {id(object)}
+    while stack:
+        kind = stack.pop()
+        for below in _subclasses(kind):
+            if id(below) not in seen:
+                seen.add(id(below))
+                stack.append(below)
+        module = kind.__module__
+        if type(module) is str and module.partition(".")[0] in packages:
+            freeze(kind)
+
+
+def freeze(kind: type) -> None:
+    """Make ``kind`` refuse new attributes, if it does not write to itself."""
+    flags = kind.__flags__
+    if flags & IMMUTABLE or not flags & HEAP or f"{kind.__module__}.{kind.__name__}" in _CHANGING:
+        return
+    field = run_exempt(ctypes.c_ulong.from_address, id(kind) + _OFFSET)
+    if field.value == flags:
+        field.value = flags | IMMUTABLE

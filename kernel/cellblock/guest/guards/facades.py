@@ -16,18 +16,19 @@ from functools import reduce
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import RULES
 from cellblock.analysis.imports import why_left_out
-from cellblock.guest import in_memory, output
+from cellblock.analysis.names import attribute_allowed
+from cellblock.guest import output
+from cellblock.guest.guards import stdlib
 from cellblock.guest.guards.access import (
     check_name,
+    freeze_loaded,
     guarded_getattr,
     namespace_of_module,
     text_of,
     with_name,
 )
-from cellblock.guest.guards.freezing import freeze_loaded
 from cellblock.guest.violations import ImportViolation
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Importer:
             return facade  # a package that is only the way to an allowed submodule
         before, real = len(sys.modules), importlib.import_module(_MOVED.get(name, name))
         if not self._current.rules.raw_modules:
-            in_memory.in_memory(real)
+            stdlib.keep_in_memory(real)
         if len(sys.modules) > before:
             freeze_loaded()
         shown = namespace_of_module(facade)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.relay import RelayCounts
     from cellblock.host.services.tools.calls import CallRecord as Call
     from cellblock.host.session.types import ExecuteRequest, Outcome, SessionSettings, Stopped
-    from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.policy.model import Enforcement, Gap
 
 
 #: Why something is not done after all: the log is required.

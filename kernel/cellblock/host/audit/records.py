@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cellblock import analysis
     from cellblock.host.session import types
-    from cellblock.policy import enforcement
+    from cellblock.policy import model
 
 
 VERSION: Final = 1
@@ -351,7 +351,7 @@ def refused(record: Cell, why: str, *, instead_of: Decision) -> Cell:
     return replace(record, decision="refused", why=why, expressions=tuple(expressions))
 
 
-def gap_of(gap: enforcement.Gap) -> Gap:
+def gap_of(gap: model.Gap) -> Gap:
     """Return a gap as it is entered."""
     return Gap(**{name: getattr(gap, name) for name in Gap.__struct_fields__})
 

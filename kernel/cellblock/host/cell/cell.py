@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from cellblock.host.session.history import History
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest, Outcome, Stopped
+    from cellblock.host.snapshots.restore import BranchListing
     from cellblock.render.cards import Failure
-    from cellblock.render.refusal import Refusal
+    from cellblock.render.outcomes import Refusal
     from cellblock.wire import messages as wire
 
 
@@ -292,7 +293,8 @@ class Front(ABC):
     ) -> None:
         """Answer a cell that ran; with ``abort``, refuse those queued behind it in its shell."""
 
-    def on_cell(self, cell: CellRun) -> None:  # noqa: B027 - a sandbox tells nobody
+    @abstractmethod
+    def on_cell(self, cell: CellRun) -> None:
         """Note that a cell begins."""
 
     # --- what a session tells -----------------------------------------------------------------
@@ -324,6 +326,10 @@ class Front(ABC):
         elif stopped.undone and self.history is not None:
             counts = ", ".join(f"[{count}]" for count in stopped.undone)
             self.history.annotate(self.execution_count, f"# undid {counts}")
+
+    def on_branches(self, found: BranchListing) -> None:
+        """Show which branch the session is on, and which others there are."""
+        self.outputs.card(status.branches_card(found))
 
     def on_forked(self, stopped: Stopped) -> None:
         """Remember what a fork lacks; it has the locks of what it is a fork of, and one more."""

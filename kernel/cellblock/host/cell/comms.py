@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.output.text import json_size
 from cellblock.host.output.widgets import VIEW, WIDGET, Comms, Refused
-from cellblock.render import denial
+from cellblock.render import outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -138,7 +138,7 @@ class CommTraffic:
         if self._parts:
             parts = list(self._parts)
             self._parts.clear()
-            self._card(denial.cleaned_widgets(parts, policy_name=self._policy_name))
+            self._card(outcomes.cleaned_widgets(parts, policy_name=self._policy_name))
 
     def _publish(self, passed: Passed, parent: Parent | None) -> None:
         self._publisher.publish(
@@ -160,11 +160,11 @@ class CommTraffic:
         name = self._policy_name
         if refused.target == WIDGET:
             known = refused.module in self._modules
-            card = denial.refused_widget(
+            card = outcomes.refused_widget(
                 refused.module, refused.model, policy_name=name, known=known
             )
         else:
-            card = denial.refused_comm(refused.target, policy_name=name)
+            card = outcomes.refused_comm(refused.target, policy_name=name)
         show_card(card)
 
 

@@ -306,9 +306,7 @@ class Outputs:
 
     def _begin_libraries(self) -> SharedLibraries:
         if self._libraries is None:
-            from cellblock.host.output.frames import SharedLibraries  # noqa: PLC0415 - as said
-
-            self._libraries = SharedLibraries()
+            self._libraries = gateway.shared_libraries()
         if self._cell is None:
             self._libraries.begin("")
         else:

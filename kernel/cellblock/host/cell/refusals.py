@@ -21,10 +21,9 @@ from cellblock.backends.layers import receives_mounts
 from cellblock.backends.plan import check_writable, denied
 from cellblock.errors import PolicyError
 from cellblock.policy.network import parse_address
-from cellblock.policy.paths import reads_home_files, within
-from cellblock.policy.secret_files import pattern_beneath
+from cellblock.policy.paths import pattern_beneath, reads_home_files, within
 from cellblock.render.cards import value_words
-from cellblock.render.refusal import Refusal, Remedy
+from cellblock.render.outcomes import Refusal, Remedy
 
 if TYPE_CHECKING:
     from cellblock.host.session.config import SessionConfig

@@ -28,12 +28,12 @@ from cellblock.host.services.changes import GIT, MOST_ENTRIES
 from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
 from cellblock.policy import paths
-from cellblock.policy.enforcement import Gap, Status
+from cellblock.policy.model import Gap, Status
 from cellblock.policy.narrowing import changed_fields
-from cellblock.render import policy_card, refusal, tables
-from cellblock.render import stopped as cards
+from cellblock.render import outcomes as cards
+from cellblock.render import policy_card, tables
 from cellblock.render.cards import problem, problem_failure, value_words
-from cellblock.render.denial import denial, denial_failure
+from cellblock.render.outcomes import denial, denial_failure
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Template
-    from cellblock.backends.probes import Proof
+    from cellblock.backends.report import Proof
     from cellblock.errors import AuditError
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
     from cellblock.host.services.changes import Change, Staged, State
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
-    from cellblock.policy.enforcement import Enforcement
-    from cellblock.policy.model import Policy
+    from cellblock.host.snapshots.restore import BranchListing
+    from cellblock.policy.model import Enforcement, Policy
     from cellblock.render.cards import Bundle, Failure
-    from cellblock.render.refusal import Refusal
+    from cellblock.render.outcomes import Refusal
     from cellblock.render.tables import Budget
     from cellblock.wire import messages as wire
     from cellblock.wire.messages import LockReport, Tool
@@ -384,11 +384,11 @@ class Views:
 
     def refusal_in_a_line(self, found: Refusal) -> str:
         """Return its reason and remedy for an exception's message."""
-        return refusal.in_a_line(found, self.name, self._file)
+        return cards.refusal_sentence(found, self.name, self._file)
 
     def refusal_card(self, found: Refusal) -> Bundle:
         """Return its card."""
-        return refusal.card(found, self.name, self._file)
+        return cards.refusal_card(found, self.name, self._file)
 
     @property
     def _file(self) -> str:
@@ -539,6 +539,7 @@ LIMITS: Final = {
     "timeout": "timeout",
     "cpu": "cpu_seconds",
     "memory": "memory_max_bytes",
+    "forks": "forks_max_bytes",
     "scratch": "scratch_max_bytes",
 }
 
@@ -566,8 +567,14 @@ def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
     if stopped.restored is None:  # every copy to go back to had ended
         return stopped_card(stopped, policy)[0]
     if stopped.detail:
-        return cards.restored(stopped.detail, lost=restore.lacking(stopped.restored))
+        lost = restore.lacking(stopped.restored)
+        return cards.restored(stopped.detail, branch=stopped.branch, lost=lost)
     return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
+
+
+def branches_card(found: BranchListing) -> Bundle:
+    """Return the list of branches and checkpoints."""
+    return tables.branches(found.current, found.branches, found.checkpoints)
 
 
 def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:
@@ -584,7 +591,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     """
     detail = visible(stopped.detail)
     match stopped.why:
-        case "timeout" | "cpu" | "memory" | "scratch":
+        case "timeout" | "cpu" | "memory" | "forks" | "scratch":
             field, value = LIMITS[stopped.why], stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)

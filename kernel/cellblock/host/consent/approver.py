@@ -26,8 +26,7 @@ from cellblock.analysis.admission import sha256
 from cellblock.analysis.imports import approvable, wanted
 from cellblock.host.consent import request
 from cellblock.host.guests.spawn import import_path
-from cellblock.render.question import Question
-from cellblock.render.text import clip, exact
+from cellblock.render.text import Question, clip, exact
 from cellblock.wire.messages import Granted
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named
 from cellblock.render.cards import count, size
-from cellblock.render.question import laid_out, letters
-from cellblock.render.text import clip, exact, wrap
+from cellblock.render.text import clip, exact, laid_out, letters, wrap
 from cellblock.wire import values
 
 if TYPE_CHECKING:

@@ -5,16 +5,15 @@ host.
 
 The parts, in the order in which a start meets them:
 
-- ``spawn``: starts a zygote before anything else is imported, and closes the host to others.
-- ``wrapping_cache``: what went around the last zygote, for the next one to start in.
+- ``spawn``: starts a zygote before anything else is imported, in what went around the last one, and
+  closes the host to others.
 - ``zygote``: one zygote's control socket; a session's own, or one that several share.
 - ``process``: one guest, its channel and its output.
 - ``supervisor``: which guest serves a session, and where the next one comes from.
-- ``background``: processes that make a file for later sessions, while the kernel goes on.
-- ``font_list``: matplotlib's list of fonts, made once and copied to each session.
-- ``vega``: the library of altair's charts, bundled once.
+- ``background``: processes that make a file for later sessions, while the kernel goes on:
+  matplotlib's list of fonts, and Vega, the library of altair's charts.
 - ``worker_process``: confined helpers of the host's own, for tools and for the network.
 
-May import ``wire``, ``policy``, ``errors`` and other packages of the host; ``spawn`` and
-``wrapping_cache`` only what is loaded at once.
+May import ``wire``, ``policy``, ``errors`` and other packages of the host; ``spawn`` only
+what is loaded at once.
 """

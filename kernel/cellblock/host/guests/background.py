@@ -1,23 +1,43 @@
 """Processes that make a file for later sessions, while the kernel goes on.
 
 Contract: such a process reads the environment's packages and nothing that a guest or a checkout
-has written. Nobody waits for it, and it ends with its host.
+has written, but for the system's fonts. Nobody waits for it, and it ends with its host.
+
+What is made lies in the user's cache folder, where no cell can write. There are two such files:
+
+- matplotlib's list of fonts. matplotlib looks for fonts when it is first imported and keeps what it
+  found in its cache folder (``matplotlib.font_manager``). Guests have theirs in the scratch folder,
+  which begins empty, so each session would look again: 0.1 s of the first plot. The list is made
+  once for an environment, and a guest gets a copy. Nothing about it raises: without a list
+  matplotlib makes one, as it does anywhere.
+- Vega. vl-convert has it as modules, and takes 1.3 s and more to make one script of them: once for
+  a user and a version. Guests of sessions that begin without it bundle Vega themselves
+  (``guest.library_patches``).
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.guest import installed
+from cellblock.host.files import PrivateFile
+from cellblock.policy.folders import cache_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cellblock.host.session.types import Reactor
+    from cellblock.wire.messages import Prepare
+
 
 #: Seconds after a session's begin: whoever runs a cell or two does not share the processor.
 AFTER: Final = 3.0
@@ -82,3 +102,117 @@ def _packages() -> list[str]:
     """Return the folders that only installers write to, this package's own among them."""
     own = str(Path(__file__).resolve().parents[3])
     return [*filter(installed.is_packages, sys.path), own]
+
+
+#: Bytes of one: it has some 200 for each font.
+_MOST_OF_FONTS: Final = 1 << 22
+#: Where matplotlib finds fonts, besides its own, that guests can read too.
+_FONTS: Final = ("/usr/share/fonts", "/usr/local/share/fonts")
+#: matplotlib leaves it in the folder that is its home.
+_FONT_LIST: Final = """\
+import matplotlib.font_manager
+[name] = [name for name in os.listdir() if name.startswith("fontlist")]
+os.replace(name, f"{sys.argv[2]}.{name}")
+"""
+
+
+def place_font_list(scratch: Path) -> None:
+    """Put the list for this environment, where there is one, where a new session's guests look."""
+    with contextlib.suppress(OSError, ValueError):
+        found = _kept_font_list(_matplotlib())
+        if found is None:
+            return
+        with open(found, "rb", opener=_open) as file:
+            status = os.fstat(file.fileno())
+            others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if not stat.S_ISREG(status.st_mode) or others or status.st_uid != os.geteuid():
+                return
+            content = file.read(_MOST_OF_FONTS)
+        folder = scratch / ".matplotlib"
+        folder.mkdir(mode=0o700)
+        (folder / found.name.partition(".")[2]).write_bytes(content)
+
+
+def make_font_list_later(reactor: Reactor) -> None:
+    """Have the list made in a while, if matplotlib is there and no list that is up to date.
+
+    For kernels: a program that uses a sandbox has no child that it does not know of.
+    """
+    if sys.platform == "linux":
+        reactor.call_later(AFTER, lambda: _make_font_list(reactor))
+
+
+def _make_font_list(reactor: Reactor) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        key = _matplotlib()
+        found = _kept_font_list(key)
+        if key and (found is None or found.stat().st_mtime < max(_fonts_changed(), default=0)):
+            start(reactor, _FONT_LIST, _font_lists() / key)
+
+
+def _font_lists() -> Path:
+    return Path(cache_folder(), "matplotlib")
+
+
+def _matplotlib() -> str:
+    """Return a name for the matplotlib that guests import; empty where there is none."""
+    for folder in filter(installed.is_packages, sys.path):
+        with contextlib.suppress(OSError):
+            status = os.stat(f"{folder}/matplotlib/font_manager.py")
+            facts = (folder, status.st_mtime_ns, status.st_size)
+            return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+    return ""
+
+
+def _kept_font_list(key: str) -> Path | None:
+    """Return the list with this name."""
+    if not key:
+        return None
+    return next(iter(_font_lists().glob(f"{key}.fontlist*")), None)
+
+
+def _fonts_changed() -> Iterator[float]:
+    """Yield when something was last put in or taken out of each folder with fonts."""
+    for root in _FONTS:
+        for folder, _, _ in os.walk(root):
+            yield os.stat(folder).st_mtime
+
+
+def _open(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+
+
+_MOST_OF_VEGA: Final = 8 << 20
+_VEGA: Final = """\
+import vl_convert
+with open("vega.js", "w", encoding="utf-8") as file:
+    file.write(vl_convert.javascript_bundle())
+os.replace("vega.js", sys.argv[2])
+"""
+
+
+def read_vega() -> bytes:
+    """Return Vega; empty where it is not there. Never raises."""
+    path = _vega_file()
+    return PrivateFile(path, _MOST_OF_VEGA).read() if path is not None else b""
+
+
+def make_vega_later(reactor: Reactor, session: Prepare) -> None:
+    """Have it bundled in a while, if this session could show it and began without. For kernels."""
+    if sys.platform == "linux" and session.charts == "pages" and not session.vega:
+        reactor.call_later(AFTER, lambda: _make_vega(reactor))
+
+
+def _make_vega(reactor: Reactor) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        path = _vega_file()
+        if path is not None and not read_vega():
+            start(reactor, _VEGA, path)
+
+
+def _vega_file() -> Path | None:
+    """Return where the script is, by vl-convert's version; None where that is not installed."""
+    for folder in filter(installed.is_packages, sys.path):
+        for found in Path(folder).glob("vl_convert_python-*.dist-info"):
+            return Path(cache_folder(), "vega", f"{found.stem}.js")
+    return None

@@ -204,6 +204,9 @@ class LineageUser(Protocol):
     def is_settled(self) -> bool:
         """Whether no copy is being forked."""
 
+    def held_in_tree(self) -> int:
+        """Return the bytes that it adds to those of the other users."""
+
 
 class Guest:
     """One guest, or a copy of one: messages in, messages out, raw text, its end.

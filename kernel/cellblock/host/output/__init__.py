@@ -7,8 +7,9 @@ the current line. No function here raises, whatever the guest sent, but ``Refuse
 
 - ``gateway``: the mime types, and a function for each part of a message;
 - ``text``: terminal sequences, JSON values, bounds;
-- ``html`` (with Markdown), ``css``, ``svg``: a sanitiser each, with its allowlists; ``names``: ids,
-  classes, links, TeX commands; all but that are imported when markup is first shown;
+- ``html`` (with Markdown and SVG): sanitisers, with their allowlists; imported when markup is first
+  shown;
+- ``markup``: ids, classes, links, TeX commands and style sheets in it;
 - ``frames``: HTML that needs scripts, in frames of its own;
 - ``widgets``: comms, and the states of widgets; ``widget_models``: the widgets, the kinds of keys.
 

@@ -34,7 +34,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.guests import vega
+from cellblock.host.guests import background
 from cellblock.host.output.text import clean_text
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ _FRAMED: Final = re.compile(
 _HEIGHT: Final = re.compile(
     r"\bheight\s*+[:=]\s*+[\"']?\s*+(\d{2,4})(?:\.\d+)?(?:px|[\"';\s])|[\"']height[\"']\s*+:\s*+(\d{2,4})\b"
 )
-#: What ``guest.charts`` writes first: a library knows its figure's height.
+#: What ``guest.library_patches`` writes first: a library knows its figure's height.
 _SAID: Final = re.compile(r"<!-- height: (\d{1,5})px -->")
 _DEFAULT_HEIGHT: Final = 450
 #: Libraries that packages have as a file: where it is in a folder that Python imports from.
@@ -83,7 +83,7 @@ _FILES: Final = {
     "bokeh": "bokeh/server/static/js/bokeh.min.js",
     "plotly": "plotly/package_data/plotly.min.js",
 }
-#: What ``guest.charts`` writes first where its library is among those.
+#: What ``guest.library_patches`` writes first where its library is among those.
 _NAMED: Final = re.compile(r"<!-- library: (\w{1,20}) -->")
 _LEAST_HEIGHT: Final = 80
 _MOST_HEIGHT: Final = 1_600
@@ -256,7 +256,7 @@ def shared_library(name: str) -> Library | None:
 
 @lru_cache(maxsize=len(_FILES) + 2)
 def _library_of_hosts(name: str) -> Library:
-    script = vega.read() if name == "vega" else _file(name)
+    script = background.read_vega() if name == "vega" else _file(name)
     if not script:
         raise LookupError(name)  # not remembered: Vega may be there later
     version = hashlib.sha256(script).hexdigest()[:16]

@@ -26,6 +26,9 @@ from cellblock.render.text import HOSTS_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    from cellblock.host.output.frames import SharedLibraries
 
     Show = Callable[[Any], dict[str, Any]]
 
@@ -74,12 +77,12 @@ def _sanitisers() -> Mapping[str, Callable[[str], str]]:
     it should be shown.
     """
     # nh3, expat and tables of patterns: 9 ms, and a kernel's start shows no markup.
-    from cellblock.host.output import html, names, svg  # noqa: PLC0415
+    from cellblock.host.output import html, markup  # noqa: PLC0415
 
     return {
-        "image/svg+xml": svg.clean,
+        "image/svg+xml": html.clean_svg,
         "text/html": html.clean,
-        "text/latex": names.clean,
+        "text/latex": markup.clean,
         "text/markdown": html.clean_markdown,
     }
 
@@ -252,12 +255,24 @@ def sanitized(data: Any) -> dict[str, Any]:
     return clean_bundle(data, _HINT)
 
 
+def _frames() -> ModuleType:
+    """Return what makes frames, imported late: most kernels show no page that needs one."""
+    from cellblock.host.output import frames  # noqa: PLC0415
+
+    return frames
+
+
+def shared_libraries() -> SharedLibraries:
+    """Return a memory of the libraries that frames of one notebook share."""
+    made: SharedLibraries = _frames().SharedLibraries()
+    return made
+
+
 def isolated(data: Any) -> dict[str, Any]:
     """Return the bundle sanitised, but for a part that needs scripts: that goes into frames."""
     if type(data) is not dict or (_HTML not in data and _SCRIPT not in data):
         return clean_bundle(data)
-    from cellblock.host.output import frames  # noqa: PLC0415 - most kernels show no such page
-
+    frames = _frames()
     page = frames.page_of(data)
     if page is None:
         return clean_bundle(data)

@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.output import gateway, names
-from cellblock.host.output.names import words
+from cellblock.host.output import gateway, markup
+from cellblock.host.output.markup import words
 from cellblock.host.output.text import RefusedError
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ colors = _list_of(color)
 def classes(value: Any, _: Scope) -> list[str]:
     """Return the class names that mean nothing to the page."""
     kept = [name for name in _items(value) if type(name) is str and _CLASS.fullmatch(name)]
-    return [name for name in kept if name in _OWN_CLASSES or names.is_own_class(name)]
+    return [name for name in kept if name in _OWN_CLASSES or markup.is_own_class(name)]
 
 
 # --- markup, media and outputs ----------------------------------------------------------------
@@ -240,7 +240,7 @@ def html(value: Any, scope: Scope) -> str | None:
 def formula(value: Any, scope: Scope) -> str | None:
     """Return text in which formulas are set."""
     shown = text(value, scope)
-    return names.clean_formulas(shown) if shown else shown
+    return markup.clean_formulas(shown) if shown else shown
 
 
 def label(value: Any, scope: Scope) -> str | None:

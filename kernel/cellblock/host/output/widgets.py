@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.output import gateway, names
+from cellblock.host.output import gateway, markup
 from cellblock.host.output import widget_models as k
 from cellblock.host.output.text import RefusedError
 from cellblock.host.output.widget_models import MODELS, VERSIONS, Model, Scope
@@ -394,8 +394,8 @@ def _with_buffers(state: dict[Any, Any], paths: Any, buffers: list[bytes]) -> di
 # bytes decide about sound and film and not what the widget says.
 
 #: Formats that a decoder draws and that nothing else is made of.
-_RASTER: Final = names.words("apng bmp gif jpeg jpg png webp")
-_SOUND_AND_FILM: Final = names.words("aac flac m4a mp3 mp4 mpeg ogg wav webm x-wav")
+_RASTER: Final = markup.words("apng bmp gif jpeg jpg png webp")
+_SOUND_AND_FILM: Final = markup.words("aac flac m4a mp3 mp4 mpeg ogg wav webm x-wav")
 #: MP4, Matroska, Ogg, WAVE, FLAC, MP3 with and without a tag, AAC.
 _CONTAINER: Final = re.compile(
     rb"....ftyp|\x1a\x45\xdf\xa3|OggS|RIFF....WAVE|fLaC|ID3|\xff[\xe2-\xe7\xf1-\xff]", re.DOTALL
@@ -414,7 +414,7 @@ def clean_media(model: str, said: str, data: bytes) -> bytes:
         return data
     if said == "svg+xml" and data:
         return gateway.sanitise("image/svg+xml", data.decode("utf-8", "replace")).encode()
-    if said == "url" and names.raster(data.decode("ascii", "replace")) is None:
+    if said == "url" and markup.raster(data.decode("ascii", "replace")) is None:
         raise RefusedError("an image at an address is not loaded")
     if said not in _RASTER and said not in {"svg+xml", "url"}:
         raise RefusedError("not an image format that is shown")

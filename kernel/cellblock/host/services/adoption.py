@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from cellblock.backends.plan import outermost
-from cellblock.descriptors import FOLDER, closing, identity, lock, open_unlinked
+from cellblock.descriptors import FOLDER, closing, identity, lock, open_unlinked, remove_tree
 from cellblock.errors import PolicyError
-from cellblock.guest import remove_tree
 from cellblock.host.services import changes
 from cellblock.policy.load import from_fields
 from cellblock.policy.narrowing import check_narrower
@@ -63,7 +62,7 @@ def adopt(layers: tuple[Layer, ...], policy: Policy, names: Sequence[str]) -> Ad
             _remove_settled(one)
             if one.is_written_to() and not one.is_dropped():
                 return _taken(replace(one, lock=lock), layers)
-            remove_tree.remove(one.folder)
+            remove_tree(one.folder)
         os.close(lock)
         if why is not None:
             return Adopted(None, layers, _left(one, why))
@@ -104,7 +103,7 @@ def _remove_masks(folder: str) -> None:
     with contextlib.suppress(OSError):
         for path in Path(folder).iterdir():
             if path.name not in (UPPER, WORK):
-                remove_tree.remove(str(path))
+                remove_tree(str(path))
 
 
 # --- whether it may be ----------------------------------------------------------------------------
@@ -221,6 +220,6 @@ def _remove_settled(one: Staged) -> None:
                 )
                 found = os.stat(last, dir_fd=at, follow_symlinks=False)
                 if changes.state(found) == staged and stat.S_ISDIR(found.st_mode):
-                    remove_tree.remove(f"/proc/self/fd/{at}/{last}")
+                    remove_tree(f"/proc/self/fd/{at}/{last}")
                 elif changes.state(found) == staged:
                     os.unlink(last, dir_fd=at)

@@ -33,15 +33,13 @@ from cellblock.descriptors import (
     identity,
     open_unlinked,
     read_regular,
+    remove_tree,
 )
 from cellblock.errors import ChangesError
-from cellblock.guest import remove_tree
 from cellblock.policy.folders import changes_folder
 from cellblock.policy.model import Audit
-from cellblock.policy.paths import within
-from cellblock.policy.secret_files import SECRETS, pattern_of
-from cellblock.render.diff import unified
-from cellblock.render.text import visible
+from cellblock.policy.paths import SECRETS, pattern_of, within
+from cellblock.render.text import unified, visible
 from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
@@ -339,7 +337,7 @@ class Staged:
             dropped = self.changes(paths, most=_MOST_DROPPED)
             self.settle(dropped)
             return dropped
-        remove_tree.remove(self.folder)
+        remove_tree(self.folder)
         if lock >= 0:
             os.close(lock)
         return ()
@@ -807,13 +805,13 @@ def _sweep(own: str) -> None:
                 began.append((os.stat(f"{entry.path}/{_INFO}").st_mtime, entry.name))
             except OSError:
                 if entry.name != own and time.time() - entry.stat().st_mtime > _ORPHANED:
-                    remove_tree.remove(entry.path)
+                    remove_tree(entry.path)
     began.sort(reverse=True)
     for number, (when, name) in enumerate(began):
         old = number >= MOST_SESSIONS or time.time() - when > KEPT_FOR
         one = Staged(name, ())
         if old and name != own and (lock := one.take()) >= 0:
-            remove_tree.remove(one.folder)
+            remove_tree(one.folder)
             os.close(lock)
 
 
@@ -828,7 +826,7 @@ def end(number: str) -> Staged | None:
     except (ChangesError, OSError):
         nothing = False
     if nothing:
-        remove_tree.remove(Staged(number, ()).folder)
+        remove_tree(Staged(number, ()).folder)
     return None if nothing else found
 
 

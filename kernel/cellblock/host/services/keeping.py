@@ -19,9 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cellblock.descriptors import FILE, NEW, closing
+from cellblock.descriptors import (
+    FILE,
+    NEW,
+    closing,
+    remove_tree,
+)
 from cellblock.errors import ChangesError
-from cellblock.guest import remove_tree
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Decision
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.services.changes import State
     from cellblock.host.session.types import Reactor
+
 
 T = TypeVar("T")
 _PART: Final = 1 << 20
@@ -100,7 +105,7 @@ def write_out(staged: Staged, folder: Path) -> None:
     """
     chosen, gone = staged.chosen(overwrite=True), folder.with_suffix(".deleted.txt")
     roots = [root for root, _, _ in staged.layers]
-    remove_tree.remove(str(folder))
+    remove_tree(str(folder))
     gone.unlink(missing_ok=True)
     deleted = "".join(f"{one.name}\n" for one in chosen if one.kind == "deleted")
     if deleted:

@@ -9,8 +9,8 @@ In the order they are met:
 - ``config``: a front's options resolved to a policy, the backend that enforces it, and what the
   zygote is told; ``granted_services``, what else that policy grants.
 - ``narrowing``: the settings that a session enforces, and cells that replace them by narrower ones.
-- ``keeper``: cells that keep or drop what was staged, which the host does once a person said so.
-- ``session``: decides about a request, and has it run.
+- ``session``: decides about a request, and has it run; what was staged is kept or dropped by the
+  host, once a person said so.
 - ``requests``: the request under way, from admitted to done, and the guest that runs it.
 - ``limits``: time, memory, processes and scratch folder while it runs.
 - ``history``: what was run, across sessions; ``inputs`` for cells.

@@ -28,10 +28,10 @@ from cellblock.backends.plan import (
     standing,
 )
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host.guests import spawn, vega
+from cellblock.host.guests import background, spawn
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
-from cellblock.policy import load, paths, secret_files
+from cellblock.policy import load, paths
 from cellblock.policy.folders import data_folder, state_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
@@ -320,7 +320,7 @@ def _staged(
     where = f"{', '.join(own)} alone" if own else f"no folder, for {work} is none, or a link"
     told = f"writes can't be staged here ({why}): cells can write in {where}"
     roots = tuple(dict.fromkeys((*policy.filesystem_write_roots, *own)))
-    if any(map(secret_files.is_pattern, policy.read_deny_paths)):
+    if any(map(paths.is_pattern, policy.read_deny_paths)):
         told += ", and read a .env or the like that is made while they run"
     return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), told
 
@@ -377,7 +377,7 @@ def _notices(policy: Policy, options: SessionOptions, *, whole: bool) -> Iterato
     if not whole:
         yield (
             "hides passwords (.env and the like) in the project's outer folders only: it has more "
-            f"than {secret_files.MOST_ENTRIES:,} files. To hide others: read_deny_paths"
+            f"than {paths.MOST_ENTRIES:,} files. To hide others: read_deny_paths"
         )
 
 
@@ -415,7 +415,7 @@ def _secrets(policy: Policy, narrowed: Policy) -> tuple[tuple[Path, ...], bool]:
     A ``narrowed`` policy may deny more names; it takes no denial back by what it names as a root.
     """
     roots = (*policy.filesystem_read_roots, *policy.filesystem_write_roots)
-    found, whole = secret_files.find(roots, narrowed.read_deny_paths)
+    found, whole = paths.find_secret_files(roots, narrowed.read_deny_paths)
     return tuple(map(Path, found)), whole
 
 
@@ -474,7 +474,7 @@ def prepare_message(
         environment=guest_environment(policy.env_var_access, scratch, os.environ, plan),
         plan=plan,
         charts="pages" if policy.display == "isolated" else "stills",
-        vega=policy.display == "isolated" and bool(vega.read()),
+        vega=policy.display == "isolated" and bool(background.read_vega()),
         tool_max_in_flight=policy.tool_max_in_flight,
         tool_max_bytes=policy.tool_max_bytes,
         inputs=inputs or {},

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from cellblock.descriptors import closing
-from cellblock.guest.remove_tree import open_folder
+from cellblock.descriptors import closing, open_folder
 from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.session.requests import InFlight
@@ -320,6 +319,10 @@ class Family:
                 total += max(private - parents, min(private, member.faults * PAGE))
         return total
 
+    def pids(self) -> list[int]:
+        """Return the processes besides the guest."""
+        return list(self._members())
+
     def has_others(self, copies: Mapping[int, int]) -> bool:
         """Whether anything of it lives besides the guest and its snapshots, ``copies``."""
         return any(pid not in copies for pid in self._members())
@@ -533,6 +536,50 @@ def _remove_entries(folder: int, most: int, levels: int) -> int:
     return removed
 
 
+# --- memory of the OS kernel's ------------------------------------------------------------------
+
+#: Bytes by which it grew before it is asked whose that is, and range locks of a session from which
+#: it is the session's. Honest programs have a handful.
+GROWN: Final = 32 << 20
+MANY_LOCKS: Final = 5_000
+#: Lines of /proc/locks that are read: a line takes the longer the more there were before it.
+_MOST_LINES: Final = 2 * MANY_LOCKS
+_UNRECLAIMABLE: Final = re.compile(rb"^SUnreclaim:\s+(\d+) kB$", re.MULTILINE)
+#: The process that a lock is of; -1 is of an open file, whoever has that (proc_locks(5)).
+_OWNER: Final = re.compile(rb"^\d+: (?:->)?\s*\w+\s+\w+\s+\w+\s+(-?\d+)")
+
+
+class RangeLocks:
+    """What a session's range locks take: some 300 bytes each, in no process's memory.
+
+    Linux counts them for no process. So what all such memory has grown by counts for a session
+    that has more locks than any honest program.
+    """
+
+    def __init__(self) -> None:
+        self._least = _unreclaimable()
+
+    def held(self, pids: Callable[[], Collection[int]]) -> int:
+        """Return the bytes that count for the session of the processes ``pids``."""
+        now = _unreclaimable()
+        self._least = min(self._least, now)
+        grown = now - self._least
+        return grown if grown > GROWN and _count_locks(pids()) > MANY_LOCKS else 0
+
+
+def _unreclaimable() -> int:
+    found = _UNRECLAIMABLE.search(read_proc("meminfo"))
+    return int(found[1]) << 10 if found else 0
+
+
+def _count_locks(pids: Collection[int]) -> int:
+    owners = {str(pid).encode() for pid in (*pids, -1)}
+    with contextlib.suppress(OSError), Path("/proc/locks").open("rb") as locks:
+        lines = (_OWNER.match(line) for line in islice(locks, _MOST_LINES))
+        return sum(line is not None and line[1] in owners for line in lines)
+    return 0
+
+
 # --- watching a guest ---------------------------------------------------------------------------
 #
 # A request that ends within ``FIRST_LOOK`` costs two readings of a clock and one of a size.
@@ -562,7 +609,7 @@ LONG: Final = 0.005
 #: the limit; it does not count stacks, page tables and shared pages.
 SLACK_PART, SLACK_BYTES = 8, 64 << 20
 
-Excess = Literal["cpu", "files", "memory", "scratch"]
+Excess = Literal["cpu", "files", "forks", "memory", "scratch"]
 
 
 def slack(memory: int) -> int:
@@ -584,7 +631,8 @@ class Monitor:
     ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
     is told again at every look at which that is still so. ``copies`` looks at the guest's
     snapshots, and returns which processes they are, and the bytes that each has from it;
-    ``shared_memory`` returns the bytes in the guest's /dev/shm. ``others`` are the guest's forks.
+    ``shared_memory`` returns the bytes in the guest's /dev/shm. ``others`` are the guest's forks,
+    and ``held_together`` the bytes of all that one sandbox and its forks are.
     """
 
     def __init__(
@@ -602,6 +650,7 @@ class Monitor:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
         self._copies, self._shared_memory = copies, shared_memory
         self.others: Callable[[], Sequence[int]] = list
+        self.held_together: Callable[[], int] = int
         self._folders, self._layers = folders, layers
         self.narrow_to(policy)
         self._gauge: Gauge | None = None
@@ -610,6 +659,7 @@ class Monitor:
         self._idle = self._began = 0.0
         #: Requests since the last look.
         self._unseen = 0
+        self._locks = RangeLocks()
         self._cpu_began = self._cpu = self._family_cpu = 0.0
         #: Whether what the guest's processes used before this request is known.
         self._based = False
@@ -709,9 +759,11 @@ class Monitor:
         scratch = self._scratch
         filling = scratch is not None and scratch.grew and scratch.size > scratch.limit // 2
         self._look_in(QUICK if filling else PACE, self._look)
-        limit = self._policy.cpu_seconds
+        limit, together = self._policy.cpu_seconds, self._policy.forks_max_bytes
         if self._holds_too_much(self._copies()):
             self._on_excess("memory", True)
+        elif together is not None and self.held_together() > together:
+            self._on_excess("forks", True)
         elif limit is not None and cpu - self._cpu_began > limit:
             self._on_excess("cpu", False)
         elif scratch is not None and scratch.fills():
@@ -745,9 +797,15 @@ class Monitor:
         self._take_peak(memory)
         held = memory.held + max(0, self._shared_memory() - memory.shared)
         held += self._family.held(memory.held, copies) if self._family is not None else 0
+        held += self._locks.held(self._pids)
         return self._most is not None and held > self._most
 
     # --- readings -----------------------------------------------------------------------------
+
+    def _pids(self) -> list[int]:
+        """Return the guest's process, and those that it has started."""
+        own = [self._gauge.pid] if self._gauge is not None else []
+        return own + (self._family.pids() if self._family is not None else [])
 
     def _follow(self, pid: int | None) -> None:
         if self._gauge is not None:

@@ -76,7 +76,7 @@ MAX_QUESTIONS: Final = 1_000
 
 #: A cell that is ``%undo`` and nothing else, as ``guest.shell`` reads it.
 _UNDO_ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
-_CELL_CODE = messages.Execute | messages.CommIn | messages.SetVariable
+_CELL_CODE = messages.Execute | messages.CommIn | messages.SetVariables
 _ANSWERS: Final[dict[type, type]] = {
     messages.Execute: messages.Done,
     messages.CommIn: messages.Done,
@@ -84,7 +84,7 @@ _ANSWERS: Final[dict[type, type]] = {
     messages.Inspect: messages.Inspected,
     messages.ListVariables: messages.Variables,
     messages.GetVariable: messages.VariableValue,
-    messages.SetVariable: messages.Done,
+    messages.SetVariables: messages.Done,
 }
 
 
@@ -128,8 +128,8 @@ class InFlight:
         self.linked = False
         #: How many cells it asked to undo, and what it is answered with once they are.
         self.undo_steps = 0
-        #: The checkpoint that it asked for, or to go back to.
-        self.checkpoint: messages.Checkpoint | None = None
+        #: The checkpoint that it asked for, or to go back to; or the branch.
+        self.checkpoint: messages.Checkpoint | messages.Branch | None = None
         self.reply: Any = None
         #: How often it was sent to another guest, because one was lost before it began.
         self.resent = 0
@@ -283,6 +283,7 @@ class Requests:
             shared_memory=self.supervisor.shared_memory,
         )
         self._monitor.others = self.supervisor.snapshots.others
+        self._monitor.held_together = self.supervisor.snapshots.held_together
         if approver is not None:
             approver.on_waiting(self._on_waiting)
         #: The main shell's request under way, and those of subshells by number.
@@ -540,7 +541,7 @@ class Requests:
                     request.acknowledged = True
             case messages.InputRequest():
                 self._on_question(message)
-            case messages.Undo() | messages.Checkpoint():
+            case messages.Undo() | messages.Checkpoint() | messages.Branch():
                 self._on_undo(message)
             case messages.ToolCall(subshell=subshell):
                 self.tools.handle(message, self._of(subshell) or self.request)
@@ -572,7 +573,7 @@ class Requests:
         if request.interrupted_at is not None and (message.interrupted or not request.made_way):
             self.supervisor.interrupt()
 
-    def _on_undo(self, asked: messages.Undo | messages.Checkpoint) -> None:
+    def _on_undo(self, asked: messages.Undo | messages.Checkpoint | messages.Branch) -> None:
         """Note that a cell asks for it; a handler or a thread may say so, too, and gets nothing."""
         request = self.request
         if request is None or not request.began or not _is_cell(request.message):
@@ -734,6 +735,8 @@ class Requests:
         """Do what a cell asked for with the states before it, or its own; return whether it did."""
         if request.undo_steps:
             self._undo_alone(request, reply)
+        elif isinstance(request.checkpoint, messages.Branch):
+            self._do_branch(request, request.checkpoint, reply)
         elif request.checkpoint is not None:
             self._do_checkpoint(request, request.checkpoint, reply)
         else:
@@ -810,6 +813,29 @@ class Requests:
             else:
                 number = request.message.execution_count
                 self.supervisor.snapshots.checkpoint(asked.name, done, number)
+
+        request.state, request.reply = RequestState.ending, reply
+        self.when_alone(do, lambda: done("it waited for subshells, and was interrupted"))
+
+    def _do_branch(self, request: InFlight, asked: messages.Branch, reply: messages.Done) -> None:
+        """Go to a branch, drop one or list them, when no subshell runs anything."""
+        branches, name, start = self.supervisor.snapshots.branches, asked.name, asked.start or ""
+        magic = " ".join(filter(None, ("%branch", "-d" * asked.drops, name, start)))
+
+        def done(refusal: str) -> None:
+            if self.request is request:
+                if not refusal:
+                    self._front.on_branches(branches.listing())
+                refused = Refused(f"{magic}: {refusal}", reply.read_bytes)
+                self._keep(request, refused if refusal else reply)
+
+        def do() -> None:
+            if name is None:
+                done("")
+            elif asked.drops:
+                done(branches.drop(name))
+            else:
+                branches.go(name, start, done)
 
         request.state, request.reply = RequestState.ending, reply
         self.when_alone(do, lambda: done("it waited for subshells, and was interrupted"))

@@ -34,6 +34,7 @@ Why = Literal[
     "timeout",
     "cpu",
     "memory",
+    "forks",
     "files",
     "scratch",
     "interrupt",
@@ -100,6 +101,8 @@ class Stopped(Struct, frozen=True):
     restored: Restored | None = None
     #: The cells that were undone, where that was asked for.
     undone: tuple[int, ...] = ()
+    #: The branch that the session is on now, where a cell went to one.
+    branch: str = ""
     #: The cell's own timeout, where that was less than the policy's.
     seconds: float | None = None
     #: The subshell whose request brought it about; None for the main shell, or where nobody knows.

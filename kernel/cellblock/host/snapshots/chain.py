@@ -108,6 +108,8 @@ class Snapshot:
     name: str = ""
     #: The number of the cell that gave it that name, or the last one before.
     cell: int = 0
+    #: The name is a branch's, which goes on from here (``branches``).
+    is_branch: bool = False
     #: Cells that were ended while its state served, for ``In``.
     unseen: dict[int, str] = field(default_factory=dict)
 

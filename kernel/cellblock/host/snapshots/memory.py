@@ -66,6 +66,16 @@ def left_behind(older: Reading, newer: Reading) -> int:
     return min(older.size, max(0, older.size + given - newer.size))
 
 
+def added(older: Reading, newer: Reading) -> int:
+    """Return at most how many bytes a process has for itself that was forked at ``older``.
+
+    A page that it let go of and was given again counts once more, up to all that it has. Huge
+    pages do not: those of a machine are not one process's, and a shared one is copied by pages.
+    """
+    given = max(0, newer.faults - older.faults) * PAGE
+    return min(newer.size, max(given, newer.size - older.size))
+
+
 def _huge_pages() -> int:
     """Return how many huge pages the machine has given so far; 0 where it has none (proc(5))."""
     try:

@@ -31,12 +31,13 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import force_setattr, replace
 
 from cellblock.host.guests.process import Guest
-from cellblock.host.session.limits import Gauge, private_bytes, slack
+from cellblock.host.session.limits import Gauge, minor_faults, private_bytes, slack
 from cellblock.host.snapshots import memory
 from cellblock.host.snapshots.chain import (
     LATELY,
@@ -46,7 +47,8 @@ from cellblock.host.snapshots.chain import (
     SnapshotState,
     UndoStep,
 )
-from cellblock.host.snapshots.memory import Budget
+from cellblock.host.snapshots.memory import Budget, Reading
+from cellblock.host.snapshots.restore import Branches
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.session.types import Reactor, Timer
-    from cellblock.host.snapshots.memory import Reading
     from cellblock.policy.model import Policy
 
 
@@ -92,6 +93,7 @@ class Snapshots:
         self._supervisor = supervisor
         self._budget = Budget(policy.snapshots, clock, supervisor.owner.on_notice)
         self.chain = Chain()
+        self.branches = Branches(supervisor, self)
         #: Runs while one is due.
         self._due: Timer | None = None
         self._numbers = 0
@@ -106,6 +108,9 @@ class Snapshots:
         self._unknown = 0
         #: The last of them: that they are lost may be seen before the guest's word on why.
         self._lost_forks = deque[int](maxlen=_MAX_FORKING)
+        #: Of a fork: what it had when it was made, and whose it was.
+        self.base: Reading | None = None
+        self.parent: Snapshots | None = None
         #: Variables that were set so lately that they may be set once more; then values are let go.
         self._values = deque[PastRequest]()
 
@@ -116,6 +121,7 @@ class Snapshots:
     def begin(self, guest: Guest, zygote: Zygote) -> None:
         """Record the guest that serves, and its zygote: none of a guest before it is kept."""
         self._guest, self._zygote, self._given = guest, zygote, 0
+        self.base = self.parent = None
         guest.lineage.users.append(self)
 
     def clear(self) -> None:
@@ -133,6 +139,7 @@ class Snapshots:
         guest, zygote = self._guest, self._zygote
         self._guest = self._zygote = None
         self.clear()
+        self.branches.begin_anew()
         if guest is not None and self in guest.lineage.users:
             guest.lineage.users.remove(self)
         if guest is not None and zygote is not None:
@@ -171,11 +178,11 @@ class Snapshots:
         """Record that a request ran to its end, and take no snapshot for that."""
         if self.chain:
             self.chain[-1].after.append(request)
-        if isinstance(request.message, messages.SetVariable):
+        if isinstance(request.message, messages.SetVariables):
             self._values.append(request)
         while self._values and request.ended - self._values[0].ended > LATELY:
             past = self._values.popleft()
-            force_setattr(past, "message", replace(past.message, value=messages.Data(b"")))
+            force_setattr(past, "message", replace(past.message, values={}))
 
     def postpone(self) -> None:
         """Put off what is due: a request came, so this is no idle time."""
@@ -276,24 +283,33 @@ class Snapshots:
         """Have so many copies made of the guest as it is; ``then`` gets them, or fewer.
 
         A copy of the guest makes them, and ends: so they are nobody's children but the zygote's,
-        which is told how they end.
+        which is told how they end. It is asked for some ahead, to fork without a pause.
         """
         made = list[Snapshot]()
 
         def begin(source: Snapshot | None) -> None:
+            asked, decided, is_over = 0, list[Snapshot | None](), False
+
             def stands(copy: Snapshot | None) -> None:
+                decided.append(copy)
                 if copy is not None:
                     made.append(copy)
-                if copy is None or len(made) == count:
+                go_on()
+
+            def go_on() -> None:
+                nonlocal asked, is_over
+                while asked < count and asked - len(decided) < _MAX_FORKING and None not in decided:
+                    asked += 1
+                    self.copy_apart(stands, source)
+                if len(decided) == asked and not is_over:
+                    is_over = True
                     self.let_go(source)
                     then(made)
-                else:
-                    self.copy_apart(stands, source)
 
             if source is None:
                 then(made)
             else:
-                self.copy_apart(stands, source)
+                go_on()
 
         self.copy_apart(begin)
 
@@ -301,21 +317,27 @@ class Snapshots:
         """Have a copy that stands apart be another session's from now on."""
         self.chain.apart.remove(copy)
 
-    def adopt(self, copy: Snapshot, zygote: Zygote) -> None:
+    def adopt(self, copy: Snapshot, zygote: Zygote, parent: Snapshots) -> None:
         """Have a copy of another session's guest serve here; what there is stays until it does."""
+        if self._guest is None:
+            self.base, self.parent = replace(copy.had, huge=None), parent
         self._zygote = zygote
         if self not in copy.guest.lineage.users:
             copy.guest.lineage.users.append(self)
         self._serve(copy)
 
-    def checkpoint(self, name: str, then: Callable[[str], None], cell: int = 0) -> None:
+    def checkpoint(
+        self, name: str, then: Callable[[str], None], cell: int = 0, *, is_branch: bool = False
+    ) -> None:
         """Keep the guest's state under a name; ``then`` gets why it is not kept, or nothing.
 
         ``cell`` is the number of the one that asks for it.
         """
         named, most = self.chain.named(), self._policy.undo_max_bytes
         former = named.pop(name, None)
-        if len(named) >= self._policy.max_branches:
+        if former is not None and former.is_branch and not is_branch:
+            then("a branch has this name; choose another")
+        elif len(named) >= self._policy.max_branches:
             then(f"max_branches allows {self._policy.max_branches}, and there are {_listed(named)}")
         elif most is not None and (held := self._held_apart(named.values())) > most:
             then(f"{_listed(named)} may hold {held:,} bytes by now, undo_max_bytes allows {most:,}")
@@ -323,7 +345,7 @@ class Snapshots:
 
             def stands(made: Snapshot | None) -> None:
                 if made is not None:
-                    made.cell = cell
+                    made.cell, made.is_branch = cell, is_branch
                     if former is not None:
                         self._drop(former)
                 then("" if made is not None else "no copy of the state could be made")
@@ -348,6 +370,25 @@ class Snapshots:
             else min(one.had.size, memory.left_behind(one.had, now) + one.rewrote)
             for one in checkpoints
         )
+
+    def held_together(self) -> int:
+        """Return at most how many bytes a sandbox and its forks hold; 0 where there are none.
+
+        What they share counts once.
+        """
+        users = self._guest.lineage.users if self._guest is not None else []
+        return sum(user.held_in_tree() for user in users) if len(users) > 1 else 0
+
+    def held_in_tree(self) -> int:
+        """Return what the guest holds, or a fork for itself, and what forks of it still hold."""
+        if self._guest is None:
+            return 0
+        pid, users = self._guest.pid, self._guest.lineage.users
+        now = Reading(private_bytes(pid), self._given + minor_faults(pid))
+        held = now.size if self.base is None else memory.added(self.base, now)
+        forks = (one for one in users if isinstance(one, Snapshots) and one.parent is self)
+        bases = sorted((one.base for one in forks if one.base), key=lambda one: one.faults)
+        return held + sum(memory.left_behind(*both) for both in pairwise([*bases, now]))
 
     def _new(self, maker: Guest, had: Reading) -> Snapshot | None:
         """Return the host's end of a snapshot; None where there are no descriptors for one."""
@@ -702,6 +743,7 @@ class Snapshots:
         """
         self.drop_chain()
         copy.name, copy.cell, checkpoint.name = checkpoint.name, checkpoint.cell, ""
+        copy.is_branch = checkpoint.is_branch
         self.chain.apart.remove(checkpoint)
         self.chain.append(checkpoint)
         self.restore_newest()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.batch import notebook as module
-from cellblock.batch.notebook import UnreadableError
+from cellblock.batch import files as module
+from cellblock.batch.files import UnreadableError
 from cellblock.batch.run.notebook import read
 from cellblock.batch.verdict import MAX_FILE_BYTES
 from support.runs import code, document, markdown, notebook

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from cellblock.batch.run.output_folder import OutputFolder, OutputFolderError
+from cellblock.batch.run.runner import OutputFolder, OutputFolderError
 
 
 def names(folder):

@@ -8,7 +8,7 @@ from nbclient import NotebookClient
 from nbformat import from_dict
 
 from cellblock.api.results import Output
-from cellblock.batch.run.document import Document, Outputs, encode
+from cellblock.batch.run.notebook import Document, Outputs, encode
 from support.runs import code, document
 
 

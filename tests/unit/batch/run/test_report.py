@@ -6,11 +6,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from cellblock.batch.run import report
+from cellblock.batch.run import runner
 from cellblock.batch.run.execution import NotebookResult, NotebookStatus
-from cellblock.batch.run.report import Progress, junit, print_summary
-from cellblock.batch.run.runner import RunResult
-from cellblock.policy.enforcement import Gap
+from cellblock.batch.run.runner import Progress, RunResult, junit, print_summary
+from cellblock.policy.model import Gap
 
 PASSED = NotebookResult(
     notebook="a/x.ipynb",
@@ -53,15 +52,15 @@ def printed(show, columns=100, **options):
 
 
 def test_a_notebook_is_told_in_a_line_and_why_it_did_not_pass_below_within_bounds():
-    assert report.result_text(PASSED) == "passed          a/x.ipynb  (5 cells, 0.12 s)"
-    assert report.result_text(DENIED) == (
+    assert runner.result_text(PASSED) == "passed          a/x.ipynb  (5 cells, 0.12 s)"
+    assert runner.result_text(DENIED) == (
         "denied          b.ipynb  (2 cells, 0.05 s)\n"
         "    cell 3: The cell was not run: 1 finding (policy safe).\n"
         "    line 1: import-not-allowed: os"
     )
 
     lines = "\n".join(f"line {n} " + "x" * 500 for n in range(100))
-    told = report.result_text(
+    told = runner.result_text(
         NotebookResult(notebook="a", status=NotebookStatus.failed, reason=lines)
     ).splitlines()
     assert len(told) == 14

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from cellblock.batch.run.execution import NotebookResult, NotebookStatus, RunOptions
-from cellblock.batch.run.output_folder import OutputFolder, OutputFolderError, RunLog
+from cellblock.batch.run.runner import OutputFolder, OutputFolderError, RunLog
 
 NAME = "a/x.ipynb"
 

@@ -1,6 +1,6 @@
 """What a settled name is settled by."""
 
-from cellblock.analysis.attributes import SETTLED
+from cellblock.analysis.names import SETTLED
 from cellblock.guest.guards import access
 
 

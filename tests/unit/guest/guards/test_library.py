@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from cellblock.analysis.allowlist import ALLOWLIST
-from cellblock.analysis.attributes import COMMON, is_free
+from cellblock.analysis.names import COMMON, is_free
 
 PAGE = Path(__file__).parents[4] / "docs" / "language.md"
 BY_NAME = {"getattr", "setattr", "delattr", "hasattr"}

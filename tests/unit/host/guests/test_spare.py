@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from cellblock.host.guests import spare
+from cellblock.host.guests import supervisor
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
 
@@ -22,7 +22,7 @@ def waiting(simulate):
     """Return a session whose guest waits for its first cell, that guest, and the spare one."""
     sim = simulate(policy=POLICY)
     serving = sim.guest
-    sim.reactor.advance(spare.IDLE)
+    sim.reactor.advance(supervisor.IDLE)
     (asked,) = sim.guest.read()
     assert asked == messages.Preload(modules=("numpy.linalg",))
     return sim, serving, sim.guest
@@ -42,7 +42,7 @@ def test_a_first_cell_that_names_a_module_runs_where_that_is_imported(waiting):
 
 @pytest.mark.parametrize(
     "code",
-    ["x = 1", "numpy = environ = 1", "sys = path = numpy = 1", "#" * spare._MOST + "\nnumpy"],
+    ["x = 1", "numpy = environ = 1", "sys = path = numpy = 1", "#" * supervisor._MOST + "\nnumpy"],
     ids=["names none", "an environment", "a search path", "too long to look at"],
 )
 def test_any_other_first_cell_runs_where_nothing_is(waiting, code):
@@ -52,7 +52,7 @@ def test_any_other_first_cell_runs_where_nothing_is(waiting, code):
     sim.runs(code)
     assert [request.raw for request in serving.read()] == [code]
     assert sim.signals() == [signal.SIGSTOP]
-    sim.reactor.advance(spare.DISMISSED)
+    sim.reactor.advance(supervisor.DISMISSED)
     assert other.gone()
 
 
@@ -85,14 +85,14 @@ def test_no_cell_waits_for_it(waiting):
 
 def test_it_is_ended_when_imports_take_too_long(waiting):
     sim, _, other = waiting
-    sim.reactor.advance(spare.PATIENCE)
+    sim.reactor.advance(supervisor.PATIENCE)
     assert other.gone()
 
 
 def test_it_is_not_kept_for_ever(waiting):
     sim, serving, other = waiting
     sim.hears(messages.Preloaded(same=True))
-    sim.reactor.advance(spare.KEPT)
+    sim.reactor.advance(supervisor.KEPT)
     assert other.gone()
     sim.runs(NAMES_IT)
     assert [request.raw for request in serving.read()] == [NAMES_IT]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.guests.wrapping_cache import MOST, MOST_BYTES, WrappingCache
+from cellblock.host.guests.spawn import MOST, MOST_BYTES, WrappingCache
 
 WORDS = ("/usr/bin/bwrap", "--bind-try", "/tmp/s-1/x", "/tmp/s-1/x", "--ro-bind-try", "/work", "/w")
 

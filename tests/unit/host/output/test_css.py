@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from cellblock.host.output import css
-from cellblock.host.output.css import DRAWING
+from cellblock.host.output import markup
+from cellblock.host.output.markup import DRAWING
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from cellblock.host.output.css import DRAWING
     ],
 )
 def test_looks_stay(text):
-    assert css.declarations(text) == text
+    assert markup.declarations(text) == text
 
 
 DROPPED = [
@@ -65,11 +65,11 @@ DROPPED = [
 
 def test_what_loads_covers_or_hides_what_follows_is_dropped():
     for text in DROPPED:
-        assert css.declarations(text) == "", text
+        assert markup.declarations(text) == "", text
 
 
 def test_a_drawing_refers_to_its_own_parts_only():
-    assert css.declarations("fill: url(#a); stroke: url('//e#a')", DRAWING) == "fill: url(#cb-a)"
+    assert markup.declarations("fill: url(#a); stroke: url('//e#a')", DRAWING) == "fill: url(#cb-a)"
 
 
 SHEETS = [
@@ -96,7 +96,7 @@ SHEETS = [
 
 def test_a_sheet_is_rules_below_its_scope():
     for text, rules in SHEETS:
-        assert css.sheet(text, "s") == rules, (text, rules)
+        assert markup.sheet(text, "s") == rules, (text, rules)
 
 
 LONG = [
@@ -121,8 +121,8 @@ def test_no_style_takes_more_than_linear_time():
     for piece in LONG:
         text = piece * (100_000 // len(piece))
         start = time.process_time()
-        css.sheet(text, "s")
-        css.declarations(f"color: {text}")
-        css.declarations(f"width: {text}")
-        css.sheet(f"a {{color: {text}}}", "s")
+        markup.sheet(text, "s")
+        markup.declarations(f"color: {text}")
+        markup.declarations(f"width: {text}")
+        markup.sheet(f"a {{color: {text}}}", "s")
         assert time.process_time() - start < 1, piece

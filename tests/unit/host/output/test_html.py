@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from cellblock.host.output import html, names
+from cellblock.host.output import html, markup
 from cellblock.host.output.gateway import clean_bundle
 from cellblock.host.output.text import RefusedError
 
@@ -49,7 +49,7 @@ def test_a_style_sheet_matches_nothing_outside_of_its_output():
         "#T_1a_row0_col0 {\n  background-color: #08306b;\n  color: #f1f1f1;\n}</style>"
         '<b id="T_1a_row0_col0" class="data row0 col0">1</b>'
     )
-    scope = names.scope(text)
+    scope = markup.scope(text)
     assert html.clean(text) == (
         f'<div id="{scope}">\n<style>\n'
         f"#{scope} td, #{scope} .x > b:hover {{color: #333}}\n"

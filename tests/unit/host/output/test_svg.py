@@ -3,7 +3,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cellblock.host.output import names, svg
+from cellblock.host.output import html, markup
 from cellblock.host.output.gateway import clean_bundle
 from cellblock.host.output.text import RefusedError
 
@@ -14,8 +14,8 @@ PIXEL = "data:image/png;base64,iVBORw0KGgo="
 def inner(body):
     """Return what is left of ``body`` inside a drawing."""
     text = f"{HEAD}{body}</svg>"
-    cleaned = svg.clean(text)
-    start = f'{HEAD[:-1]} id="{names.scope(text)}"'
+    cleaned = html.clean_svg(text)
+    start = f'{HEAD[:-1]} id="{markup.scope(text)}"'
     assert cleaned.startswith(start)
     return cleaned[len(start) :].removeprefix("/").removeprefix(">").removesuffix("</svg>")
 
@@ -46,11 +46,13 @@ def test_references_follow_their_ids():
 
 def test_a_style_sheet_matches_only_its_own_drawing():
     text = f"{HEAD}<defs><style>*{{stroke-linecap: butt}}</style></defs></svg>"
-    assert f"<style>#{names.scope(text)} * {{stroke-linecap: butt}}</style>" in svg.clean(text)
+    assert f"<style>#{markup.scope(text)} * {{stroke-linecap: butt}}</style>" in html.clean_svg(
+        text
+    )
 
 
 def test_matplotlibs_doctype_and_declaration_are_no_obstacle():
-    cleaned = svg.clean(
+    cleaned = html.clean_svg(
         '<?xml version="1.0" encoding="utf-16" standalone="no"?>\n<!DOCTYPE svg PUBLIC '
         '"-//W3C//DTD SVG 1.1//EN" "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">\n'
         f"{HEAD}<!-- c --><rect/></svg>"
@@ -116,7 +118,7 @@ def test_what_acts_is_taken_out():
 )
 def test_a_drawing_that_can_not_be_trusted_goes_whole(text, why):
     with pytest.raises(RefusedError) as refused:
-        svg.clean(text)
+        html.clean_svg(text)
     assert str(refused.value) == why
 
 
@@ -128,11 +130,11 @@ def test_a_refused_drawing_leaves_a_note():
 
 def test_what_comes_out_is_well_formed():
     text = f'{HEAD}<g id="a"><text>x &lt; y</text><style>.b{{fill:red}}</style></g></svg>'
-    assert ET.fromstring(svg.clean(text)).tag == "{http://www.w3.org/2000/svg}svg"
+    assert ET.fromstring(html.clean_svg(text)).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_a_megabyte_of_small_elements_takes_less_than_a_second():
     text = HEAD + '<use xlink:href="#m" x="1.5" y="2.5" style="fill: #1f77b4"/>' * 17_000 + "</svg>"
     start = time.process_time()
-    svg.clean(text)
+    html.clean_svg(text)
     assert time.process_time() - start < 1.5

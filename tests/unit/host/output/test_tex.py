@@ -1,6 +1,6 @@
 import pytest
 
-from cellblock.host.output import names
+from cellblock.host.output import markup
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from cellblock.host.output import names
     ],
 )
 def test_formulas_stay_as_they_are(text):
-    assert names.clean(text) == text
+    assert markup.clean(text) == text
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_formulas_stay_as_they_are(text):
     ],
 )
 def test_what_reaches_out_of_a_formula_is_spelled_out(text, result):
-    assert names.clean(text) == result
+    assert markup.clean(text) == result
 
 
 def test_text_without_formulas_keeps_its_backslashes():
-    assert names.clean_formulas(r"C:\data\style") == r"C:\data\style"
+    assert markup.clean_formulas(r"C:\data\style") == r"C:\data\style"

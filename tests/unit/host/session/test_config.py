@@ -7,8 +7,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from cellblock.descriptors import remove_tree
 from cellblock.errors import PolicyError
-from cellblock.guest import remove_tree
 from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
@@ -91,7 +91,7 @@ def test_a_folder_for_temporary_files_behind_a_link_is_known_by_where_it_is(tmp_
     assert str(scratch).startswith(f"{tmp_path}/real/cellblock-")
     scratch.chmod(0o777)  # as a cell may
     assert stat.S_IMODE(scratch.parent.stat().st_mode) == 0o700
-    remove_tree.remove(str(scratch))
+    remove_tree(str(scratch))
     assert not scratch.parent.exists()
 
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from cellblock.host.session import limits
 from cellblock.host.session.limits import (
     FAMILY_PACE,
     FIRST_LOOK,
@@ -16,6 +17,7 @@ from cellblock.host.session.limits import (
     Family,
     Gauge,
     Monitor,
+    RangeLocks,
     SharedMemory,
 )
 from cellblock.policy.model import Policy
@@ -88,6 +90,26 @@ def test_bounds_that_become_narrower_count_from_the_next_request_on(process):
     monitor.begin(process.pid)
     reactor.advance(FIRST_LOOK)
     assert seen == [("memory", True)]
+
+
+def test_memory_that_range_locks_take_counts_for_who_has_many(process, monkeypatch):
+    monkeypatch.setattr(limits, "MANY_LOCKS", 500)
+    sizes = iter([300 << 20, *[400 << 20] * 4])
+    monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
+    do(process, "import fcntl, tempfile; file = tempfile.TemporaryFile()")
+    lock = "[fcntl.lockf(file, fcntl.{}, 1, at) for at in range(0, 2 * 600, 2)]"
+    locks = RangeLocks()
+
+    assert locks.held(lambda: [process.pid]) == 0
+    do(process, lock.format("LOCK_EX"))
+    assert locks.held(lambda: [process.pid]) == 100 << 20
+    assert locks.held(lambda: [os.getpid()]) == 0
+    do(process, lock.format("LOCK_UN"))
+    assert locks.held(lambda: [process.pid]) == 0
+
+
+def test_memory_of_the_os_kernels_is_read_here():
+    assert limits._unreclaimable() > 1 << 20
 
 
 def test_memory_is_read_of_another_process(process):

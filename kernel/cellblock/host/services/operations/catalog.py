@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from cellblock.backends import plan
 from cellblock.errors import PolicyError
-from cellblock.policy.secret_files import is_pattern
+from cellblock.policy.paths import is_pattern
 from cellblock.wire.messages import Parameter, Struct, Tool
 
 if TYPE_CHECKING:

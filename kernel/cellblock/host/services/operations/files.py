@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.descriptors import NEW, closing
 from cellblock.host.services.operations.catalog import OperationError, not_granted, os_failure
-from cellblock.policy.paths import within
-from cellblock.policy.secret_files import pattern_beneath
+from cellblock.policy.paths import pattern_beneath, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,0 +1,341 @@
+"""What a front end asks of the namespace: completion, inspection, variables and their values.
+
+Completion and inspection run users' ``__getattr__`` and ``__dir__``. IPython 9 runs whole
+statements of the code before the cursor to learn what they would make: it builds classes,
+subscripts types and reads the real builtins, all as trusted code. Nobody has checked that code:
+``C[exec].<Tab>`` handed ``exec`` to a cell's ``__class_getitem__``. Under a language layer one
+expression of names, attributes, subscripts and literals is looked up instead, under the cell's
+rules (``evaluate``).
+
+Variables and their values are told with no code of the user's run. Attributes of a class are looked
+up where CPython keeps them, and read only by descriptors that are written in C, or by properties of
+an installed library.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import sys
+import sysconfig
+from types import (
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
+from typing import TYPE_CHECKING, Any, Final
+
+from IPython.core import completer
+from IPython.core.completer import provisionalcompleter, rectify_completions
+from IPython.utils.tokenutil import token_at_cursor
+
+from cellblock.analysis import analyse_expression, attribute_allowed
+from cellblock.analysis.names import is_free
+from cellblock.guest.output import encodable, plain
+from cellblock.wire import arrays, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cellblock.analysis import Rules
+    from cellblock.guest.shell import GuestShell
+
+
+_IMPORT = re.compile(r"^\s*(?:import|from)\s+(?:[\w.]+\s*,\s*)*([\w.]*)$")
+_FROM = re.compile(r"^\s*from\s+([\w.]+)\s+import\s+(?:[\w.]+\s*,\s*)*(\w*)$")
+_WORD = re.compile(r"[^\W\d]\w*")
+_GAP = re.compile(r"[\s,;(\[{=]")
+_MAX_MATCHES = 1_000
+#: Characters before the cursor that are looked at.
+_STRETCH = 1_000
+
+
+def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> messages.Completed:
+    """Return completions; nothing is imported to find them."""
+    code, cursor = request.code, min(request.cursor, len(request.code))
+    line = code[:cursor].rpartition("\n")[2]
+    if rules.language and (imported := _IMPORT.match(line)):
+        return _offer({*rules.modules, *rules.raw_modules}, imported[1], "module", request)
+    if rules.language and (member := _FROM.match(line)):
+        return _offer(_members(member[1], rules), member[2], "instance", request)
+    left = _start(code, cursor)
+    try:
+        if rules.language:
+            _evaluate_safely(shell, rules)
+        with provisionalcompleter():
+            raw = shell.Completer.completions(code[left:cursor], cursor - left)
+            found = list(rectify_completions(code[left:cursor], raw))[:_MAX_MATCHES]
+    except Exception:
+        found = []
+    if rules.language:
+        found = [c for c in found if _is_allowed(c.text, shell, rules)]
+    # Without jedi IPython completes ".upper" over the dot; front ends list what they are given.
+    dot = int(bool(found) and all(c.text.startswith(".") for c in found))
+    start, end = (found[0].start + dot, found[0].end) if found else (cursor - left, cursor - left)
+    start, end = start + left, end + left
+    types = [{"text": c.text[dot:], "type": c.type, "signature": c.signature} for c in found]
+    return messages.Completed(
+        id=request.id,
+        matches=[encodable(c.text[dot:]) for c in found],
+        start=start,
+        end=end,
+        types=[plain({"start": start, "end": end, **described}) for described in types],
+    )
+
+
+def _start(code: str, cursor: int) -> int:
+    """Return where the text before ``cursor`` begins that is looked at: at a line, or a word.
+
+    IPython's time for it grows with the square of its length.
+    """
+    earliest = cursor - _STRETCH
+    if earliest <= 0:
+        return 0
+    line = code.find("\n", earliest - 1, cursor) + 1
+    if line:
+        return line
+    gap = _GAP.search(code, earliest, cursor)
+    return gap.end() if gap else earliest
+
+
+def _is_allowed(text: str, shell: GuestShell, rules: Rules) -> bool:
+    """Whether the language layer would let ``text`` stand in a cell."""
+    if text.startswith("%"):
+        return text.lstrip("%") in rules.magics
+    name = text.rpartition(".")[2]
+    if not name.isidentifier():
+        return True
+    if "." in text:
+        return attribute_allowed(name)
+    own = name in shell.user_ns or not hasattr(builtins, name)
+    return own or not analyse_expression(name, rules)
+
+
+def _members(module: str, rules: Rules) -> Iterable[str]:
+    """Return what may be imported from ``module``, as far as that is known without importing."""
+    named = rules.modules.get(module)
+    if named is not None:
+        return named
+    if module not in rules.modules and module.partition(".")[0] not in rules.raw_modules:
+        return ()
+    loaded = sys.modules.get(module)
+    return [n for n in vars(loaded) if not n.startswith("_")] if loaded else ()
+
+
+def _offer(
+    names: Iterable[str], prefix: str, kind: str, request: messages.Complete
+) -> messages.Completed:
+    matches = sorted(n for n in names if n.startswith(prefix))[:_MAX_MATCHES]
+    start, end = request.cursor - len(prefix), request.cursor
+    types = [
+        {"start": start, "end": end, "text": n, "type": kind, "signature": ""} for n in matches
+    ]
+    return messages.Completed(id=request.id, matches=matches, start=start, end=end, types=types)
+
+
+def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messages.Inspected:
+    """Return what is known of the object at the cursor, an empty bundle for nothing."""
+    left = _start(request.code, min(request.cursor, len(request.code)))
+    right = request.cursor + _STRETCH
+    name = token_at_cursor(request.code[left:right], request.cursor - left)
+    bundle: dict[str, Any] = {}
+    if not rules.language or all(map(is_free, _WORD.findall(name))):
+        try:
+            bundle = shell.object_inspect_mime(name, detail_level=request.detail)
+            bundle.pop("text/html", None)
+        except Exception:
+            bundle = {}
+    return messages.Inspected(id=request.id, data=plain(bundle))
+
+
+class LookUpRefused(Exception):
+    """Code is more than a look-up, or a look-up that would run something."""
+
+
+#: Displays complete as an empty one of their kind does.
+_EMPTY: Final[dict[type[ast.expr], type]] = {
+    ast.Dict: dict,
+    ast.DictComp: dict,
+    ast.JoinedStr: str,
+    ast.List: list,
+    ast.ListComp: list,
+    ast.Set: set,
+    ast.SetComp: set,
+}
+
+
+def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
+    """Make IPython's completer use ``evaluate``, from now on and process-wide.
+
+    Doing it again changes nothing.
+    """
+    # IPython imports it with the first completion: it would make every start slower.
+    from IPython.core import guarded_eval  # noqa: PLC0415
+
+    policy: Any = guarded_eval.EVALUATION_POLICIES["limited"]
+
+    def evaluate_at_cursor(code: str, context: Any) -> Any:
+        if not context.in_subscript:
+            return evaluate(code, shell.user_ns, rules, policy)
+        # The keys before the cursor's in a subscript, as in ``table.loc[:, "na``.
+        subscript = ast.parse(f"_[{code}]", mode="eval").body if code else None
+        return _key(subscript.slice) if isinstance(subscript, ast.Subscript) else ()
+
+    modules: tuple[Any, ...] = (guarded_eval, completer)  # in some versions each has its own name
+    for module in modules:
+        if hasattr(module, "guarded_eval"):
+            module.guarded_eval = evaluate_at_cursor
+    if not rules.raw_modules:
+        # Nothing that a cell may say takes a path.
+        shell.Completer.disable_matchers = ["IPCompleter.file_matcher"]
+
+
+def evaluate(code: str, names: dict[str, Any], rules: Rules, policy: Any) -> Any:
+    """Return the value of ``code``, one expression, without running any of it.
+
+    ``policy`` is IPython's word on which attributes and items are read without running code.
+
+    Raises:
+        SyntaxError: not Python; IPython then tries what is left without its first characters.
+        LookUpRefused: more than a look-up, or something that a cell may not say.
+        NameError: no such name.
+
+    """
+    body = ast.parse(code).body
+    if len(body) != 1 or not isinstance(body[0], ast.Expr) or analyse_expression(code, rules):
+        raise LookUpRefused("not a look-up")
+    return _value(body[0].value, names, policy)
+
+
+def _builtins(names: dict[str, Any]) -> dict[str, Any]:
+    found: Any = names["__builtins__"]
+    return found if isinstance(found, dict) else vars(found)
+
+
+def _value(node: ast.expr, names: dict[str, Any], policy: Any) -> Any:
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name(id=name):
+            for space in (names, _builtins(names)):
+                if name in space:
+                    return space[name]
+            raise NameError(name)
+        case ast.Attribute(value=inner, attr=name):
+            owner = _value(inner, names, policy)
+            if not policy.can_get_attr(owner, name):
+                raise LookUpRefused("it would run a property")
+            return _builtins(names)["getattr"](owner, name)
+        case ast.Subscript(value=inner, slice=index):
+            owner, key = _value(inner, names, policy), _key(index)
+            # Of a type it would run __class_getitem__, of a form of typing its own code.
+            if isinstance(owner, type) or not policy.can_get_item(owner, key):
+                raise LookUpRefused("it would run __getitem__")
+            return owner[key]
+        case _ if type(node) in _EMPTY:
+            return _EMPTY[type(node)]()
+    raise LookUpRefused("not a look-up")
+
+
+def _key(node: ast.expr) -> Any:
+    match node:
+        case ast.Tuple(elts=parts):
+            return tuple(map(_key, parts))
+        case ast.Slice(lower=None, upper=None, step=None):
+            return slice(None)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise LookUpRefused("a key that is no literal") from None
+
+
+#: Variables that are listed, and characters of a name, a type and a shape.
+_MOST: Final = 1_000
+_LONGEST: Final = 200
+_LIBRARIES: Final = tuple(
+    f"{folder}/" for folder in {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+)
+_NAME, _MRO, _DICT = (type.__dict__[name] for name in ("__name__", "__mro__", "__dict__"))
+_IN_C: Final = (GetSetDescriptorType, MemberDescriptorType)
+#: ``__sizeof__`` of builtin types, of which none runs code of an element's.
+_SIZED: Final = (MethodDescriptorType, WrapperDescriptorType)
+_CONTAINERS: Final = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset, range})
+
+
+def list_variables(shell: GuestShell, number: int) -> messages.Variables:
+    """Return the user's variables by name, as an answer to the request ``number``."""
+    hidden: dict[str, Any] = shell.user_ns_hidden
+    found = {
+        name: value
+        for name, value in list(shell.user_ns.items())
+        if type(name) is str
+        and not name.startswith("_")
+        and not (name in hidden and hidden[name] is value)
+    }
+    names = sorted(found)
+    listed = tuple(_variable(name, found[name]) for name in names[:_MOST])
+    return messages.Variables(id=number, variables=listed, more=len(names) - len(listed))
+
+
+def get_variable(shell: GuestShell, request: messages.GetVariable) -> messages.VariableValue:
+    """Return the value of a variable: data, an array or a table, by exact types."""
+    try:
+        value = arrays.encode(shell.user_ns[request.name])
+    except KeyError:
+        why = "there is no such variable"
+    except Exception as exc:  # whatever a library says of a table
+        why = f"{_NAME.__get__(type(exc))}: {exc}"
+    else:
+        return messages.VariableValue(id=request.id, value=value)
+    return messages.VariableValue(id=request.id, why=encodable(why[:_LONGEST]))
+
+
+def _variable(name: str, value: Any) -> messages.Variable:
+    kind = type(value)
+    return messages.Variable(
+        name=encodable(name[:_LONGEST]),
+        type=encodable(_NAME.__get__(kind)[:_LONGEST]),
+        shape=_shape(kind, value),
+        size=_size(kind, value),
+    )
+
+
+def _shape(kind: type, value: Any) -> str:
+    """Return the length of a container, the shape of an array or table; else nothing."""
+    if kind in _CONTAINERS:
+        return str(len(value))
+    shape = _read(kind, value, "shape")
+    if isinstance(shape, tuple) and all(type(one) is int for one in shape):
+        return " by ".join(map(str, shape))[:_LONGEST]
+    return ""
+
+
+def _size(kind: type, value: Any) -> int:
+    """Return the bytes of an object itself, without what it refers to; 0 where it is not known."""
+    size = _read(kind, value, "nbytes")
+    if size is None and isinstance(_attribute(kind, "__sizeof__"), _SIZED):
+        size = sys.getsizeof(value)
+    return size if type(size) is int and 0 <= size < 2**53 else 0
+
+
+def _attribute(kind: type, name: str) -> Any:
+    """Return what a class has by that name, its own or inherited, itself."""
+    for one in _MRO.__get__(kind):
+        own = _DICT.__get__(one)
+        if name in own:
+            return own[name]
+    return None
+
+
+def _read(kind: type, value: Any, name: str) -> Any:
+    """Return an attribute if reading it runs no code of the user's, else None."""
+    found = _attribute(kind, name)
+    if isinstance(found, _IN_C):
+        return found.__get__(value, kind)
+    getter = found.fget if type(found) is property else None
+    if type(getter) is FunctionType and getter.__code__.co_filename.startswith(_LIBRARIES):
+        return getter(value)
+    return None

@@ -1,0 +1,315 @@
+"""What stands in markup: ids, classes, references, link targets, TeX, styles. Pure functions.
+
+Style sheets and style attributes are read by a grammar far smaller than CSS. What comes out is
+rebuilt from pieces that matched whole: no escape, no ``url()``, no at-rule, no unknown function,
+every quote and bracket closed. So every CSS parser reads it in the same way, it names no resource
+and can't end the element that holds it. A piece that does not match is dropped; how the source
+would have been read does not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def words(*families: str) -> frozenset[str]:
+    """Return an allowlist that is written as a table: each line names a family, blanks between."""
+    return frozenset(" ".join(families).split())
+
+
+_ID: Final = re.compile(r"[A-Za-z_][\w:.-]{0,199}", re.ASCII)
+#: pandas' Styler names its tables so, and people's scripts look for it; no page uses it.
+_STYLER: Final = "T_"
+_PREFIX: Final = "cb-"
+
+#: First parts of class names with which a front end's own style sheets draw over the page. From
+#: JupyterLab 4.6, Notebook 7 and nbconvert 7 sheets.
+_FOREIGN: Final = words(
+    "CodeMirror cm monaco xterm",  # editors, terminals
+    "MathJax mathjax mermaid mjx vega",  # libraries that draw
+    "Toastify affix fade fixed modal overlay popover sticky toast tooltip",  # on top of the page
+    "actionbar btn carousel dropdown fileinput media navbar pagination",  # Bootstrap's parts
+    "bp3 bp4 bp5 lm p react ui",  # toolkits: Blueprint, Lumino, React, jQuery UI
+    "completions debug edit embed filter positioning select",  # parts of JupyterLab
+    "fa glyphicon icon",  # fonts of icons
+    "ipython jp jupyter jupyterlab vscode widget",  # the front ends themselves
+    "cb",  # our extension of JupyterLab
+)
+_FIRST: Final = re.compile(r"[A-Za-z0-9]+")
+
+#: Leading away needs a click, and these schemes only lead away.
+_LINK: Final = re.compile(r"(?:https?://|mailto:)[^\x00-\x20<>\"'`\\\x7f-\x9f]*+", re.IGNORECASE)
+_RASTER: Final = re.compile(r"data:image/(?:png|jpeg|jpg|gif|webp);base64,[A-Za-z0-9+/=\s]*+")
+
+
+def scope(text: str) -> str:
+    """Return an id for the whole of one output, unlike any that ``safe_id`` gives."""
+    digest = blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return f"cellblock-{digest}"
+
+
+def safe_id(value: str) -> str | None:
+    """Return the id that stands for ``value``, the same for a definition and its references.
+
+    Ids are made unlike any of the page's own, which scripts look up by name (CVE-2024-43805).
+    """
+    if not _ID.fullmatch(value):
+        return None
+    return value if value.startswith(_STYLER) else _PREFIX + value
+
+
+@lru_cache(maxsize=512)
+def safe_classes(value: str) -> str | None:
+    """Return the class names of ``value`` that mean nothing to the page's own style sheets."""
+    return " ".join(name for name in value.split() if is_own_class(name)) or None
+
+
+def is_own_class(name: str) -> bool:
+    """Return whether a class name is none of the front end's."""
+    first = _FIRST.match(name)
+    return first is None or first[0] not in _FOREIGN
+
+
+def local_reference(value: str) -> str | None:
+    """Return ``#id`` within this same output, with the id that ``safe_id`` gives it."""
+    target = safe_id(value[1:]) if value.startswith("#") else None
+    return f"#{target}" if target else None
+
+
+def link(value: str) -> str | None:
+    """Return a link's target if it is http, https, mailto or within the output."""
+    value = value.strip()
+    if value == "#":
+        return value
+    return value if _LINK.fullmatch(value) else local_reference(value)
+
+
+def raster(value: str) -> str | None:
+    """Return an image's source if it is a PNG, JPEG, GIF or WebP carried in place."""
+    return value if _RASTER.fullmatch(value.strip()) else None
+
+
+# TeX for MathJax and for PDF export: commands that link, load, style the page or write files.
+#
+# TeX can be told nothing by allowlist (its commands are without number), so those that reach out
+# of a formula are spelled out where they stand instead: ``\href{…}`` is shown as text.
+
+#: MathJax: links, the page's ids, classes, styles and attributes, code to load.
+_PAGE: Final = "href|url|cssId|class|style|data|require|includegraphics|mmlToken|bbox"
+#: TeX engines: files, processes, and whatever could spell a command's name another way.
+_ENGINE: Final = (
+    "input|include|includeonly|InputIfFileExists|openin|openout|read|readline|write|immediate|"
+    "special|catcode|csname|directlua|luaexec|latelua|ShellEscape|lstinputlisting|"
+    "verbatiminput|VerbatimInput|inputminted|pdffiledump|pdfobj|pdfximage|XeTeXpicfile|"
+    "XeTeXpdffile|pdfliteral|hyperref|hyperlink|path|nolinkurl|hyperimage|graphicspath|"
+    "usepackage|RequirePackage|documentclass|scantokens|everyeof|pgfimage|movie|media"
+)
+_COMMAND: Final = re.compile(rf"\\({_PAGE}|{_ENGINE})(?![A-Za-z])")
+_PAGE_COMMAND: Final = re.compile(rf"\\(?=(?:{_PAGE})(?![A-Za-z]))")
+#: ``^^5c`` is a backslash to TeX; ``<b`` would open a tag where TeX is put into a page.
+_CARETS: Final = re.compile(r"\^(?=\^)")
+_TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
+#: A backslash or a letter to a page that takes TeX for its own text.
+_SPELLED: Final = re.compile(r"&(?=#|bsol|Backslash)")
+#: Where MathJax looks for formulas in other text; an entity is a dollar sign by then.
+_FORMULA: Final = re.compile(r"\$|\\[(\[]|\\begin|&(?:#0*36|#[xX]0*24|dollar)(?!\w)")
+#: Invisible, and no part of a word, a tag's name or a command's.
+JOINER: Final = "\u2060"
+
+
+def clean(text: str) -> str:
+    """Return TeX in which no command reaches out of what it sets."""
+    text = _COMMAND.sub(r"\\text{\1}", _SPELLED.sub("& ", text) if "&" in text else text)
+    return _TAG.sub("< ", _CARETS.sub("^ ", text))
+
+
+def clean_formulas(text: str) -> str:
+    """Return a page's text in which MathJax finds no command that reaches out of a formula."""
+    if "\\" not in text or not _FORMULA.search(text):
+        return text
+    return _PAGE_COMMAND.sub("\\\\" + JOINER, text)
+
+
+#: Properties that output on a page may set, a family a line. They change how a box looks or is
+#: laid out where it stands. None takes a box out of its place (position, transform, z-index),
+#: covers others or makes text (content).
+PROPERTIES: Final = words(
+    "align-content align-items align-self",  # within the output's own rows
+    "background background-color",  # a colour or gradient: no value names an image
+    "border border-collapse border-color border-radius border-spacing border-style border-width",
+    "border-bottom border-bottom-color border-bottom-style border-bottom-width",
+    "border-bottom-left-radius border-bottom-right-radius",
+    "border-left border-left-color border-left-style border-left-width",
+    "border-right border-right-color border-right-style border-right-width",
+    "border-top border-top-color border-top-style border-top-width",
+    "border-top-left-radius border-top-right-radius",
+    "box-shadow box-sizing",  # a shadow's lengths are bounded and not negative, as all are
+    "caption-side empty-cells table-layout",
+    "clear float",  # ends with the block that holds it
+    "color opacity visibility",
+    "column-gap gap row-gap",
+    "direction unicode-bidi writing-mode",
+    "display",
+    "flex flex-basis flex-direction flex-flow flex-grow flex-shrink flex-wrap order",
+    "font font-family font-size font-size-adjust font-stretch font-style font-variant",
+    "font-variant-numeric font-weight",  # a family is a name: no font is loaded
+    "grid-area grid-auto-columns grid-auto-flow grid-auto-rows grid-column grid-column-end",
+    "grid-column-start grid-row grid-row-end grid-row-start grid-template-columns",
+    "grid-template-rows",
+    "height max-height max-width min-height min-width width",
+    "hyphens overflow-wrap white-space word-break word-spacing word-wrap",
+    "justify-content justify-items justify-self",
+    "letter-spacing line-height tab-size",
+    "list-style-position list-style-type",  # not list-style: it takes an image
+    "margin margin-bottom margin-left margin-right margin-top",  # none is negative
+    "overflow overflow-x overflow-y",
+    "padding padding-bottom padding-left padding-right padding-top",
+    "text-align text-indent text-overflow text-shadow text-transform vertical-align",
+    "text-decoration text-decoration-color text-decoration-line text-decoration-style",
+)
+#: For SVG, whose viewport clips whatever is drawn.
+DRAWING: Final = words(
+    "alignment-baseline baseline-shift dominant-baseline text-anchor",
+    "clip-path filter mask",  # may refer to the drawing's own parts, by ``url(#id)``
+    "clip-rule fill-rule",
+    "color color-interpolation color-interpolation-filters color-rendering",
+    "display opacity visibility",
+    "fill fill-opacity",
+    "flood-color flood-opacity lighting-color stop-color stop-opacity",
+    "font font-family font-size font-stretch font-style font-variant font-weight",
+    "image-rendering shape-rendering text-rendering",
+    "isolation mask-type mix-blend-mode paint-order",
+    "letter-spacing text-decoration white-space word-spacing writing-mode",
+    "marker marker-end marker-mid marker-start",
+    "stroke stroke-dasharray stroke-dashoffset stroke-linecap stroke-linejoin",
+    "stroke-miterlimit stroke-opacity stroke-width",
+    "transform transform-origin vector-effect",
+)
+
+_PLAIN: Final = r"[\w#%.+,/\s-]|'[\w ,.+-]*+'|\"[\w ,.+-]*+\"|!important"
+_FUNCTIONS: Final = (
+    "rgba?|hsla?|hwb|lab|lch|oklab|oklch|color-mix|linear-gradient|radial-gradient|var|minmax|"
+    "repeat|fit-content|translate[XY]?|scale[XY]?|rotate|skew[XY]|matrix"
+)
+_CALL: Final = rf"(?:{_FUNCTIONS})\((?:{_PLAIN})*+\)"
+_VALUE: Final = re.compile(
+    rf"(?:(?:{_FUNCTIONS})\((?:{_CALL}|{_PLAIN})*+\)|{_PLAIN})++", re.ASCII | re.IGNORECASE
+)
+_LOCAL: Final = re.compile(r"url\(\s*+(['\"]?)(#[\w.:-]++)\1\s*+\)(?:\s++none)?", re.ASCII)
+_CUSTOM: Final = re.compile(r"--[A-Za-z][\w-]{0,99}", re.ASCII)
+#: A negative length can pull a box over its neighbours.
+_NEGATIVE: Final = re.compile(r"(?<![\w-])-[\d.]", re.ASCII)
+#: A length that nobody scrolls to the end of: five digits before the point, or an exponent.
+_HUGE: Final = re.compile(r"(?<![\w#.])\d{5}|(?:(?<![\w#])|(?<=\.))\d++[eE][+-]?\d", re.ASCII)
+_COMMENT: Final = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+
+_NAME: Final = r"[A-Za-z_][\w-]*+"
+_PSEUDO: Final = (
+    ":(?:hover|focus|active|checked|disabled|empty|first-child|last-child|only-child|"
+    "first-of-type|last-of-type|only-of-type|nth(?:-last)?-(?:child|of-type)\\([\\dn +]*+\\)|"
+    "nth(?:-last)?-(?:child|of-type)\\((?:odd|even)\\))"
+)
+_SIMPLE: Final = rf"[.#]{_NAME}|{_PSEUDO}|\[open\]"
+_COMPOUND: Final = rf"(?:(?:\*|{_NAME})(?:{_SIMPLE})*+|(?:{_SIMPLE})++)"
+_SELECTOR: Final = re.compile(
+    rf"{_COMPOUND}(?:(?:\s*+[>+~]\s*+|\s++){_COMPOUND})*+", re.ASCII | re.IGNORECASE
+)
+_NAMED: Final = re.compile(r"([.#])([A-Za-z_][\w-]*+)", re.ASCII)
+_MARK: Final = re.compile(r"[{};]")
+_BRACE: Final = re.compile(r"[{}]")
+_SELECTOR_CHARS: Final = 300
+_CACHED_CHARS: Final = 200
+
+
+def declarations(text: str, properties: frozenset[str] = PROPERTIES) -> str:
+    """Return the declarations of ``text`` that are in the grammar, ``""`` if none is."""
+    clean = _declarations if len(text) > _CACHED_CHARS else _cached
+    return clean(text, properties)
+
+
+def _declarations(text: str, properties: frozenset[str]) -> str:
+    kept = []
+    for declaration in text.split(";"):
+        name, _, value = declaration.partition(":")
+        name, cleaned = name.strip().lower(), None
+        if name in properties or _CUSTOM.fullmatch(name):
+            cleaned = clean_value(value, drawing=properties is DRAWING)
+        if cleaned:
+            kept.append(f"{name}: {cleaned}")
+    return "; ".join(kept)
+
+
+_cached = lru_cache(maxsize=256)(_declarations)
+
+
+def clean_value(value: str, *, drawing: bool = False) -> str | None:
+    """Return one property's value, None if it is not in the grammar.
+
+    A drawing may be negative and refer to its own parts by ``url(#id)``.
+    """
+    value = value.strip()
+    if drawing and (local := _LOCAL.fullmatch(value)):
+        target = local_reference(local[2])
+        return f"url({target})" if target else None
+    if not _VALUE.fullmatch(value):
+        return None
+    if not drawing and (_NEGATIVE.search(value) or is_huge(value)):
+        return None
+    return value
+
+
+def is_huge(value: str) -> bool:
+    """Return whether a length in ``value`` would make a page that has no end."""
+    return _HUGE.search(value) is not None
+
+
+def sheet(text: str, scope: str, properties: frozenset[str] = PROPERTIES) -> str:
+    """Return the rules of a style sheet, each so that it matches below ``#scope`` only.
+
+    At-rules go with their blocks.
+    """
+    rules = []
+    for prelude, block in _rules(_COMMENT.sub(" ", text)):
+        selectors = ", ".join(_selectors(prelude, scope))
+        body = declarations(block, properties) if selectors else ""
+        if body:
+            rules.append(f"{selectors} {{{body}}}")
+    return "\n".join(rules)
+
+
+def _rules(text: str) -> Iterator[tuple[str, str]]:
+    """Yield prelude and body of each plain rule at the top level."""
+    at = 0
+    while found := _MARK.search(text, at):
+        prelude, at = text[at : found.start()], found.end()
+        if found[0] == "{":
+            start, depth = at, 1
+            while depth and (brace := _BRACE.search(text, at)):
+                at = brace.end()
+                depth += 1 if brace[0] == "{" else -1
+            if depth:  # never closed: it takes all that follows
+                at = len(text) + 1
+            if not prelude.lstrip().startswith("@"):
+                yield prelude, text[start : at - 1]
+
+
+def _selectors(prelude: str, scope: str) -> Iterator[str]:
+    for part in prelude.split(","):
+        selector = part.strip()
+        if len(selector) <= _SELECTOR_CHARS and _SELECTOR.fullmatch(selector):
+            named = _NAMED.sub(_renamed, selector)
+            if "\\" not in named:
+                yield f"#{scope} {named}"
+
+
+def _renamed(found: re.Match[str]) -> str:
+    """Return a class or an id as output may name it; a backslash for one that it may not."""
+    if found[1] == "#":
+        return "#" + (safe_id(found[2]) or "\\")
+    return found[0] if is_own_class(found[2]) else "\\"

@@ -1,0 +1,636 @@
+"""Cards for cells that did not run to their end: refused, stopped or undone.
+
+For what was refused (a cell, a widget, a comm) they say what, why, and what to do instead. For a
+cell that was stopped, or undone, they say why, and what became of the variables. There are cards
+for what the OS layer refused a cell that ran, with the words that go with its exception.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cellblock.policy.vocabulary import HOST_TARGETS
+from cellblock.render import cards as c
+from cellblock.render.cards import (
+    DENIAL_JSON,
+    NAME_COLUMNS,
+    OUTCOME_JSON,
+    REFUSAL_JSON,
+    Bundle,
+    Failure,
+    count,
+)
+from cellblock.render.text import COLUMNS, ELLIPSIS, clip, encodable, visible, width, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cellblock.analysis import Finding
+
+
+#: Findings drawn in full; a cell made of nothing but findings must not make a 10 MB card.
+_MAX_DRAWN = 50
+_MAX_JSON = 1_000
+#: Below this much room beside the carets, a reason goes on lines of its own.
+_MIN_REASON = 36
+#: Lines of a rewrite: a guest may claim more.
+_MAX_REWRITE = 2
+_IN_SUMMARY = 4
+#: Rules whose reasons are whole sentences.
+ABOUT_THE_CELL = frozenset(
+    {
+        "argument-not-allowed",
+        "cell-not-approved",
+        "not-a-template",
+        "relative-import",
+        "source-too-complex",
+        "template-not-found",
+        "template-state",
+    }
+)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Return one line: ``2 findings: import-not-allowed at line 1 (os), …``."""
+    named = [
+        f"{visible(f.rule)} at line {f.line}" + (f" ({subject(f)})" if f.subject else "")
+        for f in findings[:_IN_SUMMARY]
+    ]
+    left = len(findings) - len(named)
+    more = [f"and {left:,} more"] if left else []
+    return f"{count(len(findings), 'finding')}: {', '.join([*named, *more])}"
+
+
+def subject(finding: Finding) -> str:
+    """Return what a finding is about, visible and not too long."""
+    return clip(visible(finding.subject), NAME_COLUMNS)
+
+
+def reason(finding: Finding) -> str:
+    """Return why a finding is one: ``open opens files``."""
+    if finding.rule in ABOUT_THE_CELL or not finding.subject:
+        return finding.why[:1].upper() + finding.why[1:]
+    return f"{subject(finding)} {finding.why}"
+
+
+def remedies(findings: Sequence[Finding]) -> list[str]:
+    """Return each finding's remedy, empty where an earlier finding has the same."""
+    seen, shown = set[str](), []
+    for text in (finding.remedy for finding in findings):
+        first = text.partition(" ")[0]
+        # Names and acronyms keep their case.
+        lowered = text[:1].lower() + text[1:] if first.istitle() and first.isalpha() else text
+        shown.append("" if text in seen else lowered)
+        seen.add(text)
+    return shown
+
+
+def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
+    """Return the lines of each finding's rewrite, none where an earlier finding has the same."""
+    texts, shown = [finding.rewrite for finding in findings], []
+    for index, text in enumerate(texts):
+        lines = [] if text in texts[:index] else text.split("\n")[:_MAX_REWRITE]
+        shown.append([visible(line) for line in lines if line])
+    return shown
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON data: lines count from 1, columns from 0 and in characters.
+
+    ``cut`` is there where the excerpt is a part of a long line: how many characters are left out.
+    """
+    names = ["rule", "line", "column", "end_column", "excerpt", "subject", "why", "remedy"]
+    names += [name for name in ("cut", "rewrite") if getattr(finding, name)]
+    return {name: c.as_json(getattr(finding, name)) for name in names}
+
+
+# --- a source line with a mark under what a finding is about ----------------------------------
+
+
+class Excerpt(NamedTuple):
+    """One source line, split around its mark; every part is visible text."""
+
+    before: str
+    marked: str
+    after: str
+
+    @property
+    def line(self) -> str:
+        """The whole line."""
+        return "".join(self)
+
+    @property
+    def carets(self) -> str:
+        """A caret for each column of the mark, at least one, below their characters."""
+        return f"{' ' * width(self.before)}{'^' * max(1, width(self.marked))}"
+
+
+def excerpt(finding: Finding) -> Excerpt:
+    """Split a finding's source line around the characters it refuses."""
+    text = finding.excerpt
+    start = min(max(0, finding.column - finding.cut), len(text))
+    end = start + max(1, finding.end_column - finding.column)
+    before = (ELLIPSIS if finding.cut else "") + visible(text[:start])
+    return Excerpt(before, visible(text[start:end]), visible(text[end:]))
+
+
+def _window(shown: Excerpt, columns: int) -> Excerpt:
+    """Return ``shown`` cut to ``columns``, keeping the start of the mark in view."""
+    if width(shown.line) <= columns:
+        return shown
+    before = shown.before
+    if width(before) > columns // 3:
+        while before and (width(before) > columns // 3 - 1 or not width(before[0])):
+            before = before[1:]
+        before = ELLIPSIS + before
+    marked = clip(shown.marked, columns - width(before))
+    room = columns - width(before) - width(marked)
+    return Excerpt(before, marked, clip(shown.after, room) if room > 0 else "")
+
+
+# --- the card for a refused cell --------------------------------------------------------------
+
+
+def denial(
+    findings: Sequence[Finding], *, policy_name: str, source_label: str | None = None
+) -> Bundle:
+    """Return the card for a refused cell, as plain text, HTML and JSON.
+
+    ``source_label`` names what was refused where "this cell" would not do.
+    """
+    found = count(len(findings), "finding")
+    title = f"cellblock did not run {source_label or 'this cell'}: {found}"
+    policy = f"policy: {clip(visible(policy_name), NAME_COLUMNS)}"
+    gap = " " * (COLUMNS - width(visible(title)) - width(policy))
+    lines = [f"{visible(title)}{gap}{policy}"] if len(gap) > 1 else [*wrap(visible(title)), policy]
+    drawn, body = findings[:_MAX_DRAWN], list[str]()
+    for texts in zip(drawn, remedies(drawn), rewrites(drawn), strict=True):
+        lines += _plain_finding(*texts)
+        body.append(_html_finding(*texts))
+    if left := findings[_MAX_DRAWN:]:
+        rules = Counter(f.rule for f in left).most_common(5)
+        named = ", ".join(f"{number:,} {rule}" for rule, number in rules)
+        more = f"And {count(len(left), 'more finding')}, up to line {left[-1].line}: {named}"
+        lines += ["", *wrap(more)]
+        body.append(c.paragraph(more, color=c.MUTED))
+    return c.make_card(
+        title,
+        *body,
+        lines=lines,
+        symbol="⊘",
+        color=c.RED,
+        side=c.policy_chip(policy_name),
+        mime=DENIAL_JSON,
+        data={
+            "policy": policy_name,
+            "source": source_label,
+            "total": len(findings),
+            "findings": [finding_json(f) | {"reason": reason(f)} for f in findings[:_MAX_JSON]],
+        },
+    )
+
+
+def denial_failure(card: Bundle, findings: Sequence[Finding]) -> Failure:
+    """Return the error that goes with a card that ``denial`` made of ``findings``."""
+    return Failure("PolicyDenied", summary(findings), card["text/plain"])
+
+
+def _plain_finding(finding: Finding, remedy: str, rewrite: Sequence[str]) -> list[str]:
+    lines = ["", f"{visible(finding.rule)} · line {finding.line}"]
+    lines += drawn_source(finding, COLUMNS)
+    if remedy:
+        lines += c.instead(remedy)[1]
+    return lines + [f"    {clip(line, COLUMNS - 4)}" for line in rewrite]
+
+
+def drawn_source(finding: Finding, columns: int) -> list[str]:
+    """Return the source line, the carets, and the reason beside or below them."""
+    number = str(finding.line)
+    gutter = f"  {' ' * len(number)} │ "
+    shown = _window(excerpt(finding), columns - width(gutter))
+    top = f"  {number} │ {shown.line}".rstrip()
+    carets = f"{gutter}{shown.carets} "
+    # The caret points at a builtin; a module may be one name of several on its line.
+    named = f"{subject(finding)} " if finding.rule == "import-not-allowed" else ""
+    why = named + visible(finding.why)
+    room = columns - width(carets)
+    if width(why) <= room:
+        return [top, f"{carets}{why}".rstrip()]
+    if room >= _MIN_REASON:
+        hanging = gutter + " " * (width(carets) - width(gutter))
+        return [top, *wrap(why, indent=carets, hanging=hanging, columns=columns)]
+    return [top, carets.rstrip(), *wrap(why, indent=gutter, columns=columns)]
+
+
+_PRE = (
+    f"margin:6px 0 0;padding:6px 8px;background:{c.SHADE};color:{c.TEXT};border:0;"
+    f"border-radius:3px;font-family:{c.MONO};font-size:{c.MONO_SIZE};line-height:1.35;"
+    "white-space:pre;overflow-x:auto"
+)
+
+
+def _html_finding(finding: Finding, remedy: str, rewrite: Sequence[str]) -> c.Html:
+    where = c.element("span", f" · line {finding.line}", style=f"color:{c.MUTED}")
+    parts = [
+        c.heading(c.code(finding.rule), where, level=4, style="font-size:13px;font-weight:400"),
+        _html_source(finding.line, excerpt(finding)),
+    ]
+    if finding.rule in ABOUT_THE_CELL or not finding.subject:
+        parts.append(c.paragraph(reason(finding)))
+    else:
+        parts.append(c.paragraph(c.code(subject(finding)), " ", finding.why))
+    if remedy:
+        parts.append(c.instead(remedy)[0])
+    if rewrite:
+        parts.append(c.element("pre", "\n".join(rewrite), style=_PRE))
+    return c.element("div", *parts, style="margin-top:12px")
+
+
+def _html_source(line: int, shown: Excerpt) -> c.Html:
+    above, below = f" {line} │ ", f" {' ' * len(str(line))} │ "
+    muted, bold = f"color:{c.MUTED}", f"font-weight:bold;border-bottom:2px solid {c.RED}"
+    indent = shown.carets.rstrip("^")
+    return c.element(
+        "pre",
+        c.element("span", above, style=muted),
+        shown.before,
+        c.element("span", shown.marked, style=bold),
+        shown.after,
+        "\n",
+        c.element("span", below, style=muted),
+        indent,
+        c.element("span", shown.carets.strip(), style=f"color:{c.CARET};font-weight:bold"),
+        style=_PRE,
+    )
+
+
+# --- the cards for comms: a widget not shown, a comm not opened, parts left out ---------------
+
+COMM_JSON: Final = "application/vnd.cellblock.comm+json"
+_LONGEST: Final = 100
+_RIGHTS: Final = "it would run in the page, with all that you may do there."
+
+
+def refused_widget(module: str, model: str, *, policy_name: str, known: bool) -> Bundle:
+    """Return the card for a widget whose model is not allowed.
+
+    ``known`` says that its module is allowed and only the model is not known.
+    """
+    module, model = clip(module or "(none)", _LONGEST), clip(model or "(none)", _LONGEST)
+    title = f"cellblock did not show a widget of {module}"
+    if known:
+        why = f"{model} is none of the widgets of {module} that cellblock knows how to clean."
+        remedy = "use one of ipywidgets' own, or show the value itself."
+    else:
+        why = f"{model} brings a script of its own: {_RIGHTS}"
+        remedy = (
+            "use one of ipywidgets' own, or a picture, or put "
+            f'add.widget_modules = ["{module}"] in your policy file.'
+        )
+    return _refusal(title, why, remedy, policy_name, {"module": module, "model": model})
+
+
+def refused_comm(target: str, *, policy_name: str) -> Bundle:
+    """Return the card for a comm whose target is not allowed."""
+    target = clip(target or "(none)", _LONGEST)
+    title = f"cellblock did not open a comm to {target}"
+    if target.startswith(HOST_TARGETS):
+        why = "Through it the host itself speaks with the front end: no cell has a part in that."
+        return _refusal(title, why, "choose another name.", policy_name, {"target": target})
+    why = f"An extension of the front end listens there: what it is told to do, {_RIGHTS}"
+    remedy = f'put add.comm_targets = ["{target}"] in your policy file.'
+    return _refusal(title, why, remedy, policy_name, {"target": target})
+
+
+def _refusal(title: str, why: str, remedy: str, policy_name: str, data: dict[str, str]) -> Bundle:
+    shown, remedy_lines = c.instead(remedy)
+    return c.make_card(
+        title,
+        c.paragraph(why),
+        shown,
+        lines=[*wrap(title), *wrap(why, indent="  "), *remedy_lines],
+        symbol="⊘",
+        color=c.AMBER,
+        side=c.policy_chip(policy_name),
+        mime=COMM_JSON,
+        data={"outcome": "refused", **data},
+    )
+
+
+def cleaned_widgets(parts: Sequence[tuple[str, str, str]], *, policy_name: str) -> Bundle:
+    """Return the card for parts of widgets that were left out: model, key, why."""
+    title = f"cellblock left out {count(len(parts), 'part')} of the widgets above"
+    rows = [(clip(f"{model}.{key}", 60), clip(why, _LONGEST)) for model, key, why in parts]
+    lines = wrap(title)
+    for name, why in rows:
+        lines += wrap(f"{name}: {why}", indent="  ", hanging="    ")
+    return c.make_card(
+        title,
+        *(c.paragraph(c.code(name), " ", why, tight=True) for name, why in rows),
+        lines=lines,
+        symbol="◐",
+        color=c.AMBER,
+        side=c.policy_chip(policy_name),
+        mime=COMM_JSON,
+        data={"outcome": "cleaned", "parts": [{"part": n, "why": why} for n, why in rows]},
+    )
+
+
+class Reason(StrEnum):
+    """Why a cell was stopped."""
+
+    breach = "breach"
+    cpu = "cpu"
+    crashed = "crashed"
+    files = "files"
+    flood = "flood"
+    forks = "forks"
+    interrupted = "interrupted"
+    killed = "killed"
+    lost = "lost"
+    memory = "memory"
+    protocol = "protocol"
+    scratch = "scratch"
+    timeout = "timeout"
+
+
+#: Why, in words: ``{limit}`` is the limit, or what is known of the cause.
+_WORDS: Final = {
+    Reason.breach: "it got around the language layer; refused: {limit}",
+    Reason.cpu: "it used more than {limit} of processor time (cpu_seconds)",
+    Reason.crashed: "its interpreter crashed ({limit})",
+    Reason.files: "it left more than {limit} in the project, which are staged",
+    Reason.flood: "it sent more output than the kernel takes ({limit})",
+    Reason.forks: "its sandbox and its forks held more than {limit} of memory (forks_max_bytes)",
+    Reason.interrupted: "you interrupted it twice and it did not end",
+    Reason.killed: "its process was killed ({limit})",
+    Reason.lost: "its interpreter ended without a reply ({limit})",
+    Reason.memory: "it used more than {limit} of memory (memory_max_bytes)",
+    Reason.protocol: "its interpreter broke the kernel's protocol ({limit})",
+    Reason.scratch: "it kept more than {limit} in the scratch folder (scratch_max_bytes)",
+    Reason.timeout: "it ran longer than {limit} (timeout)",
+}
+#: The policy's field that is the limit.
+_SETTINGS: Final = {
+    Reason.cpu: "cpu_seconds",
+    Reason.forks: "forks_max_bytes",
+    Reason.memory: "memory_max_bytes",
+    Reason.scratch: "scratch_max_bytes",
+    Reason.timeout: "timeout",
+}
+
+
+#: How the names of operations begin (PEP 578), and what they are about.
+_OPERATIONS: Final = (
+    (("open", "os.listdir", "os.scandir", "shutil.", "glob.", "tempfile.", "mmap."), "files"),
+    (("subprocess.", "os.exec", "os.posix_spawn", "os.fork", "os.system", "os.kill", "signal."),
+     "processes"),
+    (("socket.", "urllib.", "http.", "smtplib.", "ftplib."), "the network"),
+    (("ctypes.", "import"), "native code and modules that are not allowed"),
+    (("code.", "function.", "compile", "exec", "object.", "gc.", "sys.", "marshal.", "pickle."),
+     "the interpreter itself"),
+    (("os.",), "files"),
+)  # fmt: skip
+
+
+def operation(name: str) -> str:
+    """Return an operation's name with what it is about, for the reader of the card."""
+    about = next((what for begins, what in _OPERATIONS if name.startswith(begins)), "")
+    shown = encodable(name)[:60]
+    return f"{shown} ({about})" if about else shown
+
+
+class State(StrEnum):
+    """What became of the variables."""
+
+    gone = "gone"  # the interpreter was restarted
+    kept = "kept"  # the interpreter lives on; the cell was interrupted
+    restored = "restored"  # a snapshot took over
+
+
+_STATES: Final = {
+    State.gone: "Your variables are gone: the interpreter was restarted. Run your cells again.",
+    State.kept: "It was interrupted: your variables are there, with what it did until then.",
+    State.restored: "Your variables are as they were before it.",
+}
+
+
+def stopped(
+    reason: Reason | str,
+    limit: str = "",
+    *,
+    state: State,
+    lost: Sequence[str] = (),
+    own: bool = False,
+    beside: bool = False,
+) -> Bundle:
+    """Return the card for a stopped cell.
+
+    ``limit`` is the limit reached ("60 s") or the cause known ("signal 11"); it may be empty.
+    ``lost`` names what the restored snapshot lacks. ``own`` says that the limit came with the
+    cell, not from the policy; ``beside`` that it is the end of another that ran at the same time.
+    """
+    reason = Reason(reason)
+    lines = [
+        f"The cell was stopped{_sentence(reason, limit, beside=beside)}.",
+        _STATES[state] + _lost(lost),
+    ]
+    if reason in {Reason.files, Reason.scratch}:
+        anew = "%changes drop and restart" if reason is Reason.files else "restart"
+        lines.append(f"Its files are still there: remove some in a cell, or {anew} the kernel.")
+    if own:
+        lines.append("To raise it: timeout where the cell is run, up to timeout in the policy.")
+    elif setting := _SETTINGS.get(reason):
+        lines.append(f"To raise it, set {setting} in a policy file. %policy shows what is set now.")
+    data: dict[str, Any] = {
+        "outcome": "stopped",
+        "reason": reason,
+        "limit": limit,
+        "state": state,
+    }
+    if beside:
+        data["beside"] = True
+    return _card(lines, state, data, lost)
+
+
+def stopped_failure(card: Bundle) -> Failure:
+    """Return the error that goes with a card of ``stopped``."""
+    data = card[OUTCOME_JSON]
+    beside = data.get("beside", False)
+    sentence = _sentence(Reason(data["reason"]), data["limit"], beside=beside)
+    return Failure("CellStopped", sentence.removeprefix(": ").strip(), card["text/plain"])
+
+
+def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
+    """Return the card for ``%undo``; ``counts`` are the numbers of the cells that were undone."""
+    cells = ", ".join(f"[{count}]" for count in counts)
+    variables = f"Your variables are as they were before {f'[{counts[0]}]' if counts else 'it'}."
+    lines = [f"Undone: {cells}.", variables + _lost(lost), "Files and output stay as they are."]
+    return _card(lines, State.restored, {"outcome": "undone", "cells": counts}, lost)
+
+
+def restored(name: str, *, branch: str = "", lost: Sequence[str] = ()) -> Bundle:
+    """Return the card for ``%restore``, and for a ``branch`` that goes on from a kept state."""
+    title = f"Back at checkpoint {name}."
+    if branch:
+        title = f"On branch {branch}{f', from {name}' * (name != branch)}."
+    lines = [
+        title,
+        "Your variables are as they were there." + _lost(lost),
+        "Files and output stay as they are.",
+    ]
+    return _card(
+        lines,
+        State.restored,
+        {"outcome": "restored", "checkpoint": name} | ({"branch": branch} if branch else {}),
+        lost,
+    )
+
+
+def _sentence(reason: Reason, limit: str, *, beside: bool) -> str:
+    """Return why, to go on with "was stopped"."""
+    sentence = _WORDS[reason]
+    if limit:
+        sentence = sentence.format(limit=visible(limit))
+    else:
+        sentence = sentence.replace(" ({limit})", "").replace("{limit}", "its limit")
+    return f" with one that ran beside it, of which: {sentence}" if beside else f": {sentence}"
+
+
+def _lost(lost: Sequence[str]) -> str:
+    return f" Not restored: {', '.join(lost)}." if lost else ""
+
+
+def _card(lines: Sequence[str], state: State, data: dict[str, Any], lost: Sequence[str]) -> Bundle:
+    title, variables, *advice = lines
+    gone = state is State.gone
+    return c.make_card(
+        title,
+        c.paragraph(c.element("strong", variables) if gone else variables),
+        *(c.paragraph(line, color=c.MUTED) for line in advice),
+        lines=[part for line in lines for part in wrap(line)],
+        symbol="■",
+        color=c.RED if gone else c.AMBER,
+        mime=OUTCOME_JSON,
+        data=data | {"notes": lines[1:], "lost": lost},
+    )
+
+
+_MAX_PART: Final = 300
+_PRESETS: Final = frozenset({"safe", "data", "unsafe"})
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """The line that allows it, if one does, and what to do without.
+
+    ``listed`` says that the line adds to a list.
+    """
+
+    line: str = ""
+    listed: bool = False
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a cell was refused: the policy's field, why, and what it had asked for.
+
+    ``advice`` is what the source check says of a place in the cell that leads there, and
+    ``rewrite`` a line or two that do the same with an operation of the host's.
+    """
+
+    field: str
+    what: str
+    remedy: Remedy = Remedy()
+    asked: str = ""
+    advice: str = ""
+    rewrite: str = ""
+
+
+def refusal_reason(refusal: Refusal, policy_name: str) -> str:
+    """Return the reason in words, with what was asked for and the policy's field."""
+    about = ", ".join(filter(None, (_part(refusal.asked), refusal.field)))
+    return f"under policy {_part(policy_name)} {refusal.what} ({about})"
+
+
+def lines_to_write(refusal: Refusal, file: str) -> list[str]:
+    """Return the lines of a policy's file that allow it: a preset needs a file that extends it."""
+    remedy, lines = refusal.remedy, list[str]()
+    if not remedy.line:
+        return lines
+    if file in _PRESETS:
+        lines.append(f'extends = "{file}"')
+    # As the source check writes it: a file can't have both that and a table [add].
+    return [*lines, f"{'add.' * remedy.listed}{_part(remedy.line)}"]
+
+
+def refusal_sentence(refusal: Refusal, policy_name: str, file: str) -> str:
+    """Return reason and remedy for those who see nothing but an exception's message."""
+    lines, remedy = lines_to_write(refusal, file), _part(refusal.remedy.instead)
+    if lines:
+        instead = f" ({remedy})" if remedy else ""
+        remedy = f"To allow it, {_where(file)}: {'; '.join(lines)}{instead}"
+    elif remedy:
+        remedy = f"{remedy[:1].upper()}{remedy[1:]}."
+    return f"cellblock: {refusal_reason(refusal, policy_name)}. {remedy}".rstrip()
+
+
+def _where(file: str) -> str:
+    if file in _PRESETS or not file:
+        return "in a policy file of your own (cellblock install --policy FILE)"
+    return f"in {_part(file)}"
+
+
+def refusal_card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
+    """Return the card that is shown below the traceback."""
+    title = f"cellblock stopped this: under policy {_part(policy_name)} {refusal.what}"
+    lines, body = wrap(title), list[str]()
+    if refusal.asked:
+        asked = f"It asked for {_part(refusal.asked)}."
+        lines += wrap(asked, indent="  ")
+        body.append(c.paragraph("It asked for ", c.code(_part(refusal.asked)), "."))
+    if refusal.advice:
+        advice = f"In this cell, {_part(refusal.advice)}{'. Instead:' if refusal.rewrite else '.'}"
+        lines += wrap(advice, indent="  ")
+        body.append(c.paragraph(advice))
+    if refusal.rewrite:
+        rewrite = [_part(line) for line in refusal.rewrite.splitlines()]
+        lines += (f"    {line}" for line in rewrite)
+        body.append(c.preformatted("\n".join(rewrite), style="margin:4px 0 0 16px"))
+    wanted, instead = lines_to_write(refusal, file), _part(refusal.remedy.instead)
+    if wanted:
+        allow = f"To allow it, write {_where(file)}, and restart the kernel:"
+        lines += [*wrap(allow, indent="  "), *(f"    {line}" for line in wanted)]
+        body += [c.paragraph(allow), c.preformatted("\n".join(wanted), style="margin:4px 0 0 16px")]
+    if instead:
+        said = f"{'Or ' if wanted else ''}{instead}."
+        said = f"{said[:1].upper()}{said[1:]}"
+        lines += wrap(said, indent="  ")
+        body.append(c.paragraph(said, color=c.MUTED))
+    return c.make_card(
+        title,
+        *body,
+        lines=lines,
+        symbol="⊘",
+        color=c.AMBER,
+        side=c.policy_chip(policy_name),
+        mime=REFUSAL_JSON,
+        data={
+            "policy": policy_name,
+            "field": refusal.field,
+            "what": refusal.what,
+            "asked": refusal.asked,
+            "advice": refusal.advice,
+            "rewrite": refusal.rewrite,
+            "write": wanted,
+            "instead": instead,
+        },
+    )
+
+
+def _part(text: str) -> str:
+    return clip(visible(text), _MAX_PART)

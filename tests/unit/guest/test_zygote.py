@@ -1,0 +1,165 @@
+"""Whose gate is kept, and until when; ending what descends from some forks, and nothing else."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+
+import pytest
+
+from cellblock.guest.confine import arch, notify
+from cellblock.guest.zygote import Gatekeeper
+from cellblock.wire.messages import Plan
+from support import processes
+
+pytestmark = pytest.mark.skipif(arch.current() is None, reason="no table for this machine")
+
+
+@pytest.fixture
+def gates():
+    made = Gatekeeper(select.poll(), Plan(), lambda: None)
+    pids = []
+
+    def fork(number, *, session=True):
+        pid = os.fork()
+        if pid == 0:
+            if session:
+                os.setsid()
+            time.sleep(60)
+            os._exit(0)
+        made.forked(number, pid)
+        pids.append(pid)
+        return pid
+
+    made.fork, made.pids = fork, pids
+    yield made
+    for pid in pids:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            continue
+
+
+def turned(pid):
+    """Wait until a process leads a session of its own."""
+    deadline = time.monotonic() + 10
+    while os.getsid(pid) != pid:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def left(gates, seconds=10.0):
+    """Reap and ask, as a zygote does, until something is left or time is up."""
+    deadline = time.monotonic() + seconds
+    while not (done := gates.ended()) and time.monotonic() < deadline:
+        for pid in gates.pids:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.01)
+    return done
+
+
+def alive(pid):
+    try:
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
+
+
+def test_forks_that_are_named_end_and_others_do_not(gates):
+    first, second = gates.fork(1), gates.fork(2)
+    turned(first)
+    turned(second)
+    gates.end_forks(9, (1,))
+    assert left(gates) == (9,)
+    assert (alive(first), alive(second)) == (False, True)
+    assert gates.ended() == ()
+
+
+def test_one_that_has_no_session_of_its_own_yet_ends_too(gates):
+    pid = gates.fork(1, session=False)
+    gates.end_forks(9, (1,))
+    assert left(gates) == (9,)
+    assert not alive(pid)
+
+
+def test_forks_of_which_nothing_is_left_are_told_at_once(gates):
+    gates.end_forks(9, (1, 2))
+    assert gates.ended() == (9,)
+
+
+def test_a_number_that_another_fork_has_by_now_is_no_ones_any_more(gates):
+    pid = gates.fork(7)
+    turned(pid)
+    gates.forked(1, pid)  # 7 had ended, and its number is used again
+    gates.end_forks(9, (7,))
+    assert gates.ended() == (9,)
+    assert alive(pid)
+
+
+def hands_over(many=30):
+    """Begin a session in which a process dies of the others' deaths, and leaves a child to us."""
+    pid = os.fork()
+    if pid:
+        return pid
+    os.setsid()
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.close(write)
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        os.read(read, 1)
+        os._exit(0)
+    for _ in range(many):
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+    time.sleep(60)
+    os._exit(0)
+
+
+def in_session(number):
+    return [pid for pid in processes.parents() if pid != number and notify.session(pid) == number]
+
+
+def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():
+    for _ in range(5):
+        leader = hands_over()
+        while len(in_session(leader)) < 32:
+            time.sleep(0.01)
+        notify.end_session(leader, ())
+        assert in_session(leader) == []
+        assert not alive(leader)
+
+
+def test_members_of_a_session_stay(gates):
+    pid = gates.fork(1)
+    turned(pid)
+    notify.end_session(pid, (pid,))
+    assert alive(pid)
+
+
+def concerning(keeper):
+    (fd,) = (fd for fd in range(1_000) if keeper.concerns(fd))
+    return fd
+
+
+def test_a_gate_is_let_go_when_nobody_is_under_it_and_not_when_a_look_was_interrupted():
+    """Such a look says POLLERR (seccomp_notify_poll in the OS kernel)."""
+    poll = select.poll()
+    keeper = Gatekeeper(poll, Plan(locks=("seccomp",)), lambda: None)
+    with keeper.expect(1) as theirs:
+        waiting, read, write = concerning(keeper), *os.pipe()
+        socket.send_fds(theirs, [b"g"], [read])
+        keeper.act(waiting, select.POLLIN)
+    os.close(read)
+    listener = concerning(keeper)
+    keeper.act(listener, select.POLLERR)
+    assert keeper.concerns(listener)
+    keeper.act(listener, select.POLLHUP)
+    assert not keeper.concerns(listener)
+    os.close(write)
