@@ -124,7 +124,7 @@ storm: .venv/for-test ## Kill the guest at KILLS=1000 random moments, under each
 clean: ## Remove everything that make has made
 	rm -rf .venv build dist artifacts .coverage .coverage.* .hypothesis .import_linter_cache \
 	    .mypy_cache .pytest_cache .ruff_cache jupyterlab/dist jupyterlab/lib \
-	    jupyterlab/node_modules jupyterlab/cellblock_lab/labextension
+	    jupyterlab/.yarn jupyterlab/node_modules jupyterlab/cellblock_lab/labextension
 
 .venv/for-run: pyproject.toml $(wildcard kernelspec/*/*) tools/venv
 	@tools/venv .venv "" "" nbconvert
