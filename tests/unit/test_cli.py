@@ -141,7 +141,7 @@ def test_install_writes_a_kernelspec_that_names_interpreter_and_file_absolutely(
     installed, verdict, *_ = out.splitlines()
     assert installed == f"Installed kernel cellblock-team in {folder}"
     assert verdict[0] in "✓◐✗"
-    started = f"{sys.executable} -E -P -m cellblock -f {{connection_file}} --policy".split()
+    started = f"{sys.executable} -E -P -s -m cellblock -f {{connection_file}} --policy".split()
     assert json.loads((folder / "kernel.json").read_text()) == {
         "argv": [*started, str(tmp_path / "team.toml")],
         "display_name": "cellblock (team)",
