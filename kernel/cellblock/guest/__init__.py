@@ -17,7 +17,7 @@ In the order in which they are met:
   beside it; ``runner`` runs a cell, on ``loop``; ``output`` sends what it shows, ``tracebacks``
   what went wrong; ``inspection`` looks names up. ``snapshots`` forks copies that wait.
 - ``host_services`` calls the host, ``network`` asks the relay.
-- The language layer: ``rewriting`` of a cell's tree, ``guards`` at run time, ``audit_hook`` last.
-  ``violations`` is what each raises, and what of the guest's own the hook lets pass; ``installed``
-  is where packages are.
+- The language layer: ``rewriting`` of a cell's tree, ``guards`` and ``replacements`` at run time,
+  ``audit_hook`` last. ``violations`` is what each raises, and what of the guest's own the hook lets
+  pass; ``installed`` is where packages are.
 """

@@ -8,7 +8,8 @@ well-known escapes fail. ``docs/language.md`` is one page about all of it. The r
     runs on a cell's behalf is served by the same rules.
 
 ``access`` judges attributes and keeps the library's classes as they are, ``facades`` judges
-imports, and ``stdlib`` serves what the library does.
+imports, and ``stdlib`` serves what the library does
+(``guest.replacements`` stand in for parts of it).
 ``guest.rewriting`` puts calls of the first two where Python has no function to replace;
 ``guest.audit_hook`` refuses operations by their kind, should a cell get around all of this.
 """
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND
 from cellblock.guest import rewriting
 from cellblock.guest.guards import access, facades, stdlib
-from cellblock.guest.guards.stdlib import show_help
+from cellblock.guest.replacements import show_help
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,6 @@ from cellblock.analysis.findings import RULES
 from cellblock.analysis.imports import why_left_out
 from cellblock.analysis.names import attribute_allowed
 from cellblock.guest import output
-from cellblock.guest.guards import stdlib
 from cellblock.guest.guards.access import (
     check_name,
     freeze_loaded,
@@ -29,6 +28,7 @@ from cellblock.guest.guards.access import (
     text_of,
     with_name,
 )
+from cellblock.guest.replacements import keep_in_memory
 from cellblock.guest.violations import ImportViolation
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Importer:
             return facade  # a package that is only the way to an allowed submodule
         before, real = len(sys.modules), importlib.import_module(_MOVED.get(name, name))
         if not self._current.rules.raw_modules:
-            stdlib.keep_in_memory(real)
+            keep_in_memory(real)
         if len(sys.modules) > before:
             freeze_loaded()
         shown = namespace_of_module(facade)

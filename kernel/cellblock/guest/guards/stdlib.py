@@ -3,20 +3,11 @@
 A row of the table in ``docs/language.md`` is a function here. Where a module finds ``getattr``,
 ``eval`` or ``exec`` among its own globals before the builtins, a guarded one is put there; else its
 function is replaced. Nothing is replaced in the interpreter's own types.
-
-``gzip``, ``zipfile`` and ``xml.etree.ElementTree`` find ``open``, ``os`` and ``shutil`` among their
-own globals, too. What they find there opens and looks at nothing. A zygote need not load them, so
-``guards.facades`` calls ``keep_in_memory`` when a cell imports a module.
-
-``help(obj)`` is text in the cell: signatures and documentation, no pager, no source file. pydoc's
-own imports what a text names, lists folders of packages and reads source files for their comments,
-by names that a cell can choose. This says less, out of what a cell may read itself.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import collections
 import contextlib
 import copy
@@ -25,26 +16,18 @@ import dataclasses
 import enum
 import functools
 import inspect
-import io
 import logging
 import operator
-import os
 import pathlib
 import pstats
-import shutil
 import string
 import sys
 import traceback
 import types
 import typing
-from contextlib import suppress
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from IPython.core import display
-from IPython.lib.display import Audio
-
-from cellblock.analysis.allowlist import MODULES
 from cellblock.analysis.names import COMMON, SHELL_OBJECT, is_free
 from cellblock.guest import loop, output, rewriting
 from cellblock.guest.guards.access import (
@@ -61,14 +44,13 @@ from cellblock.guest.guards.access import (
     of_whole,
     read,
     refusal,
-    refusing,
     text_of,
-    with_name,
 )
-from cellblock.guest.violations import NameViolation, OperationViolation, run_exempt
+from cellblock.guest.replacements import harden_displays, refused_file
+from cellblock.guest.violations import run_exempt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from cellblock.analysis import Rules
     from cellblock.guest.runner import RulesInForce
@@ -83,7 +65,7 @@ _bases_of, _flags_of = (type.__dict__[name].__get__ for name in ("__mro__", "__f
 def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
     """Harden the library for the rules; ``guarded`` are the builtins of user code. Call once.
 
-    What a zygote need not load is hardened when a cell imports it: ``guest.guards.stdlib``.
+    What a zygote need not load is hardened when a cell imports it: ``guest.replacements``.
     """
     rules = current.rules
 
@@ -344,129 +326,3 @@ def _harden_paths() -> None:
         if isinstance(get := getattr(value, "fget", None), operator.attrgetter):
             plain = property(lambda self, get=get: get(self), doc=value.__doc__)  # type: ignore[misc]
             setattr(pathlib.PurePath, name, plain)
-
-
-def refused_file(what: str, remedy: str = "Pass an io.BytesIO or an io.StringIO.") -> Any:
-    """Return what stands in place of ``what``: whoever calls it learns that it looks at files."""
-    why = "would look at or change files"
-    return refusing(what, OperationViolation("operation-not-allowed", what, why, remedy))
-
-
-class _InMemory:
-    """Stands in for a module of which another one may use what looks at no file."""
-
-    def __init__(self, module: ModuleType, names: Iterable[str], **more: object) -> None:
-        self.__dict__.update({n: getattr(module, n) for n in names if hasattr(module, n)}, **more)
-        self._name = module.__name__
-
-    def __getattr__(self, name: str) -> Any:
-        return refused_file(f"{self._name}.{name}")
-
-
-def keep_in_memory(module: ModuleType) -> None:
-    """Have a module of these find no function that opens or looks at files."""
-    if module.__name__ not in {"gzip", "xml.etree.ElementTree", "zipfile"}:
-        return
-    own = vars(module)
-    path = _InMemory(os.path, MODULES["os.path"] or ())
-    streams = {*io.__all__, "text_encoding"} - {"FileIO", "open", "open_code"}
-    parts = {
-        "builtins": _InMemory(builtins, ()),
-        "io": _InMemory(io, streams),
-        "os": _InMemory(os, MODULES["os"] or (), path=path),
-        "shutil": _InMemory(shutil, ("copyfileobj",)),
-    }
-    found = {name: part for name, part in parts.items() if name in own}
-    own.update(found, open=refused_file("open"))
-
-
-def harden_displays() -> None:
-    """Make displays take data only: no file, no URL."""
-
-    def reload(self: Any) -> None:
-        if self.filename is not None or self.url is not None:
-            what, why = type(self).__name__, "would read or write a file or a URL"
-            raise OperationViolation("operation-not-allowed", what, why, "Pass the data itself.")
-
-    shown: Any = display.DisplayObject
-    shown.reload = reload
-    vars(display)["_safe_exists"] = lambda _path: False
-
-    def reload_audio(self: Any) -> None:
-        reload(self)
-        self.mimetype = "audio/wav"
-
-    def without_numpy(*_args: object) -> Any:
-        raise ImportError("numpy")  # it is native code, which no policy without packages loads
-
-    audio: Any = Audio
-    audio.reload = reload_audio
-    type.__setattr__(Audio, "_validate_and_normalize_with_numpy", without_numpy)
-
-
-#: Members that are listed.
-_MOST = 500
-
-
-def show_help(*of: Any) -> None:
-    """Print what there is to say of an object.
-
-    Raises NameViolation without one, and for a text, which would be imported.
-    """
-    if len(of) != 1 or isinstance(of[0], str):
-        why, remedy = "reads and imports what a text names", "Pass the object: help(len)."
-        raise NameViolation("builtin-not-allowed", "help", why, remedy)
-    sys.stdout.write("\n".join([*_about(of[0]), ""]))
-
-
-with_name(show_help, "help")
-
-
-def _about(obj: Any) -> Iterator[str]:
-    if isinstance(obj, ModuleType):
-        kind, members = "module", namespace_of_module(obj)
-    elif isinstance(obj, type):
-        kind, members = "class", type.__dict__["__dict__"].__get__(obj)
-    elif callable(obj) and hasattr(obj, "__name__"):
-        kind, members = "function", {}
-    else:  # of a value its class is told, as pydoc does
-        yield from _about(type(obj))
-        return
-    yield f"Help on {kind} {_name(obj)}:"
-    yield ""
-    yield _name(obj) + _signature(obj)
-    yield from _indented(_documentation(obj))
-    yield from _members(members)
-
-
-def _members(members: Mapping[str, Any]) -> Iterator[str]:
-    shown = [name for name in members if type(name) is str and not name.startswith("_")]
-    for name in shown[:_MOST]:
-        value = members[name]
-        yield ""
-        yield f"    {name}{_signature(value)}"
-        if callable(value) or isinstance(value, property):
-            yield from _indented(_documentation(value).partition("\n\n")[0], " " * 8)
-
-
-def _indented(text: str, indent: str = "    ") -> Iterator[str]:
-    for line in text.splitlines():
-        yield f"{indent}{line}".rstrip()
-
-
-def _name(obj: Any) -> str:
-    name = guarded_getattr(obj, "__name__", "")
-    return name if type(name) is str else ""
-
-
-def _documentation(obj: Any) -> str:
-    text = guarded_getattr(obj, "__doc__", None)
-    return inspect.cleandoc(text) if type(text) is str else ""
-
-
-def _signature(obj: Any) -> str:
-    if not callable(obj):
-        return ""
-    with suppress(TypeError, ValueError):  # it has none
-        return str(inspect.signature(obj))
-    return "(...)"
