@@ -154,19 +154,23 @@ def test_what_cleans_up_when_it_is_stopped_is_not_stopped_again():
 
 
 def test_what_waits_in_c_code_is_stopped_when_it_comes_back():
-    counted, free = [0], threading.Lock()
+    ended, free = [], threading.Lock()
     free.acquire()
 
     def wait() -> None:
-        free.acquire()
-        while True:
-            counted[0] += 1
+        try:
+            free.acquire()
+            while True:
+                pass
+        finally:
+            ended.append(1)
 
     with Sandbox(Policy.preset("safe", tool_timeout=0.2), tools=[wait]) as s:
         assert "TimeoutError" in s.execute("wait()").error.message
         time.sleep(0.5)
+        assert not ended
         free.release()
-        processes.until(lambda: counted[0] and stands(counted))
+        processes.until(lambda: ended == [1])
 
 
 def stands(counted):
