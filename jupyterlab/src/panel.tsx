@@ -35,6 +35,7 @@ function Action(props: {
   about?: string;
   onClick: () => void;
   primary?: boolean;
+  disabled?: boolean;
 }): JSX.Element {
   return (
     <Button
@@ -42,11 +43,29 @@ function Action(props: {
       className={props.primary ? 'cb-Action jp-mod-styled jp-mod-accept' : 'cb-Action'}
       aria-label={props.about ? `${props.label}: ${props.about}` : undefined}
       title={props.about}
+      disabled={props.disabled}
       onClick={props.onClick}
     >
       {props.label}
     </Button>
   );
+}
+
+/** For how long something has to stand before a click consents to it, in milliseconds. */
+const REST = 1000;
+
+/**
+ * Whether what is shown has stood for a while.
+ *
+ * A cell chooses when it asks: a click that was meant for what stood there before is no answer.
+ */
+function useRested(shown: string): boolean {
+  const [rested, setRested] = React.useState<string | null>(null);
+  React.useEffect(() => {
+    const timer = setTimeout(() => setRested(shown), REST);
+    return () => clearTimeout(timer);
+  }, [shown]);
+  return rested === shown;
 }
 
 /** Show the first items, and all of them when that is asked for. */
@@ -129,6 +148,7 @@ function amount(used: number, limit: number, unit: string): string {
 
 function Question(props: { question: IQuestion; send: Send }): JSX.Element {
   const { id, title, text, choices, yours } = props.question;
+  const rested = useRested(id);
   return (
     <div className="cb-Question" role="group" aria-label={visible(title)}>
       <div className="cb-Question-title">{visible(title)}</div>
@@ -144,6 +164,7 @@ function Question(props: { question: IQuestion; send: Send }): JSX.Element {
               key={choice.id}
               label={visible(choice.label)}
               about={choice.meaning && visible(choice.meaning)}
+              disabled={!rested}
               onClick={() => props.send({ kind: 'answer', id, choice: choice.id })}
             />
           ))}
@@ -282,6 +303,7 @@ async function sure(title: string, body: string, label: string): Promise<boolean
 
 function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: Send }) {
   const { changes, diffs, send } = props;
+  const rested = useRested(changes.digest);
   const keep = (paths: string[]) => send({ kind: 'keep', digest: changes.digest, paths });
   const drop = async (paths: string[]) => {
     const which = paths.length ? paths[0] : `all ${count(changes.files.length, 'file')}`;
@@ -323,7 +345,12 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
             </details>
             <div className="cb-Actions">
               {keepable !== false && (
-                <Action label="Keep" about={visible(path)} onClick={() => keep([path])} />
+                <Action
+                  label="Keep"
+                  about={visible(path)}
+                  disabled={!rested}
+                  onClick={() => keep([path])}
+                />
               )}
               <Action label="Drop" about={visible(path)} onClick={() => void drop([path])} />
             </div>
@@ -333,7 +360,7 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
       {changes.left_out ? <Empty>{`and ${count(changes.left_out, 'more file')}`}</Empty> : null}
       {changes.files.length > 1 && (
         <div className="cb-Actions">
-          {anyKept && <Action label="Keep all" onClick={() => keep([])} />}
+          {anyKept && <Action label="Keep all" disabled={!rested} onClick={() => keep([])} />}
           <Action label="Drop all" onClick={() => void drop([])} />
         </div>
       )}

@@ -377,6 +377,7 @@ def test_a_guest_does_not_use_up_what_the_users_epolls_may_watch(plan, monkeypat
 
 def test_what_may_be_watched_grows_with_time(monkeypatch):
     now = [0.0]
+    monkeypatch.setattr(notify, "WATCHES", 1_000)
     monkeypatch.setattr(notify.time, "monotonic", lambda: now[0])
     by = decider()
     add = functools.partial(decide, by, "epoll_ctl", 3, 1, 4)

@@ -1,5 +1,7 @@
 """The host's own comm with JupyterLab's extension, over the wire."""
 
+import time
+
 import pytest
 
 from support import reading, toolbox
@@ -236,6 +238,21 @@ def test_calls_are_told_of_when_they_begin_and_end(asking):
     denied = lab.until("call", id=call["id"], state="denied")
     assert denied["cell"] == count
     assert lab.until("cell", number=count, state="error")["calls"] == 1
+
+
+def test_a_loop_of_calls_says_no_more_to_many_pages_than_a_server_lets_through(start, world):
+    """JupyterLab's server drops what comes faster than a thousand messages a second, outputs too."""
+    kernel = start(argv=toolbox.argv(world), world=world)
+    for _ in range(8):
+        LabFront(kernel)
+    began = time.monotonic()
+    published = kernel.run("for _ in range(3_000): add(2, 3)\nprint('end')")[1]
+    seconds = time.monotonic() - began
+    assert reading.stream(published) == "end\n"
+    told = [m for _, m in kernel.log if m["msg_type"] == "comm_msg"]
+    calls = [m for m in told if '"kind":"call"' in m["content"]["data"]["body"]]
+    assert calls
+    assert len(calls) < 800 * (seconds + 1)
 
 
 def test_a_cell_is_undone_and_a_state_kept_and_gone_back_to(unsafe):

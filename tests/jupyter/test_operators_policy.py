@@ -27,6 +27,17 @@ from cellblock.jupyter.only import OnlyCellblock
 found = [OnlyCellblock(operators_only=only).find_kernel_specs() for only in (True, False)]
 print(json.dumps(found))
 """
+#: The same, of a server that was started while a link led to a folder of root's.
+TURNS = """
+import json, os, sys
+from cellblock.jupyter.only import OnlyCellblock
+servers = [OnlyCellblock(operators_only=only) for only in (True, False)]
+assert all(one.kernel_dirs for one in servers)
+link, folder = sys.argv[1:]
+os.unlink(link)
+os.symlink(folder, link)
+print(json.dumps([one.find_kernel_specs() for one in servers]))
+"""
 
 
 @pytest.fixture
@@ -109,6 +120,19 @@ def test_a_server_finds_no_kernel_that_its_user_wrote(user, prefix):
     assert "mine" not in hub
     # Positive control: without it a server takes the user's.
     assert Path(plain["cellblock"]).is_relative_to(user.home)
+    assert "mine" in plain
+
+
+def test_a_link_of_the_users_leads_to_no_kernels(user, prefix):
+    own = user.home / ".ipython/kernels"
+    moved = own.rename(own.with_name("moved"))
+    own.symlink_to("/usr/lib")
+    environment = user.environment(PYTHONPATH="", IPYTHONDIR=str(own.parent))
+    command = [*prefix, sys.executable, "-c", TURNS, str(own), str(moved)]
+    ran = subprocess.run(command, env=environment, cwd="/", capture_output=True, check=True)
+
+    hub, plain = json.loads(ran.stdout)
+    assert "mine" not in hub
     assert "mine" in plain
 
 

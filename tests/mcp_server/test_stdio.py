@@ -260,6 +260,28 @@ def test_a_person_is_asked_while_the_cell_waits_and_it_runs_once(home, policy, m
     go(main())
 
 
+def test_what_variants_ask_at_the_same_time_is_put_one_after_the_other(home, policy, mode):
+    asked = []
+
+    async def on_question(_, params):
+        asked.append(params.message.splitlines()[1])
+        return types.ElicitResult(action="accept", content={"answer": "once"})
+
+    async def main():
+        names = [f"{number}.txt" for number in range(4)]
+        for name in names:
+            (home / name).write_text(name)
+        codes = [f"ops.read_file({name!r})" for name in names]
+        async with stdio(
+            "--policy", policy(ASKING), mode=mode, elicitation_callback=on_question
+        ) as client:
+            told = await client.call_tool("try_variants", {"codes": codes})
+        assert sorted(asked) == [f"  path = {name!r}" for name in names]
+        assert all(f"result:\n{name!r}" in text_of(told) for name in names)
+
+    go(asyncio.wait_for(main(), 120))
+
+
 def test_without_elicitation_it_is_denied_with_what_the_operator_would_set(home, policy, mode):
     (home / "a.txt").write_text("text")
     needs = "this MCP client has no elicitation. The operator allows it, unasked, with"

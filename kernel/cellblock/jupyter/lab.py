@@ -69,10 +69,12 @@ _LONGEST_ID: Final = 200
 _GATHER: Final = 0.05
 _GATHER_VIEWS: Final = 0.25
 _BEHIND: Final = 1.0
-#: Cells that a new comm is told of, calls that are told of at once, records of the audit log.
+#: Cells that a new comm is told of, records of the audit log.
 _MOST_CELLS: Final = 50
-_MOST_CALLS: Final = 100
 _MOST_RECORDS: Final = 50
+#: Calls that are told of at once, on all comms together: a server drops what comes faster than a
+#: thousand messages a second, cells' output too.
+MOST_CALLS: Final = 10
 #: Characters of a cell that is checked while it is typed; and how many times as long as one check
 #: took the next one waits, in seconds at most.
 MOST_CHECKED: Final = 20_000
@@ -349,7 +351,8 @@ class Lab:
         """Note that a call of a tool or an operation begins, or how it ended."""
         self._calls.pop(record.number, None)
         # Of more at once only the ends of those are told that are known to run.
-        if len(self._calls) < _MOST_CALLS or record.number in self._running:
+        told = len(self._calls) * max(1, len(self._comms))
+        if told < MOST_CALLS or record.number in self._running:
             self._calls[record.number] = call_words(record, self._cell_of(record.cell))
         self._say("state")
 

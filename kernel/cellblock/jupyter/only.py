@@ -68,12 +68,12 @@ class OnlyCellblock(KernelSpecManager):
 
 def _can_change(folder: str) -> bool:
     """Return whether this user can change what is in a folder, or put another in its place."""
-    path = Path(folder).resolve()
-    there = [place for place in (path, *path.parents) if place.exists()]
-    for place in there:
+    # As it is written, too: a link of the user's may lead elsewhere at any time.
+    named = Path(folder).absolute(), Path(folder).resolve()
+    for place in {place for path in named for place in (path, *path.parents) if place.exists()}:
         found = place.stat()
         # What is in such a folder (/tmp) is its owner's alone to rename; more can be put there.
-        sticky = found.st_mode & stat.S_ISVTX and place != there[0]
+        sticky = found.st_mode & stat.S_ISVTX and place not in named
         if found.st_uid == os.geteuid() or (os.access(place, os.W_OK) and not sticky):
             return True
     return False

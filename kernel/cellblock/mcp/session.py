@@ -270,6 +270,8 @@ class ToolCall:
         #: Names this call to the client that is to come back with a person's answer.
         self.token = secrets.token_hex(16)
         self.question: Question | None = None
+        #: Variants ask at the same time; the person is asked one thing after the other.
+        self._asking = asyncio.Lock()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[Reply] | None = None
         #: What could not be asked, and is told in the reply.
@@ -282,12 +284,13 @@ class ToolCall:
 
     async def ask(self, text: str, *offers: Answer) -> Answer:
         """Have a person asked, by whoever waits in ``next``."""
-        self.question = question = Question(text, ("no", *offers))
-        self._changed.set()
-        try:
-            return await question.wait()
-        finally:
-            self.question = None
+        async with self._asking:
+            self.question = question = Question(text, ("no", *offers))
+            self._changed.set()
+            try:
+                return await question.wait()
+            finally:
+                self.question = None
 
     async def next(self) -> Reply | Question:
         """Wait for the reply, or a question that is to be put before there is one."""

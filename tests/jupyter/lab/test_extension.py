@@ -189,7 +189,7 @@ def test_a_question_is_answered_in_the_panel(open_notebook, asking):
     assert "1 question for you" in shield(view).get_attribute("title")
     assert failures(view.page, ".cb-Panel", ".cb-Shield") == []
     picture(question, "question-light")
-    question.get_by_role("button", name="Allow once").focus()
+    question.get_by_role("button", name="Allow once", disabled=False).focus()
     view.page.keyboard.press("Enter")
     question.wait_for(state="detached")
     view.wait_idle()
@@ -289,3 +289,29 @@ def test_a_strangers_card_is_text_and_no_more(open_notebook, lab):
     assert "⟨U+202E⟩<b>bold</b>" in card.inner_text()
     assert view.cell(0).get_by_text("in plain text").count() == 3
     assert not shield(view).is_visible()
+
+
+#: Clicks on each question's first button as soon as that is there.
+CLICKS = """() => {
+    const seen = new WeakSet();
+    new MutationObserver(() => {
+        const button = document.querySelector('.cb-Question button');
+        if (button && !seen.has(button)) {
+            seen.add(button);
+            button.click();
+        }
+    }).observe(document.body, {childList: true, subtree: true});
+}"""
+
+
+def test_a_click_as_a_question_comes_is_no_answer_to_it(open_notebook, asking):
+    view = open_notebook(["ops.list_dir('.'); ops.list_dir('./')"], kernel=asking)
+    panel(view)
+    view.page.evaluate(CLICKS)
+    view.start(0)
+    questions = section(view, "Questions")
+    for folder in (".", "./"):
+        questions.get_by_text(f"path = '{folder}'").wait_for()
+        questions.get_by_role("button", name="Allow once").click()
+    view.wait_idle()
+    assert section(view, "Calls").get_by_text("list_dir(").count() == 2

@@ -81,9 +81,6 @@ EXECUTING: Final = "execve"
 #: Counted: one more thing in an epoll.
 WATCHING: Final = "epoll_ctl"
 _OPERATION, _ADD = 1, 1
-#: What may be added at once, and more for each second that passes: some 200 bytes each.
-WATCHES: Final = 50_000
-WATCHES_A_SECOND: Final = 20
 _NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
 _STOPPED: Final = (
     *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING),
@@ -419,6 +416,20 @@ def _read(path: str) -> bytes:
         return b"".join(parts)
     finally:
         os.close(fd)
+
+
+def _most_watches() -> int:
+    """Return what Linux lets all of a user's epolls watch: some 200 bytes each (epoll(7))."""
+    try:
+        return int(_read("/proc/sys/fs/epoll/max_user_watches"))
+    except (OSError, ValueError):
+        return 400_000  # of a machine with 2 GiB
+
+
+#: What may be added to epolls at once, and for each second that passes. What is watched no more
+#: can't be known, so this leaves room for honest servers, and hours until others lack any.
+WATCHES: Final = _most_watches() // 4
+WATCHES_A_SECOND: Final = WATCHES / 2_500
 
 
 def end_session(number: int, keep: tuple[int, ...]) -> None:
