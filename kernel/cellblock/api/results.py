@@ -297,6 +297,7 @@ class ApprovalRequest:
 # terminal.
 
 _PARTS_GAP, _ELLIPSIS = "\n\n", "…"
+_NOTHING: Final = "The cell ran and showed nothing."
 #: Characters below which a part is left out rather than cut, and below which the end of a text is
 #: not worth a note on what is missing before it.
 _MIN_PART: Final = 60
@@ -373,7 +374,8 @@ def _ending_parts(result: Result, limit: int) -> list[_Part]:
         case "ok":
             texts = (result.output, result.error_output, result.result)
             shown = any(texts) or result.displays or result.pages
-            return [_Part("The cell ran." if shown else "The cell ran and showed nothing.", limit)]
+            said = "The cell ran." if shown else _outcome_of(result) or _NOTHING
+            return [_Part(said, limit)]
         case "denied":
             found = count(len(result.denials), "finding")
             how = "stopped at" if result.usage is not None else "not run"
@@ -389,6 +391,12 @@ def _ending_parts(result: Result, limit: int) -> list[_Part]:
             if result.error is not None:
                 parts.append(_Part("\n".join(_traceback(result.error, error)), int(limit * 0.3)))
     return [part for part in parts if part.text]
+
+
+def _outcome_of(result: Result) -> str:
+    """Return what a card says of a state that was gone back to, as by ``%undo``."""
+    cards = (one.content["data"] for one in result.outputs if one.kind == "display_data")
+    return "\n".join(card["text/plain"] for card in cards if OUTCOME_JSON in card)
 
 
 def _denials_text(denials: Sequence[Denial], room: int) -> str:

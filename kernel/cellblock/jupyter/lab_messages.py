@@ -311,7 +311,8 @@ def unverified(views: Views) -> str:
         return views.problem()[1].evalue or "No policy is in force."
     if views.report is None:
         return "No guest has reported its locks yet."
-    return policy_card.unverified(views.gaps, views.backend, views.proved)
+    name = views.in_force.name
+    return policy_card.unverified(views.gaps, views.backend, views.proved, name)
 
 
 def budget_rows(views: Views) -> Iterator[dict[str, Any]]:

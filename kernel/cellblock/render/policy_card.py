@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.policy.model import flat_fields as rows_of
+from cellblock.policy.vocabulary import PRESETS
 from cellblock.render import cards as c
 from cellblock.render.cards import (
     ENFORCEMENT_JSON,
@@ -171,8 +172,6 @@ _ONLY_WITH: Final = {
     "templates.": ("admission", ("template",)),
     "tool_": ("tools", None),
 }
-#: What is to be said where all locks are set and none was tried.
-_UNTRIED: Final = "The locks are set, and nobody tried them here: `cellblock doctor` does."
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
     f"{_CELL_STYLE};white-space:nowrap",
@@ -288,11 +287,15 @@ def enforced(
     ]
 
 
-def unverified(gaps: Sequence[Gap], backend: str, proved: str) -> str:
+def unverified(gaps: Sequence[Gap], backend: str, proved: str, policy_name: str) -> str:
     """Return why it is not known that a policy holds; empty where probes saw that it does."""
     if gaps or backend == _NO_BACKEND:
         return _gaps_title(gaps, backend)
-    return "" if proved else _UNTRIED
+    if proved:
+        return ""
+    asked = policy_name if policy_name in PRESETS else f"{policy_name}.toml"
+    tries = f"cellblock doctor --policy {asked} does"
+    return f"The locks are set, and nobody tried them here: {tries}."
 
 
 def _enforcement_json(enforcement: Enforcement) -> dict[str, Any]:

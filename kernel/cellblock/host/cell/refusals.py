@@ -232,8 +232,8 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
     line, folder = f'filesystem_read_roots = ["{path}"]', os.path.dirname(path)
     if _is_in(path, _MACHINES):
         return Remedy(line, listed=True)
-    writing = _to_write(folder, config).line or "filesystem_write_roots can't have its folder"
-    return Remedy(line, listed=True, instead=f"to write there: {writing}")
+    writing = _to_write(folder, config).line
+    return Remedy(line, listed=True, instead=f"to write there: {writing}" if writing else "")
 
 
 def _to_write(folder: str, config: SessionConfig) -> Remedy:
