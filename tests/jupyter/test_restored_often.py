@@ -38,7 +38,8 @@ def test_a_hundred_restorations_leave_nothing_behind(start):
     after = size(kernel)
     # There are up to six copies at any time, which cost the host some five descriptors each.
     assert after["descriptors"] <= before["descriptors"] + 30
-    assert after["processes"] <= 3 + 6 + 2
+    # Some may be on their way out.
+    processes.until(lambda: len(processes.tree(kernel.proc.pid)) <= 3 + 6 + 2)
     assert after["host"] < before["host"] + MOST_HOST
     assert after["guest"] < before["guest"] + MOST_GUEST
     assert reading.result(kernel.run("kept[0]")[1]) == str(25 + TIMES)
@@ -75,7 +76,6 @@ def size(kernel):
     host = Path(f"/proc/{kernel.proc.pid}")
     return {
         "descriptors": len(list((host / "fd").iterdir())),
-        "processes": len(processes.tree(kernel.proc.pid)),
         "host": private_bytes(kernel.proc.pid),
         "guest": private_bytes(kernel.sole_guest()),
     }
