@@ -8,7 +8,7 @@ from cellblock.render.outcomes import denial
 SETUP = """
 from types import SimpleNamespace as N
 from IPython.display import display
-from cellblock.render import cards as b, denial as d, policy_card as g, policy_card as p, stopped as s
+from cellblock.render import cards as b, outcomes as d, outcomes as s, policy_card as g, policy_card as p
 def finding(rule, line, column, excerpt, subject, why, remedy):
     return N(rule=rule, line=line, column=column, end_column=column + len(subject),
              excerpt=excerpt, subject=subject, why=why, remedy=remedy, cut=0, detail="", rewrite="")
