@@ -136,6 +136,19 @@ PLAIN = (
 )
 
 
+@pytest.mark.parametrize("policy", ["data", "safe"])
+def test_a_plain_cell_has_no_copy_of_its_own(start, policy):
+    kernel = start(policy)
+    run(kernel, "x = 0")
+    assert processes.until(kernel.copies)
+    time.sleep(0.5)
+    before = kernel.copies()
+    for number in range(20):
+        run(kernel, f"x += {number}")
+    time.sleep(0.2)
+    assert kernel.copies() == before
+
+
 @pytest.mark.parametrize("kind", ONCE)
 def test_ordinary_cells_have_no_copy_of_their_own(start, kind):
     kernel = start("data")

@@ -318,7 +318,7 @@ class Effects:
         return noted
 
     def begin_session(self) -> None:
-        """Forget what the zygote did: its fork of this guest, above all."""
+        """Forget what was before the first cell: the zygote's fork, and that of a tried lock."""
         self.any = self.lasting = False
         self.rekey()
 

@@ -225,13 +225,13 @@ class Prepared:
             channel.send_and_exit(messages.Breach(operation=operation))
 
         self._arm(report)
+        effects.begin_session()  # what the locks' own attempts did is no cell's doing, either
         self._serve(channel)
 
     def _take(self, place: messages.SessionSetup) -> None:
         """Replace what was prepared for all by what this session has for itself."""
         own = msgspec.structs.asdict(place)
         random.seed(own.pop("seed"))
-        effects.begin_session()
         attributes = self.request.plan.attributes  # what the zygote saw, not the host
         own["plan"] = msgspec.structs.replace(place.plan, attributes=attributes)
         self.request = msgspec.structs.replace(self.request, **own)
