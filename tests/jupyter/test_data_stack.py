@@ -91,11 +91,11 @@ EXPLAINED = {
         "import pandas as pd; pd.read_csv('http://127.0.0.1:9/a.csv')",
     ],
     "filesystem_write_roots": [
-        "import sqlite3; sqlite3.connect('/tmp/made.db').execute('create table t(a)')",
-        "import pandas as pd; pd.DataFrame({'a': [1]}).to_parquet('/tmp/made.parquet')",
-        "import polars as pl; pl.DataFrame({'a': [1]}).write_parquet('/tmp/made.parquet')",
-        "import pyarrow as pa; pa.OSFile('/tmp/made', 'wb')",
-        "import numpy as np; np.save('/tmp/made.npy', [1])",
+        "import sqlite3; sqlite3.connect('/srv/made.db').execute('create table t(a)')",
+        "import pandas as pd; pd.DataFrame({'a': [1]}).to_parquet('/srv/made.parquet')",
+        "import polars as pl; pl.DataFrame({'a': [1]}).write_parquet('/srv/made.parquet')",
+        "import pyarrow as pa; pa.OSFile('/srv/made', 'wb')",
+        "import numpy as np; np.save('/srv/made.npy', [1])",
     ],
     "filesystem_read_roots": [
         "import pandas as pd; pd.read_parquet('/etc/passwd')",

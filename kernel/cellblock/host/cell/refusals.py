@@ -186,7 +186,9 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         instead = "pass on single variables of the kernel's environment: env_var_access"
         return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
     covered = not hidden and plan.hides(path)
-    if covered or not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files)):
+    outside = not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files))
+    # Who reads is never told EROFS: that was to write.
+    if (covered or outside) and call.errno != errno.EROFS:
         what = "cells can't use files outside of its folders"
         return Refusal("filesystem_read_roots", what, _to_read(path, config), path)
     if hidden or _is_in(path, (*plan.writable, *plan.device_files)):
