@@ -69,6 +69,18 @@ def test_a_notebook_that_was_changed_since_is_not_what_it_is_for(ran, monkeypatc
     assert CliRunner().invoke(app, verify).exit_code == 1
 
 
+def test_what_a_cell_wrote_passes_for_no_notebook(ran, here, tmp_path):
+    forged = tmp_path / "a.ipynb"
+    forged.write_bytes((here / "new.csv").read_bytes())
+    verify = ["receipt", "verify", str(ran / "a.receipt.json"), "--file"]
+    done = CliRunner().invoke(app, [*verify, str(forged)])
+    assert done.exit_code == 1, done.output
+    assert "nothing that this receipt is for" in done.output
+    done = CliRunner().invoke(app, [*verify, f"kept/new.csv={forged}"])
+    assert done.exit_code == 0, done.output
+    assert CliRunner().invoke(app, [*verify, f"notebook={forged}"]).exit_code == 1
+
+
 def test_nothing_runs_where_nothing_can_be_signed(run, here):
     write(here / "a.ipynb", "1")
     key = receipts.key_file()

@@ -41,21 +41,21 @@ def verify(
         typer.Option("--key", metavar="KEY", help="The host's public key. Default: your own."),
     ] = None,
     files: Annotated[
-        list[Path] | None,
-        typer.Option("--file", metavar="PATH", help="Must be among what it is for; repeatable."),
+        list[str] | None,
+        typer.Option("--file", metavar="[NAME=]PATH", help="Must be what it is for; repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a receipt says, once its signature is found to be the key's.
 
-    Exit status 1 when it is not, or a --file is not among what it is for: nothing holds then.
+    Exit status 1 when it is not, or a --file is not what it is for: nothing holds then.
+    A notebook's is for that notebook; a file that its cells wrote is named: kept/a.csv=PATH.
     """
     public = receipts.own_key(make=False).public_key() if key is None else None
     public = public or receipts.read_public_key(key or Path())
     try:
         with sys.stdin.buffer if receipt == Path("-") else receipt.open("rb") as stream:
             content = stream.read(receipts.MOST_BYTES + 1)
-        names = {path: _digest(path) for path in files or ()}
     except OSError as error:
         raise ReceiptError(f"{error.filename}: can't be read: {error.strerror}.") from None
     try:
@@ -63,17 +63,16 @@ def verify(
     except ReceiptError as error:
         complain(clean(f"{receipt}: {error}"))
         raise typer.Exit(code=1) from None
-    known = {one.digest.get("sha256", ""): one.name for one in said.subject}
-    others = [path for path, digest in names.items() if digest not in known]
-    for path in others:
-        complain(clean(f"{path}: it is nothing that this receipt is for. Don't rely on it."))
+    known = {file: _known(file, said) for file in files or ()}
+    for file in (others := [file for file, name in known.items() if not name]):
+        complain(clean(f"{file}: it is nothing that this receipt is for. Don't rely on it."))
     if others:
         raise typer.Exit(code=1)
     if as_json:
         print_json(msgspec.to_builtins(said))
         return
     typer.echo(f"signed by {receipts.key_id(public)}{'' if key else ', your own key'}")
-    for line in (*_lines(said), *(f"{path}: {known[names[path]]}" for path in names)):
+    for line in (*_lines(said), *(f"{file}: {name}" for file, name in known.items())):
         typer.echo(clean(line))
 
 
@@ -83,9 +82,23 @@ def key() -> None:
     typer.echo(receipts.public_pem(receipts.own_key().public_key()).decode(), nl=False)
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _known(file: str, said: Statement | RunStatement) -> str:
+    """Return what a file is of what the receipt is for; empty for nothing, or something else.
+
+    Cells choose the names and the bytes of what they write, so none of that passes for a notebook.
+    """
+    named, _, path = file.partition("=")
+    if all(one.name != named for one in said.subject):
+        named, path = "", file
+    try:
+        with Path(path).open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ReceiptError(f"{path}: can't be read: {error.strerror}.") from None
+    found = [one.name for one in said.subject if one.digest.get("sha256") == digest]
+    if not named and isinstance(said.predicate, RunPredicate):
+        named = "notebook"
+    return next((name for name in found if named in ("", name)), "")
 
 
 def _lines(said: Statement | RunStatement) -> Iterator[str]:
