@@ -94,7 +94,6 @@ ALWAYS: Final = (
         "open descriptors: what could be opened may be used",
         """
         close
-        close_range
         copy_file_range
         dup
         dup2
@@ -431,12 +430,18 @@ class Grants(msgspec.Struct, frozen=True):
 
 # <linux/sched.h>
 CLONE_VM: Final = 0x100
+CLONE_FILES: Final = 0x400
 CLONE_SIGHAND: Final = 0x800
 CLONE_THREAD: Final = 0x10000
 #: PIDFD, PTRACE, VFORK, PARENT, UNTRACED, IO and every NEW*: none of them for a thread.
 CLONE_NEVER: Final = 0x1000 | 0x2000 | 0x8000 | 0x800000 | 0x80000000 | 0x7E020080
 #: VM, FS, FILES, SIGHAND: none of them for a snapshot, which is a process by itself.
 CLONE_SHARED: Final = 0x100 | 0x200 | 0x400 | 0x800
+#: CSIGNAL: the signal that a parent is sent when a child ends, which could be SIGSTOP.
+CLONE_SIGNAL: Final = 0xFF
+SIGCHLD: Final = 17
+#: <linux/close_range.h>
+CLOSE_RANGE_UNSHARE: Final = 2
 #: S_ISUID and S_ISGID: what a guest leaves in a writable root must not run as its owner.
 MODE_NEVER: Final = 0o6000
 O_ACCMODE: Final = 3
@@ -614,9 +619,13 @@ def _memory(grants: Grants) -> Iterator[Gate]:
 
 
 def _process(grants: Grants) -> Iterator[Gate]:
-    bits = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_NEVER
-    thread: Alternative = (Masked(0, bits, (CLONE_VM | CLONE_SIGHAND | CLONE_THREAD,)),)
-    child: Alternative = (Masked(0, CLONE_NEVER | CLONE_THREAD, (0,)),)
+    # max_open_files bounds a table of descriptors, and what is in their buffers: one a process.
+    shared = CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD
+    thread: Alternative = (Masked(0, shared | CLONE_NEVER, (shared,)),)
+    own = CLONE_NEVER | CLONE_THREAD | CLONE_SIGNAL
+    child: Alternative = (Masked(0, own, (0, SIGCHLD)),)
+    unshared = Masked(2, CLOSE_RANGE_UNSHARE, (0,))
+    yield Gate("close_range", ((unshared,),), "no descriptors of one thread alone")
     children = grants.subprocess or grants.gated
     yield Gate("clone", (thread, child) if children else (thread,), "threads, unless gated")
     yield Gate("getpgid", ((Own(0, (0,)),),), "which processes exist is not the guest's business")
