@@ -1,4 +1,4 @@
-"""What stands in for parts of the library in mode safe: modules that look at no file, and ``help``.
+"""What stands in for parts of the library: modules that look at no file, ``help`` and the like.
 
 ``gzip``, ``zipfile`` and ``xml.etree.ElementTree`` find ``open``, ``os`` and ``shutil`` among their
 own globals, before the real ones. What they find there opens and looks at nothing. A zygote need
@@ -17,7 +17,7 @@ import io
 import os
 import shutil
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,13 @@ from IPython.lib.display import Audio
 
 from cellblock.analysis.allowlist import MODULES
 from cellblock.guest.guards.access import (
+    dictionary,
     guarded_getattr,
     namespace_of_module,
     refusing,
     with_name,
 )
-from cellblock.guest.violations import NameViolation, OperationViolation
+from cellblock.guest.violations import AttributeViolation, NameViolation, OperationViolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -93,6 +94,25 @@ def harden_displays() -> None:
     audio: Any = Audio
     audio.reload = reload_audio
     type.__setattr__(Audio, "_validate_and_normalize_with_numpy", without_numpy)
+
+
+def get_cached(self: Any, instance: Any, _owner: Any = None) -> Any:
+    """Do as ``functools.cached_property.__get__`` does, asking once for the dictionary."""
+    if instance is None:
+        return self
+    if self.attrname is None:
+        raise TypeError("Cannot use cached_property instance without calling __set_name__ on it.")
+    try:
+        cache = dictionary(instance)
+    except AttributeViolation:
+        raise
+    except AttributeError:
+        what = f"No '__dict__' attribute on {type(instance).__name__!r} instance"
+        raise TypeError(f"{what} to cache {self.attrname!r} property.") from None
+    with getattr(self, "lock", nullcontext()):  # until Python 3.12
+        if self.attrname not in cache:
+            cache[self.attrname] = self.func(instance)
+        return cache[self.attrname]
 
 
 #: Members that are listed.

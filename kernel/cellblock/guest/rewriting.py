@@ -388,8 +388,8 @@ def pattern(asked: Any, known: bool, common: bool) -> Any:
             raise refusal(text_of(name))
     if common and not plain:
         raise refusal("format")
-    # What is one of a cell's own plain classes, or says so, has attributes of its own.
-    return kind if plain and not common else _stand_in(kind, names, common)
+    # What says that it is one may have changed the class's names by then.
+    return _stand_in(kind, names, common)
 
 
 def _is_plain(kind: type) -> bool:

@@ -51,6 +51,7 @@ _NONE, _NOT_THERE = object(), object()
 
 REAL_BUILTINS = vars(__import__("builtins"))
 _getattr, _setattr, _delattr, _hasattr, _exact = getattr, setattr, delattr, hasattr, str.__str__
+_namespaces: Any = types.SimpleNamespace
 _builtins_of = types.FunctionType.__dict__["__builtins__"].__get__
 _function_of = types.MethodType.__dict__["__func__"].__get__
 namespace_of_module: Callable[[ModuleType], dict[str, Any]]
@@ -227,17 +228,25 @@ def _is_shown(name: Any, value: Any, common: frozenset[str] = frozenset()) -> bo
     return not is_real_module(value) if name in common else name in SETTLED and is_own(value)
 
 
+def dictionary(obj: Any) -> Any:
+    """Return ``obj.__dict__`` itself. Raises AttributeViolation if it holds what no cell may."""
+    space = _getattr(obj, "__dict__")
+    if _namespace(obj, "__dict__", space) is not space:
+        raise refusal("__dict__")
+    return space
+
+
 def of_whole(function: Callable[..., Any], place: int = 1) -> Callable[..., Any]:
     """Return ``function``, which hands on what is in the dictionary of its argument at ``place``.
 
-    It gets no object that holds more than cells may have: a class holds what reads any attribute.
+    It gets a namespace with what was judged: the object could answer otherwise when asked again.
     """
 
     def checked(*args: Any, **kwargs: Any) -> Any:
-        space = _getattr(args[place], "__dict__", None)
-        if space is not None and read(args[place], "__dict__") is not space:
-            raise refusal("__dict__")
-        return function(*args, **kwargs)
+        of, kind = args[place], _namespaces
+        if type(of) is not kind and issubclass(type(of), kind):
+            kind = type(type(of).__name__, (kind,), {})  # which is shown
+        return function(*args[:place], kind(**dictionary(of)), *args[place + 1 :], **kwargs)
 
     return with_name(checked, function.__name__)
 

@@ -46,7 +46,7 @@ from cellblock.guest.guards.access import (
     refusal,
     text_of,
 )
-from cellblock.guest.replacements import harden_displays, refused_file
+from cellblock.guest.replacements import get_cached, harden_displays, refused_file
 from cellblock.guest.violations import run_exempt
 
 if TYPE_CHECKING:
@@ -136,10 +136,10 @@ def _setattr_of_wraps(obj: Any, name: str, value: Any) -> None:
 
 def _harden_dictionaries() -> None:
     """Check what objects these hand on the dictionary of, to a template of a cell's own, say."""
-    styles = ("PercentStyle", "StrFormatStyle", "StringTemplateStyle")
-    found = dict.fromkeys((vars(logging)[style] for style in styles), "_format")
-    for kind, name in (found | {functools.cached_property: "__get__"}).items():
-        type.__setattr__(kind, name, of_whole(vars(kind)[name]))
+    for style in ("PercentStyle", "StrFormatStyle", "StringTemplateStyle"):
+        kind = vars(logging)[style]
+        type.__setattr__(kind, "_format", of_whole(vars(kind)["_format"]))
+    type.__setattr__(functools.cached_property, "__get__", get_cached)
 
 
 def _harden_enums() -> None:
@@ -260,10 +260,11 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
             names, local = _harmless(names), _harmless(local)
         return eval(code, {**names, "__builtins__": guarded}, local)
 
-    def _eval_type(t: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(t, reference) and type(t) is not reference:
-            raise TypeError("a ForwardRef by name alone")  # it would be handed the namespaces
-        return evaluate(t, *args, **kwargs)
+    def _eval_type(t: Any, names: Any, local: Any, *args: Any, **kwargs: Any) -> Any:
+        if not rules.raw_modules:  # what says that it is a ForwardRef is handed the namespaces
+            same, names = local is names, _harmless(names)
+            local = names if same else _harmless(local)
+        return evaluate(t, names, local, *args, **kwargs)
 
     space.update(eval=eval_, _eval_type=_eval_type)
     vars(inspect)["eval"] = eval_
