@@ -71,6 +71,16 @@ _DENIES: Final = ("read_deny_paths", "@secrets")
 _STARTS: Final = ("subprocess_execution", True)
 #: Fields that take preset data's value.
 _VALUES: Final = (*LIMITS.values(), "max_file_size", "max_open_files", "max_processes", _STARTS[0])
+#: What a field lets cells do, for whoever reads a policy for the first time.
+_MEANS: Final = {
+    "mode": "Cells may import and call anything; the OS layer confines them.",
+    "allowed_modules": "Cells may import these.",
+    "magics": "Cells may use these magics.",
+    "filesystem_read_roots": "Cells may read files there; {checkout} is the notebook's repository.",
+    "filesystem_staged_roots": "Cells may write there; your files change only once you keep that.",
+    "read_deny_paths": "But they read none of these; @secrets are .env, private keys and the like.",
+    "subprocess_execution": "Cells may start programs, which are confined as they are.",
+}
 _MAX_REASON: Final = 160
 
 
@@ -104,12 +114,13 @@ class Proposal:
         lines.sort(key=lambda line: (line[0] in LISTS, line[0] != "mode", line[0]))
         for name, group in itertools.groupby(lines, key=operator.itemgetter(0)):
             said = [(json.dumps(line[1]), _comment(*self._lines[line])) for line in group]
+            text += [f"# {_MEANS[name]}"] if name in _MEANS else []
             if name in LISTS:
                 text += [f"add.{name} = [", *(f"    {one}, {why}" for one, why in said), "]"]
             else:
                 text += [f"{name} = {value} {why}" for value, why in said]
         for line, reasons in self._wider.items():
-            wider = _comment(f"Not proposed, as preset data lacks it: {line}")
+            wider = _comment(f"Not proposed, as preset data does not allow it either: {line}")
             text.append(f"{wider} {_comment(*reasons)}")
         passed, ran = len(self.ran) - len(self.failed), count(len(self.ran), "notebook")
         text.append(f"# Passed under this policy: {passed} of {ran}.")
@@ -155,12 +166,14 @@ class Proposal:
         value = getattr(preset_policy("data"), one.field)
         if one.field in _VALUES and getattr(under, one.field) != value:
             return self.ask(why, (one.field, value))
-        self._wider.setdefault(one.remedy.line or one.field, {})[why] = None
+        # Under less, cells also ask for what they do without once they have the rest.
+        if under == preset_policy("data"):
+            self._wider.setdefault(one.remedy.line or one.field, {})[why] = None
         return False
 
     def try_next(self, where: str) -> bool:
         """Add the next of what a cell may lack where nothing says why it failed."""
-        why = f"{where} failed without, and ran under data"
+        why = f"a guess: {where} failed without, and ran under preset data"
         return any(self.ask(why, line) for line in (_CONFINED, _READS, _STAGES, _STARTS))
 
 
@@ -241,5 +254,5 @@ def _place(notebook: str, cell: int) -> str:
 
 def _comment(reason: str, *more: str) -> str:
     """Return a comment of TOML, whatever the text: one line, without control characters."""
-    others = f" (and {len(more)} more)" if more else ""
+    others = f" (and {count(len(more), 'more reason')})" if more else ""
     return f"# {clip(one_line(encodable(reason)), _MAX_REASON)}{others}"
