@@ -60,11 +60,30 @@ add.filesystem_staged_roots = [
     ),
     "a program, a module of the project": (
         ["import helper", "assert helper.x == 1\n!true"],
-        f"""{CONFINED}mode = "confined" # a.ipynb, cell 1, line 1: helper {SAID} modules (and 2 more reasons)
+        f"""{CONFINED}mode = "confined" # a.ipynb, cell 1, line 1: helper {SAID} modules (and 1 more reason)
 # Cells may start programs, which are confined as they are.
 subprocess_execution = true # a.ipynb, cell 2: cells start no programs
 {READS}add.filesystem_read_roots = [
     "{{checkout}}", # a guess: a.ipynb, cell 1 failed without, and ran under preset data
+]
+{DENIES}add.read_deny_paths = [
+    "@secrets", # as in preset data
+]
+""",
+        PASSED,
+    ),
+    "a file that a library misses in words of its own": (
+        [
+            "import numpy as np, os\nname = os.path.join(os.getcwd(), 'in.txt')",
+            "assert np.genfromtxt(name, dtype=str) == 'a'",
+        ],
+        f"""# Cells may import these.
+add.allowed_modules = [
+    "@science", # a.ipynb, cell 1, line 1: numpy {SAID} modules
+    "os", # a.ipynb, cell 1, line 2: os.getcwd is not among the names that this policy allows from os
+]
+{READS}add.filesystem_read_roots = [
+    "{{checkout}}", # a guess: a.ipynb, cell 2 failed without, and ran under preset data
 ]
 {DENIES}add.read_deny_paths = [
     "@secrets", # as in preset data
@@ -183,7 +202,7 @@ def test_no_refusal_whatever_it_says_asks_for_more_than_data_has(tmp_path):
     for name in TABLE:
         for asked in ("", "/etc/passwd", "host:1"):
             proposal.refused(Refusal(name, "", Remedy(f"{name} = true"), asked), "a.ipynb", safe)
-    while proposal.try_next("a.ipynb"):
+    while proposal.try_next("a.ipynb", proposal.policy()):
         pass
     data, learned = load("data", **where), check_policy(proposal.policy(), **where)
     assert {

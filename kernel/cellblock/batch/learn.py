@@ -133,9 +133,7 @@ class Proposal:
         """Add lines that are lacking, or this reason to them; return whether there are more now."""
         before = len(self._lines)
         for name, value in lines:
-            has = getattr(self.policy(), name)
-            lacks = value not in has if isinstance(has, tuple) else value != has
-            if lacks or (name, value) in self._lines:
+            if (name, value) in self._lines or _lacks(self.policy(), name, value):
                 self._lines.setdefault((name, value), {})[why] = None
                 if (name, value) == _READS:
                     self._lines.setdefault(_DENIES, {})["as in preset data"] = None
@@ -171,10 +169,17 @@ class Proposal:
             self._wider.setdefault(one.remedy.line or one.field, {})[why] = None
         return False
 
-    def try_next(self, where: str) -> bool:
-        """Add the next of what a cell may lack where nothing says why it failed."""
+    def try_next(self, where: str, under: Policy) -> bool:
+        """Add the next of what a cell may have lacked ``under`` a policy, where nothing says what.
+
+        Reading comes first: a library that misses a file often says so in words of its own.
+        """
         why = f"a guess: {where} failed without, and ran under preset data"
-        return any(self.ask(why, line) for line in (_CONFINED, _READS, _STAGES, _STARTS))
+        for line in (_READS, _CONFINED, _STAGES, _STARTS):
+            if _lacks(under, *line):
+                self.ask(why, line)
+                return True
+        return False
 
 
 def learn(found: Sequence[files.File], base: str) -> Proposal:
@@ -240,12 +245,17 @@ def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> boo
             if more or not last_one:
                 improved |= proposal.refused(why, where, under, data_allows=last_one)
         if more and all(cell != result.cell for cell, _ in refused):
-            improved |= proposal.try_next(last)
+            improved |= proposal.try_next(last, under)
         elif more:
             unhelped.append(last)
     # What was refused there may be what the cell goes on without, and nothing may have been added.
-    guesses = [] if improved else [proposal.try_next(last) for last in unhelped]
+    guesses = [] if improved else [proposal.try_next(last, under) for last in unhelped]
     return improved or any(guesses)
+
+
+def _lacks(policy: Policy, name: str, value: Any) -> bool:
+    has = getattr(policy, name)
+    return value not in has if isinstance(has, tuple) else bool(value != has)
 
 
 def _place(notebook: str, cell: int) -> str:
