@@ -80,6 +80,7 @@ _MEANS: Final = {
     "filesystem_staged_roots": "Cells may write there; your files change only once you keep that.",
     "read_deny_paths": "But they read none of these; @secrets are .env, private keys and the like.",
     "subprocess_execution": "Cells may start programs, which are confined as they are.",
+    "timeout": "A cell may run for so many seconds.",
 }
 _MAX_REASON: Final = 160
 
