@@ -18,12 +18,16 @@ from support.runs import write
 pytestmark = pytest.mark.timeout(120)
 SAID = "is not on this policy's list of allowed"
 WROTE = "a.ipynb wrote to the project"
+CONFINED = "# Cells may import and call anything; the OS layer confines them.\n"
+READS = "# Cells may read files there; {checkout} is the notebook's repository.\n"
+DENIES = "# But they read none of these; @secrets are .env, private keys and the like.\n"
 PASSED = "# Passed under this policy: 1 of 1 notebook.\n"
 #: By what is asked for: cells, what is proposed for them beyond preset safe, and the end.
 NOTEBOOKS = {
     "a module": (
         ["x = 1", "import tomllib\ntomllib.loads('a = 1')"],
-        f"""add.allowed_modules = [
+        f"""# Cells may import these.
+add.allowed_modules = [
     "tomllib", # a.ipynb, cell 2, line 1: tomllib {SAID} modules
 ]
 """,
@@ -31,22 +35,24 @@ NOTEBOOKS = {
     ),
     "a magic": (
         ["%autoawait", "%autoawait"],
-        f"""add.magics = [
-    "autoawait", # a.ipynb, cell 1, line 1: %autoawait {SAID} magics (and 1 more)
+        f"""# Cells may use these magics.
+add.magics = [
+    "autoawait", # a.ipynb, cell 1, line 1: %autoawait {SAID} magics (and 1 more reason)
 ]
 """,
         PASSED,
     ),
     "files of the project": (
         ["text = open('in.txt').read()", "_ = open('out.txt', 'w').write(text)"],
-        f"""mode = "confined" # a.ipynb, cell 1, line 1: open opens files (and 1 more)
-add.filesystem_read_roots = [
+        f"""{CONFINED}mode = "confined" # a.ipynb, cell 1, line 1: open opens files (and 1 more reason)
+{READS}add.filesystem_read_roots = [
     "{{checkout}}", # {WROTE}
 ]
+# Cells may write there; your files change only once you keep that.
 add.filesystem_staged_roots = [
     "{{checkout}}", # {WROTE}
 ]
-add.read_deny_paths = [
+{DENIES}add.read_deny_paths = [
     "@secrets", # as in preset data
 ]
 """,
@@ -54,12 +60,32 @@ add.read_deny_paths = [
     ),
     "a program, a module of the project": (
         ["import helper", "assert helper.x == 1\n!true"],
-        f"""mode = "confined" # a.ipynb, cell 1, line 1: helper {SAID} modules (and 2 more)
+        f"""{CONFINED}mode = "confined" # a.ipynb, cell 1, line 1: helper {SAID} modules (and 1 more reason)
+# Cells may start programs, which are confined as they are.
 subprocess_execution = true # a.ipynb, cell 2: cells start no programs
-add.filesystem_read_roots = [
-    "{{checkout}}", # a.ipynb, cell 1 failed without, and ran under data
+{READS}add.filesystem_read_roots = [
+    "{{checkout}}", # a guess: a.ipynb, cell 1 failed without, and ran under preset data
 ]
-add.read_deny_paths = [
+{DENIES}add.read_deny_paths = [
+    "@secrets", # as in preset data
+]
+""",
+        PASSED,
+    ),
+    "a file that a library misses in words of its own": (
+        [
+            "import numpy as np, os\nname = os.path.join(os.getcwd(), 'in.txt')",
+            "assert np.genfromtxt(name, dtype=str) == 'a'",
+        ],
+        f"""# Cells may import these.
+add.allowed_modules = [
+    "@science", # a.ipynb, cell 1, line 1: numpy {SAID} modules
+    "os", # a.ipynb, cell 1, line 2: os.getcwd is not among the names that this policy allows from os
+]
+{READS}add.filesystem_read_roots = [
+    "{{checkout}}", # a guess: a.ipynb, cell 2 failed without, and ran under preset data
+]
+{DENIES}add.read_deny_paths = [
     "@secrets", # as in preset data
 ]
 """,
@@ -108,9 +134,8 @@ def test_what_data_does_not_give_is_told_and_not_proposed(project):
     own = tomllib.loads(str(proposal))
     assert set(own) == {"extends", "mode"}, own
     told = [line for line in str(proposal).splitlines() if line.startswith("# Not proposed")]
-    network, file = (
-        line.removeprefix("# Not proposed, as preset data lacks it: ") for line in told
-    )
+    start = "# Not proposed, as preset data does not allow it either: "
+    network, file = (line.removeprefix(start) for line in told)
     assert network == (
         'network_access = ["127.0.0.1:9"] # a.ipynb, cell 1: cells have no network 127.0.0.1:9'
     )
@@ -133,7 +158,7 @@ def test_notebooks_that_lack_the_same_get_one_line_and_no_guess(project):
     paths = [write(project / f"{name}.ipynb", "len(bytearray(1 << 31))") for name in "ab"]
     memory = "memory_max_bytes = 8589934592 # a.ipynb, cell 1: cells hold no more memory than 1 GiB"
     end = "# Passed under this policy: 2 of 2 notebooks."
-    assert str(learned(*paths)) == f'extends = "safe"\n{memory} (and 1 more)\n{end}\n'
+    assert str(learned(*paths)) == f'extends = "safe"\n{memory} (and 1 more reason)\n{end}\n'
 
 
 def test_what_a_cell_fails_of_is_learned_beside_what_it_goes_on_without(project):
@@ -177,7 +202,7 @@ def test_no_refusal_whatever_it_says_asks_for_more_than_data_has(tmp_path):
     for name in TABLE:
         for asked in ("", "/etc/passwd", "host:1"):
             proposal.refused(Refusal(name, "", Remedy(f"{name} = true"), asked), "a.ipynb", safe)
-    while proposal.try_next("a.ipynb"):
+    while proposal.try_next("a.ipynb", proposal.policy()):
         pass
     data, learned = load("data", **where), check_policy(proposal.policy(), **where)
     assert {
@@ -189,6 +214,15 @@ def test_no_refusal_whatever_it_says_asks_for_more_than_data_has(tmp_path):
     assert changed >= {"mode", "subprocess_execution", "timeout", "memory_max_bytes", "add"}, (
         changed
     )
+
+
+def test_what_a_cell_asks_for_in_place_of_what_it_lacked_is_not_told(project):
+    """As notebooks download a module that is not beside them."""
+    download = "import socket; socket.create_connection(('127.0.0.1', 9))"
+    cell = f"try: import helper\nexcept ImportError: {download}"
+    proposal = learned(write(project / "a.ipynb", cell))
+    assert proposal.failed == []
+    assert "Not proposed" not in str(proposal)
 
 
 @pytest.mark.parametrize("base", ["unsafe", "trusted", "lab.toml"])

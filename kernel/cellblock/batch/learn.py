@@ -71,6 +71,17 @@ _DENIES: Final = ("read_deny_paths", "@secrets")
 _STARTS: Final = ("subprocess_execution", True)
 #: Fields that take preset data's value.
 _VALUES: Final = (*LIMITS.values(), "max_file_size", "max_open_files", "max_processes", _STARTS[0])
+#: What a field lets cells do, for whoever reads a policy for the first time.
+_MEANS: Final = {
+    "mode": "Cells may import and call anything; the OS layer confines them.",
+    "allowed_modules": "Cells may import these.",
+    "magics": "Cells may use these magics.",
+    "filesystem_read_roots": "Cells may read files there; {checkout} is the notebook's repository.",
+    "filesystem_staged_roots": "Cells may write there; your files change only once you keep that.",
+    "read_deny_paths": "But they read none of these; @secrets are .env, private keys and the like.",
+    "subprocess_execution": "Cells may start programs, which are confined as they are.",
+    "timeout": "A cell may run for so many seconds.",
+}
 _MAX_REASON: Final = 160
 
 
@@ -104,12 +115,13 @@ class Proposal:
         lines.sort(key=lambda line: (line[0] in LISTS, line[0] != "mode", line[0]))
         for name, group in itertools.groupby(lines, key=operator.itemgetter(0)):
             said = [(json.dumps(line[1]), _comment(*self._lines[line])) for line in group]
+            text += [f"# {_MEANS[name]}"] if name in _MEANS else []
             if name in LISTS:
                 text += [f"add.{name} = [", *(f"    {one}, {why}" for one, why in said), "]"]
             else:
                 text += [f"{name} = {value} {why}" for value, why in said]
         for line, reasons in self._wider.items():
-            wider = _comment(f"Not proposed, as preset data lacks it: {line}")
+            wider = _comment(f"Not proposed, as preset data does not allow it either: {line}")
             text.append(f"{wider} {_comment(*reasons)}")
         passed, ran = len(self.ran) - len(self.failed), count(len(self.ran), "notebook")
         text.append(f"# Passed under this policy: {passed} of {ran}.")
@@ -122,9 +134,7 @@ class Proposal:
         """Add lines that are lacking, or this reason to them; return whether there are more now."""
         before = len(self._lines)
         for name, value in lines:
-            has = getattr(self.policy(), name)
-            lacks = value not in has if isinstance(has, tuple) else value != has
-            if lacks or (name, value) in self._lines:
+            if (name, value) in self._lines or _lacks(self.policy(), name, value):
                 self._lines.setdefault((name, value), {})[why] = None
                 if (name, value) == _READS:
                     self._lines.setdefault(_DENIES, {})["as in preset data"] = None
@@ -155,13 +165,22 @@ class Proposal:
         value = getattr(preset_policy("data"), one.field)
         if one.field in _VALUES and getattr(under, one.field) != value:
             return self.ask(why, (one.field, value))
-        self._wider.setdefault(one.remedy.line or one.field, {})[why] = None
+        # Under less, cells also ask for what they do without once they have the rest.
+        if under == preset_policy("data"):
+            self._wider.setdefault(one.remedy.line or one.field, {})[why] = None
         return False
 
-    def try_next(self, where: str) -> bool:
-        """Add the next of what a cell may lack where nothing says why it failed."""
-        why = f"{where} failed without, and ran under data"
-        return any(self.ask(why, line) for line in (_CONFINED, _READS, _STAGES, _STARTS))
+    def try_next(self, where: str, under: Policy) -> bool:
+        """Add the next of what a cell may have lacked ``under`` a policy, where nothing says what.
+
+        Reading comes first: a library that misses a file often says so in words of its own.
+        """
+        why = f"a guess: {where} failed without, and ran under preset data"
+        for line in (_READS, _CONFINED, _STAGES, _STARTS):
+            if _lacks(under, *line):
+                self.ask(why, line)
+                return True
+        return False
 
 
 def learn(found: Sequence[files.File], base: str) -> Proposal:
@@ -227,12 +246,17 @@ def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> boo
             if more or not last_one:
                 improved |= proposal.refused(why, where, under, data_allows=last_one)
         if more and all(cell != result.cell for cell, _ in refused):
-            improved |= proposal.try_next(last)
+            improved |= proposal.try_next(last, under)
         elif more:
             unhelped.append(last)
     # What was refused there may be what the cell goes on without, and nothing may have been added.
-    guesses = [] if improved else [proposal.try_next(last) for last in unhelped]
+    guesses = [] if improved else [proposal.try_next(last, under) for last in unhelped]
     return improved or any(guesses)
+
+
+def _lacks(policy: Policy, name: str, value: Any) -> bool:
+    has = getattr(policy, name)
+    return value not in has if isinstance(has, tuple) else bool(value != has)
 
 
 def _place(notebook: str, cell: int) -> str:
@@ -241,5 +265,5 @@ def _place(notebook: str, cell: int) -> str:
 
 def _comment(reason: str, *more: str) -> str:
     """Return a comment of TOML, whatever the text: one line, without control characters."""
-    others = f" (and {len(more)} more)" if more else ""
+    others = f" (and {count(len(more), 'more reason')})" if more else ""
     return f"# {clip(one_line(encodable(reason)), _MAX_REASON)}{others}"

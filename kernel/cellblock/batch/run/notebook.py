@@ -116,10 +116,13 @@ def read(content: bytes) -> Notebook:
             body["metadata"].pop("trusted", None)
             body["metadata"].pop(EXECUTION, None)
     minor = document.get("nbformat_minor")
-    if type(minor) is int and minor >= WITH_IDS:
-        _add_ids(document["cells"])
     if type(minor) is not int or not minor >= 0:
         raise UnreadableError("says no number of a minor format (nbformat_minor)")
+    if minor >= WITH_IDS:
+        _add_ids(document["cells"])
+    else:  # some tools write them there, and Jupyter runs the notebook
+        for body in document["cells"]:
+            body.pop("id", None)
     try:
         _validator(min(minor, WITH_IDS))(document)
     except ValueError as error:  # it is fastjsonschema's

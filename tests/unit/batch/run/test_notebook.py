@@ -106,7 +106,11 @@ def test_cells_without_a_name_of_their_own_are_given_one():
     made["cells"] = cells
     names = [cell.body["id"] for cell in read(json.dumps(made).encode()).cells]
     assert names == ["a", "cell-2", "cell-3", "cell-4"]
-    assert "id" not in read(notebook(nbformat_minor=4)).metadata
+
+
+def test_cells_of_formats_without_ids_have_none_whatever_the_file_says():
+    found = read(notebook(markdown("t"), code("1", id="b"), nbformat_minor=4))
+    assert [set(cell.body) & {"id"} for cell in found.cells] == [set(), set()]
 
 
 def test_an_older_format_is_read_as_nbformat_makes_it_todays():
