@@ -171,6 +171,7 @@ function Denial(props: { card: Data; widget: CardWidget }): JSX.Element {
         />
       ))}
       {left > 0 && <Paragraph muted>And {count(left, 'more finding')}.</Paragraph>}
+      {text(card.how) && <Paragraph muted>{visible(text(card.how))}</Paragraph>}
     </Card>
   );
 }
@@ -195,7 +196,11 @@ function Refusal({ card }: { card: Data }): JSX.Element {
         </Paragraph>
       )}
       <Lines lines={rewrite} />
-      {write.length > 0 && <Paragraph>To allow it, write in the policy file:</Paragraph>}
+      {write.length > 0 && (
+        <Paragraph>
+          To allow it, write {visible(text(card.where))}, and restart the kernel:
+        </Paragraph>
+      )}
       <Lines lines={write} />
       {instead && (
         <Paragraph muted>

@@ -67,6 +67,19 @@ def test_a_refusal_is_a_card_after_the_traceback_and_stands_in_the_message(unsaf
     assert all(line in reply["evalue"] for line in shown["write"])
 
 
+def test_what_seems_missing_is_said_to_be_out_of_reach_in_the_traceback_too(unsafe):
+    _, published = unsafe.run(
+        CASES["wrapped"][0].replace("ValueError('mine') from e", "e"), allow_stdin=True
+    )
+    last = reading.traceback(published).splitlines()[-1]
+    if "No such file" in reading.of(published, "error")[0]["evalue"]:
+        assert last.startswith("[cellblock: under policy unsafe cells can't use files outside"), (
+            last
+        )
+    else:
+        assert last.startswith("PermissionError"), last
+
+
 def test_what_was_asked_for_is_named(unsafe):
     _, published = unsafe.run(CASES["name"][0])
     (shown,) = reading.cards(published, "refusal")

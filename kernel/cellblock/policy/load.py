@@ -21,7 +21,7 @@ from cellblock.errors import PolicyError
 from cellblock.policy import paths
 from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy, plain
 from cellblock.policy.paths import Places, expand_group
-from cellblock.policy.vocabulary import FORMER_NAMES, PRESETS, TIERS, closest, frozen
+from cellblock.policy.vocabulary import FORMER_NAMES, MAX_NAME, PRESETS, TIERS, closest, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -148,7 +148,7 @@ def load_for_check(spec: str) -> Policy:
 def _parts(spec: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
     """Return a file's path, the values of what it extends, and its own."""
     path = Path(os.path.expanduser(spec))
-    own = {"name": path.stem, **_read(path, spec)}
+    own = {"name": path.stem[:MAX_NAME], **_read(path, spec)}
     return path, _extended(own.pop("extends", "safe"), spec), own
 
 

@@ -27,6 +27,7 @@ from cellblock.policy.vocabulary import (
     GIB,
     KIB,
     MIB,
+    PRESET_FILE,
     PRESETS,
     TIERS,
     Bytes,
@@ -567,7 +568,7 @@ class Policy(Table):
     def _file_to_write(self) -> str:
         """Return where to write down what a policy of this name does not allow."""
         if self.name in PRESETS:
-            return f'a policy file with extends = "{self.name}"'
+            return f'{PRESET_FILE} "{self.name}"'
         return "your policy file" if self.name in TIERS else f"the file of policy {self.name}"
 
     def _written_beneath_read(self) -> str:

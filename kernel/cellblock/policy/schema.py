@@ -27,6 +27,7 @@ from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
     HOST_TARGETS,
+    MAX_NAME,
     WIDGET_TARGETS,
     closest,
     is_of_server,
@@ -125,8 +126,8 @@ def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) ->
 #: What an engine's command line takes for a name, and not for an option.
 _RUNTIME: Final = r"([\w/][\w./-]{0,200})?"
 _IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
-#: The most characters of a policy's name, an approval's scope, a glob pattern and a model's name.
-_MAX_NAME, _MAX_SCOPE, _MAX_PATTERN, _MAX_MODEL = 64, 200, 1_000, 200
+#: The most characters of an approval's scope, a glob pattern and a model's name.
+_MAX_SCOPE, _MAX_PATTERN, _MAX_MODEL = 200, 1_000, 200
 _TOOL: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _SERVER: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _VARIABLE: Final = re.compile(r"[^\W\d]\w*|")
@@ -155,8 +156,8 @@ def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bo
 
 def _word_problems(policy: Policy) -> Iterator[Problem]:
     """Yield what is wrong with names of cellblock's own, or of a container engine's."""
-    if not _is_label(policy.name, _MAX_NAME):
-        yield "name", "not a name", policy.name, "Give 1 to 64 printable characters."
+    if not _is_label(policy.name, MAX_NAME):
+        yield "name", "not a name", policy.name, f"Give 1 to {MAX_NAME} printable characters."
     if not re.fullmatch(_RUNTIME, policy.container_runtime):
         remedy = "Give a name that the engine knows, as in `docker info`."
         name = policy.container_runtime

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 KIB: Final = 2**10
 MIB: Final = 2**20
 GIB: Final = 2**30
+#: The most characters of a policy's name.
+MAX_NAME: Final = 64
+#: How remedies call the file of those who run a preset, and have none; its name follows.
+PRESET_FILE: Final = "a policy file with extends ="
 
 
 class Table:

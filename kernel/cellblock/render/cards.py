@@ -242,6 +242,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[s
     return element("div", whole, style="overflow-x:auto;margin-top:10px")
 
 
+def folded(title: str, *children: str) -> Html:
+    """Return what is shown when its title is clicked on."""
+    style = f"cursor:pointer;margin:8px 0 0;color:{MUTED}"
+    return element("details", element("summary", title, style=style), *children)
+
+
 def preformatted(*children: str, style: str = "") -> Html:
     """Return text in the code font, its blanks and line breaks kept."""
     return element("pre", *children, style=f"font-family:{MONO};font-size:{MONO_SIZE};{style}")
@@ -250,7 +256,7 @@ def preformatted(*children: str, style: str = "") -> Html:
 # --- how a status looks: a symbol and a colour, always beside the word itself -------------------
 
 _LOOKS: Final = {
-    "asserted": ("●", GREEN),
+    "asserted": ("●", GREY),
     "partial": ("◐", AMBER),
     "unavailable": ("○", GREY),
     "unenforced": ("✗", RED),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cellblock.policy.vocabulary import HOST_TARGETS
+from cellblock.policy.vocabulary import HOST_TARGETS, PRESET_FILE, PRESETS
 from cellblock.render import cards as c
 from cellblock.render.cards import (
     DENIAL_JSON,
@@ -39,6 +39,9 @@ _MIN_REASON = 36
 #: Lines of a rewrite: a guest may claim more.
 _MAX_REWRITE = 2
 _IN_SUMMARY = 4
+#: Where lines go of those who run a preset; and how a file comes to be a kernel's policy.
+_OWN_FILE: Final = "in a policy file of your own (cellblock install --policy FILE)"
+_INSTALL: Final = "Such a file becomes a kernel by: cellblock install --policy FILE"
 #: Rules whose reasons are whole sentences.
 ABOUT_THE_CELL = frozenset(
     {
@@ -176,6 +179,11 @@ def denial(
         more = f"And {count(len(left), 'more finding')}, up to line {left[-1].line}: {named}"
         lines += ["", *wrap(more)]
         body.append(c.paragraph(more, color=c.MUTED))
+    # Who runs a preset has no file yet.
+    how = _INSTALL if any(PRESET_FILE in one.remedy for one in drawn) else ""
+    if how:
+        lines += ["", *wrap(how)]
+        body.append(c.paragraph(how, color=c.MUTED))
     return c.make_card(
         title,
         *body,
@@ -188,6 +196,7 @@ def denial(
             "policy": policy_name,
             "source": source_label,
             "total": len(findings),
+            "how": how,
             "findings": [finding_json(f) | {"reason": reason(f)} for f in findings[:_MAX_JSON]],
         },
     )
@@ -288,7 +297,7 @@ def refused_widget(module: str, model: str, *, policy_name: str, known: bool) ->
         why = f"{model} brings a script of its own: {_RIGHTS}"
         remedy = (
             "use one of ipywidgets' own, or a picture, or put "
-            f'add.widget_modules = ["{module}"] in your policy file.'
+            f'add.widget_modules = ["{module}"] {_file_of(policy_name)}.'
         )
     return _refusal(title, why, remedy, policy_name, {"module": module, "model": model})
 
@@ -301,8 +310,15 @@ def refused_comm(target: str, *, policy_name: str) -> Bundle:
         why = "Through it the host itself speaks with the front end: no cell has a part in that."
         return _refusal(title, why, "choose another name.", policy_name, {"target": target})
     why = f"An extension of the front end listens there: what it is told to do, {_RIGHTS}"
-    remedy = f'put add.comm_targets = ["{target}"] in your policy file.'
+    remedy = f'put add.comm_targets = ["{target}"] {_file_of(policy_name)}.'
     return _refusal(title, why, remedy, policy_name, {"target": target})
+
+
+def _file_of(policy_name: str) -> str:
+    """Return where to write what a policy of this name, or none, does not allow."""
+    if policy_name in PRESETS or not policy_name:
+        return _OWN_FILE
+    return f"in the file of policy {clip(visible(policy_name), NAME_COLUMNS)}"
 
 
 def _refusal(title: str, why: str, remedy: str, policy_name: str, data: dict[str, str]) -> Bundle:
@@ -426,6 +442,7 @@ def stopped(
     lost: Sequence[str] = (),
     own: bool = False,
     beside: bool = False,
+    policy_name: str = "",
 ) -> Bundle:
     """Return the card for a stopped cell.
 
@@ -444,7 +461,9 @@ def stopped(
     if own:
         lines.append("To raise it: timeout where the cell is run, up to timeout in the policy.")
     elif setting := _SETTINGS.get(reason):
-        lines.append(f"To raise it, set {setting} in a policy file. %policy shows what is set now.")
+        lines.append(
+            f"To raise it, set {setting} {_file_of(policy_name)}. %policy shows what is set now."
+        )
     data: dict[str, Any] = {
         "outcome": "stopped",
         "reason": reason,
@@ -520,7 +539,6 @@ def _card(lines: Sequence[str], state: State, data: dict[str, Any], lost: Sequen
 
 
 _MAX_PART: Final = 300
-_PRESETS: Final = frozenset({"safe", "data", "unsafe"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,7 +580,7 @@ def lines_to_write(refusal: Refusal, file: str) -> list[str]:
     remedy, lines = refusal.remedy, list[str]()
     if not remedy.line:
         return lines
-    if file in _PRESETS:
+    if file in PRESETS:
         lines.append(f'extends = "{file}"')
     # As the source check writes it: a file can't have both that and a table [add].
     return [*lines, f"{'add.' * remedy.listed}{_part(remedy.line)}"]
@@ -580,8 +598,8 @@ def refusal_sentence(refusal: Refusal, policy_name: str, file: str) -> str:
 
 
 def _where(file: str) -> str:
-    if file in _PRESETS or not file:
-        return "in a policy file of your own (cellblock install --policy FILE)"
+    if file in PRESETS or not file:
+        return _OWN_FILE
     return f"in {_part(file)}"
 
 
@@ -602,8 +620,9 @@ def refusal_card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
         lines += (f"    {line}" for line in rewrite)
         body.append(c.preformatted("\n".join(rewrite), style="margin:4px 0 0 16px"))
     wanted, instead = lines_to_write(refusal, file), _part(refusal.remedy.instead)
+    where = _where(file)
     if wanted:
-        allow = f"To allow it, write {_where(file)}, and restart the kernel:"
+        allow = f"To allow it, write {where}, and restart the kernel:"
         lines += [*wrap(allow, indent="  "), *(f"    {line}" for line in wanted)]
         body += [c.paragraph(allow), c.preformatted("\n".join(wanted), style="margin:4px 0 0 16px")]
     if instead:
@@ -626,6 +645,7 @@ def refusal_card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
             "asked": refusal.asked,
             "advice": refusal.advice,
             "rewrite": refusal.rewrite,
+            "where": where,
             "write": wanted,
             "instead": instead,
         },

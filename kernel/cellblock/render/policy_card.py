@@ -36,11 +36,13 @@ _STATUS_COLUMNS: Final = 11
 _NO_BACKEND: Final = "noop"
 
 
-def _sign(gaps: Sequence[Gap], backend: object = "") -> tuple[str, str]:
+def _sign(gaps: Sequence[Gap], backend: object = "", *, tried: bool = True) -> tuple[str, str]:
     """Return the symbol and the colour of a card about a policy with ``gaps``."""
     if backend == _NO_BACKEND:
         return "✗", c.RED
-    return ("◐", c.AMBER) if gaps else ("✓", c.GREEN)
+    if gaps:
+        return "◐", c.AMBER
+    return ("✓", c.GREEN) if tried else c.look("asserted")
 
 
 def _field_lines(field: str, words: str) -> list[str]:
@@ -139,8 +141,8 @@ def _asked(gap: Gap) -> str:
 
 #: Fields that say which policy this is; they head the table.
 _HEAD: Final = ("name", "mode", "backend")
-#: What is looked for first: files, network, processes, time, memory. Others follow in their order.
-_FIRST: Final = (
+#: What is looked for first: files, network, processes, time, memory.
+_SHOWN: Final = (
     "filesystem_read_roots",
     "filesystem_write_roots",
     "filesystem_staged_roots",
@@ -149,9 +151,13 @@ _FIRST: Final = (
     "subprocess_execution",
     "env_var_access",
     "timeout",
+    "memory_max_bytes",
+)
+#: What follows, then the others in their order.
+_FIRST: Final = (
+    *_SHOWN,
     "cpu_seconds",
     "idle_timeout",
-    "memory_max_bytes",
     "scratch_max_bytes",
     "max_file_size",
     "max_processes",
@@ -179,7 +185,10 @@ _CELL_STYLES: Final = (
     f"{_CELL_STYLE};min-width:12em",
 )
 _ALL_FIELDS: Final = "Unused fields are left out: `cellblock policy show` has all."
-_ASSERTED: Final = "asserted: the lock is set. `cellblock doctor` tries each; then it is verified. "
+_ASSERTED: Final = (
+    "asserted: it is in place, and not tried here; `cellblock doctor` tries each lock. "
+)
+_COLUMNS: Final = ("Field", "Asked", "Enforced")
 
 
 def _rows(view: Mapping[str, object], shown: Collection[str]) -> dict[str, object]:
@@ -215,21 +224,26 @@ def policy_table(
 
     ``policy_view`` maps policy fields to values; ``name``, ``mode`` and ``backend`` head the
     table. Fields with no enforcement of their own show none. ``before`` has what the kernel was
-    started with in fields that are narrower now.
+    started with in fields that are narrower now. In HTML what is not looked for first is folded
+    away, but for what has a gap or is narrower.
     """
     backend = policy_view.get("backend")
+    tried = any(e.status == "verified" for e in enforcement)
     name = f"{policy_view.get('name', '')}{' (narrowed)' if before else ''}"
     if backend == _NO_BACKEND:
         title = f"Policy {name}: audit only, nothing here is enforced by the OS"
     elif gaps:
         title = f"Policy {name}: {count(len(gaps), 'gap')} on this machine"
-    else:
+    elif tried:
         title = f"Policy {name}: enforced on this machine"
+    else:
+        title = f"Policy {name}: in place on this machine, and not tried"
     head = [(key, str(policy_view[key])) for key in _HEAD[1:] if key in policy_view]
     lines = wrap(title) + wrap(", ".join(f"{key}: {value}" for key, value in head))
-    rows = []
+    rows, more = list[tuple[str, str, str]](), list[tuple[str, str, str]]()
     by_name = {e.capability: e for e in enforcement}
-    for field, value in _rows(policy_view, {*before, *(gap.capability for gap in gaps)}).items():
+    special = {*before, *(gap.capability for gap in gaps)}
+    for field, value in _rows(policy_view, special).items():
         words = value_words(field, value)
         if field in before:
             words += f" (narrowed from {value_words(field, before[field])})"
@@ -248,10 +262,12 @@ def policy_table(
             own = [f"{gap.consequence} → {gap.remedy}" for gap in gaps if gap.capability == field]
             what = [c.paragraph(text, tight=True) for text in own]
             shown = c.join(badge(enforced.status), how, *what)
-        rows.append((c.code(field), words, shown))
+        into = rows if field in _SHOWN or field in special else more
+        into.append((c.code(field), words, shown))
     asserted = any(e.status == "asserted" for e in enforcement)
     note = _ASSERTED * asserted + _ALL_FIELDS
-    symbol, color = _sign(gaps, backend)
+    symbol, color = _sign(gaps, backend, tried=tried)
+    rest = c.table(_COLUMNS, more, _CELL_STYLES)
     data = {
         "policy": dict(policy_view),
         "enforcement": list(map(_enforcement_json, enforcement)),
@@ -261,7 +277,8 @@ def policy_table(
         data["narrowed_from"] = dict(before)
     return c.make_card(
         title,
-        c.table(("Field", "Asked", "Enforced"), rows, _CELL_STYLES),
+        c.table(_COLUMNS, rows, _CELL_STYLES),
+        c.folded(count(len(more), "more field"), rest) if more else "",
         c.paragraph(note, color=c.MUTED),
         lines=lines + _warning_lines(gaps) + wrap(note),
         symbol=symbol,

@@ -41,7 +41,7 @@ def test_a_cell_over_its_processor_time_is_interrupted_and_the_variables_stay(ti
     assert reading.card_text(published) == (
         "The cell was stopped: it used more than 1 s of processor time (cpu_seconds).\n"
         "It was interrupted: your variables are there, with what it did until then.\n"
-        "To raise it, set cpu_seconds in a policy file. %policy shows what is set now."
+        "To raise it, set cpu_seconds in the file of policy tight. %policy shows what is\nset now."
     )
     assert reading.result(tight.run("kept")[1]) == "'here'"
 
@@ -105,7 +105,7 @@ def test_a_full_scratch_folder_ends_the_cell_and_can_be_cleared(tight):
         "(scratch_max_bytes).\n"
         "It was interrupted: your variables are there, with what it did until then.\n"
         "Its files are still there: remove some in a cell, or restart the kernel.\n"
-        "To raise it, set scratch_max_bytes in a policy file. %policy shows what is set\nnow."
+        "To raise it, set scratch_max_bytes in the file of policy tight. %policy shows\nwhat is set now."
     )
     assert tight.run("import time\ntime.sleep(0.3)")[0]["status"] == "ok"
     assert stopped(*tight.run(FILL.replace("part", "part_more")))["reason"] == "scratch"

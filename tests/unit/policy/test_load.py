@@ -397,6 +397,12 @@ def test_a_path_is_not_taken_for_a_misspelt_preset(tmp_path, monkeypatch, spec):
     assert str(refused.value) == f"{spec}: no such file. Check the path."
 
 
+def test_a_policy_of_a_long_file_name_is_called_by_its_beginning(tmp_path):
+    (tmp_path / f"{'lab-' * 30}.toml").write_text('extends = "data"')
+    policy = load(str(tmp_path / f"{'lab-' * 30}.toml"), project=tmp_path, allow_unsafe=False)
+    assert policy.name == "lab-" * 16
+
+
 def test_a_preset_is_not_shadowed_by_a_file_of_its_name(tmp_path, monkeypatch):
     (tmp_path / "safe").write_text('network_access = true\nname = "evil"')
     monkeypatch.chdir(tmp_path)

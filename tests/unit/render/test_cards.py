@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cellblock.analysis import Finding
-from cellblock.render.cards import AMBER, RED, escape, problem, problem_failure, value_words
+from cellblock.render.cards import AMBER, GREEN, RED, escape, problem, problem_failure, value_words
 from cellblock.render.outcomes import (
     Reason,
     State,
@@ -131,8 +131,22 @@ Unused fields are left out: `cellblock policy show` has all."""
     assert "not covered: vsock" in " ".join(bundle["text/plain"].split())
     assert "not covered: vsock" in bundle["text/html"]
 
+    set_only = SimpleNamespace(**{**vars(ENFORCED), "status": "asserted"})
+    bundle = policy_table(VIEW, [set_only], [])
+    assert bundle["text/plain"].startswith("Policy safe: in place on this machine, and not tried\n")
+    assert escape(GREEN) not in bundle["text/html"]
+
     odd = SimpleNamespace(**{**vars(ENFORCED), "status": "splendid"})
     assert "? splendid" in policy_table(VIEW, [odd], [])["text/plain"]
+
+
+def test_fields_that_are_not_looked_for_first_are_folded_away_unless_they_differ():
+    view = VIEW | {"max_open_files": 64, "max_processes": 8}
+    html = policy_table(view, [ENFORCED], [], {"max_processes": 9})["text/html"]
+    shown, _, folded = html.partition("<details>")
+    assert ["max_open_files" in part for part in (shown, folded)] == [False, True]
+    assert ["max_processes" in part for part in (shown, folded)] == [True, False]
+    assert "1 more field<" in folded
 
 
 def test_the_policy_table_says_what_is_narrower_than_at_the_start():
@@ -248,7 +262,8 @@ def test_a_stop_reads_as_designed_with_a_snapshot_and_without():
         """\
 The cell was stopped: it ran longer than 60 s (timeout).
 Your variables are as they were before it. Not restored: 1 running thread.
-To raise it, set timeout in a policy file. %policy shows what is set now."""
+To raise it, set timeout in a policy file of your own (cellblock install
+--policy FILE). %policy shows what is set now."""
     )
 
     bundle = stopped(Reason.crashed, "signal 11", state=State.gone)

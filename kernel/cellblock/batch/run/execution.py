@@ -558,7 +558,7 @@ class Execution:
             if why and stop.why == "timeout" and own and (policys is None or own < policys):
                 why += "\nTo raise it: --cell-timeout, up to the policy's timeout."
             elif why and stop.why in LIMITS:
-                why += f"\nTo raise it, set {LIMITS[stop.why]} in a policy file."
+                why += f"\nTo raise it, set {LIMITS[stop.why]} in a policy file (--policy FILE)."
             result = replace(result, stop=replace(stop, said=why))
         return Ending(status, clip_reason(result.to_string(MAX_REASON)), number)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -124,6 +125,9 @@ class CellRun:
             error["evalue"] = f"{error['evalue']} [{said}]".lstrip()
             if not self.request.allow_stdin:  # nor nbconvert more than the traceback
                 error["traceback"] = [*error["traceback"], f"[{said}]"]
+            elif call and call.errno == errno.ENOENT:  # in namespaces what is denied seems missing
+                why = views.refusal_reason(self.refusal)
+                error["traceback"] = [*error["traceback"], f"[{why}]"]
         self._error = error
         if publish and not self.request.silent:
             outputs.publish("error", error)
@@ -175,9 +179,12 @@ class CellRun:
             self._show_exported(exported)
         # Where somebody reads along; other runs say it when they end.
         views = self._front.views
-        for line in (views.staging_once(), views.committed()) if self.request.allow_stdin else ():
-            if line:
-                self._outputs.notice(line)
+        if not self.request.allow_stdin:
+            return
+        if card := views.staging_once():
+            self._outputs.card(card)
+        if line := views.committed():
+            self._outputs.notice(line)
 
     def _record_usage(self, outcome: Outcome) -> None:
         """Put what the cell took into its reply, and a cell that is numbered on the account."""

@@ -294,13 +294,13 @@ class Views:
         shown = [gap for gap in self.gaps if gap.matters]
         return policy_card.gaps(shown, policy_name=policy.name, backend=self.backend)
 
-    def staging_once(self) -> str:
-        """Return what the reader is told when cells first have written to the project."""
+    def staging_once(self) -> Bundle | None:
+        """Return the card that is shown when cells first have written to the project."""
         if self.staged is None or self.told_of_staging or not self.staged.is_written_to():
-            return ""
+            return None
         self.told_of_staging = True
-        what = "put aside what cells write to your project"
-        return f"{what}: %changes shows it, and %changes keep keeps it"
+        what = "What cells write to your project is put aside"
+        return tables.kept_note(f"{what}: %changes shows it, %changes keep keeps it.")
 
     def committed(self) -> str:
         """Return what the reader of a cell that committed is told, whose commit is not kept."""
@@ -385,6 +385,10 @@ class Views:
     def refusal_in_a_line(self, found: Refusal) -> str:
         """Return its reason and remedy for an exception's message."""
         return cards.refusal_sentence(found, self.name, self._file)
+
+    def refusal_reason(self, found: Refusal) -> str:
+        """Return its reason alone, for a traceback above its card."""
+        return f"cellblock: {cards.refusal_reason(found, self.name)}"
 
     def refusal_card(self, found: Refusal) -> Bundle:
         """Return its card."""
@@ -558,7 +562,10 @@ def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
     if stopped.restored is not None:
         state, lost = cards.State.restored, restore.lacking(stopped.restored)
     own = stopped.seconds is not None
-    card = cards.stopped(why, limit, state=state, lost=lost, own=own, beside=stopped.beside)
+    name = "" if policy is None else policy.name
+    card = cards.stopped(
+        why, limit, state=state, lost=lost, own=own, beside=stopped.beside, policy_name=name
+    )
     return card, cards.stopped_failure(card)
 
 

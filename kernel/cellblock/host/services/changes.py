@@ -263,8 +263,8 @@ class Staged:
             return f"{name}: it changes while it is looked at"
         # As git has it: what Python alone takes for the end of a line is part of one.
         lines = unified(
-            old.split("\n") if old else [],
-            new.split("\n") if new else [],
+            old.removesuffix("\n").split("\n") if old else [],
+            new.removesuffix("\n").split("\n") if new else [],
             f"{name} (yours)" if change.kind != "new" else "/dev/null",
             f"{name} (staged)" if change.kind != "deleted" else "/dev/null",
         )

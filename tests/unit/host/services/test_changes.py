@@ -353,9 +353,12 @@ def test_a_last_line_end_is_shown_and_what_is_cut_is_said(upper, staged):
     (upper / "old").write_text("before\n")
     (change,) = staged.changes()
     assert "no newline at the end" in staged.diff(change)
+    (upper / "new").write_text("one\n")
+    assert staged.diff(staged.chosen(["new"])[0]).split("@@\n")[1] == "+one"
+    (upper / "new").unlink()
     (upper / "old").write_text("".join(f"{n}\n" for n in range(1_000)))
     (change,) = staged.changes()
-    assert staged.diff(change).splitlines()[-1] == "… 606 more lines"
+    assert staged.diff(change).splitlines()[-1] == "… 605 more lines"
     assert "\n+999\n" in staged.diff(change, whole=True)
     (upper / "old").write_text("x" * 999)
     assert "… 500 more characters" in staged.diff(staged.changes()[0])
