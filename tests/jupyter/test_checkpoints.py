@@ -112,9 +112,12 @@ def test_a_policy_that_was_narrowed_is_not_widened_by_going_back(start, world):
     policy = "extends = 'unsafe'\nsubprocess_execution = true\n"
     kernel = start(world.policy(policy), "--allow-unsafe", world=world)
     run(kernel, "import subprocess, sys\n%checkpoint wide")
+    run(kernel, "%branch idea")
     run(kernel, "%policy narrow subprocess_execution=false")
     reply, _ = kernel.run("%restore wide")
     assert reply["status"] == "error"
+    card = reading.card_text(run(kernel, "%branch main"))
+    assert card.startswith("On branch main, which begins here.\nBranches: main, idea.\n%branch")
     assert kernel.run("subprocess.run([sys.executable, '-V'])")[0]["status"] == "error"
 
 
@@ -160,7 +163,7 @@ def test_a_notebook_goes_between_branches_and_begins_them_at_checkpoints(start, 
     assert value(kernel, "x") == "['root']"
     run(kernel, "x.append('idea')")
     assert reading.card_text(run(kernel, "%branch second  # here")) == (
-        "On branch second.\n"
+        "On branch second, which begins here.\n"
         "Branches: second, main, idea.\n"
         "Checkpoints: root.\n"
         "%branch NAME goes to a branch, or begins one here; %branch NAME CHECKPOINT\n"

@@ -66,6 +66,20 @@ CLAIMS = {
             "cy.ipynb ['PolicyDenied']\n"
         ),
     },
+    "branches": {
+        "first": "3.17",
+        "second": "On branch median, from raw.\nYour variables are as they were there.\n…",
+        "unspoilt": "[3.0, 4.0, 15.9, 2.5]",
+        "median": "3.5",
+        "back": "On branch main.\nYour variables are as they were there.\n…",
+        "own": "([3.0, 4.0, 2.5], 3.17)",
+        "absent": "NameError: name 'largest' is not defined",
+        "again": "On branch median.\n…",
+        "there": "(3.5, 15.9)",
+        "list": "On branch median.\nBranches: median, main.\nCheckpoints: raw.\n%branch NAME …",
+        "drop": "On branch median.\nBranches: median.\nCheckpoints: raw.\n%branch NAME …",
+        "kept": "3.5",
+    },
     "dspy": {
         "asked": "'temperature'",
         "state": (

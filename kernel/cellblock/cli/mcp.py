@@ -98,11 +98,18 @@ async def _serve_stdio(pool: AsyncSandboxPool) -> None:
 
 
 def _import_server() -> Any:
-    """Import the SDK and what is made of it: some thousand classes, none of which is garbage."""
+    """Import the SDK and what is made of it: some thousand classes, none of which is garbage.
+
+    Its models make their validators when they are first used (pydantic's ``defer_build``): a
+    session uses few of them.
+    """
     gc.disable()
+    config = importlib.import_module("pydantic").BaseModel.model_config  # the models inherit it
+    config["defer_build"] = True
     try:
         return importlib.import_module("cellblock.mcp.server")
     finally:
+        del config["defer_build"]
         gc.freeze()
         gc.enable()
 

@@ -344,9 +344,14 @@ _HOW_BRANCHES: Final = (
 )
 
 
-def branches(current: str, names: Sequence[str], checkpoints: Sequence[str]) -> Bundle:
-    """Return the list of branches, of which one is ``current``, and of checkpoints."""
-    title = f"On branch {current}."
+def branches(
+    current: str, names: Sequence[str], checkpoints: Sequence[str], *, begins: bool
+) -> Bundle:
+    """Return the list of branches, of which one is ``current``, and of checkpoints.
+
+    One that ``begins`` was begun by the cell that shows this.
+    """
+    title = f"On branch {current}{', which begins here' * begins}."
     told = [f"Branches: {', '.join(names)}."]
     told += [f"Checkpoints: {', '.join(checkpoints)}."] if checkpoints else []
     lines = [part for line in (title, *told, _HOW_BRANCHES) for part in wrap(line)]

@@ -581,7 +581,7 @@ def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
 
 def branches_card(found: BranchListing) -> Bundle:
     """Return the list of branches and checkpoints."""
-    return tables.branches(found.current, found.branches, found.checkpoints)
+    return tables.branches(*found[:3], begins=found.begins)
 
 
 def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:

@@ -824,8 +824,9 @@ class Requests:
 
         def done(refusal: str) -> None:
             if self.request is request:
-                if not refusal:
-                    self._front.on_branches(branches.listing())
+                if not refusal:  # and a state that is gone back to is told of by itself
+                    begins = name is not None and not asked.drops
+                    self._front.on_branches(branches.listing(begins=begins))
                 refused = Refused(f"{magic}: {refusal}", reply.read_bytes)
                 self._keep(request, refused if refusal else reply)
 

@@ -352,11 +352,15 @@ FIRST: Final = "main"
 
 
 class BranchListing(NamedTuple):
-    """Which branch a session is on, and what there is to go to and to go on from."""
+    """Which branch a session is on, and what there is to go to and to go on from.
+
+    One that ``begins`` was begun just now: nothing was kept under its name, or not any more.
+    """
 
     current: str
     branches: tuple[str, ...]
     checkpoints: tuple[str, ...]
+    begins: bool
 
 
 class Branches:
@@ -366,12 +370,12 @@ class Branches:
         self._supervisor, self._snapshots = supervisor, snapshots
         self.current = FIRST
 
-    def listing(self) -> BranchListing:
+    def listing(self, *, begins: bool = False) -> BranchListing:
         """Return what there is; copies that ended are not."""
         named = self._snapshots.chain.named()
         kept = [name for name, one in named.items() if one.is_branch and name != self.current]
         checkpoints = tuple(name for name, one in named.items() if not one.is_branch)
-        return BranchListing(self.current, (self.current, *kept), checkpoints)
+        return BranchListing(self.current, (self.current, *kept), checkpoints, begins)
 
     def begin_anew(self) -> None:
         """Be on the first branch: what led to any other has ended."""
