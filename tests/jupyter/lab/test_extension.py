@@ -156,10 +156,10 @@ def test_a_denial_card_leads_to_its_line_by_the_keyboard_alone(open_notebook):
 
 @pytest.fixture
 def strict(lab):
-    """A kernel whose cells run for no more than a second, and say little; and a secret beside it."""
+    """A kernel whose cells run for seconds, and say little; and a secret beside it."""
     (lab.folder / ".env").write_text("PASSWORD=no\n")
     policy = lab.settings.parent / "strict.toml"
-    policy.write_text('extends = "data"\ntimeout = 1\nstdout_max_bytes = 100\n')
+    policy.write_text('extends = "data"\ntimeout = 5\nstdout_max_bytes = 100\n')
     lab.add_kernel("strict", argv_for(policy))
     return "strict"
 
