@@ -28,6 +28,7 @@ highlight_language = "text"
 
 myst_enable_extensions = ["attrs_block"]
 myst_heading_anchors = 3
+myst_html_meta = {"description": "cellblock: a Jupyter kernel that enforces a policy on every cell"}
 
 #: Pages whose tables take the room of the list of their headings.
 WIDE = ("index", "allowlist", "enforcement", "operations", "policy", "threat-model")
@@ -38,6 +39,7 @@ html_logo = html_favicon = str(ROOT / "kernelspec" / "cellblock" / "logo-svg.svg
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_theme_options = {
     "logo": {"text": "cellblock"},
     "header_links_before_dropdown": 6,

@@ -12,6 +12,7 @@ date. Where Markdown is read without Sphinx, the cell is what is seen.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
@@ -42,6 +43,8 @@ class Denial(SphinxDirective):
         if not findings:
             raise self.error(f"policy {preset} does not refuse this cell")
         card = denial(findings, policy_name=preset)["text/html"]
+        # Below a page's title no level of headings is left out.
+        card = re.sub(r'(?<=aria-level=")\d', lambda level: str(int(level[0]) - 1), card)
         shown = nodes.container(classes=["in-a-notebook"])
         shown += nodes.literal_block(cell, cell, language="python")
         shown += nodes.raw("", card, format="html")

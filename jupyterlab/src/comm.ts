@@ -35,6 +35,11 @@ export class KernelComm {
     return this._dropped;
   }
 
+  /** Emitted when messages of the host's did not arrive, before the next one is received. */
+  get missed(): ISignal<this, void> {
+    return this._missed;
+  }
+
   /** Emitted when the kernel closes the comm. */
   get closed(): ISignal<this, void> {
     return this._closed;
@@ -67,7 +72,11 @@ export class KernelComm {
       this._dropped.emit('a message of the host was repeated');
       return;
     }
+    const missed = message.n > this._last + 1;
     this._last = message.n;
+    if (missed) {
+      this._missed.emit();
+    }
     this._received.emit(message);
   }
 
@@ -79,6 +88,7 @@ export class KernelComm {
   private readonly _secret = randomBytes(32);
   private readonly _received = new Signal<this, HostMessage>(this);
   private readonly _dropped = new Signal<this, string>(this);
+  private readonly _missed = new Signal<this, void>(this);
   private readonly _closed = new Signal<this, void>(this);
   private _last = -1;
   private _sent = 0;

@@ -301,6 +301,51 @@ async function sure(title: string, body: string, label: string): Promise<boolean
   return (await showDialog({ title, body, buttons })).button.accept;
 }
 
+/** A staged file; `keep` is null while what is shown has not stood long enough. */
+function Change(props: {
+  list: IChanges;
+  file: IChanges['files'][number];
+  diff: string | undefined;
+  look: () => void;
+  keep: (() => void) | null;
+  drop: () => void;
+}): JSX.Element {
+  const { path, kind, bytes, note, keepable } = props.file;
+  const { diff, keep } = props;
+  const [open, setOpen] = React.useState(false);
+  const wanted = open && diff === undefined;
+  // Also when the list is a new one: a difference that was shown is none of its.
+  React.useEffect(() => {
+    if (wanted) {
+      props.look();
+    }
+  }, [wanted, props.list]);
+  return (
+    <li className="cb-Change">
+      <details onToggle={event => setOpen(event.currentTarget.open)}>
+        <summary>
+          <caretDownIcon.react tag="span" className="cb-Icon cb-Caret" />
+          <div className="cb-Row-main">
+            <code title={visible(path)}>{visible(path)}</code>
+            <div className="cb-mod-muted">
+              {[kind, bytes === null ? '' : size(bytes), visible(note ?? '')]
+                .filter(Boolean)
+                .join(' · ')}
+            </div>
+          </div>
+        </summary>
+        {diff === undefined ? <Empty>Waiting for the difference.</Empty> : <Diff text={diff} />}
+      </details>
+      <div className="cb-Actions">
+        {keepable !== false && (
+          <Action label="Keep" about={visible(path)} disabled={!keep} onClick={() => keep?.()} />
+        )}
+        <Action label="Drop" about={visible(path)} onClick={props.drop} />
+      </div>
+    </li>
+  );
+}
+
 function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: Send }) {
   const { changes, diffs, send } = props;
   const rested = useRested(changes.digest);
@@ -317,44 +362,16 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
     <>
       <Empty>{changes.problem || 'Your files are as they were until you keep these.'}</Empty>
       <ul className="cb-List">
-        {changes.files.map(({ path, kind, bytes, note, keepable }) => (
-          <li key={path} className="cb-Change">
-            <details
-              onToggle={event => {
-                if (event.currentTarget.open && !diffs.has(path)) {
-                  send({ kind: 'diff', path });
-                }
-              }}
-            >
-              <summary>
-                <caretDownIcon.react tag="span" className="cb-Icon cb-Caret" />
-                <div className="cb-Row-main">
-                  <code title={visible(path)}>{visible(path)}</code>
-                  <div className="cb-mod-muted">
-                    {[kind, bytes === null ? '' : size(bytes), visible(note ?? '')]
-                      .filter(Boolean)
-                      .join(' · ')}
-                  </div>
-                </div>
-              </summary>
-              {diffs.has(path) ? (
-                <Diff text={diffs.get(path) ?? ''} />
-              ) : (
-                <Empty>Waiting for the difference.</Empty>
-              )}
-            </details>
-            <div className="cb-Actions">
-              {keepable !== false && (
-                <Action
-                  label="Keep"
-                  about={visible(path)}
-                  disabled={!rested}
-                  onClick={() => keep([path])}
-                />
-              )}
-              <Action label="Drop" about={visible(path)} onClick={() => void drop([path])} />
-            </div>
-          </li>
+        {changes.files.map(file => (
+          <Change
+            key={file.path}
+            list={changes}
+            file={file}
+            diff={diffs.get(file.path)}
+            look={() => send({ kind: 'diff', path: file.path })}
+            keep={rested ? () => keep([file.path]) : null}
+            drop={() => void drop([file.path])}
+          />
         ))}
       </ul>
       {changes.left_out ? <Empty>{`and ${count(changes.left_out, 'more file')}`}</Empty> : null}
@@ -464,6 +481,7 @@ function Audit({ view }: { view: IKernelView }): JSX.Element {
 function Content(props: {
   view: IKernelView;
   send: Send;
+  refresh: () => void;
   findings: readonly IMark[];
   go: (mark: IMark) => void;
   reveal: (cell: ICell) => void;
@@ -474,7 +492,6 @@ function Content(props: {
   const questions = [...view.questions.values()];
   const cells = [...view.cells.values()].reverse();
   const calls = [...view.calls.values()].reverse();
-  const refresh = ['state', 'changes', 'checkpoints', 'audit'];
   return (
     <>
       <div className="cb-Head" data-standing={isVerified(view) ? 'good' : 'bad'}>
@@ -488,13 +505,7 @@ function Content(props: {
           </div>
           <div>{standing(view)}</div>
         </div>
-        <Button
-          minimal
-          small
-          title="Refresh"
-          aria-label="Refresh"
-          onClick={() => send({ kind: 'refresh', what: refresh })}
-        >
+        <Button minimal small title="Refresh" aria-label="Refresh" onClick={props.refresh}>
           <refreshIcon.react tag="span" className="cb-Icon" />
         </Button>
       </div>
@@ -570,6 +581,7 @@ export class Panel extends ReactWidget {
       <Content
         view={session.view}
         send={request => session.send(request)}
+        refresh={() => session.refresh()}
         findings={this._checker.findings}
         go={mark => this._go(mark)}
         reveal={cell => this._reveal(cell)}

@@ -1,5 +1,6 @@
 import { CodeCell } from '@jupyterlab/cells';
 import { NotebookPanel } from '@jupyterlab/notebook';
+import { Throttler } from '@lumino/polling';
 import { ISignal, Signal } from '@lumino/signaling';
 import { KernelComm } from './comm';
 import {
@@ -17,6 +18,8 @@ import {
 
 /** How many cells and calls are kept for the panel. */
 const MOST = 100;
+/** For how long all that was missed is asked for once, in milliseconds. */
+const AGAIN = 500;
 
 /** What is known of a notebook's kernel; all of it from authentic messages of the host's. */
 export interface IKernelView {
@@ -68,6 +71,11 @@ export class KernelSession {
         this._reconnect();
       }
     });
+    context.connectionStatusChanged.connect((_, status) => {
+      if (status === 'connected') {
+        this._miss();
+      }
+    });
     context.disposed.connect(() => this._disconnect());
     this._reconnect();
   }
@@ -92,6 +100,12 @@ export class KernelSession {
       this._answeredHere.add(request.id);
     }
     this._comm?.send(request);
+  }
+
+  /** Have the host say all of it again, but calls. */
+  refresh(): void {
+    const what = ['state', 'changes', 'checkpoints', 'audit', 'cells', 'question'];
+    this.send({ kind: 'refresh', what });
   }
 
   /** Return what the host finds in a cell's source, or null where no answer can come. */
@@ -128,11 +142,21 @@ export class KernelSession {
         console.error(`cellblock: dropped: ${why}`);
         this._show({ distrust: `${why}, and was dropped` });
       });
+      comm.missed.connect(() => this._miss());
       comm.closed.connect(() => this._show({ distrust: 'the kernel does not answer this page' }));
       this._comm = comm;
       this._show({});
-      this.send({ kind: 'refresh', what: ['state', 'changes', 'checkpoints', 'audit'] });
+      this.refresh();
     });
+  }
+
+  /** Have all said again, and forget what only a message that was missed would have ended. */
+  private _miss(): void {
+    if (this._comm) {
+      const calls = [...this._view.calls].filter(([, call]) => call.state !== 'running');
+      this._show({ calls: new Map(calls), questions: new Map() });
+      void this._again.invoke();
+    }
   }
 
   private _take(message: HostMessage): void {
@@ -193,6 +217,10 @@ export class KernelSession {
   }
 
   private readonly _changed = new Signal<this, void>(this);
+  private readonly _again = new Throttler(() => this.refresh(), {
+    limit: AGAIN,
+    edge: 'trailing'
+  });
   private readonly _answeredHere = new Set<string>();
   private readonly _checks = new Map<string, (findings: IFinding[]) => void>();
   private _comm: KernelComm | null = null;

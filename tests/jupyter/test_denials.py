@@ -25,6 +25,7 @@ def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):
     assert text.startswith("cellblock did not run this cell: 2 findings")
     assert "1 │ import gc, json" in text
     assert "Instead" in text
+    assert text.endswith("Such a file becomes a kernel by: cellblock install --policy FILE")
     # Runners without a screen have all of it in the reply.
     assert reading.ANSI.sub("", "\n".join(reply["traceback"])) == text
     (error,) = reading.of(published, "error")

@@ -206,6 +206,22 @@ def test_a_question_of_an_interrupted_cell_is_over(asking):
     assert not lab.answer("answer", id=question["id"], choice="always")["ok"]
 
 
+def test_a_question_that_stands_and_the_last_cells_are_told_again_when_asked_for(asking):
+    asking.log.clear()
+    lab = LabFront(asking)
+    mid, _, question = ask(asking, lab, "add(1)")
+    cell = lab.until("cell", state="running")
+    assert lab.answer("refresh", what=["cells", "question"])["ok"]
+    again = [one for one in lab.told if one["n"] > cell["n"] and one["kind"] != "call"]
+    told = [{**one, "n": 0} for one in again if one["kind"] in {"cell", "question"}]
+    assert told[-2:] == [cell | {"n": 0}, question | {"n": 0}]
+    assert lab.answer("answer", id=question["id"], choice="no")["ok"]
+    asking.reply(mid)
+    before = len(lab.told)
+    assert lab.answer("refresh", what=["question"])["ok"]
+    assert "question" not in [one["kind"] for one in lab.told[before:]]
+
+
 def test_another_front_end_sees_the_question_and_can_not_answer_it(asking):
     asking.log.clear()
     lab = LabFront(asking)

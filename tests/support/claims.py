@@ -172,6 +172,12 @@ CLAIMS = {
         "widget": "<widget>",
         "cleaned": "<widget>",
     },
+    "panel": {
+        "degrees": "11.5",
+        "denied": "…import-not-allowed · line 1…socket…PolicyDenied: 1 finding: …",
+        "undo": "Undone: […].\nYour variables are as they were before […].\n…",
+        "after": "[11.5, 13.0, 9.5, 12.0]",
+    },
     "templates": {
         "listed": "2 templates shipped\n  describe: …\n  table: …",
         "schema": "Template describe\n…maxItems…",

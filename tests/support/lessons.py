@@ -45,6 +45,7 @@ NEEDS = {
     "narrow": ("pandas",),
     "network": ("httpx", "pandas"),
     "output": ("bokeh", "ipywidgets", "jinja2", "matplotlib", "pandas"),
+    "panel": ("pandas",),
 }
 
 #: What a reader types where cells have him asked, by their ids; ``{}`` stands for the number.

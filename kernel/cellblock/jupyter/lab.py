@@ -82,6 +82,8 @@ _REST: Final = 9
 _LONGEST_REST: Final = 1.0
 #: What is said anew when it changed, in this order.
 _VIEWS: Final = ("state", "checkpoints", "changes", "audit")
+#: What is said again when that is asked for.
+_AGAIN: Final = (*_VIEWS, "cells", "question")
 
 
 class Lab:
@@ -180,8 +182,7 @@ class Lab:
             self._close(silent, f"there are {MOST_COMMS}, and another one was opened")
         self._comms[name] = comm = LabComm(name, secret, message.identities)
         self._kernel.outputs.host_comms.add(name)
-        for cell in self._cells.values():
-            self._tell(comm, "cell", cell)
+        self._tell_cells(comm)
         self._tell_question(comm)
         self.on_guest()
 
@@ -226,12 +227,16 @@ class Lab:
 
     def _refresh(self, comm: LabComm, asked: Refresh, what: frozenset[str]) -> None:
         """Say again what is asked for, and then that this is all; of what is staged a new list."""
-        if unknown := sorted(what.difference(_VIEWS)):
-            self._done(comm, asked.id, f"there is no {unknown[0]}: there are {', '.join(_VIEWS)}")
+        if unknown := sorted(what.difference(_AGAIN)):
+            self._done(comm, asked.id, f"there is no {unknown[0]}: there are {', '.join(_AGAIN)}")
             return
+        if "cells" in what:
+            self._tell_cells(comm)
+        if "question" in what:
+            self._tell_question(comm)
         for kind in what:
             comm.told.pop(kind, None)
-        self._due |= what - {"changes"}
+        self._due |= what.intersection(_VIEWS) - {"changes"}
         self._tell_views()
         if "changes" in what:
             self._refreshes.append((comm, asked.id))
@@ -329,6 +334,10 @@ class Lab:
         if self._kernel.session is not None:
             self._kernel.session.requests.tools.watch = self._on_call
         self._say_all()
+
+    def _tell_cells(self, comm: LabComm) -> None:
+        for cell in self._cells.values():
+            self._tell(comm, "cell", cell)
 
     def on_cell(self, cell: CellRun, *, ended: bool = False) -> None:
         """Note that a cell begins, or how it ended, if it is one with a number of its own."""

@@ -239,7 +239,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[s
     style += "font-size:12px;color:inherit"
     body = element("tbody", *(row("td", cells) for cells in rows))
     whole = element("table", element("thead", row("th", head, scope="col")), body, style=style)
-    return element("div", whole, style="overflow-x:auto;margin-top:10px")
+    # Whoever has no mouse scrolls it by its focus.
+    return element("div", whole, style="overflow-x:auto;margin-top:10px", tabindex="0")
 
 
 def folded(title: str, *children: str) -> Html:

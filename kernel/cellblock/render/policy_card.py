@@ -181,8 +181,8 @@ _ONLY_WITH: Final = {
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
     f"{_CELL_STYLE};white-space:nowrap",
-    f"{_CELL_STYLE};min-width:16em",
     f"{_CELL_STYLE};min-width:12em",
+    f"{_CELL_STYLE};min-width:10em",
 )
 _ALL_FIELDS: Final = "Unused fields are left out: `cellblock policy show` has all."
 _ASSERTED: Final = (

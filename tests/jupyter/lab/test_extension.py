@@ -4,6 +4,7 @@ With ``CELLBLOCK_PICTURES`` set, the pictures in docs/_static/lab are made anew,
 locks were tried; ``CELLBLOCK_TEST_BACKEND=bubblewrap`` has them all hold.
 """
 
+import io
 import os
 import subprocess
 import sys
@@ -11,14 +12,19 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from PIL import Image
 
+from support import lessons
 from support.kernels import argv_for
+from support.lessons import Classroom
 
 from .conftest import ROOT, Desk, notebook_of, serving
 
 EXTENSION = ROOT / "jupyterlab" / "cellblock_lab" / "labextension"
 AXE = ROOT / "jupyterlab" / "node_modules" / "axe-core" / "axe.min.js"
 PICTURES = ROOT / "docs" / "_static" / "lab"
+#: Enough for text and icons, in half of the bytes.
+COLOURS = 160
 MAKES_PICTURES = bool(os.environ.get("CELLBLOCK_PICTURES"))
 
 REFUSED = "import socket, json\nrows = open('a.csv')"
@@ -87,11 +93,14 @@ def failures(page, *selectors):
     return [(one["id"], node["html"][:200]) for one in found for node in one["nodes"]]
 
 
-def picture(locator, name):
+def picture(locator, name, most=2_000):
+    """Have a picture of a part of the page, its uppermost ``most`` pixels."""
     if MAKES_PICTURES:
         locator.evaluate("e => { e.scrollTop = 0; }")
-        PICTURES.mkdir(exist_ok=True)
-        locator.screenshot(path=str(PICTURES / f"{name}.png"))
+        drawn = Image.open(io.BytesIO(locator.screenshot())).convert("RGB")
+        drawn = drawn.crop((0, 0, drawn.width, min(drawn.height, most)))
+        few = drawn.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(PICTURES / f"{name}.png", optimize=True)
 
 
 def underlined(view, index):
@@ -104,7 +113,7 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
     open_notebook, theme, width
 ):
     cells = [STAGED.format("results"), "%checkpoint clean", "1 / 0", "%usage"]
-    view = open_notebook(cells, kernel="cellblock-data", theme=theme, width=width, height=1_250)
+    view = open_notebook(cells, kernel="cellblock-data", theme=theme, width=width, height=1_450)
     for index in range(len(cells)):
         view.run(index)
     section(view, "Staged changes").get_by_text("results.csv").click()
@@ -116,6 +125,10 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
     assert failures(view.page, ".cb-Panel", ".cb-Shield", ".cb-Card") == []
     wide = "e => e.scrollWidth > e.clientWidth + 1"
     assert not panel(view).evaluate(wide)
+    if (theme, width) == ("light", 1_200):
+        picture(section(view, "Audit"), "audit-light", most=440)
+        picture(section(view, "Staged changes"), "changes-light")
+        picture(section(view, "Checkpoints"), "checkpoints-light")
     if width == 1_200:
         section(view, "Audit").locator("summary").click()
         picture(panel(view), f"panel-{theme}")
@@ -139,6 +152,36 @@ def test_a_denial_card_leads_to_its_line_by_the_keyboard_alone(open_notebook):
     view.page.wait_for_function(
         "() => document.querySelectorAll('.jp-Cell .cm-lintRange-error').length === 1"
     )
+
+
+@pytest.fixture
+def strict(lab):
+    """A kernel whose cells run for seconds, and say little; and a secret beside it."""
+    (lab.folder / ".env").write_text("PASSWORD=no\n")
+    policy = lab.settings.parent / "strict.toml"
+    policy.write_text('extends = "data"\ntimeout = 5\nstdout_max_bytes = 100\n')
+    lab.add_kernel("strict", argv_for(policy))
+    return "strict"
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "title"),
+    [
+        ("refusal", ["open('.env').read()"], "cells read no files of this name"),
+        ("stopped", ["degrees = [11.5, 13.0, 9.5]", "sum(range(10**12))", "degrees"], "(timeout)"),
+        ("output", ["for n in range(1_000): print('line', n)", "%output"], "Output kept on disk"),
+        ("usage", ["degrees = [11.5, 13.0, 9.5]", "len(range(10**7))", "%usage"], "Usage: 2 cells"),
+        ("policy", ["%policy"], "Policy strict"),
+    ],
+)
+def test_what_a_kernel_shows_below_cells_reads_well(open_notebook, strict, name, cells, title):
+    view = open_notebook(cells, kernel=strict, width=1_000, height=1_400)
+    for index in range(len(cells)):
+        view.run(index)
+    shown = view.page.locator(".jp-WindowedPanel-viewport")
+    shown.get_by_text(title).first.wait_for()
+    assert failures(view.page, ".jp-OutputArea-output [role=group]") == []
+    picture(shown, f"{name}-light")
 
 
 def test_a_cell_is_checked_while_it_is_typed(open_notebook):
@@ -195,6 +238,7 @@ def test_a_question_is_answered_in_the_panel(open_notebook, asking):
     view.wait_idle()
     assert "'listed'" in view.outputs(0).all_inner_texts()[-1]
     section(view, "Calls").get_by_text("list_dir").wait_for()
+    picture(section(view, "Calls"), "calls-light")
     assert view.cell(0).locator(".jp-Stdin").count() == 0
     view.run(1)
     assert view.outputs(1).all_inner_texts() == ["'next'"]
@@ -205,16 +249,47 @@ def test_staged_files_are_kept_and_dropped_and_a_cell_undone(open_notebook, lab)
     view.run(0)
     view.run(1)
     staged = section(view, "Staged changes")
+    staged.get_by_text("kept.txt").click()
+    staged.get_by_text("+c").wait_for()
     staged.get_by_role("button", name="Keep: kept.csv").click()
     panel(view).get_by_text("Kept 1 file").wait_for()
     assert (lab.folder / "kept.csv").read_text() == "month,eur\n"
     assert not (lab.folder / "kept.txt").exists()
+    staged.get_by_role("button", name="Keep: kept.csv").wait_for(state="detached")
+    staged.get_by_text("+c").wait_for()
     staged.get_by_role("button", name="Drop: kept.txt").click()
     view.page.locator(".jp-Dialog .jp-mod-accept").click()
     staged.wait_for(state="detached")
     section(view, "Checkpoints").get_by_role("button", name="Undo").click()
     view.run(2)
     assert view.outputs(2).all_inner_texts() == ["1"]
+
+
+def test_the_lesson_of_the_panel_goes_as_its_text_says(open_notebook, lab, monkeypatch):
+    lessons.needs("panel")
+    for name, value in lab.environment().items():
+        monkeypatch.setenv(name, value)
+    with Classroom(lab.folder) as room:
+        room.install("panel")
+    view = open_notebook(lab.folder / "panel.ipynb")
+    cells = {cell.id: index for index, cell in enumerate(lessons.read(view.path).cells)}
+    view.run(cells["degrees"])
+    section(view, "Cells").get_by_text("degrees = ").wait_for()
+    view.select(cells["denied"])
+    underlined(view, cells["denied"]).wait_for()
+    section(view, "In this cell").get_by_text("socket").first.wait_for()
+    view.run(cells["staged"])
+    staged = section(view, "Staged changes")
+    staged.get_by_text("lesson/warm.csv").click()
+    staged.get_by_text("+13.0").wait_for()
+    staged.get_by_role("button", name="Keep: lesson/warm.csv").click()
+    staged.wait_for(state="detached")
+    assert (lab.folder / "lesson/warm.csv").read_text() == "degrees\n13.0\n"
+    view.run(cells["cleared"])
+    section(view, "Checkpoints").get_by_role("button", name="Undo").click()
+    section(view, "Checkpoints").get_by_text("degrees.clear()").wait_for(state="detached")
+    view.run(cells["after"])
+    assert view.outputs(cells["after"]).all_inner_texts() == ["[11.5, 13.0, 9.5, 12.0]"]
 
 
 # A kernel that is not cellblock, says that it is, and has the secret of the page.
@@ -241,17 +316,24 @@ class Impostor(IPythonKernel):
             comm.send({"body": body, "mac": hmac.digest(key, body.encode(), "sha256").hex()})
 
         self.shell.user_ns["say"] = say
+        comm.on_msg(lambda message: self.shell.user_ns["heard"](message["content"]["data"]))
+        self.shell.user_ns["heard"] = lambda request: None
 
 IPKernelApp.launch_instance(kernel_class=Impostor)
 """
 
 
-@pytest.mark.parametrize("forged", ["say(2, 'forged', b'?')", "say(1, 'forged')"])
-def test_a_message_with_a_wrong_mac_or_an_old_number_is_not_shown(open_notebook, lab, forged):
+@pytest.fixture
+def impostor(lab):
     script = lab.settings.parent / "impostor.py"
     script.write_text(IMPOSTOR)
     lab.add_kernel("impostor", [sys.executable, str(script), "-f", "{connection_file}"])
-    view = open_notebook(["say(1, 'honest')", forged], kernel="impostor")
+    return "impostor"
+
+
+@pytest.mark.parametrize("forged", ["say(2, 'forged', b'?')", "say(1, 'forged')"])
+def test_a_message_with_a_wrong_mac_or_an_old_number_is_not_shown(open_notebook, impostor, forged):
+    view = open_notebook(["say(1, 'honest')", forged], kernel=impostor)
     shield(view).wait_for()
     view.run(0)
     shield(view).get_by_text("honest").wait_for()
@@ -260,6 +342,32 @@ def test_a_message_with_a_wrong_mac_or_an_old_number_is_not_shown(open_notebook,
     panel(view).get_by_text("Not verified:").wait_for()
     assert shield(view).inner_text().strip() == "honest"
     assert "forged" not in panel(view).inner_text()
+
+
+def test_what_was_missed_is_asked_for(open_notebook, impostor):
+    heard = "heard = lambda request: say(9, f'again: {request[\"what\"][-1]}')"
+    view = open_notebook(["say(0, 'first')", f"{heard}\nsay(8, 'later')"], kernel=impostor)
+    view.run(0)
+    shield(view).get_by_text("first").wait_for()
+    view.run(1)
+    shield(view).get_by_text("again: question").wait_for()
+    assert shield(view).get_attribute("title").endswith(" Verified.")
+
+
+def test_a_page_that_was_cut_off_hears_the_question_that_stands(open_notebook, asking):
+    view = open_notebook(["ops.list_dir('.')"], kernel=asking)
+    panel(view)
+    view.start(0)
+    question = section(view, "Questions")
+    question.wait_for()
+    first = question.element_handle()
+    view.page.evaluate(
+        "() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.reconnect(); }"
+    )
+    first.wait_for_element_state("hidden")
+    question.get_by_role("button", name="Do not allow", disabled=False).click()
+    view.wait_idle()
+    assert "ToolError" in view.outputs(0).last.inner_text()
 
 
 def test_a_strangers_card_is_text_and_no_more(open_notebook, lab):
