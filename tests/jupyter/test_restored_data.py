@@ -126,6 +126,8 @@ ONCE = {
     "    f.flush()\n    mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ).close()",
     "threads that ended": "from concurrent.futures import ThreadPoolExecutor\n"
     "with ThreadPoolExecutor(2) as pool:\n    list(pool.map(abs, range(4)))",
+    "processes that ended": "from concurrent.futures import ProcessPoolExecutor\n"
+    "with ProcessPoolExecutor(2) as pool:\n    list(pool.map(abs, range(4)))",
 }
 PLAIN = (
     "table = pd.DataFrame({'a': [1, 2]})",
@@ -167,3 +169,24 @@ def test_ordinary_cells_have_no_copy_of_their_own(start, kind):
     for code in (mapped, "x = 1"):
         run(kernel, code)
     assert processes.until(lambda: kernel.copies() != before)
+
+
+def test_an_import_of_what_is_installed_is_run_again_and_finds_nothing_else(start):
+    kernel = start("data")
+    beside = kernel.world.work
+    run(kernel, "x = 0")
+    assert processes.until(lambda: len(kernel.copies()) >= 2)
+    (beside / "parts").mkdir()
+    run(kernel, "import parts")  # of a folder, no event tells
+    assert processes.until(lambda: len(kernel.copies()) >= 3)
+    time.sleep(0.5)
+    before = kernel.copies()
+    run(kernel, "import cycler, importlib.metadata as about; about.version('cycler')")
+    time.sleep(0.2)
+    assert kernel.copies() == before
+    (beside / "parts").rmdir()
+    (beside / "cycler.py").write_text("cycler = 'of the folder'")
+    lose(kernel)
+    assert value(kernel, "parts.__name__, cycler.cycler.__module__") == ("parts", "cycler")
+    (beside / "other.py").write_text("here = True")
+    assert value(kernel, "import other; other.here")

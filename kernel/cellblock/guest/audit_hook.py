@@ -22,6 +22,7 @@ import _thread
 import asyncio
 import fcntl
 import functools
+import inspect
 import itertools
 import mmap
 import os
@@ -35,6 +36,7 @@ import sysconfig
 import threading
 from functools import lru_cache
 from hashlib import shake_256
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis.findings import RULES, word_set
@@ -45,6 +47,7 @@ from cellblock.guest.violations import OperationViolation, is_exempt, run_exempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from cellblock.analysis import Rules
 
@@ -186,17 +189,21 @@ def _allowed_path(args: tuple[Any, ...], readable: tuple[str, ...]) -> bool:
 
 #: Audit events of changes to files, of processes and of the network.
 _EVENTS: Final = word_set("""
-    os.chmod os.chown os.exec os.kill os.killpg os.link os.mkdir os.posix_spawn os.remove
+    os.chmod os.chown os.exec os.kill os.killpg os.link os.posix_spawn os.remove
     os.removexattr os.rename os.rmdir os.setxattr os.spawn os.symlink os.system os.truncate
     os.utime pty.spawn socket.bind socket.connect socket.getaddrinfo
     socket.gethostbyname socket.sendto sqlite3.connect subprocess.Popen
 """)
 #: Of what is read: the cell that is killed may have changed it.
 _LOOKS: Final = word_set("os.listdir os.scandir")
-#: Of processes that may go on beside the cells from then on; and a library whose threads no copy
-#: has, and which waits for them.
+#: Of processes that may go on beside the cells; and a library whose threads no copy has, and which
+#: waits for them.
 _FORKS: Final = word_set("os.fork os.forkpty")
 _THREADED: Final = "polars"
+#: Who lists the folders of ``sys.path`` for an import, and for what packages say of themselves.
+_IMPORTERS: Final = word_set("""
+    _frozen_importlib_external importlib._bootstrap_external importlib.metadata
+""")
 #: Beside the installation, what no cell changes; what is in two of them changes as a clock does.
 _SYSTEM: Final = ("/proc/", "/sys/", "/usr/")
 #: Kinds of ``mmap.mmap`` that /proc shows as shared.
@@ -207,6 +214,7 @@ _SHARED_LINE: Final = re.compile(rb"^[0-9a-f-]++ [r-][w-][x-]s .*+", re.MULTILIN
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 #: The operating system's: cells have another in its place.
 _urandom: Final = os.urandom
+_modules: Final = sys.modules
 #: Threads of ours, which start again by themselves.
 OWN_THREADS: Final = "cellblock-"
 #: The lowest descriptor that a cell can have, and unused ones in a row that are the end.
@@ -224,12 +232,17 @@ class Effects:
         self.any = False
         #: A cell has started what no copy has as it was: no cell is run again any more.
         self.lasting = False
+        #: How often cells forked what is not known, and the processes that are, until they ended.
+        self._forks = 0
+        self._children: list[int] = []
         self._written = 0
         #: What ``os.urandom`` comes from, in this process and the copies of it.
         self._key: bytes | None = None
         self._draws = itertools.count()
         #: The folders of what no cell changes.
         self._unchanging: tuple[str, ...] = ()
+        #: matplotlib's, which has its list of fonts.
+        self._settings = ""
         #: Of the installation, what this cell opened; files that are open to be read, by whether
         #: they are of it: libraries leave fonts open.
         self._read: list[str | bytes] = []
@@ -237,10 +250,12 @@ class Effects:
         #: Its own shared mappings, from its first cell on; whether this cell mapped something.
         self._own_mappings: set[bytes] | None = None
         self._mapped = False
+        #: How many modules there were before the cell.
+        self._imported = 0
 
     def watch(self) -> None:
         """See them from now on, in this process and its forks: there is no way back."""
-        self._unchanging = (*roots(), *_SYSTEM)
+        self._unchanging = (*roots(), *_SYSTEM, f"{sys.prefix}/share/")
         sys.addaudithook(self._hook())
 
         @functools.wraps(_urandom)
@@ -248,6 +263,7 @@ class Effects:
             return self._draw(size)
 
         os.urandom = vars(random)["_urandom"] = urandom  # SystemRandom's, too
+        os.fork, os.forkpty = self._known(os.fork), self._known(os.forkpty)
         os.register_at_fork(after_in_child=self._rekey_child)
         # Those of ``threading`` are seen by themselves while they go on.
         name = "_start_new_thread" if sys.version_info < (3, 13) else "_start_joinable_thread"
@@ -255,22 +271,25 @@ class Effects:
         _thread.start_new_thread = self._noting(_thread.start_new_thread, lasting=True)
 
     def _hook(self) -> Callable[[str, tuple[Any, ...]], None]:
-        events, writes, looks, forks = _EVENTS, _WRITES, _LOOKS, _FORKS
+        events, writes, looks, forks, is_import = _EVENTS, _WRITES, _LOOKS, _FORKS, _is_import
         is_unchanging = self._is_unchanging
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
             if event == "open":
                 written = type(args[2]) is int and args[2] & writes
-                if written or not is_unchanging(args[0]):
-                    self.any = self.any or not is_exempt()
-                else:
+                if not written and is_unchanging(args[0]):
                     self._read.append(args[0])
+                elif written or not _is_no_archive(args[0]):
+                    self.any = self.any or not is_exempt()
             elif event in events or event in forks:
                 if not is_exempt():
                     self.any = True
-                    self.lasting = self.lasting or event in forks
+                    self._forks += event in forks
             elif event in looks:
-                self.any = self.any or not is_unchanging(args[0])
+                self.any = self.any or not (is_unchanging(args[0]) or is_import())
+            elif event == "os.mkdir":
+                is_there = args[0] == self._settings and os.path.isdir(args[0])
+                self.any = self.any or not (is_there or is_exempt())
             elif event == "mmap.__new__" and not is_exempt():
                 self._note_mapping(args[0], args[2])
 
@@ -317,9 +336,23 @@ class Effects:
 
         return noted
 
+    def _known(self, fork: Callable[[], Any]) -> Any:
+        @functools.wraps(fork)
+        def known() -> Any:
+            made = fork()
+            pid = made if type(made) is int else made[0]
+            if pid and not is_exempt():
+                self._children.append(pid)
+                self._forks -= 1
+            return made
+
+        return known
+
     def begin_session(self) -> None:
         """Forget what was before the first cell: the zygote's fork, and that of a tried lock."""
-        self.any = self.lasting = False
+        self.any, self.lasting, self._forks = False, False, 0
+        self._settings = os.environ.get("MPLCONFIGDIR", "")
+        self._unchanging += (f"{self._settings}/fontlist",)
         self.rekey()
 
     def begin(self) -> None:
@@ -332,6 +365,7 @@ class Effects:
                 self._files[_key(fd, status)] = True
         self.any, self._written, self._mapped = self._has_open(), _written(), False
         self._read.clear()
+        self._imported = len(_modules)
 
     def repeatable(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether there were none, and nothing goes on beside the cells."""
@@ -339,11 +373,26 @@ class Effects:
             run_exempt(_shared_mappings) - (self._own_mappings or set())
         )
         timed = any(signal.getitimer(timer) != (0.0, 0.0) for timer in _TIMERS)
-        beside = cells_threads() or mapped or timed or _is_due(loop)
+        self._children = [pid for pid in self._children if not _has_ended(pid)]
+        forked = self._forks or self._children
+        beside = cells_threads() or mapped or timed or forked or _is_due(loop)
         if beside or _THREADED in sys.modules:
             self.lasting = True
         none = not (self.any or self.lasting) and _written() == self._written
-        return none and not self._has_open()
+        return none and not self._has_open() and not self._has_imported_others()
+
+    def _has_imported_others(self) -> bool:
+        """Return whether the cell has imported what is not of the installation.
+
+        Of a folder, or a library in C, no event tells.
+        """
+        for module in itertools.islice(tuple(_modules.values()), self._imported, None):
+            if type(module) is ModuleType:
+                found = vars(module)
+                places = (found.get("__file__"), *getattr(found.get("__path__"), "_path", ()))
+                if not all(place is None or self._is_unchanging(place) for place in places):
+                    return True
+        return False
 
     def _has_open(self) -> bool:
         """Return whether a cell has something open that is used without an event.
@@ -391,6 +440,29 @@ def _has_semaphores() -> bool:
     util = sys.modules.get("multiprocessing.util")
     known = getattr(util, "_afterfork_registry", {})
     return any(hasattr(each, "_semlock") for each in known.values())
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child has; nobody else's wait for it is disturbed (waitid(2))."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+    except AttributeError:  # macOS has none before Python 3.13
+        return False
+
+
+def _is_import() -> bool:
+    """Return whether an import is behind the event whose hook calls this."""
+    frame: FrameType | None = inspect.currentframe()
+    for _ in range(2):
+        frame = frame and frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") in _IMPORTERS
+
+
+def _is_no_archive(path: object) -> bool:
+    """Return whether an import looks here, but nothing can be read here."""
+    return type(path) is str and path in sys.path and not os.path.isfile(path)
 
 
 def _is_pipe_socket_or_folder(status: os.stat_result) -> bool:

@@ -24,6 +24,7 @@ from cellblock.guest.rewriting import is_future
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import CodeType
 
     from cellblock.analysis import Finding, Rules
@@ -37,10 +38,31 @@ if TYPE_CHECKING:
 _TEMPLATE_CALL: Final = __file__
 #: What the state is called where it is handed on; no template's name, as it is none of Python's.
 _TEMPLATE_STATE: Final = "state of the cell"
+#: What is no folder, and stands on ``sys.path`` for the one that a cell runs in.
+_NOWHERE: Final = "/dev/null"
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 #: Held where cells that run at the same time would spoil what they share of the shell. No code of
 #: theirs runs meanwhile.
 _alone: Final = threading.RLock()
+
+
+@contextlib.contextmanager
+def _as_it_imported() -> Iterator[None]:
+    """Have imports of a cell that is run again look past the folder that it runs in.
+
+    It had found nothing there, or it would not be run again. By now there may be something.
+    """
+    _replace(sys.path, "", _NOWHERE)
+    try:
+        yield
+    finally:
+        _replace(sys.path, _NOWHERE, "")
+
+
+def _replace(places: list[str], old: str, new: str) -> None:
+    for at, place in enumerate(places):
+        if place == old:
+            places[at] = new
 
 
 class RulesInForce:
@@ -83,7 +105,8 @@ class Runner:
         self._current.grant(request.granted)
         cell = current_cell.set(request.execution_count if request.store_history else 0)
         try:
-            return self._run_admitted(request)
+            with _as_it_imported() if request.again else contextlib.nullcontext():
+                return self._run_admitted(request)
         finally:
             current_cell.reset(cell)
             self._current.grant(None)

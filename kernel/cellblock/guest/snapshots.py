@@ -229,6 +229,10 @@ def _openmp_libraries() -> list[str]:
     return found
 
 
+#: Before it notes what cells fork.
+_fork: Final = os.fork
+
+
 def fork() -> int:
     """Fork as ``os.fork`` does, without its warning of threads. Raises OSError.
 
@@ -239,7 +243,7 @@ def fork() -> int:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return int(run_exempt(os.fork))
+        return int(run_exempt(_fork))
 
 
 #: Taken before cells can put something else in its place.
@@ -337,6 +341,8 @@ class Snapshots:
             self._files = tuple(filter(_is_open, self._files))
             self._connections = drop_connections() if self._connects else 0
             process.set_name("snapshot")
+            # Pages that hold nothing are the guest's alone now: to write there copies none.
+            libc.give_back_free_memory()
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
                 message = self._fork_again(message)

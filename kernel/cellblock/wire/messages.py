@@ -426,6 +426,8 @@ class Execute(OfSubshell, tag="execute", frozen=True, kw_only=True):
     granted: Granted | None = None
     #: Whether ``Done`` is to have the last expression's value.
     value: bool = False
+    #: It ran before, as the same, and a copy is to catch up: it finds no other modules now.
+    again: bool = False
 
 
 class Complete(Struct, tag="complete", frozen=True, kw_only=True):

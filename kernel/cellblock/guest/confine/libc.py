@@ -51,6 +51,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
 _LIBC.prctl.restype = ctypes.c_int
 _LIBC.getauxval.restype = ctypes.c_ulong
+#: glibc's alone; looked up now, as each look is an event.
+_TRIM = getattr(_LIBC, "malloc_trim", None)
 # <linux/auxvec.h>
 _AT_RANDOM = 25
 
@@ -77,6 +79,12 @@ def prctl(option: int, *args: Arg) -> int:
     """Set or query a process attribute; unused arguments are zero. Raises OSError."""
     padded = (*args, 0, 0, 0, 0)[:4]
     return _call(_LIBC.prctl, ctypes.c_int(option), *map(_word, padded))
+
+
+def give_back_free_memory() -> None:
+    """Let go of the pages that hold nothing (malloc_trim(3)), where the C library can."""
+    if _TRIM is not None:
+        run_exempt(_TRIM, ctypes.c_size_t(0))
 
 
 def unshare(flags: int) -> None:

@@ -208,7 +208,7 @@ class Restoration:
                 self._snapshots.take_of_restored(snapshot, self._supervisor.zygote)
             ended = isinstance(message, messages.Done)
             if self._resumed is not None and self._due and (resumed or ended):
-                snapshot.guest.send(self._due[0].message)
+                snapshot.guest.send(_again(self._due[0]))
         except CellblockError:
             self._fail(snapshot)
 
@@ -305,6 +305,14 @@ class Restoration:
                 missed=_counts(self._missed),
             ),
         )
+
+
+def _again(request: PastRequest) -> messages.ToGuest:
+    """Return what has a request run again."""
+    message: messages.ToGuest = request.message
+    if request.repeatable and isinstance(message, messages.Execute):
+        return replace(message, again=True)
+    return message
 
 
 def _counts(requests: Sequence[PastRequest]) -> tuple[int, ...]:
