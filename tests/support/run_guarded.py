@@ -52,7 +52,7 @@ from cellblock.policy.vocabulary import ALLOWED_MAGICS
 
 RAW = frozenset(SCIENCE if WORK["preset"] == "data" else ())
 RULES = Rules(WORK["layer"], MODULES, RAW, frozenset(ALLOWED_MAGICS))
-LIMIT = 60.0
+LIMIT = 180.0
 
 
 class Out:

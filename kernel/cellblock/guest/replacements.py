@@ -35,7 +35,7 @@ from cellblock.guest.guards.access import (
 from cellblock.guest.violations import AttributeViolation, NameViolation, OperationViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 def refused_file(what: str, remedy: str = "Pass an io.BytesIO or an io.StringIO.") -> Any:
@@ -113,6 +113,20 @@ def get_cached(self: Any, instance: Any, _owner: Any = None) -> Any:
         if self.attrname not in cache:
             cache[self.attrname] = self.func(instance)
         return cache[self.attrname]
+
+
+def evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``ForwardRef.evaluate`` of Python 3.14, whose own one reads names past ``eval``."""
+    forms = sys.modules["annotationlib"].Format
+
+    def evaluate_reference(self: Any, **given: Any) -> Any:
+        if given.get("format") == forms.STRING:
+            return self.__forward_arg__
+        params = {param.__name__: param for param in given.get("type_params") or ()}
+        local = {**params, **(given.get("locals") or {}), **(self.__extra_names__ or {})}
+        return evaluate(self.__forward_code__, given.get("globals") or self.__globals__, local)
+
+    return evaluate_reference
 
 
 #: Members that are listed.

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import weakref
 import zlib
 from textwrap import fill
 from types import ModuleType
@@ -334,6 +335,9 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
     if rules.language:
+        # Cells find each other's finalizers there, and would the one of the history, which has the
+        # shell: there is no database to close.
+        vars(weakref.finalize)["_registry"].clear()
         # Not registered: of what holds registered ones, ``config`` is a trait.
         manager: Any = shell.magics_manager
         manager.magics["line"]["config"] = _configure

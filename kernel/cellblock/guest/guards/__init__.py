@@ -8,8 +8,7 @@ well-known escapes fail. ``docs/language.md`` is one page about all of it. The r
     runs on a cell's behalf is served by the same rules.
 
 ``access`` judges attributes and keeps the library's classes as they are, ``facades`` judges
-imports, and ``stdlib`` serves what the library does
-(``guest.replacements`` stand in for parts of it).
+imports, and ``stdlib`` serves what the library does (``guest.replacements`` has parts of it).
 ``guest.rewriting`` puts calls of the first two where Python has no function to replace;
 ``guest.audit_hook`` refuses operations by their kind, should a cell get around all of this.
 """

@@ -335,8 +335,8 @@ _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
 }
 
 
-#: Py_TPFLAGS_HEAPTYPE: made by a class statement, or by type().
-IMMUTABLE, HEAP = 1 << 8, 1 << 9
+#: Py_TPFLAGS_HEAPTYPE: made by a class statement, or by type(); BASETYPE: what may be derived from.
+IMMUTABLE, HEAP, _BASE = 1 << 8, 1 << 9, 1 << 10
 #: Offset of tp_flags in PyTypeObject on 64-bit builds; checked against ``__flags__`` before use.
 _OFFSET = 168
 LIBRARY = frozenset({"IPython", *sys.stdlib_module_names})
@@ -362,9 +362,17 @@ def freeze_loaded(packages: frozenset[str] = LIBRARY) -> None:
 
 def freeze(kind: type) -> None:
     """Make ``kind`` refuse new attributes, if it does not write to itself."""
-    flags = kind.__flags__
-    if flags & IMMUTABLE or not flags & HEAP or f"{kind.__module__}.{kind.__name__}" in _CHANGING:
-        return
+    changes = f"{kind.__module__}.{kind.__name__}" in _CHANGING
+    if kind.__flags__ & (HEAP | IMMUTABLE) == HEAP and not changes:
+        _set_flags(kind, kind.__flags__ | IMMUTABLE)
+
+
+def forbid_subclasses(kind: type) -> None:
+    """Have nobody derive from ``kind``, which answers reads with what is another object's."""
+    _set_flags(kind, kind.__flags__ & ~_BASE)
+
+
+def _set_flags(kind: type, flags: int) -> None:
     field = run_exempt(ctypes.c_ulong.from_address, id(kind) + _OFFSET)
-    if field.value == flags:
-        field.value = flags | IMMUTABLE
+    if field.value == kind.__flags__:
+        field.value = flags

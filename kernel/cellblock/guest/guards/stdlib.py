@@ -20,6 +20,7 @@ import logging
 import operator
 import pathlib
 import pstats
+import reprlib
 import string
 import sys
 import traceback
@@ -28,12 +29,14 @@ import typing
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from cellblock.analysis import analyse
 from cellblock.analysis.names import COMMON, SHELL_OBJECT, is_free
 from cellblock.guest import loop, output, rewriting
 from cellblock.guest.guards.access import (
     IMMUTABLE,
     REAL_BUILTINS,
     check_state,
+    forbid_subclasses,
     freeze_loaded,
     guarded_getattr,
     guarded_setattr,
@@ -46,18 +49,23 @@ from cellblock.guest.guards.access import (
     refusal,
     text_of,
 )
-from cellblock.guest.replacements import get_cached, harden_displays, refused_file
-from cellblock.guest.violations import run_exempt
+from cellblock.guest.replacements import (
+    evaluation,
+    get_cached,
+    harden_displays,
+    refused_file,
+)
+from cellblock.guest.violations import run_exempt, violation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from cellblock.analysis import Rules
     from cellblock.guest.runner import RulesInForce
 
 
 #: What contextlib reads and writes by name: a subclass of redirect_stdout chooses one.
-_STREAMS = {name: name for name in ("__doc__", "stderr", "stdin", "stdout")}
+_STREAMS = {name: name for name in ("__doc__", "stderr", "stdout")}
 
 _bases_of, _flags_of = (type.__dict__[name].__get__ for name in ("__mro__", "__flags__"))
 
@@ -71,6 +79,8 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
 
     def run(text: str, names: dict[str, Any], local: dict[str, Any]) -> None:
         """Do as ``exec`` does, as a cell's: for text that the library makes or is told."""
+        for finding in analyse(text := text_of(text), current.rules):
+            raise violation_of(finding)
         if names.get("__builtins__") is not guarded:  # a class says what module it is from
             names = {"__name__": names.get("__name__"), "__builtins__": guarded}
         exec(rewriting.compiled(ast.parse(text), "<string>"), names, local)
@@ -85,6 +95,7 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         dataclasses: {"getattr": library_getattr, "exec": run},
         enum: {"getattr": _getattr_of_enum},
         functools: {"getattr": library_getattr, "setattr": guarded_setattr},
+        reprlib: {"getattr": library_getattr},  # of a name that says what a prefix makes of it
         string: {"getattr": guarded_getattr},
         # Python 3.12 imports what an ImportError names, for hints; what is loaded will do.
         traceback: {"__import__": lambda name: sys.modules[text_of(name)]},
@@ -113,12 +124,16 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         loop.harden_loops()
         # IPython's classes and ours are written to until all is prepared.
         freeze_loaded(sys.stdlib_module_names)
+        alias = types.GenericAlias
+        for kind in (super, typing.ForwardRef, alias, *alias.__subclasses__()):
+            forbid_subclasses(kind)
 
 
 # --- attributes -------------------------------------------------------------------------------
 
 
 def _getattr_of_enum(obj: Any, name: str, *default: Any) -> Any:
+    name = text_of(name)  # which a subclass may say that it equals
     if name != "__reduce_ex__":
         return library_getattr(obj, name, *default)
     # Asked of an enumeration's data type, and compared, to see who wrote it.
@@ -194,11 +209,7 @@ def _harden_copies() -> None:
 
 
 def _harden_dispatch() -> None:
-    """Refuse ``singledispatch`` over classes of a cell's own metaclass.
-
-    It compares all subclasses of the registered classes with those of the argument: a metaclass
-    would be handed every class of the process.
-    """
+    """Refuse ``singledispatch`` over a metaclass of a cell's: it would be handed every class."""
     compose = vars(functools)["_compose_mro"]
 
     def compose_mro(cls: Any, registered: Any) -> Any:
@@ -213,13 +224,11 @@ def _harden_dispatch() -> None:
 
 
 def _harden_dataclasses() -> None:
-    """Take names alone as fields: methods are generated out of them, and run as a cell's."""
+    """Check the names of fields: methods are generated out of them, and set them."""
     space = vars(dataclasses)
     get_field, is_type = space["_get_field"], space["_is_type"]
 
     def _get_field(cls: Any, name: Any, *args: Any) -> Any:
-        if type(name) is not str or not name.isidentifier():
-            raise TypeError(f"Field names must be valid identifiers: {name!r}")
         return get_field(cls, _check_field(name), *args)
 
     def _dataclass_setstate(self: Any, state: Any) -> None:
@@ -249,50 +258,34 @@ def _check_field(name: Any) -> str:
 def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
     """Judge annotations that are text, and what they are evaluated in."""
     space = vars(typing)
-    evaluate, final, reference = space["_eval_type"], space["_Final"], space["ForwardRef"]
+    evaluate, reference = space["_eval_type"], space["ForwardRef"]
 
     def eval_(code: Any, names: Mapping[str, Any] | None, local: Any = None) -> Any:
-        if isinstance(code, str):
-            code = compile(code, "<annotation>", "eval")
+        if type(code) is not CodeType:  # bytes are source to eval(), too
+            code = compile(text_of(code), "<annotation>", "eval")
         _check_code(code)
         names, local = names or {}, {} if local is None else local
         if not rules.raw_modules:  # library annotations matter only where libraries come in
             names, local = _harmless(names), _harmless(local)
         return eval(code, {**names, "__builtins__": guarded}, local)
 
-    def _eval_type(t: Any, names: Any, local: Any, *args: Any, **kwargs: Any) -> Any:
-        if not rules.raw_modules:  # what says that it is a ForwardRef is handed the namespaces
-            same, names = local is names, _harmless(names)
-            local = names if same else _harmless(local)
-        return evaluate(t, names, local, *args, **kwargs)
+    def _eval_type(t: Any, *args: Any, **kwargs: Any) -> Any:
+        # One of a cell's own class may say that it is a ForwardRef, to be handed the namespaces.
+        known = rules.raw_modules or _flags_of(type(t)) & IMMUTABLE
+        return evaluate(t, *args, **kwargs) if known else t
 
-    space.update(eval=eval_, _eval_type=_eval_type)
+    # What an alias says that it is called is looked up, when it is copied.
+    public = {name: getattr(typing, name) for name in typing.__all__}
+    space.update(eval=eval_, _eval_type=_eval_type, globals=lambda: public)
     vars(inspect)["eval"] = eval_
     if sys.version_info >= (3, 14):
         # Of an annotation's own code, which has been judged, with names that stand for values.
         function = functools.partial(run_exempt, types.FunctionType)
         stands_in = SimpleNamespace(**(vars(types) | {"FunctionType": function}))
         vars(sys.modules["annotationlib"]).update(eval=eval_, types=stands_in)
-        reference.evaluate = _evaluation(eval_)
-    # A reference holds code; no cell derives from it, and it is copied as what it is.
-    if not rules.raw_modules:
-        refuse = final.__init_subclass__  # whatever says that it is a root
-        final.__init_subclass__ = classmethod(lambda _cls, **_: refuse())
+        reference.evaluate = evaluation(eval_)
+    # A reference holds code, and is copied as what it is.
     reference.__copy__ = reference.__deepcopy__ = lambda self, *_memo: self
-
-
-def _evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``ForwardRef.evaluate`` of Python 3.14, whose own one reads names past ``eval``."""
-    forms = sys.modules["annotationlib"].Format
-
-    def evaluate_reference(self: Any, **given: Any) -> Any:
-        if given.get("format") == forms.STRING:
-            return self.__forward_arg__
-        params = {param.__name__: param for param in given.get("type_params") or ()}
-        local = {**params, **(given.get("locals") or {}), **(self.__extra_names__ or {})}
-        return evaluate(self.__forward_code__, given.get("globals") or self.__globals__, local)
-
-    return evaluate_reference
 
 
 def _check_code(code: CodeType) -> None:
