@@ -13,7 +13,7 @@ from jupyter_client.session import Session
 from support.ports import next_port
 
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
-DEADLINE = 15.0
+DEADLINE = 40.0
 
 
 def free_ports(count: int) -> list[int]:
