@@ -1,5 +1,6 @@
 """Forks of a sandbox: its variables, and nothing else of it or of each other."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Policy, Sandbox, SandboxPool
+from cellblock import AsyncSandbox, Policy, Sandbox, SandboxPool
 from cellblock.errors import ExchangeError, GuestError
 from support import processes
 
@@ -148,6 +149,24 @@ def test_a_fork_reaches_no_file_of_its_parent_nor_of_another_fork(unsafe):
         ):
             assert refused(second, attack) == "PermissionError", attack
     assert said(unsafe, "open(home + '/mine').read()") == "'parent'"
+
+
+def test_copies_of_a_fork_that_was_cancelled_end():
+    async def begin_and_cancel():
+        async with AsyncSandbox("safe") as one:
+            await one.execute("x = 1")
+            snapshots = one.session_of().requests.supervisor.snapshots
+            forking = asyncio.create_task(one.fork(4))
+            while not snapshots.chain.apart:
+                await asyncio.sleep(0)
+            forking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await forking
+            while snapshots.chain.apart:
+                await asyncio.sleep(0.05)
+            assert (await one.execute("x")).result == "1"
+
+    asyncio.run(asyncio.wait_for(begin_and_cancel(), 60))
 
 
 def test_no_link_leads_the_folder_of_a_fork_elsewhere(unsafe, tmp_path):

@@ -688,10 +688,13 @@ class AsyncSandbox:
         taken: asyncio.Future[list[Snapshot]] = asyncio.get_running_loop().create_future()
         snapshots = session.requests.supervisor.snapshots
         snapshots.fork(count, taken.set_result)
-        copies = await asyncio.shield(taken)
+        try:
+            copies = await asyncio.shield(taken)
+        except asyncio.CancelledError:
+            taken.add_done_callback(lambda made: snapshots.let_go(*made.result()))
+            raise
         if len(copies) < count:
-            for copy in copies:
-                snapshots.let_go(copy)
+            snapshots.let_go(*copies)
             raise GuestError("the guest could not be copied: memory or descriptors are short")
         return copies
 

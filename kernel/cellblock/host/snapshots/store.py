@@ -352,10 +352,11 @@ class Snapshots:
 
             self.copy_apart(stands, name=name)
 
-    def let_go(self, copy: Snapshot | None) -> None:
-        """Drop one that was made apart, and is not wanted after all."""
-        if copy is not None:
-            self._drop(copy)
+    def let_go(self, *copies: Snapshot | None) -> None:
+        """Drop what was made apart, and is not wanted after all."""
+        for copy in copies:
+            if copy is not None:
+                self._drop(copy)
 
     def _held_apart(self, checkpoints: Iterable[Snapshot]) -> int:
         """Return at most how many bytes checkpoints hold for themselves.
