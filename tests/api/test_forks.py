@@ -157,12 +157,12 @@ def test_copies_of_a_fork_that_was_cancelled_end():
             await one.execute("x = 1")
             snapshots = one.session_of().requests.supervisor.snapshots
             forking = asyncio.create_task(one.fork(4))
-            while not snapshots.chain.apart:
+            while not snapshots.chain.apart:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0)
             forking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await forking
-            while snapshots.chain.apart:
+            while snapshots.chain.apart:  # noqa: ASYNC110 - nor that
                 await asyncio.sleep(0.05)
             assert (await one.execute("x")).result == "1"
 
