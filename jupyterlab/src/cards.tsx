@@ -196,18 +196,9 @@ function Refusal({ card }: { card: Data }): JSX.Element {
         </Paragraph>
       )}
       <Lines lines={rewrite} />
-      {write.length > 0 && (
-        <Paragraph>
-          To allow it, write {visible(text(card.where))}, and restart the kernel:
-        </Paragraph>
-      )}
+      {write.length > 0 && <Paragraph>{visible(text(card.allow))}</Paragraph>}
       <Lines lines={write} />
-      {instead && (
-        <Paragraph muted>
-          {write.length ? 'Or ' : ''}
-          {visible(instead)}.
-        </Paragraph>
-      )}
+      {instead && <Paragraph muted>{visible(instead)}</Paragraph>}
     </Card>
   );
 }

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from cellblock import AsyncSandbox, Policy, Sandbox, SandboxPool
+from cellblock.backends.base import trial_argv
 from cellblock.errors import BackendError, GuestError, PolicyError
+from cellblock.host.guests.spawn import zygote_argv
 from support import processes
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -68,6 +70,12 @@ print(said)
     told = [line for line in lines if line.startswith("gap: ")]
     assert len(told) == len(set(told)) == int(ran.stdout)
     assert max(map(len, lines)) <= 80
+
+
+def test_the_guests_interpreter_is_named_without_folders_that_no_mount_has(home, monkeypatch):
+    real = sys.executable
+    monkeypatch.setattr(sys, "executable", f"{home}/../{os.path.relpath(real, home.parent)}")
+    assert zygote_argv(3)[0] == trial_argv("os", "listdir", "/")[0] == real
 
 
 @pytest.mark.quick

@@ -97,6 +97,12 @@ def test_honest_writes_work_and_change_nothing_below(kernel):
     assert tree(kernel.world.work) == before
 
 
+def test_a_write_elsewhere_is_told_to_go_where_writes_are_put_aside(kernel):
+    _, published = kernel.run("import os; open(os.__file__ + '.made', 'w')")
+    (shown,) = reading.cards(published, "refusal")
+    assert f"rite below {kernel.world.work} or " in shown["instead"]
+
+
 def test_who_reads_along_is_told_once_that_writes_are_put_aside_and_others_at_the_end(kernel):
     said = []
     kernel.run("1", allow_stdin=True)  # shows the gaps

@@ -144,7 +144,8 @@ def trial_argv(module: str, function: str, argument: str) -> list[str]:
         "call(sys.argv[1])"
     )
     path = [folder for folder in sys.path if folder.startswith("/")]
-    return [sys.executable, "-I", "-S", "-X", "utf8", "-c", program, argument, *path]
+    interpreter = os.path.abspath(sys.executable)
+    return [interpreter, "-I", "-S", "-X", "utf8", "-c", program, argument, *path]
 
 
 def run_trial(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:

@@ -621,15 +621,16 @@ def refusal_card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
         body.append(c.preformatted("\n".join(rewrite), style="margin:4px 0 0 16px"))
     wanted, instead = lines_to_write(refusal, file), _part(refusal.remedy.instead)
     where = _where(file)
+    then = "choose its kernel" if where == _OWN_FILE else "restart the kernel"
+    allow = f"To allow it, write {where}, and {then}:"
     if wanted:
-        allow = f"To allow it, write {where}, and restart the kernel:"
         lines += [*wrap(allow, indent="  "), *(f"    {line}" for line in wanted)]
         body += [c.paragraph(allow), c.preformatted("\n".join(wanted), style="margin:4px 0 0 16px")]
     if instead:
-        said = f"{'Or ' if wanted else ''}{instead}."
-        said = f"{said[:1].upper()}{said[1:]}"
-        lines += wrap(said, indent="  ")
-        body.append(c.paragraph(said, color=c.MUTED))
+        instead = f"{'Or ' if wanted else ''}{instead}."
+        instead = f"{instead[:1].upper()}{instead[1:]}"
+        lines += wrap(instead, indent="  ")
+        body.append(c.paragraph(instead, color=c.MUTED))
     return c.make_card(
         title,
         *body,
@@ -645,7 +646,7 @@ def refusal_card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
             "asked": refusal.asked,
             "advice": refusal.advice,
             "rewrite": refusal.rewrite,
-            "where": where,
+            "allow": allow,
             "write": wanted,
             "instead": instead,
         },

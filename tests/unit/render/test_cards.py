@@ -5,12 +5,24 @@ from types import SimpleNamespace
 import pytest
 
 from cellblock.analysis import Finding
-from cellblock.render.cards import AMBER, GREEN, RED, escape, problem, problem_failure, value_words
+from cellblock.render.cards import (
+    AMBER,
+    GREEN,
+    RED,
+    REFUSAL_JSON,
+    escape,
+    problem,
+    problem_failure,
+    value_words,
+)
 from cellblock.render.outcomes import (
     Reason,
+    Refusal,
+    Remedy,
     State,
     denial,
     denial_failure,
+    refusal_card,
     stopped,
     stopped_failure,
 )
@@ -254,6 +266,22 @@ def test_a_narrowing_says_what_became_of_the_variables_and_where_nothing_changes
 )
 def test_values_are_said_as_a_person_would(field, value, words):
     assert value_words(field, value) == words
+
+
+def test_a_remedy_says_which_kernel_has_it():
+    found = Refusal("timeout", "cells end", Remedy("timeout = 2.0", instead="do less"))
+    for name, file, said in (
+        (
+            "data",
+            "data",
+            "in a policy file of your own (cellblock install --policy FILE), and choose its kernel",
+        ),
+        ("lab", "/srv/lab.toml", "in /srv/lab.toml, and restart the kernel"),
+    ):
+        bundle = refusal_card(found, name, file)
+        assert f"To allow it, write {said}:" in " ".join(bundle["text/plain"].split())
+        assert bundle[REFUSAL_JSON]["allow"] == f"To allow it, write {said}:"
+        assert bundle[REFUSAL_JSON]["instead"] == "Or do less."
 
 
 def test_a_stop_reads_as_designed_with_a_snapshot_and_without():

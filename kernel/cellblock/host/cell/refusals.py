@@ -51,7 +51,7 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
         case "memory":
             return _limit(policy, "memory_max_bytes", "cells hold no more memory")
         case "database":
-            return _database(policy)
+            return _database(config)
         case "network":
             return _network(call, policy)
         case "signal" | "process":
@@ -240,7 +240,7 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
 
 def _to_write(folder: str, config: SessionConfig) -> Remedy:
     """Return the line that lets cells write to a folder, and where they write already."""
-    policy, field, below = config.policy, "filesystem_write_roots", _below(config.policy)
+    policy, field, below = config.policy, "filesystem_write_roots", _below(config)
     try:
         check_writable((folder,), denied(policy, private=config.private), policy, field)
     except PolicyError:
@@ -248,13 +248,14 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
     return Remedy(f'{field} = ["{folder}"]', listed=True, instead=below)
 
 
-def _below(policy: Policy) -> str:
-    roots = [root.removesuffix("?") for root in policy.filesystem_write_roots]
+def _below(config: SessionConfig) -> str:
+    written = [root.removesuffix("?") for root in config.policy.filesystem_write_roots]
+    roots = [*config.prepare.plan.staged_roots, *written]
     return f"write below {' or '.join(roots[:2])}" if roots else ""
 
 
-def _database(policy: Policy) -> Refusal:
+def _database(config: SessionConfig) -> Refusal:
     """Return the refusal of a database: SQLite does not say which it could not open."""
     what = "cells open databases only in folders that they may write to"
-    instead = _below(policy) or "keep it in memory: sqlite3.connect(':memory:')"
+    instead = _below(config) or "keep it in memory: sqlite3.connect(':memory:')"
     return Refusal("filesystem_write_roots", what, Remedy(instead=instead))

@@ -69,9 +69,10 @@ def import_path() -> list[str]:
 
 def zygote_argv(control_fd: int) -> list[str]:
     """Return the command that a backend may wrap."""
+    interpreter = os.path.abspath(sys.executable)  # no mount has what a ``..`` leads through
     options = ["-I", "-S", "-X", "utf8"]
     arguments = [str(control_fd), sys.prefix, *import_path()]
-    return [sys.executable, *options, "-c", _BOOT, *arguments]
+    return [interpreter, *options, "-c", _BOOT, *arguments]
 
 
 def start(wrap: Wrap | None = None) -> tuple[socket.socket, int]:
