@@ -148,7 +148,7 @@ def test_a_cell_over_its_time_is_interrupted_and_the_variables_stay(hasty):
     card, text = ended(hasty, hasty.execute_send("while True: pass"))
     assert (card["reason"], card["state"]) == ("timeout", "kept")
     assert "it ran longer than 1 s (timeout)" in text
-    assert "To raise it, set timeout in " in text
+    assert "To raise it, set timeout in the file of policy" in text
     assert reading.result(hasty.run("kept")[1]) == "'here'"
 
 
