@@ -41,7 +41,7 @@ def test_a_notebook_in_the_home_folder_is_told_to_move_and_then_everything_works
         assert reading.result(published) == "'mine'"
         advice = {refused(kernel, code.format("lab/")) for code in CASES.values()}
         (only,) = advice
-        assert only.startswith("put the notebook, and what it works with, in a folder of its own")
+        assert only.startswith("Put the notebook, and what it works with, in a folder of its own")
         assert "Nothing is staged in your home folder" in str(kernel.run("%changes")[1])
     folder = re.search(r"mkdir ~/(\w+)", only)[1]
     (world.home / "lab").rename(world.home / folder)
@@ -59,11 +59,11 @@ def test_who_names_the_home_folder_is_told_the_name_that_works(world):
     with Kernel(argv_for("data"), world=world) as kernel:
         kernel.wait_heard()
         said = refused(kernel, "import os; open(os.path.expanduser('~/lab/data/x.csv')).read()")
-        path = said.removeprefix("write ")
+        path = said.removeprefix("Write ").removesuffix(".")
         _, published = kernel.run(f"open({path!r}).read()")
         assert reading.result(published) == "'a,b'"
         said = refused(kernel, "import pathlib; (pathlib.Path.home() / '.ssh/id').read_text()")
-        assert said == f"the project is {world.work}: put there what cells work with"
+        assert said == f"The project is {world.work}: put there what cells work with."
         _, published = kernel.run("import tempfile; open(tempfile.gettempdir() + '/nothing')")
         assert reading.cards(published, "refusal") == []
 
@@ -78,4 +78,4 @@ def test_a_root_that_was_cut_is_not_offered_again(world):
         kernel.wait_heard()
         (world.home / "later").mkdir()
         said = refused(kernel, f"import os; os.listdir('{world.home}/later')")
-        assert said.startswith("a denied path lies in this root")
+        assert said.startswith("A denied path lies in this root")

@@ -155,14 +155,21 @@ class Storm:
         time.sleep(self.dice.uniform(0, most))
 
     def _kill(self, *, sheltered: bool = True) -> None:
-        """Kill the guest, once it serves and a copy holds its state; or whoever is to serve next."""
+        """Kill the guest, once it serves and a copy holds its state; or whoever is to serve next.
+
+        The copy is the guest's child, or stands beside it with one of its own: a guest that was
+        restored needs no newer copy while its cells may run again.
+        """
         deadline = time.monotonic() + HANG
-        while sheltered and not any(map(children, serving(self._zygote))):
+        while sheltered and not (serving(self._zygote) and self._copied()):
             if time.monotonic() > deadline:
                 raise LossError(f"seed {self.seed}: there is no snapshot")
             time.sleep(0.001)
         self.tally.kills += kill(guests(self._zygote)[0])
         self._since.append("# killed")
+
+    def _copied(self) -> bool:
+        return any(map(children, guests(self._zygote)[0]))
 
     def _send(self) -> tuple[str, str]:
         code = next(self._cells)
