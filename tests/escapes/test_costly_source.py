@@ -15,7 +15,7 @@ from cellblock.analysis.transform import CHARACTERS, WORDS, check_shape
 from cellblock.policy.load import load_for_check
 
 RULES = load_for_check("safe").rules()
-SECONDS, MEMORY = 8, 1 << 30
+SECONDS, MEMORY = 20, 1 << 30
 #: A name: what is repeated, and what is before and behind it.
 SHAPES = {
     "parts of an import": (".a", "import a", ""),
