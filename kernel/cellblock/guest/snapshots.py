@@ -341,8 +341,6 @@ class Snapshots:
             self._files = tuple(filter(_is_open, self._files))
             self._connections = drop_connections() if self._connects else 0
             process.set_name("snapshot")
-            # Pages that hold nothing are the guest's alone now: to write there copies none.
-            libc.give_back_free_memory()
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
                 message = self._fork_again(message)
@@ -371,6 +369,8 @@ class Snapshots:
         """
         fds = self._channel.take_descriptors()
         self._catch_up()
+        # Pages that hold nothing are the guest's alone now: to write there copies none.
+        libc.give_back_free_memory()
         try:
             pid = self._fork(fds)
         except (OSError, MemoryError) as exc:
