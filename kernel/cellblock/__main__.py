@@ -1,8 +1,13 @@
-"""``python -m cellblock``: what kernelspecs start. The command line for people is ``cellblock``."""
+"""``python -m cellblock``: what kernelspecs start, or ``cellblock`` where a command is given."""
 
 import sys
 
-from cellblock.jupyter.start import main
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+        from cellblock.cli.main import main as run_command
+
+        run_command()
+    else:
+        from cellblock.jupyter.start import main
+
+        main(sys.argv[1:])

@@ -59,7 +59,7 @@ def test_who_names_the_home_folder_is_told_the_name_that_works(world):
     with Kernel(argv_for("data"), world=world) as kernel:
         kernel.wait_heard()
         said = refused(kernel, "import os; open(os.path.expanduser('~/lab/data/x.csv')).read()")
-        path = said.removeprefix("Write ").removesuffix(".")
+        path = said.removeprefix("Write ")
         _, published = kernel.run(f"open({path!r}).read()")
         assert reading.result(published) == "'a,b'"
         said = refused(kernel, "import pathlib; (pathlib.Path.home() / '.ssh/id').read_text()")

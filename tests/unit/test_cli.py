@@ -45,6 +45,13 @@ def test_help_imports_nothing_that_help_does_not_need():
     assert shown.stdout == "[]\n"
 
 
+def test_a_command_behind_python_m_is_the_programs(tmp_path):
+    argv = [sys.executable, "-m", "cellblock", "check", "--policy", "safe", str(tmp_path)]
+    (tmp_path / "a.py").write_text("import ctypes")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "1 finding in 1 of 1 file" in done.stdout) == (1, True), done
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_of_commands_says_what_each_commands_own_help_begins_with(name):
     command = load_command(name)

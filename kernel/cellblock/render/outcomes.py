@@ -592,9 +592,15 @@ def refusal_sentence(refusal: Refusal, policy_name: str, file: str) -> str:
     if lines:
         instead = f" ({remedy})" if remedy else ""
         remedy = f"To allow it, {_where(file)}: {'; '.join(lines)}{instead}"
-    elif remedy:
-        remedy = f"{remedy[:1].upper()}{remedy[1:]}."
+    else:
+        remedy = _as_sentence(remedy)
     return f"cellblock: {refusal_reason(refusal, policy_name)}. {remedy}".rstrip()
+
+
+def _as_sentence(remedy: str) -> str:
+    """Return a remedy as a sentence; with no stop behind a path, which is copied from there."""
+    stop = "" if "/" in remedy.rpartition(" ")[2] else "."
+    return f"{remedy[:1].upper()}{remedy[1:]}{stop}" if remedy else ""
 
 
 def _where(file: str) -> str:
@@ -627,8 +633,7 @@ def refusal_card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
         lines += [*wrap(allow, indent="  "), *(f"    {line}" for line in wanted)]
         body += [c.paragraph(allow), c.preformatted("\n".join(wanted), style="margin:4px 0 0 16px")]
     if instead:
-        instead = f"{'Or ' if wanted else ''}{instead}."
-        instead = f"{instead[:1].upper()}{instead[1:]}"
+        instead = _as_sentence(f"{'or ' if wanted else ''}{instead}")
         lines += wrap(instead, indent="  ")
         body.append(c.paragraph(instead, color=c.MUTED))
     return c.make_card(
