@@ -130,6 +130,36 @@ def test_branches_go_their_own_way_until_one_is_picked(home, policy):
     go(main())
 
 
+def test_no_reset_renews_what_a_session_may_write_or_spend(home, policy):
+    folder = home.parent / "out"
+    folder.mkdir()
+    file = policy(f'extends = "safe"\n[ops.write_file]\nroots = ["{folder}"]\n')
+
+    async def main():
+        async with stdio("--policy", file) as client:
+            await run(client, f"ops.write_file('{folder}/a', 'x')")
+            told = await client.call_tool("reset", {})
+            assert told.is_error
+            assert "would have a new budget" in text_of(told)
+
+    go(main())
+
+
+def test_the_audit_logs_end_is_short_however_long_its_lines_are(policy):
+    file = policy('extends = "safe"\naudit.sources = true\n')
+
+    async def main():
+        async with stdio("--policy", file) as client:
+            for at in range(3):
+                await run(client, f"x = '{'a' * 700_000}{at}'")
+            (found,) = (await client.read_resource("cellblock://audit")).contents
+            assert '"kind":"cell"' in found.text
+            assert "aaa2" in found.text
+            assert len(found.text) < 1_000_000
+
+    go(main())
+
+
 def test_arguments_that_do_not_fit_are_told_to_the_model(home):
     assert home
 

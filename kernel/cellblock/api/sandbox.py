@@ -717,8 +717,7 @@ class AsyncSandbox:
         locks = session.settings.prepare.plan.locks
         if "landlock" not in locks or "container" in locks or self.policy.snapshots == "off":
             raise GuestError("forks take Landlock, no container, and snapshots that are not off")
-        asked = self.policy.operations
-        if self.policy.llm.granted or (asked is not None and "write_file" in asked.granted()):
+        if self.policy.has_budget:
             raise GuestError(
                 "each fork would have a new budget: the policy grants language models or "
                 "ops.write_file, whose budgets are a session's"

@@ -53,8 +53,9 @@ MAX_ARTIFACT: Final = 4 << 20
 MAX_ARTIFACTS: Final = 200
 #: Calls under way, those that wait for a person among them.
 MAX_CALLS: Final = 32
-#: Records of the audit log, variables and changes that are shown.
+#: Records of the audit log and bytes of them, variables and changes that are shown.
 MAX_RECORDS: Final = 100
+MAX_LOG: Final = 1 << 20
 MAX_VARIABLES: Final = 200
 MAX_CHANGES: Final = 100
 #: Characters of what is said of questions, and seconds that a cell may be given.
@@ -486,10 +487,10 @@ class Session:
             reporting.cancel()
 
     async def _reset(self, sandbox: AsyncSandbox) -> Reply:
-        if sandbox.policy.llm.granted:
+        if sandbox.policy.has_budget:
             raise CellblockError(
-                "a new sandbox would have a new budget for language models: use undo, or delete "
-                "the variables"
+                "a new sandbox would have a new budget for language models or ops.write_file: use "
+                "undo, or delete the variables"
             )
         await sandbox.close()
         self._branches.clear()
@@ -622,9 +623,7 @@ class Session:
         if not uri.startswith(_SCHEME):
             raise KeyError(uri)
         if kind == "plots":
-            image = dict(self._plots)[int(name)] if name.isdecimal() else None
-            if image is None:
-                raise KeyError(uri)
+            image = {f"{number}": image for number, image in self._plots}[name]
             return Contents(image.mime_type, blob=base64.b64decode(image.data))
         if kind == "artifacts":
             return await asyncio.to_thread(_artifact_contents, self._artifacts[name])
@@ -810,12 +809,14 @@ def _enforcement(sandbox: AsyncSandbox) -> str:
 
 
 def _audit_tail(sandbox: AsyncSandbox) -> str:
-    """Return the last records of the session's audit log, as JSON Lines."""
+    """Return the last records of the session's audit log, as JSON Lines: a source may be long."""
     if not sandbox.session:
         return ""
     found = log.find(Path(sandbox.policy.audit.folder), sandbox.session)
     tail = deque[bytes](maxlen=MAX_RECORDS)
     tail.extend(log.lines(found.file))
+    while sum(map(len, tail)) > MAX_LOG:
+        tail.popleft()
     return encodable(b"".join(tail).decode("utf-8", "replace"))
 
 

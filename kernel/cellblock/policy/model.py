@@ -544,6 +544,12 @@ class Policy(Table):
         found = backend.enforcement(self)
         return tuple(name for name, each in found.items() if not each.holds)
 
+    @property
+    def has_budget(self) -> bool:
+        """Whether cells have a budget for a whole session, which a second session would renew."""
+        operations = self.operations.granted() if self.operations is not None else ()
+        return self.llm.granted or "write_file" in operations
+
     def rules(self) -> Rules:
         """Return what the language layer needs of this policy."""
         from cellblock.analysis import Rules, allowlist  # noqa: PLC0415 - it is heavier
