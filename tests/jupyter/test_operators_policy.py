@@ -12,7 +12,7 @@ from cellblock.jupyter.install import install, kernel_json
 from cellblock.jupyter.only import OnlyCellblock
 from cellblock.policy.load import load
 from support import reading
-from support.kernels import World
+from support.kernels import World, argv_for
 from support.users import NOBODY, as_nobody
 
 WEAKER = {
@@ -108,6 +108,15 @@ def test_a_users_variables_and_files_change_nothing_of_the_policy(user, start, p
     assert card["policy"]["name"] == "lab"
     assert card["policy"]["timeout"] == 77
     assert not (user.root / "tmp/touched").exists()
+
+
+def test_a_user_is_told_to_ask_whoever_keeps_the_policy(user, start, prefix):
+    other = user.write("../elsewhere.csv", "a")
+    policy = user.policy('extends = "data"\n', "lab")
+    kernel = start(argv=argv_for(policy), world=user, prefix=prefix)
+    _, published = kernel.run(f"open({str(other)!r})")
+    (card,) = reading.cards(published, "refusal")
+    assert card["allow"].startswith(f"To allow it, ask whoever keeps {policy} to write there")
 
 
 def test_a_server_finds_no_kernel_that_its_user_wrote(user, prefix):

@@ -609,8 +609,13 @@ def _where(file: str) -> str:
     return f"in {_part(file)}"
 
 
-def refusal_card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
-    """Return the card that is shown below the traceback."""
+def refusal_card(
+    refusal: Refusal, policy_name: str, file: str, *, is_operators: bool = False
+) -> Bundle:
+    """Return the card that is shown below the traceback.
+
+    ``is_operators`` says that whoever reads it can't write to the policy's file.
+    """
     title = f"cellblock stopped this: under policy {_part(policy_name)} {refusal.what}"
     lines, body = wrap(title), list[str]()
     if refusal.asked:
@@ -628,7 +633,8 @@ def refusal_card(refusal: Refusal, policy_name: str, file: str) -> Bundle:
     wanted, instead = lines_to_write(refusal, file), _part(refusal.remedy.instead)
     where = _where(file)
     then = "choose its kernel" if where == _OWN_FILE else "restart the kernel"
-    allow = f"To allow it, write {where}, and {then}:"
+    write = f"ask whoever keeps {_part(file)} to write there" if is_operators else f"write {where}"
+    allow = f"To allow it, {write}, and {then}:"
     if wanted:
         lines += [*wrap(allow, indent="  "), *(f"    {line}" for line in wanted)]
         body += [c.paragraph(allow), c.preformatted("\n".join(wanted), style="margin:4px 0 0 16px")]

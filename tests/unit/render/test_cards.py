@@ -282,6 +282,9 @@ def test_a_remedy_says_which_kernel_has_it():
         assert f"To allow it, write {said}:" in " ".join(bundle["text/plain"].split())
         assert bundle[REFUSAL_JSON]["allow"] == f"To allow it, write {said}:"
         assert bundle[REFUSAL_JSON]["instead"] == "Or do less."
+    bundle = refusal_card(found, "lab", "/srv/lab.toml", is_operators=True)
+    allow = "To allow it, ask whoever keeps /srv/lab.toml to write there, and restart the kernel:"
+    assert bundle[REFUSAL_JSON]["allow"] == allow
 
 
 def test_a_stop_reads_as_designed_with_a_snapshot_and_without():

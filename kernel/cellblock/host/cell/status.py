@@ -392,7 +392,8 @@ class Views:
 
     def refusal_card(self, found: Refusal) -> Bundle:
         """Return its card."""
-        return cards.refusal_card(found, self.name, self._file)
+        is_operators = os.path.isfile(self._file) and not os.access(self._file, os.W_OK)
+        return cards.refusal_card(found, self.name, self._file, is_operators=is_operators)
 
     @property
     def _file(self) -> str:
