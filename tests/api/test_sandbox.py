@@ -102,6 +102,17 @@ def test_cleared_and_updated_output_is_as_it_is_in_the_end(sandbox):
     assert len({one.content["transient"]["display_id"] for one in r.outputs[-2:]}) == 1
 
 
+def test_output_by_values_of_other_types_ends_no_guest(sandbox):
+    r = sandbox.execute(
+        "from IPython.display import clear_output, display, publish_display_data\n"
+        "clear_output(1)\nclear_output(None)\n"
+        "publish_display_data({1: 'a', 'text/plain': 'b'}, metadata={2: 'c'})"
+    )
+    assert (r.status, [str(one) for one in r.displays]) == ("ok", ["b\n[cellblock left out 1]"])
+    r = sandbox.execute("display({'text/plain': 'a'}, raw=True, metadata=[1])")
+    assert (r.status, r.error.type) == ("error", "TypeError")
+
+
 def test_outputs_come_as_they_are_made_and_in_order(pool):
     seen = []
 

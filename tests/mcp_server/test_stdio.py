@@ -214,6 +214,28 @@ def test_images_are_image_content_and_resources(home, policy):
     go(main())
 
 
+def test_a_link_to_a_file_leads_to_no_other_later(home, policy):
+    (home / "work").mkdir()
+    exporting = 'extends = "data"\nartifact_export_paths = ["work/*.csv"]'
+
+    async def main():
+        async with stdio("--policy", policy(exporting)) as client:
+
+            async def write(*names):
+                code = f"for n in {names}:\n    with open(f'work/{{n}}.csv', 'w') as f:\n"
+                reply = await run(client, f"{code}        print(n, end='', file=f)")
+                return [one for one in reply.content if isinstance(one, types.ResourceLink)]
+
+            await write(*range(200))  # as many as are kept
+            (first,) = await write(200)
+            (second,) = await write(201)
+            assert first.uri != second.uri
+            found = [(await client.read_resource(one.uri)).contents[0] for one in (first, second)]
+            assert [base64.b64decode(one.blob) for one in found] == [b"200", b"201"]
+
+    go(main())
+
+
 def test_progress_is_reported_as_a_cell_prints(home, mode):
     assert home
 

@@ -240,13 +240,19 @@ class Outlet:
 
     def show(self, kind: type[msgspec.Struct], data: Mapping[str, Any], **fields: Any) -> None:
         """Send a bundle, falling back to its plain form where it can't be carried."""
+        data, metadata = dict(data), dict(fields.pop("metadata", None) or {})
+        # The host takes names that are text alone; IPython's kernels make text of others.
+        data, fields["metadata"] = (
+            {key if type(key) is str else str(key): value for key, value in part.items()}
+            for part in (data, metadata)
+        )
         try:
-            self.send(kind(data=dict(data), **fields))
+            self.send(kind(data=data, **fields))
         except FrameTooLargeError as exc:
             note = f"<output left out: {exc}>"
             self.send(kind(data={"text/plain": note}))
         except (TypeError, UnicodeEncodeError, RecursionError):
-            fields["metadata"] = plain(fields.get("metadata") or {})
+            fields["metadata"] = plain(fields["metadata"])
             self.send(kind(data=plain(data), **fields))
 
     def end(self, done: messages.Done) -> None:
@@ -316,7 +322,7 @@ class Publisher(DisplayPublisher):
 
     def clear_output(self, wait: bool = False) -> None:  # noqa: FBT002 - IPython's signature
         """Clear the running cell's output."""
-        self.out.send(messages.Clear(wait=wait))
+        self.out.send(messages.Clear(wait=bool(wait)))
 
 
 class ResultHook(DisplayHook):

@@ -326,6 +326,7 @@ class Session:
         self._plots: deque[tuple[int, Image]] = deque()
         self._plot_numbers = itertools.count(1)
         self._artifacts: dict[str, Artifact] = {}
+        self._artifact_numbers = itertools.count(1)
 
     async def __aenter__(self) -> Self:
         self.open()
@@ -531,10 +532,8 @@ class Session:
         return _plot_link(number, image)
 
     def _add_artifact(self, artifact: Artifact) -> Link:
-        number = f"{len(self._artifacts) + 1}"
-        for known, one in self._artifacts.items():
-            if one.path == artifact.path:
-                number = known
+        known = (key for key, one in self._artifacts.items() if one.path == artifact.path)
+        number = next(known, None) or f"{next(self._artifact_numbers)}"
         self._artifacts[number] = artifact
         while len(self._artifacts) > MAX_ARTIFACTS:
             del self._artifacts[next(iter(self._artifacts))]
