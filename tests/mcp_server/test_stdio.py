@@ -13,7 +13,10 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
+from cellblock import AsyncSandboxPool
 from cellblock.api import receipts
+from cellblock.errors import CellblockError
+from cellblock.mcp import session as sessions
 from support import machines, processes
 from support.mcp_clients import MODES, argv, environment, go, run, stdio, text_of
 
@@ -384,6 +387,26 @@ def test_a_question_that_nobody_comes_back_for_ends_with_the_client(home, policy
 
     go(main())
     processes.until(lambda: not processes.orphans())
+
+
+def test_a_call_that_ended_and_was_left_makes_room(home, policy, monkeypatch):
+    (home / "a.txt").write_text("text")
+    monkeypatch.setattr(sessions, "MAX_CALLS", 1)
+    monkeypatch.setattr(sessions, "ANSWER_TIMEOUT", 0.1)
+
+    async def main():
+        code = {"code": "ops.read_file('a.txt')"}
+        pool = AsyncSandboxPool(policy(ASKING), project=home)
+        async with pool, sessions.Session(pool) as session:
+            left = session.begin("run_cell", code, can_ask=True)
+            assert isinstance(await left.next(), sessions.Question)
+            with pytest.raises(CellblockError, match="calls are under way"):
+                session.begin("variables", {}, can_ask=False)
+            await asyncio.sleep(2)
+            reply = await session.begin("variables", {}, can_ask=False).next()
+            assert reply.text == "There are no variables."
+
+    go(main())
 
 
 async def _never(_context, _params):

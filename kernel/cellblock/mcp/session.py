@@ -296,12 +296,17 @@ class ToolCall:
     async def next(self) -> Reply | Question:
         """Wait for the reply, or a question that is to be put before there is one."""
         while True:
-            if self._task is not None and self._task.done():
+            if self._task is not None and self.has_ended:
                 return self._task.result()
             if self.question is not None and self.question.is_open:
                 return self.question
             self._changed.clear()
             await self._changed.wait()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is a reply, taken or not."""
+        return self._task is not None and self._task.done()
 
     def cancel(self) -> None:
         """Give up: a cell is interrupted, and killed if it goes on."""
@@ -383,6 +388,9 @@ class Session:
         """
         kind, _ = TOOLS[name]
         asked = msgspec.convert(arguments, kind)
+        if len(self._calls) >= MAX_CALLS:
+            # Those that ended, and whose client has not come back for the reply, are forgotten.
+            self._calls = {token: one for token, one in self._calls.items() if not one.has_ended}
         if len(self._calls) >= MAX_CALLS:
             raise CellblockError(f"{MAX_CALLS} calls are under way: wait for one of them")
         call = ToolCall(can_ask=can_ask)
