@@ -399,10 +399,11 @@ def test_a_call_that_ended_and_was_left_makes_room(home, policy, monkeypatch):
         pool = AsyncSandboxPool(policy(ASKING), project=home)
         async with pool, sessions.Session(pool) as session:
             left = session.begin("run_cell", code, can_ask=True)
-            assert isinstance(await left.next(), sessions.Question)
+            question = await left.next()
             with pytest.raises(CellblockError, match="calls are under way"):
                 session.begin("variables", {}, can_ask=False)
-            await asyncio.sleep(2)
+            await asyncio.wait({question.closed})
+            assert (await left.next()).failed
             reply = await session.begin("variables", {}, can_ask=False).next()
             assert reply.text == "There are no variables."
 
