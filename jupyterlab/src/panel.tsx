@@ -464,10 +464,17 @@ function Audit({ view }: { view: IKernelView }): JSX.Element {
     <ol className="cb-List cb-Audit">
       {[...records].reverse().map((record, index) => (
         <li key={index}>
-          <span className="cb-mod-muted" title={visible(record.time)}>
-            {timeOf(record.time)} · {visible(record.kind)}
-          </span>
-          <div>{visible(record.text)}</div>
+          <details>
+            <summary>
+              <span className="cb-mod-muted" title={visible(record.time)}>
+                {timeOf(record.time)}
+              </span>{' '}
+              {visible(record.words)}
+            </summary>
+            <code>
+              {visible(record.kind)} {visible(record.text)}
+            </code>
+          </details>
         </li>
       ))}
     </ol>

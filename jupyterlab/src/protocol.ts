@@ -91,7 +91,7 @@ export interface ICheckpoints {
 
 export interface IAudit {
   kind: 'audit';
-  records: { time: string; kind: string; text: string }[];
+  records: { time: string; kind: string; words: string; text: string }[];
 }
 
 export interface IDone {

@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 from support import reading
@@ -15,7 +16,9 @@ COMMANDS = [
     for line in re.findall(r"^ {4}(\S.*)$", TEXT, re.MULTILINE)
     if line.startswith(("cellblock", "echo", "jupyter"))
 ]
-PROGRAM = re.search(r"^ {4}from cellblock.*\n(?: {4}.*\n)+", TEXT, re.MULTILINE)[0]
+PROGRAM = re.search(
+    r"^ {4}from cellblock.*\n(?: {4}.*\n|\n(?= {4}))+?(?=\n {4}cellblock)", TEXT, re.MULTILINE
+)[0]
 #: Servers, which end when their client does.
 SERVES = ("cellblock mcp",)
 
@@ -36,11 +39,8 @@ def test_each_command_does_what_it_says(world, shell):
     }
 
 
-def test_the_program_runs(world, shell):
-    lines = PROGRAM.replace("\n    ", "\n").strip()
-    before = "def look_up(city: str) -> str:\n    return city + ' is a city'\n"
-    code = "code_of_a_language_model = \"look_up(inputs['city'])\"\n"
-    (world.work / "program.py").write_text(before + code + lines)
+def test_the_program_runs_as_it_is_pasted(world, shell):
+    (world.work / "program.py").write_text(textwrap.dedent(PROGRAM))
 
     ran = shell(f"{sys.executable} program.py")
 

@@ -450,7 +450,7 @@ class Lab:
     # --- what is on the log -------------------------------------------------------------------
 
     def _audit(self) -> dict[str, Any]:
-        return {"records": [*map(record_words, self._kernel.audit.tail(_MOST_RECORDS))]}
+        return {"records": [*record_words(self._kernel.audit.tail(_MOST_RECORDS))]}
 
     def close(self) -> None:
         """End what is under way: the kernel ends."""

@@ -44,6 +44,32 @@ _CALL_STATES: Final = {
     "withdrawn": "failed",
     "refused": "denied",
 }
+#: What each record of the audit log tells of; the fields that say how it went, the first there is.
+_RECORDS: Final = {
+    "admission": "Approvals read",
+    "approval": "Consent decided",
+    "artifact": "File copied out",
+    "cell": "Cell checked",
+    "connections": "Addresses requested",
+    "crash": "Guest crashed",
+    "enforcement": "Confinement in place",
+    "failure": "No guest could be started",
+    "forked": "Copied from another session",
+    "gap": "Not done for now",
+    "kept": "File kept",
+    "kill": "Guest ended by the host",
+    "lost": "Records lost",
+    "narrowing": "Policy narrowed",
+    "outcome": "Cell ended",
+    "refusals": "Further calls refused",
+    "restore": "Variables restored",
+    "session-end": "Session ended",
+    "session-start": "Session began",
+    "tool": "Tool called",
+    "undo": "Went back",
+    "withheld": "Output not shown",
+}
+_ENDINGS: Final = ("decision", "outcome", "change", "error", "why", "status", "detail", "text")
 _LABELS: Final = {
     "once": "Allow once",
     "session": "Allow until the kernel ends",
@@ -268,13 +294,24 @@ def question_words(asked: Question) -> dict[str, Any]:
     }
 
 
-def record_words(entry: Entry) -> dict[str, str]:
-    """Return what is told of a record of the audit log."""
-    return {
-        "time": str(entry.record.get("time", ""))[:40],
-        "kind": visible(entry.kind),
-        "text": log.words(entry)[:_MOST_WORDS],
-    }
+def record_words(entries: Iterable[Entry]) -> Iterator[dict[str, str]]:
+    """Yield what is told of records of the audit log, of one session and in order."""
+    counts: dict[object, object] = {}
+    for entry in entries:
+        record = entry.record
+        what = _RECORDS.get(entry.kind, entry.kind)
+        if entry.kind == "cell":
+            counts[record.get("cell")] = record.get("count")
+        if entry.kind in {"cell", "outcome"} and (count := counts.get(record.get("cell"))):
+            what = what.replace("Cell", f"Cell {count}")
+        ending = next((str(record[each]) for each in _ENDINGS if record.get(each)), "")
+        details = ", ".join(filter(None, [str(record.get("name", "")), ending]))
+        yield {
+            "time": str(record.get("time", ""))[:40],
+            "kind": visible(entry.kind),
+            "words": visible(clip(f"{what}: {details}" if details else what, _LINE)),
+            "text": log.words(entry)[:_MOST_WORDS],
+        }
 
 
 def first_line(code: str) -> str:

@@ -118,7 +118,11 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
         view.run(index)
     section(view, "Staged changes").get_by_text("results.csv").click()
     section(view, "Staged changes").get_by_text("+month,eur").wait_for()
-    section(view, "Audit").locator("summary").click()
+    section(view, "Audit").locator("summary").first.click()
+    record = section(view, "Audit").get_by_text("Cell 3 ended: ZeroDivisionError")
+    record.focus()
+    record.press("Enter")
+    section(view, "Audit").get_by_text("outcome cell 3 status error").wait_for()
     section(view, "Enforced").locator(".cb-Enforced summary").first.click()
     section(view, "Cells").get_by_label("ended with an error").wait_for()
     view.shot(f"extension-{theme}-{width}")
@@ -130,7 +134,7 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
         picture(section(view, "Staged changes"), "changes-light")
         picture(section(view, "Checkpoints"), "checkpoints-light")
     if width == 1_200:
-        section(view, "Audit").locator("summary").click()
+        section(view, "Audit").locator("summary").first.click()
         picture(panel(view), f"panel-{theme}")
         picture(view.page.locator(".jp-NotebookPanel-toolbar"), f"shield-{theme}")
 

@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from cellblock.analysis import analyse
+from cellblock.host.audit import records
+from cellblock.host.audit.log import Entry
 from cellblock.host.services.tools.calls import CallRecord
 from cellblock.jupyter import lab_messages as lab
 from cellblock.policy.model import Policy
@@ -94,6 +96,29 @@ def test_a_call_is_told_of_in_bounds_and_without_its_secrets():
     assert told["arguments"].startswith("'•••', text='xxx")
     assert "hunter2" not in told["arguments"]
     assert len(told["arguments"]) <= 500
+
+
+def test_records_of_the_audit_log_are_told_in_words():
+    said = [
+        {"kind": "cell", "cell": 7, "count": 4, "decision": "allowed"},
+        {"kind": "tool", "cell": 7, "name": "ops.list_dir", "outcome": "ok"},
+        {"kind": "outcome", "cell": 7, "status": "error", "error": "ZeroDivisionError"},
+        {"kind": "outcome", "cell": 2, "status": "ok"},
+        {"kind": "kill", "why": "\x1b[2J" + "x" * 200},
+        {"kind": "tomorrow's"},
+    ]
+    told = [each["words"] for each in lab.record_words(Entry(1, "", "", "", r, True) for r in said)]
+    assert told[:4] == [
+        "Cell 4 checked: allowed",
+        "Tool called: ops.list_dir, ok",
+        "Cell 4 ended: ZeroDivisionError",
+        "Cell ended: ok",
+    ]
+    assert "\x1b" not in told[4]
+    assert len(told[4]) <= 130
+    assert told[5] == "tomorrow's"
+    tags = {each.__struct_config__.tag for each in records.Record.__subclasses__()}
+    assert tags == set(lab._RECORDS)
 
 
 def test_the_documentation_has_every_request_and_its_fields():
