@@ -93,9 +93,10 @@ lessons: .venv/for-test ## Run the lessons in JupyterLab; pictures of them in ar
 dist: .venv/for-dist ## Build sdist and wheel into dist/, and check that they are reproducible and complete
 	@tools/dist
 
-bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls of tools, and mode safe in a loop
+bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls of tools and over MCP, and mode safe in a loop
 	$(BIN)/python tests/bench/bench.py
 	$(BIN)/python tests/bench/tools.py
+	$(BIN)/python tests/bench/mcp_stdio.py
 	$(BIN)/python tests/bench/language.py
 
 bench-snapshots: .venv/for-test ## Measure what snapshots cost, up to 4 GiB, and what a kill costs
