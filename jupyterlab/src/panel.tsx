@@ -466,10 +466,11 @@ function Audit({ view }: { view: IKernelView }): JSX.Element {
         <li key={index}>
           <details>
             <summary>
+              <caretDownIcon.react tag="span" className="cb-Icon cb-Caret" />
               <span className="cb-mod-muted" title={visible(record.time)}>
                 {timeOf(record.time)}
-              </span>{' '}
-              {visible(record.words)}
+              </span>
+              <span className="cb-Row-main">{visible(record.words)}</span>
             </summary>
             <code>
               {visible(record.kind)} {visible(record.text)}

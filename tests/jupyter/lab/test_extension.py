@@ -119,7 +119,9 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
     section(view, "Staged changes").get_by_text("results.csv").click()
     section(view, "Staged changes").get_by_text("+month,eur").wait_for()
     section(view, "Audit").locator("summary").first.click()
-    record = section(view, "Audit").get_by_text("Cell 3 ended: ZeroDivisionError")
+    record = section(view, "Audit").locator(
+        "li summary", has_text="Cell 3 ended: ZeroDivisionError"
+    )
     record.focus()
     record.press("Enter")
     section(view, "Audit").get_by_text("outcome cell 3 status error").wait_for()
