@@ -8,6 +8,8 @@ import httpx2
 import mcp_types as types
 import pytest
 
+from cellblock import AsyncSandboxPool
+from cellblock.mcp.http import HttpServer, HttpSettings
 from support import processes
 from support.mcp_clients import TOKEN, argv, environment, go, http_server, over_http, run, text_of
 
@@ -102,6 +104,32 @@ def test_a_client_that_vanishes_costs_its_sandbox_after_a_while(home):
         processes.until(lambda: len(processes.tree(server.pid)) <= before)
         again = web.post(address, json=INITIALIZE, headers={**bearer, "Mcp-Session-Id": number})
         assert again.status_code == 404
+
+
+@pytest.mark.parametrize("params", [{}, INITIALIZE["params"]])
+def test_a_client_that_does_not_come_back_after_its_first_request_keeps_no_session(home, params):
+    assert home
+    headers = {**ACCEPT, "Authorization": f"Bearer {TOKEN}"}
+    settings = HttpSettings(token=TOKEN, max_sessions=1, opening=0.5)
+
+    async def main():
+        async with AsyncSandboxPool("safe") as pool:
+            server = HttpServer(pool, settings)
+            transport = httpx2.ASGITransport(server)
+            async with httpx2.AsyncClient(transport=transport, headers=headers) as web:
+                address = "http://127.0.0.1:8765/mcp"
+                first = await web.post(address, json={**INITIALIZE, "params": params})
+                assert first.status_code == 200
+                assert (await web.post(address, json=INITIALIZE)).status_code == 503
+                for _ in range(100):
+                    again = await web.post(address, json=INITIALIZE)
+                    if again.status_code != 503:
+                        break
+                    await anyio.sleep(0.1)
+                assert again.status_code == 200
+            await server.close()
+
+    go(main())
 
 
 def test_sessions_are_bounded_in_number_and_a_hundred_are_served(home):

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import math
 import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import anyio
 import mcp_types as types
 import uvicorn
 from mcp.server.streamable_http import StreamableHTTPServerTransport
@@ -45,7 +47,8 @@ class HttpSettings:
     """Where to listen, and for whom.
 
     ``names`` are hosts, with a port or ``:*``, that clients may have in ``Host``, besides
-    ``host`` itself and the loopback's names; ``idle`` is seconds.
+    ``host`` itself and the loopback's names; ``idle`` is seconds, and so is ``opening``, in which
+    a client has to come back after its first request.
     """
 
     token: str
@@ -53,6 +56,7 @@ class HttpSettings:
     port: int = 8765
     names: tuple[str, ...] = ()
     idle: float = 1_800.0
+    opening: float = 60.0
     max_sessions: int = 100
 
     def security(self) -> TransportSecuritySettings:
@@ -144,10 +148,20 @@ class HttpServer:
         try:
             await ready
             await transport.handle_request(scope, receive, watch)
+            self._expect_more(transport)
         finally:
             if status >= _ERROR:
                 self._sessions.pop(number, None)
                 task.cancel()
+
+    def _expect_more(self, transport: StreamableHTTPServerTransport) -> None:
+        """Have a session end soon whose client does not come back: its first request was no good.
+
+        The SDK has the deadline begin anew with each request, and none while one is under way.
+        """
+        waits = transport.idle_scope
+        if waits is not None and math.isfinite(waits.deadline):
+            waits.deadline = min(waits.deadline, anyio.current_time() + self._settings.opening)
 
     async def _serve(
         self, number: str, transport: StreamableHTTPServerTransport, ready: asyncio.Future[None]
