@@ -296,7 +296,7 @@ class ToolCall:
     async def next(self) -> Reply | Question:
         """Wait for the reply, or a question that is to be put before there is one."""
         while True:
-            if self._task is not None and self.has_ended:
+            if self._task is not None and self._task.done():
                 return self._task.result()
             if self.question is not None and self.question.is_open:
                 return self.question
