@@ -210,10 +210,10 @@ def test_a_question_that_stands_and_the_last_cells_are_told_again_when_asked_for
     asking.log.clear()
     lab = LabFront(asking)
     mid, _, question = ask(asking, lab, "add(1)")
-    cell = lab.until("cell", state="running")
+    cell = lab.find("cell", state="running")  # before the question, or soon
+    before = len(lab.told)
     assert lab.answer("refresh", what=["cells", "question"])["ok"]
-    again = [one for one in lab.told if one["n"] > cell["n"] and one["kind"] != "call"]
-    told = [{**one, "n": 0} for one in again if one["kind"] in {"cell", "question"}]
+    told = [{**one, "n": 0} for one in lab.told[before:] if one["kind"] in {"cell", "question"}]
     assert told[-2:] == [cell | {"n": 0}, question | {"n": 0}]
     assert lab.answer("answer", id=question["id"], choice="no")["ok"]
     asking.reply(mid)
@@ -247,14 +247,12 @@ def test_calls_are_told_of_when_they_begin_and_end(asking):
     asking.log.clear()
     lab = LabFront(asking)
     mid, _, question = ask(asking, lab, "add(2, 3)")
-    begun = [one for one in lab.told if one["kind"] == "call"]  # before the question, or soon
-    call = begun[0] if begun else lab.until("call", state="running")
+    call = lab.find("call", state="running")  # before the question, or soon
     assert (call["tool"], call["arguments"], call["seconds"]) == ("add", "2, 3", None)
     assert lab.answer("answer", id=question["id"], choice="no")["ok"]
     count = asking.reply(mid)["content"]["execution_count"]
-    denied = lab.until("call", id=call["id"], state="denied")
-    assert denied["cell"] == count
-    assert lab.until("cell", number=count, state="error")["calls"] == 1
+    assert lab.find("call", id=call["id"], state="denied")["cell"] == count
+    assert lab.find("cell", number=count, state="error")["calls"] == 1
 
 
 def test_a_loop_of_calls_says_no_more_to_many_pages_than_a_server_lets_through(start, world):

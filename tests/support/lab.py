@@ -53,6 +53,13 @@ class LabFront:
             if self.client.iopub.poll(100):
                 self.client.recv("iopub")
 
+    def find(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Return the first message of a kind that has these fields, told already or to come."""
+        for one in self.told:
+            if one["kind"] == kind and fields.items() <= one.items():
+                return one
+        return self.until(kind, **fields)
+
     def answer(self, kind: str, reply: str = "done", **fields: Any) -> dict[str, Any]:
         """Send a request and return what answers it."""
         return self.until(reply, id=self.ask(kind, **fields))
