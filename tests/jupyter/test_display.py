@@ -1,5 +1,8 @@
 """The policy field ``display``, through a kernel: the same cells under each of its values."""
 
+import os
+import signal
+
 import pytest
 
 from support import reading
@@ -85,6 +88,23 @@ def test_sanitized_drops_what_runs(under):
 def test_sanitized_shows_what_can_be_a_picture_as_one(under):
     pytest.importorskip("vl_convert", reason="extra 'interactive' is not installed")
     assert "image/png" in shown(under("sanitized"), CHARTS["altair"])
+
+
+def test_sanitized_draws_no_picture_in_a_kernel_whose_painter_was_killed(under):
+    """What draws them has threads, which a copy does not: it would wait for ever."""
+    pytest.importorskip("vl_convert", reason="extra 'interactive' is not installed")
+    kernel = under("sanitized")
+    assert "image/png" in shown(kernel, CHARTS["altair"])
+    os.kill(kernel.guest(), signal.SIGKILL)
+    assert "restarting the kernel" in shown(kernel, CHARTS["altair"])["text/plain"]
+    assert reading.result(kernel.run("alt.__name__")[1]) == "'altair'"
+
+
+def test_sanitized_says_what_it_does_not_show(under):
+    kernel = under("sanitized")
+    for library in ("bokeh", "plotly", "folium"):
+        pytest.importorskip(library, reason="extra 'interactive' is not installed")
+        assert "[cellblock left out " in str(shown(kernel, CHARTS[library]))
 
 
 def test_a_card_has_no_display_id_that_a_cell_could_write_over(safe):

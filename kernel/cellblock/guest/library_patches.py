@@ -40,6 +40,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from IPython.display import display
 
+from cellblock.guest.audit_hook import descriptors
+from cellblock.guest.loop import own_descriptors
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
@@ -242,6 +245,14 @@ _NO_VEGA: Final = (
     "<p>To see this chart, install Vega, which outputs can't fetch from the network: "
     "<code>pip install vl-convert-python</code>, then restart the kernel.</p>"
 )
+_NO_PICTURES: Final = (
+    "[chart not drawn: what draws charts did not outlive the cell that was ended; "
+    "your variables are here, and restarting the kernel brings it back]"
+)
+_NO_MAP: Final = (
+    "<p><small>[cellblock left out a map; "
+    "display = &quot;isolated&quot; in the policy would show it]</small></p>"
+)
 _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
 
 
@@ -283,16 +294,17 @@ def _library(name: str) -> str:
     return f"<!-- library: {name} -->\n"
 
 
-def _bokeh(module: Any) -> None:
-    """Make ``show`` display a page with BokehJS in it. ``module`` is ``bokeh.io``."""
+def _bokeh(show: Callable[..., None], module: Any) -> None:
+    """Make ``show`` display a figure by this function. ``module`` is ``bokeh.io``."""
     install_notebook_hook = import_module("bokeh.io.notebook").install_notebook_hook
     # Nothing is loaded: each output brings its own.
-    hooks = {"load": lambda *_, **__: None, "show_doc": _show_document, "show_app": _no_server}
+    hooks = {"load": lambda *_, **__: None, "show_doc": show, "show_app": _no_server}
     install_notebook_hook("jupyter", **hooks, overwrite=True)
     module.output_notebook(hide_banner=True)
 
 
-def _show_document(model: Any, _state: object, notebook_handle: object = None) -> None:
+def _show_bokeh(model: Any, _state: object, notebook_handle: object = None) -> None:
+    """Display a page with BokehJS in it."""
     if notebook_handle:
         raise ValueError("push_notebook() can't reach an isolated output: show the figure again")
     inline = import_module("bokeh.resources").INLINE
@@ -306,6 +318,11 @@ def _show_document(model: Any, _state: object, notebook_handle: object = None) -
         "text/plain": repr(model),
     }
     display(bundle, raw=True)  # type: ignore[no-untyped-call]
+
+
+def _leave_out_bokeh(*_: object) -> None:
+    """Send what needs BokehJS to be drawn: the host says that it is not shown, and why."""
+    display({"application/vnd.bokehjs_exec.v0+json": {}}, raw=True)  # type: ignore[no-untyped-call]
 
 
 @cache
@@ -375,6 +392,11 @@ def _branca(module: Any) -> None:
     module.Figure._repr_html_ = shown
 
 
+def _branca_still(module: Any) -> None:
+    """Say why maps are not shown: their own words are about trusted notebooks."""
+    module.Figure._repr_html_ = lambda *_, **__: _NO_MAP
+
+
 #: Scripts and style sheets that a folium page asks the network for.
 _LINKED: Final = re.compile(
     r"<script src=\"(https:[^\"]+)\"></script>"
@@ -432,18 +454,40 @@ def _plotly_still(module: Any) -> None:
 
 
 def _altair_still(module: Any) -> None:
-    """Show charts as pictures where what draws them is installed."""
-    if find_spec("vl_convert"):
-        module.renderers.enable("png")
+    """Show charts as pictures where what draws them is installed.
+
+    It draws in threads, which a copy does not have: one that took over would wait for ever. So what
+    it opens for them is nothing that a copy could go on with either, and brings none.
+    """
+    if not find_spec("vl_convert"):
+        return
+    module.renderers.enable("png")
+    draw, drawn_by = module.renderers.get(), list[int]()
+
+    def picture(spec: dict[str, Any], **options: Any) -> Any:
+        if os.getpid() != (drawn_by or [os.getpid()])[0]:
+            return {"text/plain": _NO_PICTURES}
+        before = {fd for fd, _ in descriptors(256)}
+        try:
+            return draw(spec, **options)
+        finally:
+            if not drawn_by:
+                own_descriptors.update({fd for fd, _ in descriptors(256)} - before)
+            drawn_by[:] = [os.getpid()]
+
+    module.renderers.register("cellblock", picture)
+    module.renderers.enable("cellblock")
 
 
 _PAGES: Final[dict[str, Patch]] = {
-    "bokeh.io": _bokeh,
+    "bokeh.io": partial(_bokeh, _show_bokeh),
     "branca.element": _branca,
     "plotly.io._renderers": _plotly,
 }
 
 _STILLS: Final[dict[str, Patch]] = {
     "altair": _altair_still,
+    "bokeh.io": partial(_bokeh, _leave_out_bokeh),
+    "branca.element": _branca_still,
     "plotly.io._renderers": _plotly_still,
 }
