@@ -37,6 +37,7 @@ class CommTraffic:
         *,
         withheld: Withheld,
         host_comms: Collection[str] = (),
+        linked: set[str],
     ) -> None:
         display = policy.display if policy else "text"
         self._publisher, self._card, self._withheld = publisher, card, withheld
@@ -47,6 +48,7 @@ class CommTraffic:
             modules=self._modules,
             targets=policy.comm_targets if policy and display != "text" else (),
             show=lambda data: self.bundle(data, show),
+            linked=linked,
         )
         self._refused: set[Refused] = set()
         self._parts: dict[tuple[str, str, str], None] = {}
@@ -63,12 +65,12 @@ class CommTraffic:
             return False
         known = self._comms.knows(name)
         if known and kind == "comm_close":
-            self._comms.closed_by_front(name)
+            self._comms.forget(name)
         return known
 
     def refuse_open(self, content: dict[str, Any], parent: Parent) -> None:
         """Close what a front end opened, where the guest has not heard of that."""
-        self._comms.closed_by_front(content["comm_id"])
+        self._comms.forget(content["comm_id"])
         self._say_closed(content["comm_id"], parent)
 
     def _say_closed(self, name: str, parent: Parent) -> None:

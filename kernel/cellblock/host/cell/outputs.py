@@ -120,6 +120,8 @@ class Outputs:
         self._last, self._coloured = "", False
         #: Ids of comms that are the host's own: no cell opens one.
         self.host_comms: set[str] = set() if main is None else main.host_comms
+        #: Ids of widgets that links have named, under a wider policy too.
+        self._linked = set[str]()
         #: Libraries of figures, from the first one on.
         self._libraries: SharedLibraries | None = None
 
@@ -144,6 +146,7 @@ class Outputs:
                 self._show_card,
                 withheld=self._withheld,
                 host_comms=self.host_comms,
+                linked=self._linked,
             )
         return self._comms
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Scope:
     """What some kinds have to know beside a value: the other widgets, the request."""
 
-    #: Model name of an admitted widget, ``""`` for one of an operator's module, else None.
-    model_of: Callable[[str], str | None]
+    #: Model of an admitted widget, else None.
+    model_of: Callable[[str], Model | None]
     #: Cleans a mime bundle as it would be for an output.
     show: Callable[[Any], dict[str, Any]]
     #: Id of the request whose output is shown now.
@@ -313,7 +313,7 @@ def _target(value: Any) -> str:
 
 def _refers(value: Any, scope: Scope, suffix: str = "") -> bool:
     model = scope.model_of(_target(value))
-    return model is not None and model.endswith(suffix)
+    return model is not None and model.name.endswith(suffix)
 
 
 def _one(suffix: str) -> Kind:

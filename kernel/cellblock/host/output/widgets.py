@@ -6,7 +6,8 @@ it says. The front end's own comms reach targets that the policy names, and no o
 
 What a widget's key may be can depend on what was let through before: bytes that passed as a
 picture must not become an address, nor a text that passed as a text HTML. So a little of each
-widget is remembered.
+widget is remembered; and what was judged together is sent together, since a Jupyter server drops
+what comes too fast, though no opening. An id that a link has named is opened once only.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 WIDGET: Final = "jupyter.widget"
 CONTROL: Final = "jupyter.widget.control"
 VIEW: Final = "application/vnd.jupyter.widget-view+json"
-#: Comms that may be open at once; a page full of controls has some hundreds.
+#: Comms that may be open at once (a page of controls has some hundreds), and ids that links name.
 MOST: Final = 20_000
+MOST_LINKED: Final = 100_000
 _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _VERSION_OF_PACKAGE: Final = re.compile(r"[\w.^~*+-]{1,40}")
 _PROTOCOL: Final = {"version": "2.1.0"}
@@ -99,8 +101,11 @@ class Comms:
         modules: tuple[str, ...] = (),
         targets: tuple[str, ...] = (),
         show: Callable[[Any], dict[str, Any]] = gateway.clean_bundle,
+        linked: set[str] | None = None,
     ) -> None:
         self._modules, self._show = frozenset(modules), show
+        #: Ids that ends of links have had.
+        self._linked = set[str]() if linked is None else linked
         self._targets = frozenset((*targets, *((WIDGET, CONTROL) if modules else ())))
         self._open: dict[str, Comm] = {}
         self._capturing: set[str] = set()
@@ -137,10 +142,6 @@ class Comms:
         self._open.setdefault(name, Comm(name, target, model))
         return True
 
-    def closed_by_front(self, name: str) -> None:
-        """Forget a comm that the front end closes."""
-        self._forget(name)
-
     # --- what the guest says ------------------------------------------------------------------
 
     def clean(self, message: messages.CommOut, parent: str) -> Passed | Refused | None:
@@ -165,12 +166,13 @@ class Comms:
         """Record a message that went to the front end."""
         comm = passed.comm
         if passed.kind == "comm_close":
-            self._forget(comm.id)
+            self.forget(comm.id)
             return
         if passed.kind == "comm_open":
             self._open[comm.id] = comm
         for each, memory in passed.memories:
             each.memory = memory
+            self._linked.update(end[0] for end in memory.ends if end)
         state = passed.data.get("state")
         if isinstance(state, dict) and "msg_id" in state:
             (self._capturing.add if state["msg_id"] else self._capturing.discard)(comm.id)
@@ -204,7 +206,8 @@ class Comms:
         self, name: str, data: dict[Any, Any], message: messages.CommOut, parent: str
     ) -> Passed | Refused | None:
         target = gateway.clean_name(message.content.get("target_name")) or ""
-        if name in self._open or len(self._open) >= MOST:
+        full = len(self._open) >= MOST or len(self._linked) >= MOST_LINKED
+        if name in self._open or name in self._linked or full:
             return None
         if target not in (WIDGET, CONTROL):
             if target not in self._targets:
@@ -308,7 +311,7 @@ class Comms:
         self, comm: Comm, state: dict[Any, Any], paths: Any, buffers: list[bytes], parent: str
     ) -> _Update:
         update = _Update(comm, self._model_of)
-        scope = Scope(model_of=self._name_of_model, show=self._show, parent=parent)
+        scope = Scope(model_of=self._model_of, show=self._show, parent=parent)
         update.take(_with_buffers(state, paths, buffers), scope)
         return update
 
@@ -316,11 +319,8 @@ class Comms:
         comm = self._open.get(name)
         return comm.model if comm is not None else None
 
-    def _name_of_model(self, name: str) -> str | None:
-        model = self._model_of(name)
-        return model.name if model is not None else None
-
-    def _forget(self, name: str) -> None:
+    def forget(self, name: str) -> None:
+        """Forget a comm that is closed."""
         self._open.pop(name, None)
         self._capturing.discard(name)
 
@@ -503,7 +503,7 @@ class _Update:
         data = self.state.pop("value", None)
         if data is None:
             kinds = (_RASTER, _SOUND_AND_FILM)
-            if before != said and not any({before, said} <= kind for kind in kinds):
+            if not any({before, said} <= kind for kind in kinds):
                 self._leave_out("format", "what is there was not checked as that")
                 return
         else:
@@ -514,6 +514,7 @@ class _Update:
                 self._leave_out("value", refused)
                 return
             self.paths.append(["value"])
+            self.state["format"] = said
         self.memory = replace(self.memory, format=said)
 
     def _settle_description(self, scope: Scope) -> None:
@@ -521,11 +522,11 @@ class _Update:
         memory = self.memory
         is_html = bool(self.state.get("description_allow_html", memory.is_html))
         said = self.state.get("description")
-        if said is None and is_html and not memory.is_html:
+        if said is None and is_html:
             said = memory.label
         if said is not None:
             show = k.html if is_html else k.formula
-            self.state["description"] = show(said, scope)
+            self.state |= {"description": show(said, scope), "description_allow_html": is_html}
             memory = replace(memory, label=said if len(said) <= _LONGEST_LABEL else "")
         self.memory = replace(memory, is_html=is_html)
 
@@ -543,10 +544,9 @@ class _Update:
             self._leave_out("target", "must not become what the source holds")
             return
         self.memory = replace(self.memory, ends=ends)
-        for key in ("source", "target"):
-            if key in self.state:
-                found, name = self.state[key]
-                self.state[key] = [k.REFERENCE + found, name]
+        for key, end in zip(("source", "target"), ends, strict=True):
+            if end is not None:
+                self.state[key] = [k.REFERENCE + end[0], end[1]]
 
     def _kind_at(self, end: tuple[str, str] | None) -> Any:
         """Return the kind of what an end holds, None for a key that its widget does not have."""

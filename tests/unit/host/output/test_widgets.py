@@ -144,7 +144,7 @@ def test_the_front_end_opens_what_the_policy_names_and_nothing_else(target):
     comms = Comms(modules=MODULES, targets=("mine",))
     assert comms.opened_by_front({"comm_id": "f", "target_name": target, "data": {}})
     assert comms.listing(target) == {"f": {"target_name": target}}
-    comms.closed_by_front("f")
+    comms.forget("f")
     assert comms.listing(None) == {}
     for other in ("other", "jupyter.widget", None):
         assert not comms.opened_by_front({"comm_id": "f", "target_name": other, "data": {}})
@@ -400,6 +400,41 @@ def test_a_link_both_ways_is_judged_both_ways(guest):
     text, number, html = (end(guest, stem) for stem in ("Text", "IntSlider", "HTML"))
     name, _ = guest.open("DirectionalLink", source=number, target=html)
     assert left(guest.update(name, source=text)) == ["target"]
+
+
+def test_an_update_carries_all_that_it_was_judged_by(guest):
+    """Else a front end that missed the one before, dropped on its way, makes another whole of it."""
+    html, number, text, field = (
+        end(guest, stem) for stem in ("HTML", "IntSlider", "Text", "Textarea")
+    )
+    link, _ = guest.open("DirectionalLink", source=number, target=html)
+    guest.update(link, source=text, target=field)
+    assert guest.update(link, source=text).data["state"] == {"source": text, "target": field}
+    picture, _ = image(guest, "url", b"data:image/png;base64,iVBORw0K")
+    guest.update(picture, format="png", paths=[["value"]], buffers=[PNG])
+    passed = guest.update(picture, paths=[["value"]], buffers=[b"https://x/"])
+    assert passed.data["state"] == {"format": "png"}
+    drawing, _ = image(guest, "svg+xml", b"<svg xmlns='http://www.w3.org/2000/svg'/>")
+    assert left(guest.update(drawing, format="svg+xml")) == ["format"]
+    name, _ = guest.open("Text", description="a", description_allow_html=True)
+    shown = {"description": "b", "description_allow_html": True}
+    assert guest.update(name, description="b").data["state"] == shown
+    assert guest.update(name, description_allow_html=True).data["state"] == shown
+
+
+def test_what_a_link_named_is_never_another_widget(monkeypatch):
+    """A link in the page keeps the widget that is closed, one in a saved notebook its id."""
+    linked = set()
+    guest = Guest(linked=linked)
+    text, other = end(guest, "Text"), end(guest, "Text")
+    link, _ = guest.open("DirectionalLink", source=text, target=other)
+    name = text[0].removeprefix("IPY_MODEL_")
+    guest.tell("comm_close", {"comm_id": name, "data": {}})
+    assert guest.tell("comm_open", opening(name, "HTMLModel")) is None
+    assert left(guest.update(link, target=end(guest, "HTML"))) == ["target"]
+    assert Guest(linked=linked).tell("comm_open", opening(name, "HTMLModel")) is None
+    monkeypatch.setattr(widgets, "MOST_LINKED", 2)
+    assert guest.open("HTML")[1] is None
 
 
 # --- captures, views, states ------------------------------------------------------------------

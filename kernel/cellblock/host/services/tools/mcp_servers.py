@@ -82,8 +82,7 @@ def connect(servers: Mapping[str, McpServer]) -> dict[str, RegisteredTool]:
     threading.Thread(target=loop.run_forever, daemon=True, name="mcp").start()
     found: dict[str, RegisteredTool] = {}
     for name, server in servers.items():
-        opened = asyncio.run_coroutine_threadsafe(_opened(name, server), loop)
-        client, tools = opened.result()
+        client, tools = asyncio.run_coroutine_threadsafe(_opened(name, server), loop).result()
         wanted = [tool for tool in tools if _ALL in server.tools or tool.name in server.tools]
         missing = set(server.tools) - {_ALL} - {tool.name for tool in tools}
         if missing:
@@ -101,11 +100,8 @@ def connect(servers: Mapping[str, McpServer]) -> dict[str, RegisteredTool]:
 
 async def _opened(name: str, server: McpServer) -> tuple[Client, list[types.Tool]]:
     """Start a server's task; return its client and what it offers. Raises InvalidToolError."""
-    ready: asyncio.Future[tuple[Client, list[types.Tool]]] = (
-        asyncio.get_running_loop().create_future()
-    )
-    task = asyncio.create_task(_serve(server, ready), name=name)
-    _TASKS.add(task)
+    ready = asyncio.get_running_loop().create_future()
+    _TASKS.add(asyncio.create_task(_serve(server, ready), name=name))
     try:
         return await asyncio.wait_for(ready, STARTING)
     except TimeoutError:
@@ -183,19 +179,13 @@ def _registered(
         except (asyncio.CancelledError, McpError):
             raise
         except Exception as exc:
-            if _is_gone(exc):
+            forgot = str(exc) == "Session terminated"
+            if isinstance(exc, MCPError) and (forgot or exc.code == types.CONNECTION_CLOSED):
                 os._exit(1)  # the next call starts a worker, and that the server
             raise McpError(_cause(exc)) from None
 
     made = Tool(name=name, parameters=parameters, doc=_doc(server, tool, parameters), is_async=True)
     return RegisteredTool(made, call)
-
-
-def _is_gone(error: Exception) -> bool:
-    """Whether the server has ended, or has forgotten the session."""
-    if not isinstance(error, MCPError):
-        return False
-    return error.code == types.CONNECTION_CLOSED or str(error) == "Session terminated"
 
 
 def _arguments(
@@ -237,15 +227,11 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
     found = [_parameter(key, own, _REQUIRED) for key, own in fits.items() if key in needed]
     found += [_parameter(key, own, _OPTIONAL) for key, own in fits.items() if key not in needed]
     if len(fits) < len(named) or not named:
-        found.append(Parameter(name=_rest(fits), kind=_ANY))
+        rest = "arguments"
+        while rest in fits:
+            rest += "_"
+        found.append(Parameter(name=rest, kind=_ANY))
     return tuple(found)
-
-
-def _rest(named: Mapping[str, Any]) -> str:
-    name = "arguments"
-    while name in named:
-        name += "_"
-    return name
 
 
 def _parameter(name: str, own: Any, kind: int) -> Parameter:

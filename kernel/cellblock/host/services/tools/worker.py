@@ -195,6 +195,8 @@ class WorkerProvider:
         #: Calls that took too long and were told to stop: no other begins meanwhile, since the
         #: worker may have to be killed.
         self._stopping: set[int] = set()
+        #: The tools as they were at first, and names of those that a later worker has otherwise.
+        self._tools, self._changed = frozenset[Tool](), frozenset[str]()
         self._on_tools: Callable[[tuple[Tool, ...]], None] | None = None
         self._on_failed: Callable[[PolicyError], None] | None = None
 
@@ -271,6 +273,10 @@ class WorkerProvider:
                 call.answer(Answer(kind="WorkerLost", message=self._failure))
             return
         for call in waiting:
+            if self._loaded and call.tool.name in self._changed:
+                message = "it is not the tool that it was at the start: restart the kernel"
+                call.answer(Answer(kind="WorkerLost", message=message))
+                continue
             has_thread = call.tool.is_async or self._blocking < THREADS
             may_begin = self._loaded and not self._stopping and self._held < MAX_HELD
             if may_begin and has_thread:
@@ -375,9 +381,12 @@ class WorkerProvider:
         self._loaded, self._failed_starts = True, 0
         if self._paused and self._worker is not None:
             self._worker.hold(held=True)
+        found = frozenset(structs.replace(tool, doc="") for tool in tools)
         if self._on_tools is not None:
+            self._tools = found
             on_tools, self._on_tools = self._on_tools, None
             on_tools(tools)
+        self._changed = frozenset(tool.name for tool in self._tools - found)
         self._pump()
 
     def _on_lost(self, how: str) -> None:

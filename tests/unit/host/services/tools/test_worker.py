@@ -69,6 +69,19 @@ def begin(provider):
     return answers
 
 
+def test_a_tool_that_a_later_worker_has_otherwise_is_not_called(provider, worker):
+    """A server is started again with a call, and says anew what it has."""
+    provider.hold(held=False)
+    more = messages.Parameter(name="b", kind=1)
+    for tools, kinds in {
+        (messages.Tool(name="fetch", is_async=True, doc="of today"),): [],
+        (messages.Tool(name="fetch", is_async=True, parameters=(more,)),): ["WorkerLost"],
+        (): ["WorkerLost"],
+    }.items():
+        worker.says(protocol.Loaded(tools=tools))
+        assert [answer.kind for answer in begin(provider)] == kinds
+
+
 RETURNED = protocol.Answered(number=1, answer=Answer(b"\x05"))
 STOPPED = protocol.Answered(number=1, answer=Answer(kind="Cancelled"))
 
