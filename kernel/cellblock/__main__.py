@@ -1,9 +1,10 @@
-"""``python -m cellblock``: what kernelspecs start, or ``cellblock`` where a command is given."""
+"""``python -m cellblock``: what kernelspecs start with options, and ``cellblock`` for all else."""
 
 import sys
 
 if __name__ == "__main__":
-    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+    first = sys.argv[1:2]
+    if first in (["--help"], ["--version"]) or not "".join(first).startswith("-"):
         from cellblock.cli.main import main as run_command
 
         run_command()

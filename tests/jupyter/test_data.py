@@ -127,6 +127,14 @@ def test_joblib_has_its_processes_without_a_warning(start):
     assert (reading.result(published), reading.stream(published, "stderr")) == ("[1, 2]", "")
 
 
+def test_pip_that_can_not_list_a_folder_says_which_and_what_to_write(start):
+    kernel = start("data", world=World(backend="landlock"))
+    kernel.own_world = True
+    said = reading.stream(run(kernel, "import sys\nsys.path += ['/var']\n!pip list | wc"), "stderr")
+    assert '"/var", where a package is installed from, and cells can\'t. In the policy:' in said
+    assert "add.filesystem_read_roots = [" in said
+
+
 def test_what_is_installed_is_installed_in_silence_and_what_is_not_says_where_to(data):
     installed = run(data, "%pip install -q numpy 'pandas>=1'\n!pip install numpy >/dev/null 2>&1")
     assert reading.kinds(installed) == []

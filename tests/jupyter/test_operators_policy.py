@@ -114,9 +114,11 @@ def test_a_user_is_told_to_ask_whoever_keeps_the_policy(user, start, prefix):
     other = user.write("../elsewhere.csv", "a")
     policy = user.policy('extends = "data"\n', "lab")
     kernel = start(argv=argv_for(policy), world=user, prefix=prefix)
-    _, published = kernel.run(f"open({str(other)!r})")
+    reply, published = kernel.run(f"open({str(other)!r})")
     (card,) = reading.cards(published, "refusal")
-    assert card["allow"].startswith(f"To allow it, ask whoever keeps {policy} to write there")
+    ask = f"To allow it, ask whoever keeps {policy} to write there"
+    assert card["allow"].startswith(ask)
+    assert f"{ask}: add.filesystem_read_roots" in reply["evalue"]
 
 
 def test_a_server_finds_no_kernel_that_its_user_wrote(user, prefix):

@@ -80,6 +80,12 @@ def test_what_seems_missing_is_said_to_be_out_of_reach_in_the_traceback_too(unsa
         assert last.startswith("PermissionError"), last
 
 
+def test_a_write_that_no_line_allows_is_told_where_cells_write(unsafe):
+    _, published = unsafe.run("open('/evil.py', 'w')")
+    (shown,) = reading.cards(published, "refusal")
+    assert shown["instead"].startswith(("Write below /", "Or write below /")), shown
+
+
 def test_what_was_asked_for_is_named(unsafe):
     _, published = unsafe.run(CASES["name"][0])
     (shown,) = reading.cards(published, "refusal")

@@ -17,6 +17,7 @@ from cellblock import AsyncSandboxPool
 from cellblock.api import receipts
 from cellblock.errors import CellblockError
 from cellblock.mcp import session as sessions
+from cellblock.mcp.server import make_server
 from support import machines, processes
 from support.mcp_clients import MODES, argv, environment, go, run, stdio, text_of
 
@@ -144,6 +145,28 @@ def test_no_reset_renews_what_a_session_may_write_or_spend(home, policy):
             told = await client.call_tool("reset", {})
             assert told.is_error
             assert "would have a new budget" in text_of(told)
+
+    go(main())
+
+
+def test_no_reset_or_branch_renews_what_the_audit_log_may_have(policy):
+    file = policy('extends = "safe"\naudit.sources = true\naudit.max_bytes = 65_536\n')
+
+    async def main():
+        async with stdio("--policy", file) as client:
+            await run(client, f"x = '{'a' * 30_000}'")
+            assert not (await client.call_tool("reset", {})).is_error
+            await client.call_tool("fork", {"name": "b"})
+            code = {"code": f"x = '{'b' * 30_000}'", "branch": "b"}
+            assert not (await client.call_tool("run_cell", code)).is_error
+            for name, given in (
+                ("run_cell", {"code": "1"}),
+                ("reset", {}),
+                ("fork", {"name": "c"}),
+            ):
+                told = await client.call_tool(name, given)
+                assert told.is_error, name
+                assert "it has the 65,536 bytes that the log of a session may have" in text_of(told)
 
     go(main())
 
@@ -387,6 +410,26 @@ def test_a_question_that_nobody_comes_back_for_ends_with_the_client(home, policy
 
     go(main())
     processes.until(lambda: not processes.orphans())
+
+
+def test_a_question_that_is_left_for_another_call_holds_the_session_no_longer(
+    home, policy, monkeypatch
+):
+    (home / "a.txt").write_text("text")
+    monkeypatch.setattr(sessions, "AWAY_TIMEOUT", 0.1)
+
+    async def main():
+        pool = AsyncSandboxPool(policy(ASKING), project=home)
+        async with pool, sessions.Session(pool) as session:
+            made = make_server(session)
+            async with Client(made, mode="2026-07-28", elicitation_callback=_never) as client:
+                code = {"code": "ops.read_file('a.txt')"}
+                await client.session.call_tool("run_cell", code, allow_input_required=True)
+                async with asyncio.timeout(20):
+                    told = await client.call_tool("variables", {})
+                assert text_of(told) == "There are no variables."
+
+    go(main())
 
 
 def test_a_call_that_ended_and_was_left_makes_room(home, policy, monkeypatch):

@@ -46,10 +46,12 @@ def test_help_imports_nothing_that_help_does_not_need():
 
 
 def test_a_command_behind_python_m_is_the_programs(tmp_path):
-    argv = [sys.executable, "-m", "cellblock", "check", "--policy", "safe", str(tmp_path)]
     (tmp_path / "a.py").write_text("import ctypes")
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "1 finding in 1 of 1 file" in done.stdout) == (1, True), done
+    check = ["check", "--policy", "safe", str(tmp_path)]
+    for given, status, said in ((check, 1, "1 finding in 1 of 1 file"), (["--help"], 0, "receipt")):
+        argv = [sys.executable, "-m", "cellblock", *given]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, said in done.stdout) == (status, True), done
 
 
 @pytest.mark.parametrize("name", COMMANDS)

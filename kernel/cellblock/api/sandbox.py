@@ -14,6 +14,7 @@ import logging
 import os
 import warnings
 import weakref
+from collections import Counter
 from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -455,6 +456,8 @@ class AsyncSandbox:
         self.forks: list[AsyncSandbox] = []
         #: Whether this is a fork that has its parent's folder.
         self._is_alike = False
+        #: What its log and those of its forks have together, and those before it in an MCP session.
+        self.log_written = Counter[str]()
 
     async def __aenter__(self) -> Self:
         if self.parent is None:  # a fork is open
@@ -491,7 +494,7 @@ class AsyncSandbox:
         views = Views(config, _warn)
         self._loop = asyncio.get_running_loop()
         kept = OutputLog(default_path().parent / "output", views.kept_bytes())
-        self._kept, self._audit = kept, open_audit(views.in_force)
+        self._kept, self._audit = kept, open_audit(views.in_force, self.log_written)
         self._front = front = SandboxFront(views, kept, self._audit, self._ask)
         front.inherited = inherited
         if self._approve is not None:
@@ -701,6 +704,7 @@ class AsyncSandbox:
     async def _fork(self, count: int, *, alike: bool = False) -> tuple[AsyncSandbox, ...]:
         """Return forks; those that are ``alike`` have this sandbox's folder and locks."""
         session, most, root = self.session_of(), self.policy.max_branches, self
+        self.check_log()
         while root.parent is not None:
             root = root.parent
         if count < 1:
@@ -741,6 +745,7 @@ class AsyncSandbox:
         arguments |= {"approve": self._approve, "artifacts": self._artifacts}
         fork = AsyncSandbox(pool=self.pool, snapshots=self._snapshots, **arguments)
         fork.was_opened, fork.parent, fork._is_alike = True, self, alike
+        fork.log_written = self.log_written
         self.forks.append(fork)
         supervisor = session.requests.supervisor
         try:
@@ -769,6 +774,11 @@ class AsyncSandbox:
         with closing(self._open_scratch()) as above:  # a fork's own lies in its parent's reach
             os.mkdir(folder.name, mode=0o700, dir_fd=above)
         return self._config.in_fork(folder, settings.policy, settings.prepare)
+
+    def check_log(self) -> None:
+        """Raise AuditError where nothing may run any more: the log is full, or can't be written."""
+        if (why := self._live.audit.barred()) is not None:
+            raise why
 
     @property
     def not_copied(self) -> tuple[str, ...]:

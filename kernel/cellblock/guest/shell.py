@@ -239,7 +239,7 @@ class GuestShell(InteractiveShell):
         sys.stdout.write(s if s.endswith("\n") else f"{s}\n")
 
     def system(self, cmd: str) -> None:
-        """Run ``!cmd`` with its output in the cell; of ``pip install``, say how it stands."""
+        """Run ``!cmd`` with its output in the cell; of pip, say where it would fail."""
         said = answer_pip(self.var_expand(cmd, depth=1))
         if said is not None:
             sys.stderr.write(said)
@@ -545,6 +545,10 @@ _PIP_INSTALL: Final = re.compile(
     r"\s*(?:\S*python[\d.]*['\"]?\s+-m\s+)?pip[\d.]*\s+install\b"
     r"(?P<arguments>(?:[^;|&<>`$'\"]|'[^']*'|\"[^\"`$]*\")*)(?:\s*[12]?>+\s*(?:&1|/dev/null)\s*)*"
 )
+#: What has pip list all folders of ``sys.path``: one that it may not list ends it.
+_PIP_LIST: Final = re.compile(
+    r"\s*(?:\S*python[\d.]*['\"]?\s+-m\s+)?pip[\d.]*\s+(?:check|freeze|list|show)\b"
+)
 #: Options of pip's that take a value.
 _WITH_VALUE: Final = frozenset(
     "-c -e -f -i -r -t --constraint --editable --extra-index-url --find-links --index-url "
@@ -557,7 +561,13 @@ _MOST_REQUIREMENTS: Final = 100_000
 
 
 def answer_pip(command: str) -> str | None:
-    """Return what to say to ``pip install …``; empty where it is installed, None to any other."""
+    """Return what to say to a command; empty where it installs what is there, None to most."""
+    if _PIP_LIST.match(command) and (closed := [path for path in sys.path if _is_closed(path)]):
+        names = ", ".join(map(json.dumps, closed))
+        return (
+            f"pip fails here: it lists {names}, where a package is installed from, and cells can't."
+            f" In the policy:\n    add.filesystem_read_roots = [{names}]\n"
+        )
     found = _PIP_INSTALL.fullmatch(command.rstrip())
     if found is None:
         return None
@@ -575,6 +585,14 @@ def answer_pip(command: str) -> str | None:
         f"Or have the host install it, by ops.install({allowed}) in a cell and in the policy:\n"
         f'    ops.install = {{ index = "https://pypi.org/simple", allow = [{allowed}] }}\n'
     )
+
+
+def _is_closed(folder: str) -> bool:
+    try:
+        os.scandir(folder or ".").close()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def _requirements(words: list[str]) -> Iterator[str]:

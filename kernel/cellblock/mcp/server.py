@@ -247,6 +247,7 @@ def _form(question: Question) -> types.ElicitRequestFormParams:
 
 
 def _input_required(call: ToolCall, question: Question) -> types.InputRequiredResult:
+    call.is_handed_out = True
     asked = types.ElicitRequest(params=_form(question))
     return types.InputRequiredResult(
         input_requests={question.token: asked}, request_state=call.token

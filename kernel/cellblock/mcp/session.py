@@ -64,6 +64,8 @@ MAX_SECONDS: Final = 1_000_000
 #: Characters of a cell's source in a question, and seconds that a question stays open.
 MAX_SOURCE: Final = 2_000
 ANSWER_TIMEOUT: Final = 600.0
+#: Seconds that it has left once its client has made another call instead of coming back.
+AWAY_TIMEOUT: Final = 60.0
 #: Cells that run side by side, and characters told of each; branches that are open.
 MAX_VARIANTS: Final = 8
 MAX_BRANCHES: Final = 8
@@ -271,6 +273,8 @@ class ToolCall:
         #: Names this call to the client that is to come back with a person's answer.
         self.token = secrets.token_hex(16)
         self.question: Question | None = None
+        #: Whether the question was handed out, to a client that is to come back with the answer.
+        self.is_handed_out = False
         #: Variants ask at the same time; the person is asked one thing after the other.
         self._asking = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -350,7 +354,10 @@ class Session:
         await self._pool.open()
         asks = self._pool.config.policy.approvals == "prompt"
         # A pool whose sandboxes can't share a zygote has each open one of its own.
+        former = self._sandbox
         self._sandbox = sandbox = self._pool.sandbox(approve=self._approve if asks else None)
+        if former is not None:
+            sandbox.log_written = former.log_written
         await sandbox.open()
         return sandbox
 
@@ -393,6 +400,9 @@ class Session:
             self._calls = {token: one for token, one in self._calls.items() if not one.has_ended}
         if len(self._calls) >= MAX_CALLS:
             raise CellblockError(f"{MAX_CALLS} calls are under way: wait for one of them")
+        for one in self._calls.values():
+            if one.question is not None and one.is_handed_out:
+                asyncio.get_running_loop().call_later(AWAY_TIMEOUT, one.question.answer, "no")
         call = ToolCall(can_ask=can_ask)
         self._calls[call.token] = call
         call.start(self._serve(call, asked, report))
@@ -400,7 +410,10 @@ class Session:
 
     def resume(self, token: str) -> ToolCall | None:
         """Return the call that waits for a person's answer."""
-        return self._calls.get(token)
+        call = self._calls.get(token)
+        if call is not None:
+            call.is_handed_out = False
+        return call
 
     def end(self, call: ToolCall) -> None:
         """Forget a call whose reply was taken; give up one that nobody waits for."""
@@ -501,6 +514,7 @@ class Session:
                 "a new sandbox would have a new budget for language models or ops.write_file: use "
                 "undo, or delete the variables"
             )
+        sandbox.check_log()
         await sandbox.close()
         self._branches.clear()
         self._last = None

@@ -586,12 +586,15 @@ def lines_to_write(refusal: Refusal, file: str) -> list[str]:
     return [*lines, f"{'add.' * remedy.listed}{_part(remedy.line)}"]
 
 
-def refusal_sentence(refusal: Refusal, policy_name: str, file: str) -> str:
+def refusal_sentence(
+    refusal: Refusal, policy_name: str, file: str, *, is_operators: bool = False
+) -> str:
     """Return reason and remedy for those who see nothing but an exception's message."""
     lines, remedy = lines_to_write(refusal, file), _part(refusal.remedy.instead)
     if lines:
         instead = f" ({remedy})" if remedy else ""
-        remedy = f"To allow it, {_where(file)}: {'; '.join(lines)}{instead}"
+        write = _write(file, is_operators=is_operators)
+        remedy = f"To allow it, {write}: {'; '.join(lines)}{instead}"
     else:
         remedy = _as_sentence(remedy)
     return f"cellblock: {refusal_reason(refusal, policy_name)}. {remedy}".rstrip()
@@ -603,10 +606,13 @@ def _as_sentence(remedy: str) -> str:
     return f"{remedy[:1].upper()}{remedy[1:]}{stop}" if remedy else ""
 
 
-def _where(file: str) -> str:
+def _write(file: str, *, is_operators: bool) -> str:
+    """Return who is to write what allows it, and where."""
     if file in PRESETS or not file:
-        return _OWN_FILE
-    return f"in {_part(file)}"
+        return f"write {_OWN_FILE}"
+    if is_operators:
+        return f"ask whoever keeps {_part(file)} to write there"
+    return f"write in {_part(file)}"
 
 
 def refusal_card(
@@ -631,9 +637,8 @@ def refusal_card(
         lines += (f"    {line}" for line in rewrite)
         body.append(c.preformatted("\n".join(rewrite), style="margin:4px 0 0 16px"))
     wanted, instead = lines_to_write(refusal, file), _part(refusal.remedy.instead)
-    where = _where(file)
-    then = "choose its kernel" if where == _OWN_FILE else "restart the kernel"
-    write = f"ask whoever keeps {_part(file)} to write there" if is_operators else f"write {where}"
+    write = _write(file, is_operators=is_operators)
+    then = "choose its kernel" if write.endswith(_OWN_FILE) else "restart the kernel"
     allow = f"To allow it, {write}, and {then}:"
     if wanted:
         lines += [*wrap(allow, indent="  "), *(f"    {line}" for line in wanted)]

@@ -17,6 +17,7 @@ import re
 import stat
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -150,10 +151,14 @@ PAUSE: Final = 0.05
 class Log:
     """One session's log, and the records that wait while it can't be written.
 
+    ``written`` has the bytes of each of the logs that are bounded as one, by session.
+
     `enter` raises nothing. `write` raises nothing but AuditError, and has then written nothing.
     """
 
-    def __init__(self, folder: Path, *, max_bytes: int, fsync: bool) -> None:
+    def __init__(
+        self, folder: Path, *, max_bytes: int, fsync: bool, written: Counter[str] | None = None
+    ) -> None:
         self._folder, self._max_bytes, self._fsync = folder, max_bytes, fsync
         self.session = os.urandom(8).hex()
         # To the microsecond: names are sorted by, and two sessions may begin within a second.
@@ -162,7 +167,7 @@ class Log:
         self.path = folder / f"{started}-{self.session}.jsonl"
         self._fd: int | None = None
         #: Bytes in the file as it was left, and that were written in all.
-        self._size = self._written = 0
+        self._size, self._written = 0, Counter[str]() if written is None else written
         #: A line may have been cut, and not taken back.
         self._torn = False
         self._seq, self._prev = 0, FIRST
@@ -223,7 +228,7 @@ class Log:
 
     def used_up(self) -> AuditError | None:
         """Return that the log has all the bytes that a session's may, if so; it stays valid."""
-        if self._written < self._max_bytes:
+        if self._written.total() < self._max_bytes:
             return None
         what = f"it has the {self._max_bytes:,} bytes that the log of a session may have"
         remedy = "Start a new session, or raise audit.max_bytes."
@@ -321,7 +326,7 @@ class Log:
             raise
         self._seq, self._prev = seq, prev
         self._size += len(data)
-        self._written += len(data)
+        self._written[self.session] += len(data)
 
     def _failed(self, exc: OSError) -> AuditError:
         why = exc.strerror or str(exc)

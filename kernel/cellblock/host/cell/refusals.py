@@ -234,8 +234,9 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
     line, folder = f'filesystem_read_roots = ["{path}"]', os.path.dirname(path)
     if _is_in(path, _MACHINES):
         return Remedy(line, listed=True)
-    writing = _to_write(folder, config).line
-    return Remedy(line, listed=True, instead=f"to write there: {writing}" if writing else "")
+    writing = _to_write(folder, config)
+    instead = f"to write there: {writing.line}" if writing.line else writing.instead
+    return Remedy(line, listed=True, instead=instead)
 
 
 def _to_write(folder: str, config: SessionConfig) -> Remedy:

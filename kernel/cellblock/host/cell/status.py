@@ -384,7 +384,7 @@ class Views:
 
     def refusal_in_a_line(self, found: Refusal) -> str:
         """Return its reason and remedy for an exception's message."""
-        return cards.refusal_sentence(found, self.name, self._file)
+        return cards.refusal_sentence(found, self.name, self._file, is_operators=self._is_operators)
 
     def refusal_reason(self, found: Refusal) -> str:
         """Return its reason alone, for a traceback above its card."""
@@ -392,12 +392,16 @@ class Views:
 
     def refusal_card(self, found: Refusal) -> Bundle:
         """Return its card."""
-        is_operators = os.path.isfile(self._file) and not os.access(self._file, os.W_OK)
-        return cards.refusal_card(found, self.name, self._file, is_operators=is_operators)
+        return cards.refusal_card(found, self.name, self._file, is_operators=self._is_operators)
 
     @property
     def _file(self) -> str:
         return self._config.file if self._config is not None else ""
+
+    @property
+    def _is_operators(self) -> bool:
+        """Whether the policy's file is one that the user can't write to."""
+        return os.path.isfile(self._file) and not os.access(self._file, os.W_OK)
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""

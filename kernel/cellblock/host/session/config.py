@@ -482,6 +482,9 @@ def prepare_message(
     )
 
 
+_OF_PROGRAMS: Final = {"GIT_CONFIG_NOSYSTEM": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+
 def guest_environment(
     passed_on: Sequence[str], scratch: Path, host: Mapping[str, str], plan: messages.Plan
 ) -> dict[str, str]:
@@ -509,8 +512,8 @@ def guest_environment(
             "MPLCONFIGDIR": f"{folder}/.matplotlib",
             **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
             **({"SHELL": shell} if starts_shell else {}),
-            # git fails over a file that it finds and may not read.
-            **({"GIT_CONFIG_NOSYSTEM": "1"} if plan.subprocess else {}),
+            # git fails over a file that it finds and may not read, and so does pip's own check.
+            **(_OF_PROGRAMS if plan.subprocess else {}),
         }
     )
 

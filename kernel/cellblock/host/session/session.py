@@ -44,6 +44,7 @@ from cellblock.render.text import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.analysis import Finding, Rules
@@ -221,12 +222,13 @@ def _rows(staged: Staged, changes: Sequence[Change]) -> list[tables.ChangeRow]:
 _EXIT: Final = re.compile(r"\s*(?:exit|quit)(?:\((?P<keeps>True|keep_kernel=True)?\))?\s*")
 
 
-def open_audit(policy: Policy | None) -> Audit:
-    """Return the audit log that a policy asks for."""
+def open_audit(policy: Policy | None, written: Counter[str] | None = None) -> Audit:
+    """Return the audit log that a policy asks for, bounded with those that count in ``written``."""
     if policy is None or not policy.audit.log:
         return Audit()
     asked = policy.audit
-    log = Log(Path(asked.folder), max_bytes=asked.max_bytes, fsync=asked.fsync)
+    size = asked.max_bytes
+    log = Log(Path(asked.folder), max_bytes=size, fsync=asked.fsync, written=written)
     return Audit(log, required=asked.required, sources=asked.sources)
 
 
