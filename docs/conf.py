@@ -37,6 +37,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "cellblock"
 html_logo = html_favicon = str(ROOT / "kernelspec" / "cellblock" / "logo-svg.svg")
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is

@@ -26,3 +26,8 @@ def test_no_page_loads_anything_from_elsewhere():
 def test_every_page_is_there():
     for page in (ROOT / "docs").rglob("*.md"):
         assert (SITE / page.relative_to(ROOT / "docs")).with_suffix(".html").exists(), page
+
+
+def test_the_index_of_the_search_is_loaded_where_somebody_searches_alone():
+    loading = [p.name for p in SITE.rglob("*.html") if "searchindex.js" in p.read_text("utf-8")]
+    assert loading == ["search.html"]

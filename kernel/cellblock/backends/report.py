@@ -323,7 +323,7 @@ CONSEQUENCES: Final = {
 
 #: Where a better remedy than another machine is known.
 REMEDIES: Final = {
-    "filesystem_read_roots": "install bubblewrap, which hides them: sudo apt install bubblewrap",
+    "filesystem_read_roots": "use bubblewrap, which hides them: sudo apt install bubblewrap",
     "idle_timeout": "let the server cull idle kernels (MappingKernelManager.cull_idle_timeout)",
     "max_processes": "run the kernel as an unprivileged user, or in a cgroup with pids.max",
     "memory_max_bytes": "run the kernel in a cgroup with memory.max",
@@ -336,6 +336,7 @@ REMEDIES: Final = {
 }
 #: Where a capability holds but for holes of its own: another OS kernel would have them too.
 _REMEDIES_IF_PARTIAL: Final = {
+    "cpu_seconds": "set subprocess_execution to false, or timeout, which ends such cells too",
     "read_deny_paths": "grant narrower filesystem_read_roots, with nothing denied beneath them",
 }
 _REMEDY_IF_CONTRADICTED: Final = (

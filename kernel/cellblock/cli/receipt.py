@@ -108,7 +108,8 @@ def _lines(said: Statement | RunStatement) -> Iterator[str]:
     calls: tuple[Call, ...] = ()
     if isinstance(made, RunPredicate):
         yield f"notebook {made.notebook}, session {session}: {made.status}"
-        yield f"{count(made.cells, 'cell')} ran, of which {made.errors} failed and may"
+        failed = f"; {made.errors} failed, and were allowed to" if made.errors else ""
+        yield f"{count(made.cells, 'cell')} ran{failed}"
         source, left_out = made.notebook_sha256, 0
     else:
         yield f"cell {made.execution_count} of session {session}: {made.status}"

@@ -181,13 +181,11 @@ _ONLY_WITH: Final = {
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
     f"{_CELL_STYLE};white-space:nowrap",
-    f"{_CELL_STYLE};min-width:12em",
-    f"{_CELL_STYLE};min-width:10em",
+    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:12em",
+    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:10em",
 )
 _ALL_FIELDS: Final = "Unused fields are left out: `cellblock policy show` has all."
-_ASSERTED: Final = (
-    "asserted: it is in place, and not tried here; `cellblock doctor` tries each lock. "
-)
+_ASSERTED: Final = "asserted: in place, and not tried here; `cellblock doctor` tries each lock. "
 _COLUMNS: Final = ("Field", "Asked", "Enforced")
 
 

@@ -1,11 +1,14 @@
 """The JupyterLab extension as its user sees it, in a server of its own that has it.
 
 With ``CELLBLOCK_PICTURES`` set, the pictures in docs/_static/lab are made anew, of a machine whose
-locks were tried; ``CELLBLOCK_TEST_BACKEND=bubblewrap`` has them all hold.
+locks were tried; ``CELLBLOCK_TEST_BACKEND=bubblewrap`` has them all hold. That is for root, and in
+one process: all is in /home/ada, which is there for as long.
 """
 
+import html
 import io
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +21,7 @@ from support import lessons
 from support.kernels import argv_for
 from support.lessons import Classroom
 
-from .conftest import ROOT, Desk, notebook_of, serving
+from .conftest import ROOT, Desk, new_page, notebook_of, serving
 
 EXTENSION = ROOT / "jupyterlab" / "cellblock_lab" / "labextension"
 AXE = ROOT / "jupyterlab" / "node_modules" / "axe-core" / "axe.min.js"
@@ -35,11 +38,23 @@ STAGED = "from pathlib import Path\nn = Path('{0}.csv').write_text('month,eur\\n
 def lab(tmp_path_factory):
     if not (EXTENSION / "package.json").exists() or not AXE.exists():
         pytest.skip("the JupyterLab extension is not built: run `make lab`")
-    with serving(tmp_path_factory.mktemp("extension"), EXTENSION) as server:
+    home = Path("/home/ada") if MAKES_PICTURES else tmp_path_factory.mktemp("extension")
+    home.mkdir(exist_ok=not MAKES_PICTURES)
+    with serving(home, EXTENSION) as server:
         for policy in ("data", "safe") * MAKES_PICTURES:
-            doctor = [Path(sys.executable).with_name("cellblock"), "doctor", "--policy", policy]
-            subprocess.run(doctor, env=server.environment(), cwd=server.folder, check=True)
+            cellblock(server, f"doctor --policy {policy}")
         yield server
+    if MAKES_PICTURES:
+        shutil.rmtree(home)
+
+
+def cellblock(lab, arguments):
+    """Run the command in the notebooks' folder, and return what it prints."""
+    command = [Path(sys.executable).with_name("cellblock"), *arguments.split()]
+    done = subprocess.run(
+        command, env=lab.environment(), cwd=lab.folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +108,12 @@ def failures(page, *selectors):
     return [(one["id"], node["html"][:200]) for one in found for node in one["nodes"]]
 
 
-def picture(locator, name, most=2_000):
-    """Have a picture of a part of the page, its uppermost ``most`` pixels."""
+def picture(locator, name, width=2_000, height=2_000):
+    """Have a picture of a part of the page, at most so wide and high, from its upper left."""
     if MAKES_PICTURES:
         locator.evaluate("e => { e.scrollTop = 0; }")
         drawn = Image.open(io.BytesIO(locator.screenshot())).convert("RGB")
-        drawn = drawn.crop((0, 0, drawn.width, min(drawn.height, most)))
+        drawn = drawn.crop((0, 0, min(drawn.width, width), min(drawn.height, height)))
         few = drawn.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         few.save(PICTURES / f"{name}.png", optimize=True)
 
@@ -132,13 +147,13 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
     wide = "e => e.scrollWidth > e.clientWidth + 1"
     assert not panel(view).evaluate(wide)
     if (theme, width) == ("light", 1_200):
-        picture(section(view, "Audit"), "audit-light", most=440)
+        picture(section(view, "Audit"), "audit-light", height=440)
         picture(section(view, "Staged changes"), "changes-light")
         picture(section(view, "Checkpoints"), "checkpoints-light")
+        picture(view.page.locator(".jp-NotebookPanel-toolbar"), "shield-light", width=500)
     if width == 1_200:
         section(view, "Audit").locator("summary").first.click()
-        picture(panel(view), f"panel-{theme}")
-        picture(view.page.locator(".jp-NotebookPanel-toolbar"), f"shield-{theme}")
+        picture(panel(view), f"panel-{theme}", height=1_230)
 
 
 def test_a_denial_card_leads_to_its_line_by_the_keyboard_alone(open_notebook):
@@ -160,14 +175,21 @@ def test_a_denial_card_leads_to_its_line_by_the_keyboard_alone(open_notebook):
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def strict(lab):
     """A kernel whose cells run for seconds, and say little; and a secret beside it."""
     (lab.folder / ".env").write_text("PASSWORD=no\n")
     policy = lab.settings.parent / "strict.toml"
     policy.write_text('extends = "data"\ntimeout = 5\nstdout_max_bytes = 100\n')
+    if MAKES_PICTURES:
+        cellblock(lab, f"doctor --policy {policy}")
     lab.add_kernel("strict", argv_for(policy))
     return "strict"
+
+
+#: What of the cards has to be scrolled to be read.
+SCROLLED = """shown => [...shown.querySelectorAll('[role=group] *')].filter(
+    e => e.clientWidth && e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 200))"""
 
 
 @pytest.mark.parametrize(
@@ -182,12 +204,48 @@ def strict(lab):
 )
 def test_what_a_kernel_shows_below_cells_reads_well(open_notebook, strict, name, cells, title):
     view = open_notebook(cells, kernel=strict, width=1_000, height=1_400)
+    view.page.evaluate("() => window.jupyterapp.shell.collapseRight()")
     for index in range(len(cells)):
         view.run(index)
     shown = view.page.locator(".jp-WindowedPanel-viewport")
     shown.get_by_text(title).first.wait_for()
     assert failures(view.page, ".jp-OutputArea-output [role=group]") == []
     picture(shown, f"{name}-light")
+    view.set_size(760, 1_400)
+    assert shown.evaluate(SCROLLED) == []
+
+
+#: What the commands of a picture work on.
+REPORT = ["import pandas\nsales = pandas.read_csv('sales.csv')", "sales.max().to_csv('best.csv')"]
+TERMINAL = """<pre style="display: inline-block; font: 12px/1.5 monospace; padding: 12px 16px;
+color: #e6edf3; background: #14181e">{0}</pre>"""
+
+
+@pytest.mark.skipif(not MAKES_PICTURES, reason="makes pictures, and tests nothing")
+@pytest.mark.parametrize(
+    ("name", "commands"),
+    [
+        ("learn", ["learn report.ipynb -o lab.toml"]),
+        (
+            "receipt",
+            [
+                "run report.ipynb --policy data --changes keep --receipt -o out",
+                "receipt verify out/report.receipt.json --file out/report.ipynb",
+            ],
+        ),
+    ],
+)
+def test_pictures_of_commands(lab, browser, name, commands):
+    nbformat.write(notebook_of(REPORT, "cellblock"), lab.folder / "report.ipynb")
+    (lab.folder / "sales.csv").write_text("month,eur\n1,10\n2,12\n")
+    shown = "".join(
+        f"<b style='color: #62c7bc'>$ cellblock {one}</b>\n{html.escape(cellblock(lab, one))}"
+        for one in commands
+    )
+    page = new_page(browser, 1_200, 1_000)
+    page.set_content(TERMINAL.format(shown))
+    picture(page.locator("pre"), name)
+    page.context.close()
 
 
 def test_a_cell_is_checked_while_it_is_typed(open_notebook):

@@ -125,6 +125,13 @@ def test_the_remedy_for_denied_paths_beneath_a_root_is_a_narrower_root(tmp_path)
     assert failed.remedy.startswith("use Linux 5.13 or later")
 
 
+def test_the_remedy_for_processor_time_of_short_processes_is_no_newer_linux():
+    policy = Policy().replace(cpu_seconds=2, subprocess_execution=True)
+    assert found(policy)["cpu_seconds"].remedy == (
+        "set subprocess_execution to false, or timeout, which ends such cells too"
+    )
+
+
 def test_package_installation_is_a_gap_whose_remedy_is_the_host():
     gap = found(Policy().replace(package_installation=True))["package_installation"]
 
