@@ -18,11 +18,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from msgspec import Struct, structs
 
 from cellblock.errors import BackendError
 from cellblock.policy.model import CAPABILITIES, Enforcement, Status
@@ -39,8 +41,7 @@ if TYPE_CHECKING:
 # --- what a probe finds -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Support:
+class Support(Struct, frozen=True):
     """What a probe found. ``usable`` is True only if it saw the locks hold here.
 
     ``witnessed`` names what it saw: each attempt failed and its positive control succeeded.
@@ -65,7 +66,7 @@ def witnessed(names: Iterable[str], expected: Collection[str]) -> Support:
     seen = tuple(names)
     unseen = [name for name in expected if name not in seen]
     why = f"not witnessed: {', '.join(unseen)}" if unseen else "seen to hold in a probe"
-    return replace(unprobed(why, usable=not unseen), witnessed=seen)
+    return structs.replace(unprobed(why, usable=not unseen), witnessed=seen)
 
 
 def unprobed(why: str, *, usable: bool) -> Support:
@@ -77,8 +78,7 @@ def unprobed(why: str, *, usable: bool) -> Support:
 # --- what a zygote sees -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """What a zygote, its guests and their copies may take together; None is no bound.
 
     ``scratch`` is their own writable folder, and ``scratch_bytes`` its size.
@@ -90,8 +90,7 @@ class Bounds:
     tasks: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """What a wrapped zygote is to see of the file system. All paths but ``names`` are canonical.
 
     ``readable`` are whole roots; what is ``masked`` may lie beneath them. ``names`` are the
@@ -169,8 +168,7 @@ def run_trial(command: Sequence[str], seconds: float) -> subprocess.CompletedPro
 # --- what a backend declares ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """What a backend claims about one capability, wherever it works.
 
     The claim is void where the guest does not achieve one of ``locks``. What it is worth on this
@@ -353,8 +351,7 @@ ORDER: Final = tuple(_CLASSES)
 ONLY_BY_NAME: Final = ("docker",)
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """The backend, what its probe found, and which stronger or wished-for ones fell away."""
 
     backend: Backend

@@ -23,9 +23,11 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
+
+from msgspec import structs
 
 from cellblock.backends.base import (
     UNSTAGED,
@@ -129,7 +131,7 @@ class Docker(Backend):
         hidden.touch()
         scratch.mkdir()
         bounds = Bounds(str(scratch), 1 << 20, 1 << 29, 64)
-        view = replace(interpreter_view(), writable=(str(scratch),), bounds=bounds)
+        view = structs.replace(interpreter_view(), writable=(str(scratch),), bounds=bounds)
         inside = probe_argv(self.locks, (str(hidden),), self.bounded(view))
         spec = self._spec(inside, view)
         name = f"cellblock-{secrets.token_hex(8)}"

@@ -17,7 +17,6 @@ import re
 import select
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
@@ -186,7 +185,7 @@ def support_from(answer: LockReport | str) -> Support:
     seen = filter(None, answer.achieved.get("witness", "").split(", "))
     landlock = answer.achieved.get("landlock", "").replace(",", "").split()
     abi = int(landlock[1]) if landlock[:1] == ["ABI"] else 0
-    return replace(witnessed(seen, _TO_WITNESS), abi=abi, report=answer)
+    return msgspec.structs.replace(witnessed(seen, _TO_WITNESS), abi=abi, report=answer)
 
 
 def probe_argv(

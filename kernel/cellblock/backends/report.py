@@ -14,7 +14,7 @@ way around passes, the capability holds in part; where the straight way passes, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 EARLIER_THREAD: Final = "earlier_thread"
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True):
     """One attempt. ``hole`` says what a cell can do where it passes.
 
     ``around`` marks a way around: where only such pass, the capability holds in part. ``lock`` is
@@ -448,8 +447,7 @@ def _remedy(each: Enforcement) -> str:
 # --- cellblock doctor -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BackendVerdict:
+class BackendVerdict(msgspec.Struct, frozen=True):
     """One backend in the order of preference: chosen, passed over or not tried, and why."""
 
     name: str
@@ -457,8 +455,7 @@ class BackendVerdict:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeVerdict:
+class ProbeVerdict(msgspec.Struct, frozen=True):
     """The result of one probe: refused, passed, disclosed or unwitnessed."""
 
     name: str
@@ -467,8 +464,7 @@ class ProbeVerdict:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorReport:
+class DoctorReport(msgspec.Struct, frozen=True):
     """Backends in order, then each capability's status under the chosen one.
 
     ``unproved`` says why the probes did not run to their end; then some are unwitnessed, and where
@@ -549,8 +545,7 @@ def _order(policy: Policy, chosen: Chosen) -> tuple[BackendVerdict, ...]:
 _FLAG: Final = "ENFORCED_"
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """A policy, the backend that carries it, and what each capability is worth.
 
     ``ENFORCED_NETWORK_ACCESS`` and its like, one a capability, are true only where nothing is to

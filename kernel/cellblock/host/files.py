@@ -208,7 +208,7 @@ class PrivateFile:
 #: Bytes that a host takes at most beyond what it has when its first cell runs: the dearest frame
 #: with what is made of it (220 MiB, measured), what waits for a guest that does not read (48 MiB,
 #: ``guests.process``) and for front ends (16 MiB and a message, ``jupyter.channels``), what is
-#: gathered of a cell (12 MiB, ``cell.output_log``) and held until it ends (4 MiB, ``cell.quota``).
+#: gathered of a cell (24 MiB, ``cell.output_log``) and held until it ends (4 MiB, ``cell.quota``).
 HOST_MEMORY = 320 * 2**20
 
 

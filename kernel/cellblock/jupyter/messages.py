@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 PROTOCOL = "5.3"
 DELIMITER = b"<IDS|MSG>"
 _PARTS = 5
-#: Bytes of a message from which on a copy is dear.
-_LARGE = 1 << 16
 #: Signatures remembered, so that a message can't be replayed; as many as jupyter_client does.
 _REMEMBERED = 1 << 16
 
@@ -131,12 +129,7 @@ class MessageCodec:
     def _sign(self, parts: Sequence[bytes]) -> bytes:
         if not self._key:
             return b""
-        if sum(map(len, parts)) < _LARGE:
-            return hmac.digest(self._key, b"".join(parts), self._digest).hex().encode()
-        signed = hmac.new(self._key, digestmod=self._digest)  # slower to make, but copies nothing
-        for part in parts:
-            signed.update(part)
-        return signed.hexdigest().encode()
+        return hmac.digest(self._key, b"".join(parts), self._digest).hex().encode()
 
     def new_id(self) -> str:
         """Return an id that no message of this kernel has."""

@@ -139,6 +139,7 @@ def main(argv: list[str]) -> None:
         reactor, kernel, cleanup = assemble(options, config, early)
     except StartError as exc:
         raise SystemExit(f"cellblock: {exc}") from None
+    spawn.keep_free_memory()
     gc.freeze()
     gc.enable()
     try:

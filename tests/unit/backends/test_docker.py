@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import shutil
 import socket
@@ -11,6 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cellblock.backends import container_engine, container_launcher, docker
@@ -38,7 +38,7 @@ SPEC = ContainerSpec(
 
 def view(**changes):
     nothing = View(readable=(), writable=(), masked=(), devices=(), names=())
-    return dataclasses.replace(nothing, **changes)
+    return msgspec.structs.replace(nothing, **changes)
 
 
 def told(found):

@@ -8,6 +8,7 @@ else.
 from __future__ import annotations
 
 import os
+from sys import getsizeof
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from cellblock.render.cards import Bundle
 
 
-#: Bytes of one stream that are gathered before anything overflows. More, which takes a cap that is
-#: larger, is written ahead.
-MEMORY: Final = 4 << 20
+#: Bytes of one stream that are gathered before anything overflows: what most policies show. More,
+#: which takes a cap that is larger, is written ahead.
+MEMORY: Final = 8 << 20
 #: Bytes written at once, from then on.
 _BLOCK: Final = 64 << 10
 #: Bytes of a page, and how far its end may lie behind that, to be the end of a line.
@@ -52,7 +53,9 @@ class Text(Struct, eq=False):
     cut: bool = False
     failure: str = ""
     fd: int | None = None
-    pending: bytearray = field(default_factory=bytearray)
+    #: What is gathered, which is what was shown and no copy, and the bytes that it takes.
+    pending: list[str] = field(default_factory=list)
+    gathered: int = 0
     mark: int = MEMORY
 
     @property
@@ -123,8 +126,9 @@ class OutputLog:
             self._serial += 1
             text = self._now[kind] = Text(self._cell, kind, self._serial)
         if not text.full:
-            text.pending += content.encode("utf-8", "replace")
-            if len(text.pending) > text.mark:
+            text.pending.append(content)
+            text.gathered += getsizeof(content)
+            if text.gathered > text.mark:
                 self._write(text)
 
     def overflowed(self, kind: Kind) -> None:
@@ -153,7 +157,8 @@ class OutputLog:
     def _write(self, text: Text) -> None:
         """Write what is gathered, as far as there is room."""
         mine = sum(t.size for t in self._now.values())
-        pending, text.pending = text.pending, bytearray()
+        pending = "".join(text.pending).encode("utf-8", "replace")
+        text.pending, text.gathered = [], 0
         data = memoryview(pending)[: max(0, self._cap // 2 - mine)]
         text.cut |= len(data) < len(pending)
         text.full = text.cut

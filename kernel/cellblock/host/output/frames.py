@@ -27,12 +27,11 @@ import re
 import sys
 import zlib
 from base64 import b64encode
-from dataclasses import dataclass
 from functools import lru_cache
 from html import escape, unescape
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.host.guests import background
 from cellblock.host.output.text import clean_text
@@ -239,8 +238,7 @@ _NEEDS: Final = re.compile(r'<iframe class="cellblock-frame" data-cellblock-libr
 _KEPT: Final = '<script>window[Symbol.for("cellblock.frames.2")]("{name}","{packed}")</script>'
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(NamedTuple):
     """A chart's library: its name, with which of its versions it is, and it itself, packed."""
 
     name: str

@@ -15,9 +15,11 @@ import hashlib
 import os
 import stat
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec import Struct
 
 from cellblock.descriptors import (
     FILE,
@@ -49,8 +51,7 @@ _IS_ANOTHER: Final = "it changed meanwhile"
 _YOURS_IS_ANOTHER: Final = "your file changed meanwhile"
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """A change that was kept; ``sha256`` is of the file's content, empty where it was deleted."""
 
     change: Change
@@ -237,8 +238,7 @@ def _copy(staged: Staged, change: Change, new: int | None) -> Generator[None, No
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """A change, and the names beside its place: of the file to come, and of what was there."""
 
     change: Change

@@ -7,12 +7,11 @@ snapshot. The newest comes last.
 from __future__ import annotations
 
 from collections import UserList
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cellblock.host.snapshots import memory
 from cellblock.wire import messages
@@ -70,8 +69,7 @@ class SnapshotState(Enum):
     lost = "lost"
 
 
-@dataclass(eq=False, slots=True)
-class Snapshot:
+class Snapshot(Struct, eq=False):
     """A copy of a guest: a process of its own, which waits."""
 
     guest: Guest

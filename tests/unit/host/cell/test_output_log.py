@@ -109,10 +109,10 @@ def test_a_cell_keeps_its_beginning_in_half_of_the_cap_and_the_oldest_cells_go(k
 
 def test_more_than_fits_into_memory_is_written_ahead_and_removed_when_it_was_shown(kept, parent):
     kept.begin(1)
-    for _ in range(MEMORY // MIB):
+    for _ in range(MEMORY // MIB - 1):
         kept.add("stdout", "x" * MIB)
     assert not parent.exists()
-    kept.add("stdout", "x")
+    kept.add("stdout", "x" * MIB)
     assert len(files(parent)) == 1
     assert kept.texts() == []
     kept.begin(2)

@@ -1,9 +1,11 @@
-"""A zygote's place among processes: what a Ctrl-C in the host's terminal reaches."""
+"""A zygote's place among processes: what a Ctrl-C in the host's terminal reaches; and the host's memory."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -42,3 +44,28 @@ def test_what_stays_in_front_is_in_no_group_of_the_hosts():
         assert os.getsid(pid) == os.getsid(0)
     finally:
         spawn.drop(sock, pid)
+
+
+COPIES = """
+import resource, sys
+from cellblock.host.guests import spawn
+def copies():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        one = bytes(range(250)) * 20_000
+        others = [bytearray(one) for _ in range(3)]
+        del one, others
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+clears = copies()
+spawn.keep_free_memory()
+copies()
+print(clears, copies())
+"""
+
+
+def test_a_kernels_host_makes_large_copies_in_memory_that_it_has():
+    """Five megabytes are 1,200 pages, each of which the OS kernel would clear and map anew."""
+    said = subprocess.check_output([sys.executable, "-c", COPIES], text=True)
+    clears, kept = map(int, said.split())
+    assert clears > 10_000
+    assert kept < 1_000

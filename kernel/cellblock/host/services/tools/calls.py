@@ -7,7 +7,6 @@ replies' metadata and the audit log show without secrets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
@@ -162,8 +161,7 @@ class CallRecord(msgspec.Struct, frozen=True):
         return found | {"seconds": round(self.seconds, 6)}
 
 
-@dataclass(frozen=True, slots=True)
-class CellCalls:
+class CellCalls(msgspec.Struct, frozen=True):
     """The calls that a cell made: the first ones, and how many more."""
 
     records: tuple[CallRecord, ...] = ()
