@@ -217,8 +217,8 @@ def test_what_a_kernel_shows_below_cells_reads_well(open_notebook, strict, name,
 
 #: What the commands of a picture work on.
 REPORT = ["import pandas\nsales = pandas.read_csv('sales.csv')", "sales.max().to_csv('best.csv')"]
-TERMINAL = """<pre style="display: inline-block; font: 12px/1.5 monospace; padding: 12px 16px;
-color: #e6edf3; background: #14181e">{0}</pre>"""
+TERMINAL = """<body style="color: #e6edf3; background: #14181e">
+<pre style="display: inline-block; font: 12px/1.5 monospace; padding: 12px 16px">{0}</pre>"""
 
 
 @pytest.mark.skipif(not MAKES_PICTURES, reason="makes pictures, and tests nothing")
