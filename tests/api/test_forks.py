@@ -333,7 +333,7 @@ def test_a_budget_of_a_session_is_not_had_again_by_forking(home):
     (home / "budget.toml").write_text(f'extends = "safe"\n[ops.write_file]\nroots = ["{out}"]\n')
     with Sandbox(home / "budget.toml") as one:
         for fork in (one.fork, lambda: one.try_variants(["1"], lambda _: 0)):
-            with pytest.raises(GuestError, match="each fork would have a new budget"):
+            with pytest.raises(GuestError, match="another sandbox would have a new budget"):
                 fork()
 
 

@@ -704,7 +704,7 @@ class AsyncSandbox:
     async def _fork(self, count: int, *, alike: bool = False) -> tuple[AsyncSandbox, ...]:
         """Return forks; those that are ``alike`` have this sandbox's folder and locks."""
         session, most, root = self.session_of(), self.policy.max_branches, self
-        self.check_log()
+        self.check_budgets()
         while root.parent is not None:
             root = root.parent
         if count < 1:
@@ -721,11 +721,6 @@ class AsyncSandbox:
         locks = session.settings.prepare.plan.locks
         if "landlock" not in locks or "container" in locks or self.policy.snapshots == "off":
             raise GuestError("forks take Landlock, no container, and snapshots that are not off")
-        if self.policy.has_budget:
-            raise GuestError(
-                "each fork would have a new budget: the policy grants language models or "
-                "ops.write_file, whose budgets are a session's"
-            )
         copies = await self._copies(session, count)
         made = await asyncio.gather(
             *(self._forked(session, copy, alike=alike) for copy in copies), return_exceptions=True
@@ -775,8 +770,13 @@ class AsyncSandbox:
             os.mkdir(folder.name, mode=0o700, dir_fd=above)
         return self._config.in_fork(folder, settings.policy, settings.prepare)
 
-    def check_log(self) -> None:
-        """Raise AuditError where nothing may run any more: the log is full, or can't be written."""
+    def check_budgets(self) -> None:
+        """Raise CellblockError where another sandbox would have what this may use, once more."""
+        if self.policy.has_budget:
+            raise GuestError(
+                "another sandbox would have a new budget: those for language models and "
+                "ops.write_file are a session's. Delete the variables instead, or undo cells"
+            )
         if (why := self._live.audit.barred()) is not None:
             raise why
 

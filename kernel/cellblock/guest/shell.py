@@ -540,15 +540,14 @@ class HostMagics:
 # Notebooks install what they need in their first cell, and cells can install nothing. What is
 # installed as asked needs no word; for the rest there is one sentence instead of pip's errors.
 
+_PIP: Final = r"\s*(?:\S*python[\d.]*['\"]?\s+-m\s+)?pip[\d.]*\s+"
 #: One command of a shell escape, with what it sends elsewhere; no list of commands.
 _PIP_INSTALL: Final = re.compile(
-    r"\s*(?:\S*python[\d.]*['\"]?\s+-m\s+)?pip[\d.]*\s+install\b"
+    rf"{_PIP}install\b"
     r"(?P<arguments>(?:[^;|&<>`$'\"]|'[^']*'|\"[^\"`$]*\")*)(?:\s*[12]?>+\s*(?:&1|/dev/null)\s*)*"
 )
 #: What has pip list all folders of ``sys.path``: one that it may not list ends it.
-_PIP_LIST: Final = re.compile(
-    r"\s*(?:\S*python[\d.]*['\"]?\s+-m\s+)?pip[\d.]*\s+(?:check|freeze|list|show)\b"
-)
+_PIP_LIST: Final = re.compile(rf"{_PIP}(?:check|freeze|list|show)\b")
 #: Options of pip's that take a value.
 _WITH_VALUE: Final = frozenset(
     "-c -e -f -i -r -t --constraint --editable --extra-index-url --find-links --index-url "

@@ -273,7 +273,7 @@ class ToolCall:
         #: Names this call to the client that is to come back with a person's answer.
         self.token = secrets.token_hex(16)
         self.question: Question | None = None
-        #: Whether the question was handed out, to a client that is to come back with the answer.
+        #: Whether its questions are handed out, to a client that is to come back with the answers.
         self.is_handed_out = False
         #: Variants ask at the same time; the person is asked one thing after the other.
         self._asking = asyncio.Lock()
@@ -410,10 +410,7 @@ class Session:
 
     def resume(self, token: str) -> ToolCall | None:
         """Return the call that waits for a person's answer."""
-        call = self._calls.get(token)
-        if call is not None:
-            call.is_handed_out = False
-        return call
+        return self._calls.get(token)
 
     def end(self, call: ToolCall) -> None:
         """Forget a call whose reply was taken; give up one that nobody waits for."""
@@ -509,12 +506,7 @@ class Session:
             reporting.cancel()
 
     async def _reset(self, sandbox: AsyncSandbox) -> Reply:
-        if sandbox.policy.has_budget:
-            raise CellblockError(
-                "a new sandbox would have a new budget for language models or ops.write_file: use "
-                "undo, or delete the variables"
-            )
-        sandbox.check_log()
+        sandbox.check_budgets()
         await sandbox.close()
         self._branches.clear()
         self._last = None
