@@ -9,7 +9,6 @@ as probes in a guest find it; ``install`` says so, too.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -190,7 +190,7 @@ def doctor(
         complain(str(failure))
         raise typer.Exit(code=1) from None
     if as_json:
-        print_json(dataclasses.asdict(report))
+        print_json(msgspec.to_builtins(report))
     else:
         console = Console(highlight=False, soft_wrap=True)
         for line in verdict(report, loaded.name):
