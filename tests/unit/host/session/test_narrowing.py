@@ -13,8 +13,7 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.host.consent.admission import AdmissionGate
 from cellblock.host.session.narrowing import Narrower
 from cellblock.host.session.types import ExecuteRequest, NarrowingStep, SessionSettings
-from cellblock.host.snapshots import store
-from cellblock.host.snapshots.chain import Snapshot
+from cellblock.host.snapshots import memory, store
 from cellblock.policy.model import Policy
 from cellblock.policy.narrowing import changed_fields, try_narrow
 from cellblock.policy.paths import Places
@@ -408,13 +407,12 @@ def test_a_guest_that_is_killed_while_it_is_copied_is_narrowed_in_what_takes_ove
 
 
 def test_a_guest_that_holds_more_than_it_may_is_not_narrowed_to_death(used, scope, monkeypatch):
-    had = Snapshot.__init__
+    read = memory.read
 
-    def large(self, *args, **kwargs):
-        had(self, *args, **kwargs)
-        self.had = msgspec.structs.replace(self.had, size=2**30)
+    def large(*args):
+        return msgspec.structs.replace(read(*args), size=2**30)
 
-    monkeypatch.setattr(Snapshot, "__init__", large)
+    monkeypatch.setattr(memory, "read", large)
     assert narrow(used, "memory_max_bytes=40_000_000") is None
     copied(used)
     outcome = used.outcomes[-1]
