@@ -90,14 +90,20 @@ def manager():
     made.shutdown_all(now=True)
 
 
-def test_the_next_kernel_is_the_one_that_waits_and_one_waits_again(installed, manager, world):
-    installed()
+@pytest.mark.parametrize("policy", ["safe", "data"])
+def test_the_next_kernel_is_the_one_that_waits_and_one_waits_again(
+    policy, installed, manager, world
+):
+    installed(policy)
     first = Running(manager, cwd=str(world.work))
     ready = waiting()
+    prepared = set(processes.tree(ready))
     second = Running(manager, cwd=str(world.work))
     assert second.pid == ready
     assert second.run("print(6 * 7)") == "42"
-    assert second.run("import gc") == "PolicyDenied"
+    assert prepared <= set(processes.tree(ready))
+    refused = "open('new', 'w')" if policy == "safe" else "open('/etc/passwd', 'w')"
+    assert second.run(refused) == ("PolicyDenied" if policy == "safe" else "PermissionError")
     assert waiting() not in (first.pid, second.pid)
     first.close()
     second.close()
