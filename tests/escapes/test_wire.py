@@ -173,9 +173,8 @@ class Target:
     def renew(self):
         """Have the next attack begin in a fresh guest, not in this one's snapshot either."""
         while self.kernel.run("CAP")[0].get("ename") != "NameError":
-            for pid in (*self.kernel.copies(), self.kernel.guest()):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.kernel.zygote(), signal.SIGKILL)  # no copy outlives it
         self.kernel.log.clear()
         processes.until(lambda: self.lasting() == ["cb-guest", "cb-reaper", "cb-zygote"])
 

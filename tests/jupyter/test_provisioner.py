@@ -84,20 +84,26 @@ class Running:
 
 
 @pytest.fixture
-def manager():
-    made = MultiKernelManager()
+def manager(tmp_path):
+    made = MultiKernelManager(connection_dir=str(tmp_path))
     yield made
     made.shutdown_all(now=True)
 
 
-def test_the_next_kernel_is_the_one_that_waits_and_one_waits_again(installed, manager, world):
-    installed()
+@pytest.mark.parametrize("policy", ["safe", "data"])
+def test_the_next_kernel_is_the_one_that_waits_and_one_waits_again(
+    policy, installed, manager, world
+):
+    installed(policy)
     first = Running(manager, cwd=str(world.work))
     ready = waiting()
+    prepared = set(processes.tree(ready))
     second = Running(manager, cwd=str(world.work))
     assert second.pid == ready
     assert second.run("print(6 * 7)") == "42"
-    assert second.run("import gc") == "PolicyDenied"
+    assert prepared <= set(processes.tree(ready))
+    assert second.run("open('new', 'w').close()") == ("PolicyDenied" if policy == "safe" else "")
+    assert not (world.work / "new").exists()
     assert waiting() not in (first.pid, second.pid)
     first.close()
     second.close()
@@ -204,11 +210,13 @@ def test_none_waits_for_a_program_with_one_kernel_nor_where_that_is_turned_off(
     assert provisioner._waiting._there == {}
 
 
-def test_one_that_is_not_used_ends(installed, manager):
-    installed(warm_seconds=3.0)
+def test_one_that_is_not_used_ends(installed, manager, world):
+    installed("data", warm_seconds=6.0)
     first = Running(manager)
     ready = processes.tree(waiting())
-    assert processes.gone(ready, 10.0) == []
+    assert processes.gone(ready, 15.0) == []
+    staged = world.home / ".local/share/cellblock/changes"
+    assert len(list(staged.glob("cellblock-*"))) == 1  # the first one's
     assert first.run("print(1)") == "1"
     first.close()
 
@@ -223,6 +231,14 @@ def test_a_kernelspec_that_names_it_is_a_kernel_of_other_kinds_too(installed, wo
     assert kernel.run("print(1)") == "1"
     kernel.close()
     assert provisioner._waiting._there == {}
+
+
+def answers(url):
+    try:
+        urllib.request.urlopen(f"{url}api", timeout=60).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_a_server_has_one_wait_which_ends_when_the_server_is_killed(installed, world):
@@ -242,6 +258,7 @@ def test_a_server_has_one_wait_which_ends_when_the_server_is_killed(installed, w
 
         found = processes.until(written, 60)
         url = json.loads(found[0].read_text())["url"]
+        processes.until(lambda: answers(url), 60)  # it listens a little later
 
         def start():
             body = json.dumps({"name": "cellblock", "path": ""}).encode()

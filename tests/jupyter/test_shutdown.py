@@ -119,6 +119,19 @@ def test_guests_that_await_no_signal_of_their_zygotes_end_are_ended_all_the_same
     assert processes.gone(pids[1:]) == []
 
 
+@pytest.mark.parametrize("user", machines.users())
+def test_what_mounts_for_a_zygote_ends_with_it_when_host_and_reaper_are_killed(start, user):
+    """It is under no locks, so a zygote that is can't kill it."""
+    world, prefix = placed(user)
+    policy = world.policy('extends = "data"\nbackend = "landlock"\n')
+    kernel = start(policy, "--allow-unsafe", world=world, prefix=prefix)
+    kernel.run("open('new', 'w').close()")
+    pids = kernel.tree()
+    for pid in KILLED["host and reaper"](kernel):
+        os.kill(pid, signal.SIGKILL)
+    assert processes.gone(pids[1:]) == []
+
+
 def test_their_folder_goes_too_when_host_and_zygote_are_killed(start):
     kernel = start("safe")
     zygote = kernel.zygote()

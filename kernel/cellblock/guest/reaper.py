@@ -67,7 +67,7 @@ def stand_between(control_fd: int) -> int:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != reaper:  # before it was asked for
         os._exit(1)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, end)
     control.close()
     os.close(host)
     os.close(folder)
@@ -76,7 +76,7 @@ def stand_between(control_fd: int) -> int:
 
 def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoReturn:
     try:
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, end)
         ended = os.pidfd_open(zygote)
         if ended not in _readable(ended, host):
             # A program that was a host while it forked has a child with its end of the socket.
@@ -93,7 +93,7 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
 
             remove_tree(name)
     finally:
-        _end()
+        end()
 
 
 def _readable(*fds: int, within: int | None = None) -> list[int]:
@@ -103,7 +103,8 @@ def _readable(*fds: int, within: int | None = None) -> list[int]:
     return [fd for fd, _ in poll.poll(within)]
 
 
-def _end(*_: object) -> NoReturn:
+def end(*_: object) -> NoReturn:
+    """Kill our children, and go: what a signal does."""
     try:
         end_children()
     finally:

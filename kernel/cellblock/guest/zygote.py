@@ -17,6 +17,7 @@ import os
 import select
 import signal
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -33,7 +34,7 @@ from cellblock.guest.confine import (
     witness,
 )
 from cellblock.guest.confine.libc import LockFailed
-from cellblock.guest.reaper import end_children
+from cellblock.guest.reaper import end, end_children
 from cellblock.wire import frames, messages
 from cellblock.wire.messages import Limits
 
@@ -211,6 +212,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
             empty = layer.lay(layers, request.plan.shared_memory)
             request = _sealed(request)
             mounter = layer.start_mounter(layers, empty)
+            signal.signal(signal.SIGTERM, partial(_end_with, mounter))
             mounter.cover(layers)
         folder = request.scratch
         if reaper >= 0:
@@ -236,6 +238,12 @@ def main(control_fd: int, reaper: int) -> NoReturn:
     if messages.SHARED_MEMORY in request.plan.write_roots:
         control.send(messages.SharedMemory(), os.open(messages.SHARED_MEMORY, _FOLDER))
     _Zygote(control, prepared, folder, above).serve()
+
+
+def _end_with(mounter: layer.Mounter, *_: object) -> NoReturn:
+    """Do as the reaper's end asks: the mounter, under no locks, is nobody's whom ours let kill."""
+    mounter.close()
+    end()
 
 
 def _sealed(request: messages.Prepare) -> messages.Prepare:

@@ -59,8 +59,7 @@ def launched(
     if not options.warm:
         return options, config, lambda: None
     code = _code()
-    # A layer is mounted for a session, which this is not yet.
-    if isinstance(config, SessionConfig) and not config.prepare.plan.layers:
+    if isinstance(config, SessionConfig):
         early.prepare(config)
     gc.collect()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
