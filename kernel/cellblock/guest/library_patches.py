@@ -246,8 +246,9 @@ _NO_VEGA: Final = (
     "<code>pip install vl-convert-python</code>, then restart the kernel.</p>"
 )
 _NO_PICTURES: Final = (
-    "[chart not drawn: what draws charts did not outlive the cell that was ended; "
-    "your variables are here, and restarting the kernel brings it back]"
+    "[chart not drawn: what draws charts is lost where a session goes on from a copy, as after "
+    "a killed cell or %undo. Your variables are here; restarting the kernel, which clears them, "
+    "draws charts again]"
 )
 _NO_MAP: Final = (
     "<p><small>[cellblock left out a map; "
@@ -465,15 +466,15 @@ def _altair_still(module: Any) -> None:
     draw, drawn_by = module.renderers.get(), list[int]()
 
     def picture(spec: dict[str, Any], **options: Any) -> Any:
-        if os.getpid() != (drawn_by or [os.getpid()])[0]:
-            return {"text/plain": _NO_PICTURES}
+        if drawn_by:
+            here = drawn_by == [os.getpid()]
+            return draw(spec, **options) if here else {"text/plain": _NO_PICTURES}
+        drawn_by.append(os.getpid())
         before = {fd for fd, _ in descriptors(256)}
         try:
             return draw(spec, **options)
         finally:
-            if not drawn_by:
-                own_descriptors.update({fd for fd, _ in descriptors(256)} - before)
-            drawn_by[:] = [os.getpid()]
+            own_descriptors.update({fd for fd, _ in descriptors(256)} - before)
 
     module.renderers.register("cellblock", picture)
     module.renderers.enable("cellblock")

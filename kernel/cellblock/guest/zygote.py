@@ -241,9 +241,11 @@ def main(control_fd: int, reaper: int) -> NoReturn:
 
 
 def _end_with(mounter: layer.Mounter, *_: object) -> NoReturn:
-    """Do as the reaper's end asks: the mounter, under no locks, is nobody's whom ours let kill."""
-    mounter.close()
-    end()
+    """End as the reaper's end asks. Our locks keep us from killing the mounter, so let it go."""
+    try:
+        mounter.close()
+    finally:
+        end()
 
 
 def _sealed(request: messages.Prepare) -> messages.Prepare:

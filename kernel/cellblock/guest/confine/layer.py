@@ -337,8 +337,8 @@ class Mounter:
 
     def close(self) -> None:
         """Let the process end: for a fork, and for who ends."""
+        self._covers.close()  # first: it is enough, and may be done twice by a signal's handler
         os.close(self.asked)
-        self._covers.close()
 
 
 def start_mounter(layers: Sequence[Layer], empty: tuple[int, int]) -> Mounter:
