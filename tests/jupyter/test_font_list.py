@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import select
-
 import pytest
 
 from cellblock import Sandbox
 from cellblock.host.guests import background
 from cellblock.policy.model import Policy
+from support.idle import IdleReactor
 
 pytest.importorskip("matplotlib", reason="extra 'data' is not installed")
-
-
-class Reactor:
-    """A kernel's loop, which has nothing else to do."""
-
-    def call_later(self, _seconds, action):
-        action()
-
-    def watch(self, fd, action):
-        assert select.select([fd], [], [], 60)[0]
-        action()
-
-    def unwatch(self, _fd): ...
 
 
 LOOK = "import os, matplotlib; at, = (e.path for e in os.scandir(matplotlib.get_cachedir()))"
@@ -35,7 +21,9 @@ def test_each_session_has_a_copy_of_a_list_that_a_process_of_the_hosts_made(tmp_
     (project / "matplotlib/font_manager.py").write_text("raise SystemExit")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.syspath_prepend(project)
-    background.make_font_list_later(Reactor())
+    reactor = IdleReactor()
+    background.make_font_list_later(reactor)
+    reactor.wait()
     (made,) = cache.glob("*/matplotlib/*")
     assert made.suffix == ".json"
     kept = made.read_bytes()

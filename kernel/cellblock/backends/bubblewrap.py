@@ -94,15 +94,22 @@ class Bubblewrap(Backend):
         "network_access": relayed_network("a network namespace without a device; ", _CALLS),
     }
 
+    def __init__(self) -> None:
+        #: The program that has worked behind this process.
+        self._worked = ""
+
     def glance(self) -> Support:
         """Look for the program, for what forbids it for certain, and at what Landlock looks at."""
         why = MISSING if shutil.which(PROGRAM) is None else forbidden()
         return Landlock().glance() if why is None else unprobed(why, usable=False)
 
     def attempt(self) -> Support:
-        """Start next to nothing behind it: only making namespaces tells whether one may."""
-        found = self.glance()
-        if not found.usable:
+        """Start next to nothing behind it: only making namespaces tells whether one may.
+
+        Once in a process, unless there is another bwrap: where it works no more, no zygote starts.
+        """
+        found, program = self.glance(), self.fingerprint()
+        if not found.usable or program == self._worked:
             return found
         # An interpreter with empty input ends as soon.
         least = shutil.which("true") or sys.executable
@@ -110,6 +117,7 @@ class Bubblewrap(Backend):
             self._run([least], interpreter_view())
         except BackendError as error:
             return unprobed(str(error), usable=False)
+        self._worked = program
         return found
 
     def probe(self) -> Support:

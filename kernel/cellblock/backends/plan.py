@@ -537,14 +537,14 @@ def package_paths(names: Iterable[str], granted: Iterable[str]) -> Iterator[str]
         real = os.path.realpath(folder)
         if not folder.startswith("/") or any(within(real, root) for root in known):
             continue
+        try:
+            there = set(os.listdir(folder))
+        except OSError:
+            continue
         for name in names:
-            for path in (
-                Path(folder, name),
-                Path(folder, f"{name}.py"),
-                Path(folder, f"{name}.libs"),
-            ):
-                if path.exists():
-                    yield str(path)
+            for entry in (name, f"{name}.py", f"{name}.libs"):
+                if entry in there and os.path.exists(path := os.path.join(folder, entry)):
+                    yield path
 
 
 def interpreter_programs() -> Iterator[str]:

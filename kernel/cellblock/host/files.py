@@ -151,6 +151,11 @@ def _empty(folder: int) -> None:
 # --- a file that is the user's alone ----------------------------------------------------------
 
 
+#: Policies that are remembered, and bytes of one: a SHA-256 in hexadecimal.
+_MOST_ACCEPTED: Final = 64
+_DIGEST_LINE: Final = 65
+
+
 class PrivateFile:
     """A file in the user's cache folder, there whole or not at all; at most ``most_bytes`` large.
 
@@ -201,6 +206,25 @@ class PrivateFile:
         with closing(os.open(self._folder, FOLDER)) as folder:
             check_own(os.fstat(folder), self._folder)
             yield folder
+
+
+class AcceptedPolicies:
+    """Digests of policies' values that pydantic has accepted: it is not imported for them again.
+
+    ``load.Accepted``, in a file in ``folder``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = PrivateFile(folder / "accepted", _MOST_ACCEPTED * _DIGEST_LINE)
+
+    def __contains__(self, digest: str) -> bool:
+        return digest.encode() in self._file.read().split()
+
+    def add(self, digest: str) -> None:
+        """Remember it beside the last ones."""
+        kept = self._file.read().split()[1 - _MOST_ACCEPTED :]
+        with contextlib.suppress(OSError):
+            self._file.write(b"".join(b"%s\n" % one for one in (*kept, digest.encode())))
 
 
 # --- what a guest, and front ends that do not read, can make a host hold ----------------------

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import zmq
 
@@ -17,12 +17,13 @@ from cellblock.host.consent.approver import Approver, Prompt
 from cellblock.host.consent.grants import GrantContext, Grants, Store
 from cellblock.host.consent.grants import default_path as grants_path
 from cellblock.host.guests import background
+from cellblock.host.guests.byte_code import ByteCode
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
 from cellblock.host.session.session import open_audit, open_session, record_start
-from cellblock.jupyter import channels, warm
+from cellblock.jupyter import channels, kernel_policy, warm
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
 from cellblock.jupyter.reactor import ZmqReactor
@@ -60,6 +61,33 @@ def _end_changes(kernel: Kernel, scratch: Path) -> None:
             sys.stderr.write(f"cellblock: {what} cellblock changes keep {staged.id}\n")
 
 
+class _Launch(NamedTuple):
+    """What a kernel was started with; its sockets are bound."""
+
+    options: Options
+    config: SessionConfig | PolicyError | BackendError
+    context: zmq.Context[Any]
+    bound: dict[str, zmq.Socket[bytes]]
+    codec: MessageCodec
+
+
+def _launched(
+    options: Options, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
+) -> _Launch:
+    """Bind the sockets: of one that is to wait for its launch, once it has come."""
+    begun: Callable[[], None] | None = None
+    if options.warm:
+        options, begun = warm.launched(config, early)
+    context: zmq.Context[Any] = zmq.Context()
+    connection = channels.read_connection(Path(options.connection_file))
+    bound = channels.bind(context, connection)
+    if begun is not None:
+        begun()  # its server has enough to do while the policy is read
+        config = kernel_policy.resolve_launched(options, early)
+    codec = MessageCodec(connection.key, connection.digest)
+    return _Launch(options, config, context, bound, codec)
+
+
 def assemble(
     options: Options, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
@@ -68,14 +96,9 @@ def assemble(
     The zygote in ``early``, if there is one, is used or ended. One that is to wait for its launch
     does so here.
     """
-    options, config, begun = warm.launched(options, config, early)
+    options, config, context, bound, codec = _launched(options, config, early)
     views = Views(config)
-    context: zmq.Context[Any] = zmq.Context()
-    connection = channels.read_connection(Path(options.connection_file))
-    bound = channels.bind(context, connection)
-    begun()
     reactor = ZmqReactor()
-    codec = MessageCodec(connection.key, connection.digest)
     kept = OutputLog(default_path().parent / "output", views.kept_bytes())
     audit = open_audit(views.in_force)
     history = History(default_path() if options.history else None)
@@ -87,6 +110,7 @@ def assemble(
         if isinstance(config, SessionConfig):
             zygotes = ZygoteSource(reactor, early.take, is_told=early.is_told)
             kernel.session = session = open_session(config, reactor, kernel, zygotes)
+            session.requests.on_compiled = ByteCode(reactor).keep_later
             background.make_font_list_later(reactor)
             background.make_vega_later(reactor, config.prepare)
             session.start()

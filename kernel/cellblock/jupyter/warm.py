@@ -6,7 +6,7 @@ for another kernel like the last one: of the same policy, in the same folder. Th
 
 What launches it comes through a socket that is its stdin, which nobody but its parent has: command
 line, folder and environment, in place of those that it was started with. From there on all is as
-in any start: the policy is read, the sockets are bound, and the zygote is used if it was told
+in any start: the sockets are bound, the policy is read, and the zygote is used if it was told
 exactly what it would be told now. Else another one is started.
 
 Two things can't be had in place of others: variables that are read as a process begins, and code
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cellblock.descriptors import remove_tree
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
-from cellblock.jupyter import kernel_policy, start
+from cellblock.jupyter import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,16 +48,14 @@ _TAKEN = b"+"
 
 
 def launched(
-    options: Options, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
-) -> tuple[Options, SessionConfig | PolicyError | BackendError, Callable[[], None]]:
-    """Wait for the launch, if ``options`` say so; return its options, and what they make of it.
+    config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
+) -> tuple[Options, Callable[[], None]]:
+    """Wait for the launch; return its options, under which the policy is yet to be read.
 
-    What is returned last is called when the kernel's sockets are bound. Its parent waits for it:
+    What is returned besides is called when the kernel's sockets are bound. Its parent waits for it:
     front ends that connect before try again a tenth of a second later. Raises ``SystemExit`` where
     nothing is launched, ``StartError``.
     """
-    if not options.warm:
-        return options, config, lambda: None
     code = _code()
     if isinstance(config, SessionConfig):
         early.prepare(config)
@@ -78,8 +76,7 @@ def launched(
         unused.pop_all()
     os.environ.clear()
     os.environ.update(environment)
-    options = start.parse(arguments)
-    return options, kernel_policy.resolve_launched(options, early), partial(_tell, control)
+    return start.parse(arguments), partial(_tell, control)
 
 
 def _tell(parent: socket.socket) -> None:

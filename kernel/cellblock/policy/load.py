@@ -11,10 +11,12 @@ Whatever is wrong raises exactly one ``PolicyError`` that names file, key, value
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tomllib
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cellblock.analysis.allowlist import GROUPS, expand_groups
 from cellblock.errors import PolicyError
@@ -35,15 +37,36 @@ _FOLDER: Final = Path(__file__).parent / "presets"
 KNOWN: Final = (*PRESETS, *TIERS)
 
 
-def load(spec: str, *, project: Path, scratch: Path | None = None, allow_unsafe: bool) -> Policy:
+class Accepted(Protocol):
+    """Digests of files' values of which pydantic has made what they are as they stand."""
+
+    def __contains__(self, digest: str, /) -> bool:
+        """Return whether it has before."""
+
+    def add(self, digest: str, /) -> None:
+        """Remember it, where that can be. Never raises."""
+
+
+def load(
+    spec: str,
+    *,
+    project: Path,
+    scratch: Path | None = None,
+    allow_unsafe: bool,
+    accepted: Accepted | None = None,
+) -> Policy:
     """Return the policy that ``spec`` names: a preset, a former name, a tier, or a TOML file.
 
     ``project`` and ``scratch`` are what ``{project}`` and ``{scratch}`` stand for; without a
-    scratch folder ``{scratch}`` stays as written.
+    scratch folder ``{scratch}`` stays as written. What is in ``accepted`` has no types to be
+    checked again; names, and what they mean here, are checked each time.
     Raises PolicyError, also for mode ``unsafe`` or display ``trusted`` without ``allow_unsafe``.
     """
     name = FORMER_NAMES.get(spec, spec)
-    policy = _preset(name, project, scratch) if name in KNOWN else _file(spec, project, scratch)
+    if name in KNOWN:
+        policy = _preset(name, project, scratch)
+    else:
+        policy = _file(spec, project, scratch, accepted)
     return _allowed(policy, spec, allow_unsafe=allow_unsafe)
 
 
@@ -66,21 +89,36 @@ def from_fields(
     file: str,
     known_modules: Collection[str] | None = None,
     here: bool = True,
+    accepted: Accepted | None = None,
 ) -> Policy:
     """Return the policy that has these fields, as a file or ``Policy.as_dict`` has them.
 
     With ``known_modules``, which need not be installed, nor those of a group, every name in it has
     to mean something ``here``, where cells are to run, or anywhere. Raises PolicyError.
     """
-    from cellblock.policy import schema  # noqa: PLC0415 - pydantic: kernels of presets start without
+    from cellblock.policy import schema  # noqa: PLC0415 - kernels of presets start without
 
-    policy = schema.parse(normal(values), file=file)
+    plain_values = normal(values)
+    digest = "" if accepted is None else _digest(plain_values)
+    if accepted is not None and digest in accepted:
+        policy = from_values(plain_values)
+    else:
+        policy = schema.parse(plain_values, file=file)
+        # Where a whole number stands for a fraction, say, it has made something else of them.
+        if accepted is not None and repr(from_values(plain_values)) == repr(policy):
+            accepted.add(digest)
     if known_modules is not None:
         named = values.get("allowed_modules", ())
         groups = [group for name, group in GROUPS.items() if name in named]
         known = frozenset(known_modules).union(*groups)
         schema.check(policy, file=file, known_modules=known, here=here)
     return policy
+
+
+def _digest(values: dict[str, Any]) -> str:
+    """Return a name for these values, types included, and for what checks them."""
+    checks = [(file.name, file.stat().st_mtime_ns) for file in sorted(_FOLDER.parent.glob("*.py"))]
+    return hashlib.sha256(repr((checks, values)).encode(errors="backslashreplace")).hexdigest()
 
 
 def _allowed(policy: Policy, spec: str, *, allow_unsafe: bool) -> Policy:
@@ -155,8 +193,12 @@ def _parts(spec: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
 def preset_values(name: str) -> dict[str, Any]:
     """Return a shipped preset as its file has it, or a tier's with its backend; and ``name``."""
     preset, backend = TIERS.get(name, (name, None))
-    values = tomllib.loads((_FOLDER / f"{preset}.toml").read_text("utf-8"))
-    return normal(values | {"name": name} | ({"backend": backend} if backend else {}))
+    return normal(_shipped(preset) | {"name": name} | ({"backend": backend} if backend else {}))
+
+
+@cache
+def _shipped(name: str) -> dict[str, Any]:
+    return tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8"))
 
 
 def preset_policy(name: str, changes: Mapping[str, Any] | None = None) -> Policy:
@@ -191,11 +233,12 @@ def from_values(values: dict[str, Any]) -> Policy:
     return Policy().replace(**frozen(values) | made)
 
 
-def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
+def _file(spec: str, project: Path, scratch: Path | None, accepted: Accepted | None) -> Policy:
     path, base, own = _parts(spec)
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
     inherited += tuple(expand_groups(GROUPS))
-    policy = from_fields(_merged(base, own, spec), file=spec, known_modules=inherited)
+    values = _merged(base, own, spec)
+    policy = from_fields(values, file=spec, known_modules=inherited, accepted=accepted)
     policy = paths.expand_paths(policy, Places(spec, path.resolve().parent, project, scratch))
     paths.refuse_writable(path, policy, spec)
     return policy

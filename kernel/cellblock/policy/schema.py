@@ -1,7 +1,7 @@
 """Check an operator's policy: ``parse`` its types by pydantic, then ``check`` what they can't say.
 
-Imported for operators' files alone: a kernel under a shipped preset starts without pydantic, and
-the tests check those presets (ADR 0030).
+Imported for operators' files alone, and pydantic for those that it has not accepted before: a
+kernel under a shipped preset starts without, and the tests check those presets (ADR 0030).
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import sys
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
-
-from pydantic import TypeAdapter, ValidationError
 
 from cellblock.analysis.allowlist import GROUPS
 from cellblock.analysis.magics import MAGICS, UNCHECKED_MAGICS
@@ -37,6 +35,7 @@ from cellblock.policy.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from pydantic import TypeAdapter
     from pydantic_core import ErrorDetails
 
     from cellblock.policy.operations import Problem
@@ -59,6 +58,8 @@ def parse(values: Mapping[str, object], *, file: str) -> Policy:
 
     Raises PolicyError for the first thing wrong. Paths are taken as they stand.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 - slow
+
     try:
         # JSON, because strict JSON input is where pydantic takes a list for a tuple.
         return _adapter().validate_json(json.dumps(values, default=str))
@@ -68,6 +69,8 @@ def parse(values: Mapping[str, object], *, file: str) -> Policy:
 
 @cache
 def _adapter() -> TypeAdapter[Policy]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow
+
     return TypeAdapter(Policy)
 
 

@@ -21,6 +21,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Errno = Annotated[int, msgspec.Meta(ge=1, le=4095)]
 StreamName = Literal["stdout", "stderr"]
 CommKind = Literal["comm_open", "comm_msg", "comm_close"]
+#: Source files that a cell's end names as compiled.
+MOST_COMPILED = 1_000
 #: None, encoded.
 NOTHING = b"\xc0"
 #: A mime bundle: mime type to text, bytes (sent base64 to the front end) or JSON data.
@@ -682,6 +684,8 @@ class Done(Struct, tag="done", frozen=True, kw_only=True):
     read_bytes: Size = 0
     #: As far as was seen, it did nothing that would come out otherwise a second time.
     repeatable: bool = False
+    #: Source files that were compiled since the last such list, as there was no byte code.
+    compiled: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_COMPILED)] = ()
     #: The last expression's value, encoded, where that was asked for and is data.
     value: bytes = NOTHING
 

@@ -65,6 +65,36 @@ def test_a_preset_starts_without_pydantic():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_a_file_that_pydantic_accepted_starts_without_it(tmp_path):
+    file, cache = tmp_path / "team.toml", tmp_path / "cache"
+    program = (
+        "import sys, pathlib; from cellblock.policy.load import load;"
+        "from cellblock.host.files import AcceptedPolicies;"
+        "file, cache = map(pathlib.Path, sys.argv[1:]);"
+        "loaded = load(str(file), project=file.parent, allow_unsafe=False,"
+        " accepted=AcceptedPolicies(cache));"
+        "print('pydantic_core' in sys.modules, loaded.digest())"
+    )
+
+    def started():
+        argv = [sys.executable, "-c", program, str(file), str(cache)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        checked, _, digest = done.stdout.strip().partition(" ")
+        return checked, digest or done.stderr
+
+    file.write_text('extends = "data"\ntimeout = 5.5\n[add]\nallowed_modules = ["json"]\n')
+    (_, once), (checked, again) = started(), started()
+    assert (checked, again) == ("False", once)
+    file.write_text('extends = "data"\ntimeout = 5\n')  # 5.0, which is not what stands there
+    assert started() == started()
+    assert started()[0] == "True"
+    file.write_text('extends = "data"\ntimeout = "5.5"\n')
+    assert "timeout" in started()[1]
+    file.write_text('extends = "data"\nallowed_modules = ["no_such_module"]\n')
+    assert "no such module here" in started()[1]
+    assert "no such module here" in started()[1]
+
+
 @pytest.mark.parametrize(("spelling", "preset"), [("pure", "safe"), ("trusted", "unsafe")])
 def test_former_names_are_spellings(spelling, preset, tmp_path):
     both = [load(name, project=tmp_path, allow_unsafe=True) for name in (spelling, preset)]

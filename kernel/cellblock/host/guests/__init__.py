@@ -12,6 +12,7 @@ The parts, in the order in which a start meets them:
 - ``supervisor``: which guest serves a session, and where the next one comes from.
 - ``background``: processes that make a file for later sessions, while the kernel goes on:
   matplotlib's list of fonts, and Vega, the library of altair's charts.
+- ``byte_code``: one more, which has Python keep byte code of what guests had to compile.
 - ``worker_process``: confined helpers of the host's own, for tools and for the network.
 
 May import ``wire``, ``policy``, ``errors`` and other packages of the host; ``spawn`` only

@@ -33,7 +33,7 @@ from cellblock.host.files import PrivateFile
 from cellblock.policy.folders import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from cellblock.host.session.types import Reactor
     from cellblock.wire.messages import Prepare
@@ -45,7 +45,7 @@ AFTER: Final = 3.0
 _BEGIN: Final = """\
 import os, sys
 os.nice(19)
-os.umask(0o077)
+mask = os.umask(0o077)
 os.chdir(os.environ["HOME"])
 sys.path += sys.argv[3:]
 from cellblock.host.guests.spawn import end_with_host
@@ -56,15 +56,20 @@ _HOME_VARIABLES: Final = ("HOME", "MPLCONFIGDIR", "PATH", "TMPDIR")
 MOST: Final = 16
 
 
-def start(reactor: Reactor, program: str, target: Path) -> None:
+def start(
+    reactor: Reactor, program: str, target: Path, given: Mapping[str, bytes] | None = None
+) -> None:
     """Start ``program``, which moves what it made to ``target``: that is ``sys.argv[2]``.
 
-    The folder of ``target`` is for its kind alone. Raises OSError.
+    The folder of ``target`` is for its kind alone; ``given`` are files in the one that it runs in.
+    Raises OSError.
     """
     cache = target.parent
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     _prune(cache)
     home = tempfile.mkdtemp(prefix=".making-", dir=cache)
+    for name, content in (given or {}).items():
+        Path(home, name).write_bytes(content)
     arguments = [str(os.getpid()), str(target), *_packages()]
     argv = [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", _BEGIN + program, *arguments]
     null = os.open(os.devnull, os.O_RDWR)

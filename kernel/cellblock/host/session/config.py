@@ -28,11 +28,12 @@ from cellblock.backends.plan import (
     standing,
 )
 from cellblock.errors import BackendError, PolicyError
+from cellblock.host.files import AcceptedPolicies
 from cellblock.host.guests import background, spawn
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
 from cellblock.policy import load, paths
-from cellblock.policy.folders import data_folder, state_folder
+from cellblock.policy.folders import cache_folder, data_folder, state_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
 from cellblock.wire import frames, messages
@@ -357,7 +358,8 @@ def _load(options: SessionOptions) -> Policy:
     # Whether it is allowed is looked at below.
     rest: dict[str, Any] = {"allow_unsafe": True, "scratch": options.scratch}
     if isinstance(options.policy, str):
-        policy = load.load(options.policy, project=options.project, **rest)
+        accepted = AcceptedPolicies(Path(cache_folder(), "policies"))
+        policy = load.load(options.policy, project=options.project, accepted=accepted, **rest)
     else:
         policy = load.check_policy(options.policy, project=options.project, **rest)
     condition = _condition(policy, options)

@@ -58,7 +58,7 @@ from cellblock.wire import messages
 from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Front
@@ -299,6 +299,8 @@ class Requests:
         #: What the last one took, and the calls of tools that it made.
         self.usage: Usage | None = None
         self.tool_calls = CellCalls()
+        #: Called with the source files that a guest has had to compile.
+        self.on_compiled: Callable[[Sequence[str]], None] | None = None
         #: Whether the guest, or one that it is a copy of, has run anything.
         self.used = False
         self._last_id = 0
@@ -871,6 +873,8 @@ class Requests:
             self.usage = self._monitor.end(read_bytes)
             if others and guest is not None:
                 self._monitor.begin(guest.pid, others[0].since)
+        if isinstance(reply, messages.Done) and reply.compiled and self.on_compiled is not None:
+            self.on_compiled(reply.compiled)
         self.tool_calls = self.tools.end(request.subshell)
         if guest is not None and not others:
             guest.throttle(on=True)

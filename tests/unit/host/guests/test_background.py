@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import time
 from types import SimpleNamespace
 
@@ -10,36 +9,19 @@ import pytest
 
 from cellblock.host.guests import background
 from cellblock.host.output.frames import shared_library
+from support.idle import IdleReactor
 
 SESSION = SimpleNamespace(charts="pages", vega=False)
 vl_convert = pytest.importorskip("vl_convert", reason="extra 'interactive' is not installed")
 
 
-class Reactor:
-    """A kernel's loop, which has nothing else to do."""
-
-    def __init__(self):
-        self.watched = {}
-
-    def call_later(self, _seconds, action):
-        action()
-
-    def watch(self, fd, action):
-        self.watched[fd] = action
-
-    def unwatch(self, fd):
-        del self.watched[fd]
-
-
 def test_vega_is_bundled_once_and_until_then_nobody_waits_for_it(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    reactor, began = Reactor(), time.monotonic()
+    reactor, began = IdleReactor(), time.monotonic()
     background.make_vega_later(reactor, SESSION)
     assert shared_library("vega") is None
     assert time.monotonic() - began < 0.5  # it takes a second and more
-    ((fd, reap),) = reactor.watched.items()
-    assert select.select([fd], [], [], 120)[0]
-    reap()
+    reactor.wait()
     (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
     assert kept.read_text("utf-8") == vl_convert.javascript_bundle()
     assert shared_library("vega").name.startswith("vega-")
