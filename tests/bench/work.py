@@ -229,7 +229,7 @@ class Contestant:
         finally:
             kernel.close()
 
-    def provided(self) -> float:
+    def provided(self, first: str = "x = 1") -> float:
         """Milliseconds from a manager's start of its second kernel to that one's first reply."""
         name = self.world.root / "kernels" / "contestant"
         name.mkdir(parents=True, exist_ok=True)
@@ -244,18 +244,18 @@ class Contestant:
             run_dir = str(self.world.root / "run")
             manager = MultiKernelManager(kernel_spec_manager=specs, connection_dir=run_dir)
             try:
-                self._started(manager)
+                self._started(manager, "x = 1")
                 time.sleep(WAITS)
-                return self._started(manager)
+                return self._started(manager, first)
             finally:
                 manager.shutdown_all(now=True)
 
-    def _started(self, manager: MultiKernelManager) -> float:
+    def _started(self, manager: MultiKernelManager, first: str) -> float:
         began = time.perf_counter()
         started = manager.start_kernel(kernel_name="contestant", cwd=str(self.world.work))
         client = manager.get_kernel(started).client()
         client.start_channels()
-        sent = client.execute("x = 1")
+        sent = client.execute(first)
         reply = client.get_shell_msg(timeout=PATIENCE)
         took = (time.perf_counter() - began) * 1000
         client.stop_channels()
@@ -295,6 +295,7 @@ WHOLE = {
     "spawn to first reply": lambda one: one.spawned("x = 1"),
     "spawn to first reply, one waiting": Contestant.provided,
     "spawn to first plot": lambda one: one.spawned(FIRST_PLOT),
+    "spawn to first plot, one waiting": lambda one: one.provided(FIRST_PLOT),
     "restart to first plot": Contestant.restarted,
     "first imports, after reading": Contestant.read_first,
     "interrupt": Contestant.interrupted,

@@ -1,4 +1,6 @@
-"""Where installers put packages, on ``sys.path``: the prefix's folders and any others.
+"""Where installers put packages, on ``sys.path``, and which of their files had to be compiled.
+
+The former are the prefix's folders and any others.
 
 ``pip install --target``, a .pth file, the user's site and a distribution's own folders all lead
 elsewhere. Such a folder may be a project's as well, so its other contents are no library.
@@ -8,7 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Final
+
+from cellblock.wire.messages import MOST_COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,3 +61,40 @@ def _recorded(folder: str) -> set[str]:
         except (OSError, UnicodeDecodeError):
             continue
     return names - _OTHERS
+
+
+# --- what had to be compiled -------------------------------------------------------------------
+#
+# A guest keeps no byte code. It tells the host, which has it kept (``host.guests.byte_code``).
+
+#: Characters of a path that is told.
+_LONGEST: Final = 1_000
+_compiled: list[str] = []
+
+
+def note_compiled() -> None:
+    """Note what was compiled until now, and from now on which source files are read.
+
+    A module's is read where there is no byte code of it. What compiles it is left as it is: one
+    more frame would show in the traceback of a syntax error.
+    """
+    for module in sys.modules.values():
+        name, kept = getattr(module, "__file__", None), getattr(module, "__cached__", None)
+        if name and kept and not os.path.exists(kept):
+            _compiled.append(name)
+    read = SourceFileLoader.get_data
+
+    def get_data(self: SourceFileLoader, path: str) -> bytes:
+        data = read(self, path)
+        if path == self.path:
+            _compiled.append(path)
+        return data
+
+    SourceFileLoader.get_data = get_data  # type: ignore[method-assign, assignment]
+
+
+def take_compiled() -> list[str]:
+    """Return what has not been told yet, some at a time."""
+    taken = _compiled[:MOST_COMPILED]
+    del _compiled[:MOST_COMPILED]
+    return [path for path in taken if path.isprintable() and len(path) <= _LONGEST]

@@ -17,7 +17,7 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, definitions, entry
-from cellblock.guest import byte_code, tracebacks
+from cellblock.guest import installed, tracebacks
 from cellblock.guest.audit_hook import effects
 from cellblock.guest.output import current_cell, current_subshell, encodable
 from cellblock.guest.rewriting import is_future
@@ -145,7 +145,7 @@ class Runner:
             payload=shell.payload_manager.read_payload(),
             read_bytes=max(0, _read_bytes() - read),
             repeatable=effects.repeatable(self._driver.loop),
-            compiled=tuple(byte_code.take()),
+            compiled=tuple(installed.take_compiled()),
             value=hook.value,
         )
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from cellblock.descriptors import remove_tree
-from cellblock.guest import byte_code
+from cellblock.guest import installed
 from cellblock.guest.confine import (
     ConfineError,
     arch,
@@ -203,7 +203,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
     try:
         # It holds what the policy passes on, and guests are made of it (promise P2).
         process.isolate_zygote(namespace=os.getpid() == _FIRST)
-        byte_code.watch()
+        installed.note_compiled()
         # What every guest needs, while the host still reads its policy.
         from cellblock.guest import setup  # noqa: PLC0415
 

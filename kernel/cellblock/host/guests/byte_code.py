@@ -32,7 +32,7 @@ _PROGRAM: Final = """\
 import resource
 os.umask(mask)
 sys.dont_write_bytecode = False
-resource.setrlimit(resource.RLIMIT_CPU, (600, 600))
+resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from cellblock.host.guests.byte_code import keep, read_names
 keep(read_names(), [*sys.argv[3:], os.path.dirname(os.__file__)])

@@ -61,7 +61,7 @@ def test_nothing_but_sources_of_packages_is_looked_at(packages, tmp_path, monkey
 
 @pytest.mark.parametrize("none_wanted", [False, True])
 def test_a_process_of_the_hosts_keeps_it(packages, tmp_path, monkeypatch, none_wanted):
-    own = Path(byte_code.__file__).parents[2] / "guest" / "byte_code.py"
+    own = Path(byte_code.__file__).parents[2] / "guest" / "installed.py"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(packages)
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
