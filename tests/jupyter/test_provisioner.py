@@ -97,7 +97,8 @@ def test_the_next_kernel_is_the_one_that_waits_and_one_waits_again(
     installed(policy)
     first = Running(manager, cwd=str(world.work))
     ready = waiting()
-    prepared = set(processes.tree(ready))
+    # Of its guests only what the first cell names is kept.
+    prepared = {pid for pid in processes.tree(ready) if processes.name(pid) != "cb-guest"}
     second = Running(manager, cwd=str(world.work))
     assert second.pid == ready
     assert second.run("print(6 * 7)") == "42"
@@ -129,6 +130,25 @@ def test_it_has_the_folder_and_the_environment_of_its_launch_and_nothing_of_the_
     assert (third.pid, third.run(code)) == (ready, f"{world.work} None two")
     for each in (first, second, third):
         each.close()
+
+
+def test_it_has_imported_what_a_first_cell_is_likely_to_ask_for_where_nothing_differs(
+    installed, manager, world
+):
+    installed(world.policy('extends = "data"\npreload_when_idle = ["xmlrpc.client"]'))
+    code = "xmlrpc = 1; import sys; print('xmlrpc.client' in getattr(sys, 'mod' + 'ules'))"
+    first = Running(manager, cwd=str(world.work))
+    elsewhere = world.work / "elsewhere"
+    elsewhere.mkdir()
+    for folder, imported in ((world.work, "True"), (elsewhere, "False")):
+        ready = waiting()
+        ahead = [pid for pid in processes.tree(ready) if pid != ready]
+        second = Running(manager, cwd=str(folder))
+        assert (second.pid, second.run(code)) == (ready, imported)
+        assert second.run("import os; print(os.getcwd())") == str(folder)
+        assert processes.gone(ahead if folder is elsewhere else []) == []
+        second.close()
+    first.close()
 
 
 def test_a_policy_that_changed_while_it_waited_is_in_force(installed, manager, world):

@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import struct
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -175,6 +176,7 @@ class Simulation:
         gate=None,
         narrower=None,
         approver=None,
+        ahead=None,
     ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
@@ -208,13 +210,13 @@ class Simulation:
             rules=rules,
             gate=AdmissionGate(Policy(), Path("/x")) if gate is None else gate,
             prepare=prepare,
-            zygote=self._spawn,
+            zygote=self.spawn,
         )
         self.session = Session(
             self.reactor,
             self,
             settings,
-            ZygoteSource(self.reactor, self._spawn),
+            ZygoteSource(self.reactor, self.spawn, ahead=ahead and partial(ahead, self)),
             clock=lambda: self.reactor.now,
             narrower=narrower,
             approver=approver,
@@ -316,7 +318,8 @@ class Simulation:
     def _kill(self, pid, number):
         self.kills.append((pid, number))
 
-    def _spawn(self):
+    def spawn(self):
+        """Start a zygote that forks what the test drives."""
         if self.spawns_to_fail:
             self.spawns_to_fail -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

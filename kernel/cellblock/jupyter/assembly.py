@@ -72,12 +72,15 @@ class _Launch(NamedTuple):
 
 
 def _launched(
-    options: Options, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
+    reactor: ZmqReactor,
+    options: Options,
+    config: SessionConfig | PolicyError | BackendError,
+    early: EarlyZygote,
 ) -> _Launch:
     """Bind the sockets: of one that is to wait for its launch, once it has come."""
     begun: Callable[[], None] | None = None
     if options.warm:
-        options, begun = warm.launched(config, early)
+        options, begun = warm.launched(reactor, config, early)
     context: zmq.Context[Any] = zmq.Context()
     connection = channels.read_connection(Path(options.connection_file))
     bound = channels.bind(context, connection)
@@ -96,9 +99,9 @@ def assemble(
     The zygote in ``early``, if there is one, is used or ended. One that is to wait for its launch
     does so here.
     """
-    options, config, context, bound, codec = _launched(options, config, early)
-    views = Views(config)
     reactor = ZmqReactor()
+    options, config, context, bound, codec = _launched(reactor, options, config, early)
+    views = Views(config)
     kept = OutputLog(default_path().parent / "output", views.kept_bytes())
     audit = open_audit(views.in_force)
     history = History(default_path() if options.history else None)
@@ -108,7 +111,9 @@ def assemble(
 
     def begin() -> None:
         if isinstance(config, SessionConfig):
-            zygotes = ZygoteSource(reactor, early.take, is_told=early.is_told)
+            zygotes = ZygoteSource(
+                reactor, early.take, is_told=early.is_told, ahead=early.take_ahead
+            )
             kernel.session = session = open_session(config, reactor, kernel, zygotes)
             session.requests.on_compiled = ByteCode(reactor).keep_later
             background.make_font_list_later(reactor)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     import socket
 
     from cellblock.host.guests.spawn import Recalled
+    from cellblock.host.guests.supervisor import SpareGuest
+    from cellblock.host.guests.zygote import Zygote as StandingZygote
     from cellblock.host.session.config import SessionConfig, Wrapping
+    from cellblock.jupyter.warm import GuestAhead
     from cellblock.wire.messages import Prepare
 
     #: The host's end of a zygote's socket, and its pid.
@@ -51,6 +54,8 @@ class EarlyZygote:
         #: What it was told, where it waits for a launch.
         self._told: Prepare | None = None
         self._memory: WrappingCache | None = None
+        #: It, where it has a guest before the launch that it waits for.
+        self.ahead: GuestAhead | None = None
         if bare is None:
             self.start(self.recollect(policy, project).recall())
 
@@ -95,6 +100,10 @@ class EarlyZygote:
                 self._told = zygote.first_frame(config.prepare)
                 zygote.tell(self._zygote[0], self._told)
 
+    def awaits(self, config: SessionConfig) -> bool:
+        """Whether the zygote was told this, and may have guests before the launch."""
+        return self._told is not None and not config.prepare.plan.relayed
+
     def is_told(self, first: Prepare) -> bool:
         """Whether the zygote was told just this; one that was told anything else is ended."""
         told, self._told = self._told, None
@@ -107,8 +116,16 @@ class EarlyZygote:
         zygote, self._zygote = self._zygote, None
         return zygote or spawn.start(self._due)
 
+    def take_ahead(self, prepare: Prepare) -> tuple[StandingZygote, SpareGuest] | None:
+        """Return the zygote and its guest, where it has one already, for just this; else end it."""
+        ahead, self.ahead = self.ahead, None
+        return None if ahead is None else ahead.take(prepare)
+
     def end(self) -> None:
         """End the zygote, if it was started and is not taken."""
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None:
+            ahead.end()
         zygote, self._zygote = self._zygote, None
         if zygote is not None:
             spawn.drop(*zygote)

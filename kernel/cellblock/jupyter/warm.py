@@ -20,7 +20,6 @@ import contextlib
 import gc
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -29,6 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cellblock.descriptors import remove_tree
+from cellblock.host.guests import background
+from cellblock.host.guests.supervisor import SpareGuest, imported_ahead
+from cellblock.host.guests.zygote import Zygote, first_frame, place_of
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.jupyter import start
@@ -37,8 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.errors import BackendError, PolicyError
+    from cellblock.host.guests.process import Guest
     from cellblock.jupyter.early_zygote import EarlyZygote
+    from cellblock.jupyter.reactor import ZmqReactor
     from cellblock.jupyter.start import Options
+    from cellblock.wire.messages import Prepare
 
 #: Variables of one launch, which nothing reads before it: any other may have been.
 _OF_A_LAUNCH = ("JPY_", "KERNEL_")
@@ -47,8 +52,41 @@ _STDIN = 0
 _TAKEN = b"+"
 
 
+class GuestAhead:
+    """A spare guest of a waiting kernel's zygote, which was told ``config``; it imports meanwhile.
+
+    Raises OSError where no process can be started.
+    """
+
+    def __init__(self, reactor: ZmqReactor, early: EarlyZygote, config: SessionConfig) -> None:
+        prepare = config.prepare
+        background.place_font_list(Path(prepare.scratch))
+        self._told = first_frame(prepare), place_of(prepare)
+        self._zygote = Zygote(reactor, early.take, prepare, early.is_told)
+        modules = imported_ahead(config.policy)
+        self._spare = SpareGuest(reactor, self._fork, modules, prepare.cwd)
+        self._spare.fork_ahead()
+
+    def _fork(self, guest: Guest) -> Zygote:
+        self._zygote.fork(guest)
+        return self._zygote
+
+    def take(self, prepare: Prepare) -> tuple[Zygote, SpareGuest] | None:
+        """Return both where they are for just this; else end them, and return nothing."""
+        if self._zygote.closed or self._told != (first_frame(prepare), place_of(prepare)):
+            self.end()
+            return None
+        return self._zygote, self._spare
+
+    def end(self) -> None:
+        """End both."""
+        self._spare.end()
+        if not self._zygote.closed:
+            self._zygote.kill()
+
+
 def launched(
-    config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
+    reactor: ZmqReactor, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
 ) -> tuple[Options, Callable[[], None]]:
     """Wait for the launch; return its options, under which the policy is yet to be read.
 
@@ -59,13 +97,16 @@ def launched(
     code = _code()
     if isinstance(config, SessionConfig):
         early.prepare(config)
+        if early.awaits(config) and imported_ahead(config.policy):
+            with contextlib.suppress(OSError):
+                early.ahead = GuestAhead(reactor, early, config)
     gc.collect()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.ExitStack() as unused:
         unused.callback(_remove, early)
         control = socket.socket(fileno=os.dup(_STDIN))
         os.set_inheritable(control.fileno(), False)
-        if not (launch := _received(control)):
+        if not (launch := _received(reactor, control)):
             sys.exit(0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         arguments, environment = launch["arguments"], launch["environment"]
@@ -84,13 +125,20 @@ def _tell(parent: socket.socket) -> None:
         parent.sendall(_TAKEN)
 
 
-def _received(control: socket.socket) -> dict[str, Any]:
+def _received(reactor: ZmqReactor, control: socket.socket) -> dict[str, Any]:
     """Return what the parent sends; nothing when it has ended, or let go of the socket."""
     parent = os.pidfd_open(os.getppid())
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(parent, select.POLLIN)
-    ready = [fd for fd, _ in poll.poll()]
+    ready = set[int]()
+
+    def arrived(fd: int) -> None:
+        ready.add(fd)
+        reactor.stop()
+
+    for fd in (control.fileno(), parent):
+        reactor.watch(fd, partial(arrived, fd))
+    reactor.run()
+    for fd in (control.fileno(), parent):
+        reactor.unwatch(fd)
     os.close(parent)
     text = b""
     while control.fileno() in ready and (part := control.recv(1 << 16)):

@@ -315,8 +315,8 @@ class Policy(Table):
 
     preload_when_idle: Names = ()
     """Modules that are imported, where they are installed and cells may import them, while a kernel
-    waits for its first cell: one that names any of them need not wait. They take memory meanwhile,
-    for five minutes at most."""
+    waits for its launch or its first cell: one that names any of them need not wait. They take
+    memory meanwhile, for five minutes at most."""
 
     pre_imported: Names = ("json", "math", "re", "asyncio")
     """Modules bound to their names before the first cell."""

@@ -102,26 +102,49 @@ class SpareState(Enum):
 class SpareGuest:
     """At most one for a supervisor, whose guests may have it import ``modules``.
 
-    ``folder`` is where guests begin.
+    ``fork`` has a guest forked and returns its zygote; ``folder`` is where guests begin.
     """
 
     def __init__(
-        self, reactor: Reactor, supervisor: Supervisor, modules: tuple[str, ...], folder: str
+        self,
+        reactor: Reactor,
+        fork: Callable[[Guest], Zygote | None],
+        modules: tuple[str, ...],
+        folder: str,
     ) -> None:
-        self._reactor, self._supervisor, self._modules = reactor, supervisor, modules
+        self._reactor, self.fork_guest, self._modules = reactor, fork, modules
         self._folder = folder
         self._names = {name.partition(".")[0] for name in modules}
+        #: What lay in the folder when it was forked.
+        self._beside: frozenset[str] = frozenset()
         self._timer: Timer | None = None
         self._guest: Guest | None = None
         self._zygote: Zygote | None = None
-        #: What the locks of the guest that serves achieved.
-        self._report = messages.LockReport()
+        #: What the locks of the guest that serves achieved; its own, before there is one.
+        self._report: messages.LockReport | None = None
+        #: Whether it was forked before there is one.
+        self.ahead = False
         self._state = SpareState.forked
 
-    def fork_later(self, report: messages.LockReport) -> None:
-        """Fork one when nothing is asked of a new guest for a while; ``report`` has its locks."""
+    def fork_ahead(self) -> None:
+        """Fork one before there is a guest that serves, whose locks will have to be the same."""
+        self.ahead = True
+        self._fork()
+
+    def fork_later(self, report: messages.LockReport, *, idle: bool) -> None:
+        """Have one when nothing is asked of a new guest for a while; ``report`` has its locks.
+
+        That is another one than was forked ahead, unless its locks are the same. None is forked
+        for a guest that is not ``idle``.
+        """
+        ahead, self.ahead = self.ahead, False
+        if ahead and self._guest is not None and self._is_equal(report):
+            self._report = report
+            if self._state is SpareState.ready:
+                self._end_in(KEPT)
+            return
         self.end()
-        if self._modules and self._supervisor.owner.idle():
+        if self._modules and idle:
             self._report = report
             self._timer = self._reactor.call_later(IDLE, self._fork)
 
@@ -130,8 +153,8 @@ class SpareGuest:
             guest = Guest(self._reactor, self._on_message, self._on_trouble, self._on_trouble)
         except OSError:
             return  # it would be missing elsewhere
-        self._state = SpareState.forked
-        self._guest, self._zygote = guest, self._supervisor.fork(guest)
+        self._state, self._beside = SpareState.forked, self._names_beside()
+        self._guest, self._zygote = guest, self.fork_guest(guest)
         self._end_in(PATIENCE)
 
     def _on_message(self, message: messages.FromGuest) -> None:
@@ -139,8 +162,11 @@ class SpareGuest:
         guest, state = self._guest, self._state
         match message:
             case messages.Ready(report=report) if (
-                state is SpareState.forked and guest is not None and self._is_equal(report)
+                state is SpareState.forked
+                and guest is not None
+                and (self.ahead or self._is_equal(report))
             ):
+                self._report = report
                 self._state = SpareState.importing
                 try:
                     guest.send(messages.Preload(modules=self._modules))
@@ -155,6 +181,8 @@ class SpareGuest:
     def _is_equal(self, report: messages.LockReport) -> bool:
         """Return whether locks are those of the guest that serves; what they say may be a count."""
         own = self._report
+        if own is None:
+            return False
         return own.achieved.keys() == report.achieved.keys() and own.failed.keys() == (
             report.failed.keys()
         )
@@ -190,7 +218,19 @@ class SpareGuest:
             return False
         words = set(_WORD.findall(message.source))
         may_matter = bool(words & _SETTINGS) or words >= _SEARCH_PATH
-        return bool(words & self._names) and not (may_matter or self._imports_own(message.source))
+        if may_matter or not words & self._names or self._imports_own(message.source):
+            return False
+        return self._names_beside() <= self._beside  # a matplotlibrc, say, would count
+
+    def _names_beside(self) -> frozenset[str]:
+        """Return what lies beside the notebook; but notebooks and Lab's own, which come and go."""
+        try:
+            names = os.listdir(self._folder)
+        except OSError:
+            return frozenset()
+        return frozenset(
+            name for name in names if not (name.startswith(".") or name.endswith(".ipynb"))
+        )
 
     def _imports_own(self, source: str) -> bool:
         """Return whether a cell imports what lies beside the notebook, which may do anything."""
@@ -266,7 +306,9 @@ class Supervisor:
         self._last_session = -1
         self.snapshots = Snapshots(reactor, clock, policy, self)
         self._restoration: Restoration | None = None
-        self._spare = SpareGuest(reactor, self, imported_ahead(policy), prepare.cwd)
+        self._spare = SpareGuest(reactor, self.fork, imported_ahead(policy), prepare.cwd)
+        #: The first request, where that came before there was a guest.
+        self._first: Any = None
         # A relay serves one guest at a time; sandboxes of a pool may wait for long.
         self._has_spare = not (prepare.plan.relayed or zygotes.is_shared)
         #: Guests in a row that failed to start, and what they wrote; guests that were lost since
@@ -332,6 +374,8 @@ class Supervisor:
         if self.zygote is None:
             self._zygotes, self._prepared = self._next_zygotes, self._prepare
             self.zygote = self._zygotes.get(self._prepare, self)
+            if (spare := self._zygotes.take_spare()) is not None:
+                spare.fork_guest, self._spare = self.fork, spare
         self.rulesets = 1
         relay = self.relay()
         try:
@@ -372,7 +416,10 @@ class Supervisor:
                 self.snapshots.begin(guest, zygote)
             self.snapshots.take_when_idle()
             if self._has_spare:
-                self._spare.fork_later(report)
+                self._spare.fork_later(report, idle=self.owner.idle())
+            if (first := self._first) is not None:
+                self._first = None
+                self._use_spare(first)
             self.owner.on_served()
 
     def _give_up(self, detail: str) -> None:
@@ -384,10 +431,19 @@ class Supervisor:
     # --- serving ------------------------------------------------------------------------------
 
     def begin(self, message: Any) -> None:
-        """Have a first cell served by the spare guest, where that has imported what it names."""
+        """Have a first cell served by the spare guest, where that has imported what it names.
+
+        One that was forked ahead is used when there is a guest whose locks it has.
+        """
+        if self._spare.ahead:
+            self._first = message
+        elif self._use_spare(message):
+            self.owner.on_served()
+
+    def _use_spare(self, message: Any) -> bool:
         spare = self._spare.take(message)
         if spare is None or self.guest is None or self.zygote is None:
-            return
+            return False
         self.snapshots.end()  # and with it the guest that has run nothing
         self._end()
         spare.on_message, spare.on_text = self._on_message, self.on_text
@@ -396,7 +452,7 @@ class Supervisor:
         spare.hold(held=self._held)
         self.snapshots.begin(spare, self.zygote)
         self.snapshots.take()
-        self.owner.on_served()
+        return True
 
     def _on_message(self, message: messages.FromGuest) -> None:
         breach = types.unasked(message, served=self.guest is not None)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cellblock.host.guests.process import Guest
+    from cellblock.host.guests.supervisor import SpareGuest
     from cellblock.host.session.types import Reactor
 
     Spawn = Callable[[], tuple[socket.socket, int]]
@@ -518,7 +519,8 @@ class ZygoteSource:
 
     For a part, ``place`` is what the supervisor's guests have for themselves, and ``on_left`` is
     called when the supervisor has ended and nothing is left of them. ``is_told`` says whether the
-    zygote that ``spawn`` returns next was told this already.
+    zygote that ``spawn`` returns next was told this already, ``ahead`` returns one that stands
+    already, and its spare guest.
     """
 
     def __init__(
@@ -528,9 +530,11 @@ class ZygoteSource:
         place: messages.SessionSetup | None = None,
         on_left: Callable[[], None] | None = None,
         is_told: Callable[[messages.Prepare], bool] | None = None,
+        ahead: Callable[[messages.Prepare], tuple[Zygote, SpareGuest] | None] | None = None,
     ) -> None:
         self._reactor, self._spawn = reactor, spawn
-        self._is_told = is_told
+        self._is_told, self._ahead = is_told, ahead
+        self._spare: SpareGuest | None = None
         self._place, self._on_left = place, on_left
         self._user: ZygoteUser | None = None
         self._forks: list[int] = []
@@ -544,11 +548,18 @@ class ZygoteSource:
         """Return a zygote that prepares for this, or has. Raises OSError."""
         if isinstance(self._spawn, SharedZygote):
             zygote = self._spawn.warm(prepare.tools, prepare.paths)
+        elif self._ahead is not None and (found := self._ahead(prepare)) is not None:
+            zygote, self._spare = found
         else:
             zygote = Zygote(self._reactor, self._spawn, prepare, self._is_told)
         zygote.users.append(user)
         self._user, self._forks = user, []
         return zygote
+
+    def take_spare(self) -> SpareGuest | None:
+        """Return the spare guest of a zygote that stood already, once."""
+        spare, self._spare = self._spare, None
+        return spare
 
     def fork(self, zygote: Zygote, guest: Guest) -> None:
         """Have the supervisor's next guest forked."""

@@ -5,6 +5,8 @@ import signal
 import pytest
 
 from cellblock.host.guests import supervisor
+from cellblock.host.guests.supervisor import SpareGuest, imported_ahead
+from cellblock.host.guests.zygote import Zygote
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
 
@@ -54,6 +56,22 @@ def test_any_other_first_cell_runs_where_nothing_is(waiting, code):
     assert sim.signals() == [signal.SIGSTOP]
     sim.reactor.advance(supervisor.DISMISSED)
     assert other.gone()
+
+
+def test_what_is_put_beside_the_notebook_meanwhile_counts(waiting, monkeypatch):
+    sim, serving, _ = waiting
+    sim.hears(messages.Preloaded(same=True))
+    monkeypatch.setattr("os.listdir", lambda _: ["Untitled.ipynb", "matplotlibrc"])
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in serving.read()] == [NAMES_IT]
+
+
+def test_notebooks_come_and_go(waiting, monkeypatch):
+    sim, _, other = waiting
+    sim.hears(messages.Preloaded(same=True))
+    monkeypatch.setattr("os.listdir", lambda _: ["Untitled.ipynb", ".ipynb_checkpoints"])
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in other.read()] == [NAMES_IT]
 
 
 LIES = {
@@ -113,3 +131,67 @@ def test_what_is_no_cell_decides_nothing(waiting):
     sim.session.comm("comm_open", {"comm_id": "a"}, {}, [], lambda _: None)
     assert [type(message) for message in serving.read()] == [messages.CommIn]
     assert not other.gone()
+
+
+# --- one that was forked ahead: a kernel waited for its launch ------------------------------------
+
+
+@pytest.fixture
+def launched(simulate):
+    """Return a session whose zygote stood, with a spare guest that has imported."""
+
+    def make(report=None, *, starts=True):
+        def ahead(sim, prepare):
+            zygote = Zygote(sim.reactor, sim.spawn, prepare)
+
+            def fork(guest):
+                zygote.fork(guest)
+                return zygote
+
+            spare = SpareGuest(sim.reactor, fork, imported_ahead(POLICY), "/x")
+            sim.start_well = False
+            spare.fork_ahead()
+            sim.reactor.turn()
+            sim.hears(messages.Ready(report=report or messages.LockReport()))
+            sim.hears(messages.Preloaded(same=True))
+            sim.start_well = starts
+            return zygote, spare
+
+        sim = simulate(policy=POLICY, ahead=ahead)
+        other, serving = sim.guests
+        assert other.read() == [messages.Preload(modules=("numpy.linalg",))]
+        return sim, serving, other
+
+    return make
+
+
+def test_one_forked_ahead_serves_without_being_waited_for(launched):
+    sim, serving, other = launched()
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in other.read()] == [NAMES_IT]
+    assert serving.gone()
+
+
+@pytest.mark.parametrize(("code", "served_by"), [(NAMES_IT, 1), ("x = 1", 0)])
+def test_a_cell_that_comes_first_of_all_waits_for_locks_to_be_compared(launched, code, served_by):
+    sim, *guests = launched(starts=False)
+    sim.runs(code)
+    assert [guest.read() for guest in guests] == [[], []]
+    sim.hears(messages.Ready(report=messages.LockReport()), by=guests[0])
+    assert [request.raw for request in guests[served_by].read()] == [code]
+
+
+def test_one_forked_ahead_is_kept_as_long_as_any_other(launched):
+    sim, serving, other = launched()
+    sim.reactor.advance(supervisor.KEPT)
+    assert other.gone()
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in serving.read()] == [NAMES_IT]
+
+
+def test_one_forked_ahead_with_other_locks_is_ended(launched):
+    sim, serving, other = launched(messages.LockReport(achieved={"a": "b"}))
+    assert other.gone()
+    sim.runs(NAMES_IT)
+    assert [request.raw for request in serving.read()] == [NAMES_IT]
+    assert len(sim.guests) == 2

@@ -59,7 +59,7 @@ class Scope(Narrower):
             step=step,
             rules=replace(RULES, magics=frozenset(policy.magics)),
             prepare=self.prepare(policy),
-            zygote=self.sim._spawn,
+            zygote=self.sim.spawn,
             tools=None,
             tools_gone=frozenset(),
             gate=AdmissionGate(policy, Path("/x")),
