@@ -135,11 +135,11 @@ def test_it_has_the_folder_and_the_environment_of_its_launch_and_nothing_of_the_
 def test_it_has_imported_what_a_first_cell_is_likely_to_ask_for_where_nothing_differs(
     installed, manager, world
 ):
+    elsewhere = world.work / "elsewhere"
+    elsewhere.mkdir()
     installed(world.policy('extends = "data"\npreload_when_idle = ["xmlrpc.client"]'))
     code = "xmlrpc = 1; import sys; print('xmlrpc.client' in getattr(sys, 'mod' + 'ules'))"
     first = Running(manager, cwd=str(world.work))
-    elsewhere = world.work / "elsewhere"
-    elsewhere.mkdir()
     for folder, imported in ((world.work, "True"), (elsewhere, "False")):
         ready = waiting()
         ahead = [pid for pid in processes.tree(ready) if pid != ready]
