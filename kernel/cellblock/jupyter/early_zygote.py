@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     import socket
 
     from cellblock.host.guests.spawn import Recalled
-    from cellblock.host.guests.supervisor import SpareGuest
-    from cellblock.host.guests.zygote import Zygote as StandingZygote
+    from cellblock.host.guests.zygote import Standing
     from cellblock.host.session.config import SessionConfig, Wrapping
-    from cellblock.jupyter.warm import GuestAhead
+    from cellblock.jupyter.warm import GuestsAhead
     from cellblock.wire.messages import Prepare
 
     #: The host's end of a zygote's socket, and its pid.
@@ -54,8 +53,8 @@ class EarlyZygote:
         #: What it was told, where it waits for a launch.
         self._told: Prepare | None = None
         self._memory: WrappingCache | None = None
-        #: It, where it has a guest before the launch that it waits for.
-        self.ahead: GuestAhead | None = None
+        #: It, where it has guests before the launch that it waits for.
+        self.ahead: GuestsAhead | None = None
         if bare is None:
             self.start(self.recollect(policy, project).recall())
 
@@ -116,8 +115,8 @@ class EarlyZygote:
         zygote, self._zygote = self._zygote, None
         return zygote or spawn.start(self._due)
 
-    def take_ahead(self, prepare: Prepare) -> tuple[StandingZygote, SpareGuest] | None:
-        """Return the zygote and its guest, where it has one already, for just this; else end it."""
+    def take_ahead(self, prepare: Prepare) -> Standing | None:
+        """Return the zygote and its guests, where it has them already, for just this."""
         ahead, self.ahead = self.ahead, None
         return None if ahead is None else ahead.take(prepare)
 

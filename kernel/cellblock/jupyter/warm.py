@@ -27,10 +27,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cellblock.descriptors import remove_tree
+from cellblock.descriptors import identity, remove_tree
 from cellblock.host.guests import background
+from cellblock.host.guests.process import Guest
 from cellblock.host.guests.supervisor import SpareGuest, imported_ahead
-from cellblock.host.guests.zygote import Zygote, first_frame, place_of
+from cellblock.host.guests.zygote import Standing, Zygote, first_frame, place_of
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.jupyter import start
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.errors import BackendError, PolicyError
-    from cellblock.host.guests.process import Guest
     from cellblock.jupyter.early_zygote import EarlyZygote
     from cellblock.jupyter.reactor import ZmqReactor
     from cellblock.jupyter.start import Options
@@ -52,8 +52,8 @@ _STDIN = 0
 _TAKEN = b"+"
 
 
-class GuestAhead:
-    """A spare guest of a waiting kernel's zygote, which was told ``config``; it imports meanwhile.
+class GuestsAhead:
+    """A waiting kernel's zygote, told ``config``, with a guest and a spare one, which imports.
 
     Raises OSError where no process can be started.
     """
@@ -61,28 +61,41 @@ class GuestAhead:
     def __init__(self, reactor: ZmqReactor, early: EarlyZygote, config: SessionConfig) -> None:
         prepare = config.prepare
         background.place_font_list(Path(prepare.scratch))
-        self._told = first_frame(prepare), place_of(prepare)
+        self._told = _told(prepare)
         self._zygote = Zygote(reactor, early.take, prepare, early.is_told)
+        self._guest = Guest(reactor, _ignore, _ignore, _ignore)
+        self._guest.hold(held=True)  # whoever it is for reads its report
+        self._zygote.fork(self._guest)
         modules = imported_ahead(config.policy)
         self._spare = SpareGuest(reactor, self._fork, modules, prepare.cwd)
-        self._spare.fork_ahead()
+        if modules:
+            self._spare.fork_ahead()
 
     def _fork(self, guest: Guest) -> Zygote:
         self._zygote.fork(guest)
         return self._zygote
 
-    def take(self, prepare: Prepare) -> tuple[Zygote, SpareGuest] | None:
-        """Return both where they are for just this; else end them, and return nothing."""
-        if self._zygote.closed or self._told != (first_frame(prepare), place_of(prepare)):
+    def take(self, prepare: Prepare) -> Standing | None:
+        """Return all where they are for just this; else end them, and return nothing."""
+        if self._zygote.closed or self._told != _told(prepare):
             self.end()
             return None
-        return self._zygote, self._spare
+        return Standing(self._zygote, self._guest, self._spare)
 
     def end(self) -> None:
-        """End both."""
+        """End all."""
         self._spare.end()
+        self._guest.close()
         if not self._zygote.closed:
             self._zygote.kill()
+
+
+def _told(prepare: Prepare) -> tuple[Any, ...]:
+    """Return what a zygote and its guests are told, and which folder they are in by that."""
+    return first_frame(prepare), place_of(prepare), identity(prepare.cwd)
+
+
+def _ignore(*_: object) -> None: ...
 
 
 def launched(
@@ -97,9 +110,9 @@ def launched(
     code = _code()
     if isinstance(config, SessionConfig):
         early.prepare(config)
-        if early.awaits(config) and imported_ahead(config.policy):
+        if early.awaits(config):
             with contextlib.suppress(OSError):
-                early.ahead = GuestAhead(reactor, early, config)
+                early.ahead = GuestsAhead(reactor, early, config)
     gc.collect()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.ExitStack() as unused:

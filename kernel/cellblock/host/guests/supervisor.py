@@ -374,9 +374,13 @@ class Supervisor:
         if self.zygote is None:
             self._zygotes, self._prepared = self._next_zygotes, self._prepare
             self.zygote = self._zygotes.get(self._prepare, self)
-            if (spare := self._zygotes.take_spare()) is not None:
-                spare.fork_guest, self._spare = self.fork, spare
         self.rulesets = 1
+        if (standing := self._zygotes.take_standing()) is not None:
+            self._guest, self._spare = standing.guest, standing.spare
+            self._spare.fork_guest = self.fork
+            self._speak_with(standing.guest)
+            standing.guest.hold(held=False)  # its report has not been read yet
+            return
         relay = self.relay()
         try:
             guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
@@ -387,6 +391,11 @@ class Supervisor:
         guest.child_fds += relay
         self._guest = guest
         self._zygotes.fork(self.zygote, guest)
+
+    def _speak_with(self, guest: Guest) -> None:
+        """Hear what a guest says that was forked for another than this."""
+        guest.on_message, guest.on_text = self._on_message, self.on_text
+        guest.on_lost = self._on_lost
 
     def fork(self, guest: Guest) -> Zygote | None:
         """Have the zygote fork a spare guest; return it."""
@@ -446,9 +455,8 @@ class Supervisor:
             return False
         self.snapshots.end()  # and with it the guest that has run nothing
         self._end()
-        spare.on_message, spare.on_text = self._on_message, self.on_text
-        spare.on_lost, spare.ready = self._on_lost, True
-        self._guest = spare
+        self._speak_with(spare)
+        self._guest, spare.ready = spare, True
         spare.hold(held=self._held)
         self.snapshots.begin(spare, self.zygote)
         self.snapshots.take()

@@ -16,7 +16,7 @@ import socket
 import time
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -514,13 +514,20 @@ class SharedZygote:
         return zygote
 
 
+class Standing(NamedTuple):
+    """A zygote that was there before its session, a guest that is not heard yet, and a spare."""
+
+    zygote: Zygote
+    guest: Guest
+    spare: SpareGuest
+
+
 class ZygoteSource:
     """Where one supervisor has its zygotes from: its own, or a part in a shared one.
 
     For a part, ``place`` is what the supervisor's guests have for themselves, and ``on_left`` is
     called when the supervisor has ended and nothing is left of them. ``is_told`` says whether the
-    zygote that ``spawn`` returns next was told this already, ``ahead`` returns one that stands
-    already, and its spare guest.
+    zygote that ``spawn`` returns next was told this already; ``ahead`` returns one that stands.
     """
 
     def __init__(
@@ -530,11 +537,11 @@ class ZygoteSource:
         place: messages.SessionSetup | None = None,
         on_left: Callable[[], None] | None = None,
         is_told: Callable[[messages.Prepare], bool] | None = None,
-        ahead: Callable[[messages.Prepare], tuple[Zygote, SpareGuest] | None] | None = None,
+        ahead: Callable[[messages.Prepare], Standing | None] | None = None,
     ) -> None:
         self._reactor, self._spawn = reactor, spawn
         self._is_told, self._ahead = is_told, ahead
-        self._spare: SpareGuest | None = None
+        self._standing: Standing | None = None
         self._place, self._on_left = place, on_left
         self._user: ZygoteUser | None = None
         self._forks: list[int] = []
@@ -549,17 +556,17 @@ class ZygoteSource:
         if isinstance(self._spawn, SharedZygote):
             zygote = self._spawn.warm(prepare.tools, prepare.paths)
         elif self._ahead is not None and (found := self._ahead(prepare)) is not None:
-            zygote, self._spare = found
+            zygote, self._standing = found.zygote, found
         else:
             zygote = Zygote(self._reactor, self._spawn, prepare, self._is_told)
         zygote.users.append(user)
         self._user, self._forks = user, []
         return zygote
 
-    def take_spare(self) -> SpareGuest | None:
-        """Return the spare guest of a zygote that stood already, once."""
-        spare, self._spare = self._spare, None
-        return spare
+    def take_standing(self) -> Standing | None:
+        """Return a zygote that stood, and its guests, once."""
+        standing, self._standing = self._standing, None
+        return standing
 
     def fork(self, zygote: Zygote, guest: Guest) -> None:
         """Have the supervisor's next guest forked."""

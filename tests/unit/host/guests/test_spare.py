@@ -5,8 +5,9 @@ import signal
 import pytest
 
 from cellblock.host.guests import supervisor
+from cellblock.host.guests.process import Guest
 from cellblock.host.guests.supervisor import SpareGuest, imported_ahead
-from cellblock.host.guests.zygote import Zygote
+from cellblock.host.guests.zygote import Standing, Zygote
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
 
@@ -155,7 +156,11 @@ def launched(simulate):
             sim.hears(messages.Ready(report=report or messages.LockReport()))
             sim.hears(messages.Preloaded(same=True))
             sim.start_well = starts
-            return zygote, spare
+            guest = Guest(sim.reactor, print, print, print)
+            guest.hold(held=True)
+            zygote.fork(guest)
+            sim.reactor.turn()
+            return Standing(zygote, guest, spare)
 
         sim = simulate(policy=POLICY, ahead=ahead)
         other, serving = sim.guests
@@ -179,6 +184,18 @@ def test_a_cell_that_comes_first_of_all_waits_for_locks_to_be_compared(launched,
     assert [guest.read() for guest in guests] == [[], []]
     sim.hears(messages.Ready(report=messages.LockReport()), by=guests[0])
     assert [request.raw for request in guests[served_by].read()] == [code]
+
+
+def test_a_guest_that_ended_before_the_launch_is_replaced(launched):
+    sim, serving, other = launched(starts=False)
+    serving.close()
+    sim.start_well = True
+    sim.reactor.turn()
+    sim.tell_reaped(serving, 0)
+    sim.reactor.turn()
+    sim.runs("x = 1")
+    assert [request.raw for request in sim.guest.read()] == ["x = 1"]
+    assert sim.guest not in (serving, other)
 
 
 def test_one_forked_ahead_is_kept_as_long_as_any_other(launched):
