@@ -255,6 +255,17 @@ def test_calls_are_told_of_when_they_begin_and_end(asking):
     assert lab.find("cell", number=count, state="error")["calls"] == 1
 
 
+def test_a_call_that_goes_on_is_told_of_after_many_that_ended(start, world):
+    """Of these ten are told at once, to all pages together: that it began is told next time."""
+    kernel = start(argv=toolbox.argv(world), world=world)
+    *_, lab = [LabFront(kernel) for _ in range(8)]
+    mid = kernel.execute_send("for _ in range(20): add(2, 3)\nslow(20.0)")
+    call = lab.until("call", tool="slow", state="running", timeout=10)
+    kernel.interrupt()
+    kernel.reply(mid)
+    assert lab.until("call", id=call["id"])["state"] != "running"
+
+
 def test_a_loop_of_calls_says_no_more_to_many_pages_than_a_server_lets_through(start, world):
     """JupyterLab's server drops what comes faster than a thousand messages a second, outputs too."""
     kernel = start(argv=toolbox.argv(world), world=world)

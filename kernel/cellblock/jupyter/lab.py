@@ -99,8 +99,9 @@ class Lab:
         self._numbers: dict[int, int] = {}
         #: Calls that began or ended since any were told, by number.
         self._calls: dict[int, dict[str, Any]] = {}
-        #: Calls that were told to run.
+        #: Calls that were told to run, and some that run and are yet to be told of.
         self._running: set[int] = set()
+        self._untold: dict[int, CallRecord] = {}
         self._changes = StagedChanges(kernel, reactor, self._on_changes)
         #: Requests that wait for a list of what is staged.
         self._refreshes: list[tuple[LabComm, str]] = []
@@ -286,7 +287,7 @@ class Lab:
             self._tell_events()
             if wait <= 0:
                 self._tell_views()
-        if self._due and self._comms:
+        if self._due and self._comms and not self._flushes:
             self._flushes = True
             self._reactor.call_later(wait, self._flush_soon)
 
@@ -303,6 +304,9 @@ class Lab:
         for comm in self._comms.values():
             for kind, fields in events:
                 self._tell(comm, kind, fields)
+        untold, self._untold = self._untold, {}
+        for record in untold.values():  # next time, as far as there is room
+            self._on_call(record)
 
     def _tell_views(self) -> None:
         """Tell what may have changed, to all who do not know it yet."""
@@ -359,10 +363,13 @@ class Lab:
     def _on_call(self, record: CallRecord) -> None:
         """Note that a call of a tool or an operation begins, or how it ended."""
         self._calls.pop(record.number, None)
+        self._untold.pop(record.number, None)
         # Of more at once only the ends of those are told that are known to run.
         told = len(self._calls) * max(1, len(self._comms))
         if told < MOST_CALLS or record.number in self._running:
             self._calls[record.number] = call_words(record, self._cell_of(record.cell))
+        elif record.status == "unfinished" and len(self._untold) < MOST_CALLS:
+            self._untold[record.number] = record
         self._say("state")
 
     def _cell_of(self, number: int) -> int:
