@@ -63,7 +63,11 @@ class GuestsAhead:
         background.place_font_list(Path(prepare.scratch))
         self._told = _told(prepare)
         self._zygote = Zygote(reactor, early.take, prepare, early.is_told)
-        self._guest = Guest(reactor, _ignore, _ignore, _ignore)
+        try:
+            self._guest = Guest(reactor, _ignore, _ignore, _ignore)
+        except OSError:
+            self._zygote.kill()
+            raise
         self._guest.hold(held=True)  # whoever it is for reads its report
         self._zygote.fork(self._guest)
         modules = imported_ahead(config.policy)

@@ -33,7 +33,7 @@ from cellblock.host.files import PrivateFile
 from cellblock.policy.folders import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cellblock.host.session.types import Reactor
     from cellblock.wire.messages import Prepare
@@ -57,12 +57,16 @@ MOST: Final = 16
 
 
 def start(
-    reactor: Reactor, program: str, target: Path, given: Mapping[str, bytes] | None = None
+    reactor: Reactor,
+    program: str,
+    target: Path,
+    given: Mapping[str, bytes] | None = None,
+    ended: Callable[[], None] | None = None,
 ) -> None:
     """Start ``program``, which moves what it made to ``target``: that is ``sys.argv[2]``.
 
     The folder of ``target`` is for its kind alone; ``given`` are files in the one that it runs in.
-    Raises OSError.
+    ``ended`` is called when it has ended. Raises OSError.
     """
     cache = target.parent
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,6 +96,8 @@ def start(
         os.close(pidfd)
         os.waitpid(pid, 0)
         shutil.rmtree(home, ignore_errors=True)
+        if ended is not None:
+            ended()
 
     reactor.watch(pidfd, reap)
 

@@ -42,12 +42,17 @@ _OWN: Final = f"{Path(__file__).parents[2]}/"
 
 
 class ByteCode:
-    """Has byte code kept for the sessions of one kernel, a while after they asked for it."""
+    """Has byte code kept for the sessions of one kernel, by one process at a time.
+
+    That begins a while after it was asked for.
+    """
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
+        #: All names that were told, and how many of them are dealt with.
         self._told: dict[str, None] = {}
         self._done = 0
+        self._busy = False
 
     def keep_later(self, compiled: Sequence[str]) -> None:
         """Have it kept for these files; for this package's alone where Python is to keep none.
@@ -56,19 +61,28 @@ class ByteCode:
         """
         if sys.platform != "linux":
             return
-        known = len(self._told)
         all_of_it = not os.environ.get("PYTHONDONTWRITEBYTECODE")
         told = [name for name in compiled if all_of_it or name.startswith(_OWN)]
-        self._told.update(dict.fromkeys(told[: MOST - known]))
-        if known == self._done < len(self._told):
+        self._told.update(dict.fromkeys(told[: MOST - len(self._told)]))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._busy and self._done < len(self._told):
+            self._busy = True
             self._reactor.call_later(background.AFTER, self._start)
 
     def _start(self) -> None:
         names, self._done = list(self._told)[self._done :], len(self._told)
-        with contextlib.suppress(OSError, ValueError):
-            target = Path(cache_folder(), "byte-code", _NAMES)
-            given = b"\0".join(map(os.fsencode, names))
-            background.start(self._reactor, _PROGRAM, target, {_NAMES: given})
+        given = {_NAMES: b"\0".join(map(os.fsencode, names))}
+        target = Path(cache_folder(), "byte-code", _NAMES)
+        try:
+            background.start(self._reactor, _PROGRAM, target, given, self._ended)
+        except (OSError, ValueError):
+            self._busy = False
+
+    def _ended(self) -> None:
+        self._busy = False
+        self._go_on()
 
 
 def read_names() -> list[str]:

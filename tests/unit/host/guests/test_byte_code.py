@@ -73,3 +73,18 @@ def test_a_process_of_the_hosts_keeps_it(packages, tmp_path, monkeypatch, none_w
     reactor.wait()
     assert compiled(own).exists()
     assert compiled(module).exists() is not none_wanted
+
+
+def test_one_process_at_a_time_however_often_something_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    reactor = IdleReactor()
+    keeper = ByteCode(reactor)
+    monkeypatch.setattr("cellblock.host.guests.byte_code.MOST", 3)
+    keeper.keep_later(["/a.py"])
+    keeper.keep_later(["/b.py", "/a.py"])
+    keeper.keep_later(["/c.py"])
+    reactor.wait()  # for the first: that is all that is watched
+    reactor.wait()
+    keeper.keep_later(["/d.py"])  # so many are looked at, and no more
+    assert not reactor.watched
