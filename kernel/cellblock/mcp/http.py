@@ -40,6 +40,8 @@ PATH: Final = "/mcp"
 #: Bytes of a request: a cell's source is at most 4 MiB, and JSON may double it.
 MAX_BODY: Final = 10 << 20
 _ERROR: Final = 400
+#: Seconds that a new session waits for one that has ended to let go of its sandbox.
+_ENDING: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,8 @@ class HttpServer:
         self._security = settings.security()
         self._app = RequestBodyLimitMiddleware(self._route, MAX_BODY)
         self._sessions: dict[str, StreamableHTTPServerTransport] = {}
-        self._tasks = set[asyncio.Task[None]]()
+        #: What serves each, until its sandbox has ended as well.
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -105,7 +108,7 @@ class HttpServer:
 
     async def close(self) -> None:
         """End all sessions."""
-        for task in (tasks := tuple(self._tasks)):
+        for task in (tasks := tuple(self._tasks.values())):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -125,7 +128,7 @@ class HttpServer:
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Open a session with its first request; one that fails leaves none."""
-        if len(self._sessions) >= self._settings.max_sessions:
+        if not await self._has_room():
             await _error("Too many open sessions", 503)(scope, receive, send)
             return
         number = uuid4().hex
@@ -135,8 +138,8 @@ class HttpServer:
         self._sessions[number] = transport
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._serve(number, transport, ready))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[number] = task
+        task.add_done_callback(lambda _: self._tasks.pop(number, None))
         status = _ERROR
 
         async def watch(message: Message) -> None:
@@ -153,6 +156,18 @@ class HttpServer:
             if status >= _ERROR:
                 self._sessions.pop(number, None)
                 task.cancel()
+
+    async def _has_room(self) -> bool:
+        """Whether one more may be opened: those that their clients have ended are waited for."""
+        until = asyncio.get_running_loop().time() + _ENDING
+        while len(self._sessions) >= self._settings.max_sessions:
+            ended = [number for number, one in self._sessions.items() if one.is_terminated]
+            tasks = [task for number, task in self._tasks.items() if number in ended]
+            left = until - asyncio.get_running_loop().time()
+            if not tasks or left <= 0:
+                return False
+            await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        return True
 
     def _expect_more(self, transport: StreamableHTTPServerTransport) -> None:
         """Have a session end soon whose client does not come back: its first request was no good.
