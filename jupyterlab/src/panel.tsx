@@ -462,8 +462,8 @@ function Audit({ view }: { view: IKernelView }): JSX.Element {
   const records = view.audit?.records ?? [];
   return records.length ? (
     <ol className="cb-List cb-Audit">
-      {[...records].reverse().map((record, index) => (
-        <li key={index}>
+      {[...records].reverse().map(record => (
+        <li key={`${record.time} ${record.text}`}>
           <details>
             <summary>
               <caretDownIcon.react tag="span" className="cb-Icon cb-Caret" />
