@@ -5,8 +5,11 @@ and some installers leave it out (uv), so each session would compile the same pa
 guest says what it compiled, and a process of the host's has Python keep byte code of that: as an
 import does, but nothing is run.
 
-Contract: a guest's word chooses among the files of installed packages and the standard library,
-and nothing else of it is used. Nothing here raises.
+Contract: a guest's word chooses among the files that this interpreter imports packages and the
+standard library from, by the very names of the folders that it has them in, and nothing else of it
+is used. No cell can write there, so what is found there is what will be read; a name that leads
+there from elsewhere, by a link that a cell may change meanwhile, is not looked at (promise P13).
+Nothing here raises.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ import contextlib
 import os
 import sys
 from importlib.machinery import SourceFileLoader
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cellblock.guest import installed
 from cellblock.host.guests import background
 from cellblock.policy.folders import cache_folder
 
@@ -35,10 +40,10 @@ sys.dont_write_bytecode = False
 resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from cellblock.host.guests.byte_code import keep, read_names
-keep(read_names(), [*sys.argv[3:], os.path.dirname(os.__file__)])
+keep(read_names())
 """
 _NAMES: Final = "names"
-_OWN: Final = f"{Path(__file__).parents[2]}/"
+_OWN: Final = str(Path(__file__).parents[2])
 
 
 class ByteCode:
@@ -61,8 +66,9 @@ class ByteCode:
         """
         if sys.platform != "linux":
             return
-        all_of_it = not os.environ.get("PYTHONDONTWRITEBYTECODE")
-        told = [name for name in compiled if all_of_it or name.startswith(_OWN)]
+        own = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+        roots = tuple(f"{root}/" for root in ([_OWN] if own else _roots()))
+        told = [name for name in compiled if name.startswith(roots)]
         self._told.update(dict.fromkeys(told[: MOST - len(self._told)]))
         self._go_on()
 
@@ -73,7 +79,7 @@ class ByteCode:
 
     def _start(self) -> None:
         names, self._done = list(self._told)[self._done :], len(self._told)
-        given = {_NAMES: b"\0".join(map(os.fsencode, names))}
+        given = {_NAMES: "\0".join(names).encode(errors="replace")}
         target = Path(cache_folder(), "byte-code", _NAMES)
         try:
             background.start(self._reactor, _PROGRAM, target, given, self._ended)
@@ -85,17 +91,26 @@ class ByteCode:
         self._go_on()
 
 
+def _roots() -> list[str]:
+    """Return the folders that are imported from, as they are named where that is done."""
+    packages = [folder.rstrip("/") for folder in filter(installed.is_packages, sys.path)]
+    return [*packages, os.path.dirname(os.__file__), _OWN]
+
+
 def read_names() -> list[str]:
     """Return the names that the host gave its process."""
-    return [os.fsdecode(name) for name in Path(_NAMES).read_bytes().split(b"\0")]
+    return Path(_NAMES).read_text("utf-8").split("\0")
 
 
-def keep(names: Iterable[str], roots: Sequence[str]) -> None:
-    """Have Python keep byte code of the source files among ``names`` that lie in ``roots``."""
-    within = tuple(f"{os.path.realpath(root)}/" for root in roots)
+def keep(names: Iterable[str]) -> None:
+    """Have Python keep byte code of the source files among ``names`` that are imported from."""
+    roots = [(f"{root}/", f"{os.path.realpath(root)}/") for root in _roots()]
     for name in names:
-        # What an import finds at a name is what a link there leads to; the folder is what counts.
-        folder = f"{os.path.realpath(os.path.dirname(name))}/"
-        if name == os.path.normpath(name) and name.endswith(".py") and folder.startswith(within):
-            with contextlib.suppress(Exception):  # what is no Python, or of another's folder
-                SourceFileLoader("", name).get_code("")
+        for root, real in roots:
+            if name.startswith(root) and name.endswith(".py"):
+                with contextlib.suppress(Exception):  # no Python, or of another's folder
+                    place = real + name.removeprefix(root)
+                    cache = os.path.dirname(cache_from_source(place))
+                    # No ``..``, and no link: an installer may have made one to where cells write.
+                    if os.path.realpath(place) == place and os.path.realpath(cache) == cache:
+                        SourceFileLoader("", name).get_code("")
