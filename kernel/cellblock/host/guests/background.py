@@ -28,6 +28,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cellblock.descriptors import FOLDER, NEW, closing
 from cellblock.guest import installed
 from cellblock.host.files import PrivateFile
 from cellblock.policy.folders import cache_folder
@@ -117,6 +118,8 @@ def _packages() -> list[str]:
 
 #: Bytes of one: it has some 200 for each font.
 _MOST_OF_FONTS: Final = 1 << 22
+#: The folder in the scratch folder that it is looked for in.
+_FONTS_FOLDER: Final = ".matplotlib"
 #: Where matplotlib finds fonts, besides its own, that guests can read too.
 _FONTS: Final = ("/usr/share/fonts", "/usr/local/share/fonts")
 #: matplotlib leaves it in the folder that is its home.
@@ -139,9 +142,13 @@ def place_font_list(scratch: Path) -> None:
             if not stat.S_ISREG(status.st_mode) or others or status.st_uid != os.geteuid():
                 return
             content = file.read(_MOST_OF_FONTS)
-        folder = scratch / ".matplotlib"
-        folder.mkdir(mode=0o700)
-        (folder / found.name.partition(".")[2]).write_bytes(content)
+        # A waiting kernel has had guests there: nothing that they put in its place is followed.
+        with closing(os.open(scratch, FOLDER)) as here:
+            os.mkdir(_FONTS_FOLDER, 0o700, dir_fd=here)
+            with closing(os.open(_FONTS_FOLDER, FOLDER, dir_fd=here)) as folder:
+                name = found.name.partition(".")[2]
+                with os.fdopen(os.open(name, NEW, 0o600, dir_fd=folder), "wb") as made:
+                    made.write(content)
 
 
 def make_font_list_later(reactor: Reactor) -> None:
