@@ -161,8 +161,8 @@ class HttpServer:
         """Whether one more may be opened: those that their clients have ended are waited for."""
         until = asyncio.get_running_loop().time() + _ENDING
         while len(self._sessions) >= self._settings.max_sessions:
-            ended = [number for number, one in self._sessions.items() if one.is_terminated]
-            tasks = [task for number, task in self._tasks.items() if number in ended]
+            ended = (number for number, one in self._sessions.items() if one.is_terminated)
+            tasks = [self._tasks[number] for number in ended]
             left = until - asyncio.get_running_loop().time()
             if not tasks or left <= 0:
                 return False

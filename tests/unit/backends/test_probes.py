@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cellblock.backends.base import named, unprobed
+from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.report import Proof, Seen, asked, blocking, gaps, resolve, settle
 from cellblock.errors import BackendError
@@ -131,3 +132,23 @@ def test_enforced_flags_are_true_only_for_capabilities_without_holes():
 
     with pytest.raises(BackendError, match="no backend is called 'jail'"):
         named("jail")
+
+
+def test_bwrap_is_tried_until_it_has_worked_and_anew_where_it_is_another(monkeypatch):
+    bubblewrap, tried, works = Bubblewrap(), [], [False]
+
+    def run(_, argv, _view):
+        tried.append(argv)
+        if not works[0]:
+            raise BackendError("no namespaces")
+
+    monkeypatch.setattr(Bubblewrap, "glance", lambda _: SUPPORT)
+    monkeypatch.setattr(Bubblewrap, "fingerprint", lambda _: f"bwrap {works[0]}")
+    monkeypatch.setattr(Bubblewrap, "_run", run)
+    assert [bubblewrap.attempt().usable for _ in range(2)] == [False, False]
+    assert len(tried) == 2
+    works[0] = True
+    assert [bubblewrap.attempt().usable for _ in range(2)] == [True, True]
+    assert len(tried) == 3
+    works[0] = False  # and with it the file
+    assert not bubblewrap.attempt().usable

@@ -106,11 +106,11 @@ def keep(names: Iterable[str]) -> None:
     """Have Python keep byte code of the source files among ``names`` that are imported from."""
     roots = [(f"{root}/", f"{os.path.realpath(root)}/") for root in _roots()]
     for name in names:
-        for root, real in roots:
-            if name.startswith(root) and name.endswith(".py"):
-                with contextlib.suppress(Exception):  # no Python, or of another's folder
-                    place = real + name.removeprefix(root)
-                    cache = os.path.dirname(cache_from_source(place))
-                    # No ``..``, and no link: an installer may have made one to where cells write.
-                    if os.path.realpath(place) == place and os.path.realpath(cache) == cache:
-                        SourceFileLoader("", name).get_code("")
+        places = [real + name.removeprefix(root) for root, real in roots if name.startswith(root)]
+        if not places or not name.endswith(".py"):
+            continue
+        with contextlib.suppress(Exception):  # no Python, or of another's folder
+            cache = os.path.dirname(cache_from_source(places[0]))
+            # No ``..``, and no link: an installer may have made one to where cells write.
+            if os.path.realpath(places[0]) == places[0] and os.path.realpath(cache) == cache:
+                SourceFileLoader("", name).get_code("")

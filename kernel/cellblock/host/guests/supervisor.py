@@ -22,7 +22,8 @@ A session has one guest at a time, from one zygote; the supervisor replaces both
 
 A spare guest (``Spare``) imports, while a new guest waits for its first cell, what that is likely
 to import. It is forked beside the guest that serves, under the same locks, in the same folder and
-environment, and imports the modules that the policy names (``preload_when_idle``). A first cell
+environment, and imports the modules that the policy names (``preload_when_idle``). A kernel that
+waits for its launch has one already (``jupyter.warm``), and a guest that is to serve. A first cell
 that names one of them runs in it, and the other guest is ended; at any other first cell the spare
 one is stopped, and ended a little later: no cell waits for it, nor for the OS kernel to take its
 memory back.

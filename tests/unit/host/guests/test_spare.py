@@ -59,20 +59,19 @@ def test_any_other_first_cell_runs_where_nothing_is(waiting, code):
     assert other.gone()
 
 
-def test_what_is_put_beside_the_notebook_meanwhile_counts(waiting, monkeypatch):
-    sim, serving, _ = waiting
+@pytest.mark.parametrize(
+    ("beside", "served_by"),
+    [(["Untitled.ipynb", "matplotlibrc"], 0), (["Untitled.ipynb", ".ipynb_checkpoints"], 1)],
+    ids=["a file of settings", "a notebook"],
+)
+def test_what_is_put_beside_the_notebook_meanwhile_counts_but_notebooks(
+    waiting, monkeypatch, beside, served_by
+):
+    sim, *guests = waiting
     sim.hears(messages.Preloaded(same=True))
-    monkeypatch.setattr("os.listdir", lambda _: ["Untitled.ipynb", "matplotlibrc"])
+    monkeypatch.setattr("os.listdir", lambda _: beside)
     sim.runs(NAMES_IT)
-    assert [request.raw for request in serving.read()] == [NAMES_IT]
-
-
-def test_notebooks_come_and_go(waiting, monkeypatch):
-    sim, _, other = waiting
-    sim.hears(messages.Preloaded(same=True))
-    monkeypatch.setattr("os.listdir", lambda _: ["Untitled.ipynb", ".ipynb_checkpoints"])
-    sim.runs(NAMES_IT)
-    assert [request.raw for request in other.read()] == [NAMES_IT]
+    assert [request.raw for request in guests[served_by].read()] == [NAMES_IT]
 
 
 LIES = {
