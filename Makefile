@@ -35,7 +35,6 @@ lint-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/python tools/shape.py --check
 
 lint-types:
 	$(BIN)/mypy
