@@ -1,4 +1,4 @@
-"""Print the shape of the source: a report to look at before and after a redesign. It fails nothing."""
+"""Print the shape of the source: a report for before and after a redesign, which fails nothing."""
 
 from __future__ import annotations
 
