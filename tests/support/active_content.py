@@ -248,18 +248,27 @@ DATA = {"application/json", "application/vnd.dataresource+json"}
 BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 #: Controls, 8-bit ones too, and any escape but colours and erasing in line.
 SEQUENCE = re.compile(
-    r"\x1b(?!\[[0-9;:]*m|\[[0-2]?K)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
+    r"\x1b(?!\[[0-9;:]*m|\[[0-2]?K)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029]"
 )
+#: The same, and what ends a line to some readers only, where no line is redrawn.
+WHOLE = re.compile(rf"{SEQUENCE.pattern}|\r")
 COMMAND = re.compile(
     r"\\(?:href|url|cssId|class|style|data|require|includegraphics|bbox|csname|input|include"
-    r"|write|openin|openout|immediate|catcode|directlua|unicode\[)(?![A-Za-z])|\^\^"
+    r"|write|openin|openout|immediate|catcode|directlua|unicode\[|def|let|newcommand|verb"
+    r"|makeatletter|ExplSyntaxOn)(?![A-Za-z])|\^\^|\\@@?[a-z]+|\\[a-z]+_[a-z_]+:[A-Za-z]+"
+    r"|\\(?:begin|end)\s*\{(?:filecontents|input|verbatim)"
 )
+#: Code that pandoc takes for another format's own.
+RAW = re.compile(r"[`~]\s*\{\s*=\w+")
 #: What takes a box out of its place, or draws around it.
 MOVES = re.compile(
     r"(?:^|[;{\s\"])(?:position|inset|transform|translate|scale|zoom|offset-path|animation|outline"
-    r"|filter|content|z-index)\s*:|:\s*[^;]*(?:(?<![\w-])-\d|calc\()|\d{5}px",
+    r"|filter|content|z-index)\s*:|:\s*[^;]*(?:(?<![a-zA-Z_-])-\.?\d|calc\()|\d{5}px",
 )
 TAKING = ("autofocus", "contenteditable", "popover", "data-", "accesskey", "tabindex", "inert")
+#: What lets a box draw beyond itself, and the box around an output in which it can't.
+OVERFLOWS = re.compile(r"(?:^|[;{\s\"])(?:max-)?(?:height|line-height|padding|font)\s*:")
+CLIPS = re.compile(r'<div (?:id="[\w-]+" )?style="overflow: auto">')
 FOREIGN = re.compile(r"(?:^|\s)(?:jp|lm|cm|p|mermaid|MathJax|bp3)-")
 
 
@@ -280,7 +289,7 @@ class Page(HTMLParser):
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
-        self.found, self.style, self.text = [], False, []
+        self.found, self.style, self.text, self.overflows = [], False, [], []
 
     def handle_starttag(self, tag, attributes):
         self.style = tag == "style"
@@ -288,6 +297,8 @@ class Page(HTMLParser):
         for key, value in attributes:
             moved = key == "style" and MOVES.search(value or "")
             named = key == "class" and FOREIGN.search(value or "")
+            if key == "style" and tag != "svg" and OVERFLOWS.search(value or ""):
+                self.overflows.append(f"<{tag} {key}={value}>"[:60])
             if moved or named or key.startswith(TAKING):
                 self.found.append(f"<{tag} {key}={value}>"[:60])
 
@@ -309,7 +320,8 @@ def in_html(text, *, relative=False):
     page.feed(text)
     page.close()
     formulas = COMMAND.findall("".join(page.text))
-    return in_tokens(text, relative=relative) + page.found + formulas + ROUGH.findall(text)
+    drawn = [] if CLIPS.match(text) else page.overflows
+    return in_tokens(text, relative=relative) + page.found + drawn + formulas + ROUGH.findall(text)
 
 
 FORMULA = re.compile(
@@ -340,7 +352,7 @@ def in_markdown(text):
     found = in_html(render(text), relative=True)
     found += in_html(as_in_jupyterlab(text, render), relative=True)
     drawn = re.findall(r"^\W*(?:```|~~~)\W*mermaid", text, re.IGNORECASE | re.MULTILINE)
-    return found + drawn
+    return found + drawn + RAW.findall(text) + COMMAND.findall(text)
 
 
 def in_latex(text):
@@ -389,6 +401,7 @@ def in_bundle(data, metadata):
         if mime in RASTERS and not (isinstance(value, str) and BASE64.fullmatch(value)):
             found.append(f"{mime} is no base64")
         elif mime in TEXTS:
+            found += WHOLE.findall(value) if isinstance(value, str) else []
             found += in_text(mime, value) if isinstance(value, str) else [f"{mime} is no text"]
         elif mime not in DATA | RASTERS:
             found.append(f"type {mime}")
@@ -412,7 +425,7 @@ def in_metadata(value):
         return []
     found = []
     for key, item in value.items():
-        if key in ("__proto__", "constructor", "prototype", "filenames"):
+        if key in ("__proto__", "constructor", "prototype", "filename", "filenames"):
             found.append(f"metadata {key}")
         if key in ("width", "height") and not SIZE.fullmatch(str(item)):
             found.append(f"metadata {key}={item}")
@@ -443,7 +456,7 @@ def in_reply(content):
     """Return what acts in an error or a reply: texts and payloads."""
     texts = [content.get("ename", ""), content.get("evalue", ""), *content.get("traceback", [])]
     texts += content.get("matches", [])
-    found = [hit for text in texts for hit in SEQUENCE.findall(text)]
+    found = [hit for text in texts for hit in WHOLE.findall(text)]
     if "\n" in texts[0] or len(texts[0]) > 200:
         found.append("a name of many lines")
     for payload in content.get("payload", []):

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.host.guests import background
-from cellblock.host.output.text import clean_text
+from cellblock.host.output.text import clean_controls
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -120,11 +120,11 @@ def page_of(data: dict[Any, Any]) -> str | None:
     """Return the page that a bundle needs a frame for, None if it needs none."""
     html, script = data.get("text/html"), data.get("application/javascript")
     if isinstance(html, str) and "<" in html and is_active(html):
-        return clean_text(html)
+        return clean_controls(html)
     if not isinstance(script, str) or any(mime in data for mime in _WITHOUT_SCRIPTS):
         return None
     # Cleaned first: a control within could hide a tag's end from what follows.
-    closed = re.sub(r"</(?=script)", r"<\\/", clean_text(script), flags=re.IGNORECASE)
+    closed = re.sub(r"</(?=script)", r"<\\/", clean_controls(script), flags=re.IGNORECASE)
     # Classic notebooks run a program so: it draws into ``element``.
     start = "const element=document.getElementById('element')"
     return f'<div id="element"></div><script>{start};</script><script>{closed}</script>'

@@ -18,6 +18,7 @@ from cellblock.host.output.text import (
     RefusedError,
     TooLargeError,
     clean_line,
+    clean_stream_text,
     clean_text,
     cut,
     is_plain,
@@ -77,12 +78,12 @@ def _sanitisers() -> Mapping[str, Callable[[str], str]]:
     it should be shown.
     """
     # nh3, expat and tables of patterns: 9 ms, and a kernel's start shows no markup.
-    from cellblock.host.output import html, markup  # noqa: PLC0415
+    from cellblock.host.output import html, tex  # noqa: PLC0415
 
     return {
         "image/svg+xml": html.clean_svg,
         "text/html": html.clean,
-        "text/latex": markup.clean,
+        "text/latex": tex.clean,
         "text/markdown": html.clean_markdown,
     }
 
@@ -148,7 +149,7 @@ def clean_bundle(data: Any, hint: str = "", used: int = 0) -> dict[str, Any]:
         return {}
     if len(data) == 1:
         plain = data.get(_PLAIN)
-        if type(plain) is str and len(plain) <= _SHORT and is_plain(plain):
+        if type(plain) is str and len(plain) <= _SHORT and "\r" not in plain and is_plain(plain):
             return data
     left, clean = MAX_DISPLAY - used, dict[str, Any]()
     dropped = refused_types(data)
@@ -305,37 +306,44 @@ def for_page(display: str) -> Show:
 
 # --- metadata and names -----------------------------------------------------------------------
 
-#: nbconvert takes ``filenames`` for the addresses of a bundle's images; the others are what every
-#: object of a front end has, and copying them changes its copy's kind.
-_DROPPED: Final = frozenset(("__proto__", "constructor", "filenames", "prototype"))
-#: Exporters write these into attributes.
-_SIZES: Final = frozenset(("height", "width"))
 _SIZE: Final = re.compile(r"\d{1,5}(?:\.\d{1,3})?(?:px|em|%)?", re.ASCII)
-
-
-def clean_metadata(metadata: Any) -> dict[str, Any]:
-    """Return metadata as a JSON object; one that is over its bounds is dropped whole."""
-    if not metadata:
-        return {}
-    cleaned: dict[str, Any] = _checked_keys(_object(metadata, MAX_METADATA))
-    return cleaned
-
-
-def _checked_keys(value: Any) -> Any:
-    """Return metadata without such keys, at any depth, and with sizes that are sizes."""
-    if type(value) is list:
-        return [_checked_keys(item) for item in value]
-    if type(value) is not dict:
-        return value
-    return {
-        key: _checked_keys(item)
-        for key, item in value.items()
-        if key not in _DROPPED and (key not in _SIZES or _is_size(item))
-    }
 
 
 def _is_size(value: Any) -> bool:
     return type(value) in (int, float) or (type(value) is str and bool(_SIZE.fullmatch(value)))
+
+
+#: Names of metadata, by what they say. Any other goes: an exporter may act on it, as nbconvert does
+#: on ``filename`` and ``filenames``, under which it writes files and finds images.
+_METADATA: Final[dict[str, Callable[[Any], bool]]] = {
+    "alt": lambda value: type(value) is str,  # an image's, and pages escape it
+    "expanded": lambda value: type(value) is bool,  # of a tree of JSON
+    "height": _is_size,  # exporters write it into attributes
+    "isolated": lambda value: type(value) is bool,  # HTML in a frame of the front end's
+    "needs_background": lambda value: value in ("dark", "light"),
+    "unconfined": lambda value: type(value) is bool,  # an image may be wider than its column
+    "width": _is_size,
+}
+
+
+def clean_metadata(metadata: Any) -> dict[str, Any]:
+    """Return metadata with what front ends show by it, of the bundle and of each type.
+
+    What is over its bounds is dropped whole.
+    """
+    if not metadata:
+        return {}
+    given = _object(metadata, MAX_METADATA)
+    of_types = {mime: _known(given[mime]) for mime in ALLOWED if type(given.get(mime)) is dict}
+    return _known(given) | of_types
+
+
+def _known(metadata: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in metadata.items()
+        if (holds := _METADATA.get(name)) is not None and holds(value)
+    }
 
 
 def clean_name(name: Any) -> str | None:
@@ -360,7 +368,7 @@ def clean_stream(text: Any) -> str:
     """Return text for stdout or stderr: colours and line redraws stay, other sequences go."""
     if type(text) is str and len(text) <= MAX_STREAM and is_plain(text):
         return text
-    return cut(clean_text(text), MAX_STREAM)
+    return cut(clean_stream_text(text), MAX_STREAM)
 
 
 def clean_error(ename: Any, evalue: Any, traceback: Any) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from xml.parsers import expat
 
 import nh3
 
-from cellblock.host.output import markup
-from cellblock.host.output.markup import DRAWING, JOINER, words
+from cellblock.host.output import markup, tex
+from cellblock.host.output.markup import DRAWING, JOINER, LETTERS, words
 from cellblock.host.output.text import RefusedError
 
 if TYPE_CHECKING:
@@ -327,6 +327,10 @@ _MAX_TAGS: Final = 1_500_000
 _MAX_ENTITIES: Final = 400_000
 #: Each costs some 20 µs at least, however small.
 _MAX_DRAWINGS: Final = 1_000
+#: What is drawn beyond the box of an output, as by a child that is higher than its parent, is cut
+#: off there, or scrolled to. Front ends have such a box of their own; pages of nbconvert's template
+#: ``basic`` have none.
+_CLIPS: Final = 'style="overflow: auto"'
 _SHOWN: Final = re.compile(r"<(?:hr|img|input|meter|progress|svg)\b|(?:^|>)\s*+[^<\s]")
 
 
@@ -348,18 +352,22 @@ class _Cleaner:
         self._rules: list[str] = []
         self._drawings: list[str] = []
         self._missed: set[str] = set()
+        #: Whether a style says more than how letters look.
+        self._moves = False
 
     def clean(self, text: str) -> str:
         body, elements = regular(cut_opaque(text, self._replace))
         self._missed |= elements & _MISSED
-        body = markup.clean_formulas(self._filled(self._filtered(split_texts(body))))
+        body = tex.clean_formulas(self._filled(self._filtered(split_texts(body))))
         missed = ", ".join(sorted(self._missed))
         if missed and not _SHOWN.search(body):
             raise RefusedError(missed)
         scope = markup.scope(text) if self._rules else ""
         if rules := markup.sheet("\n".join(self._rules), scope):
             # The style sheet matches nothing outside of this element.
-            body = f'<div id="{scope}">\n<style>\n{rules}\n</style>\n{body}\n</div>'
+            body = f'<div id="{scope}" {_CLIPS}>\n<style>\n{rules}\n</style>\n{body}\n</div>'
+        elif self._moves:
+            body = f"<div {_CLIPS}>{body}</div>"
         note = f"\n<p><small>[cellblock left out {missed}]</small></p>" if missed else ""
         return body + note
 
@@ -396,6 +404,8 @@ class _Cleaner:
         if tag == _HOLE:
             return value if value.startswith(self._nonce) else None
         kept = attribute(name, value)
+        if name == "style" and kept is not None:
+            self._moves = self._moves or kept != markup.declarations(value, LETTERS)
         if kept is None and (tag, name) == ("img", "src"):
             self._missed.add("remote image")
         return kept
@@ -630,13 +640,16 @@ def _address(found: re.Match[str]) -> str:
     return _LINKED.sub(JOINER, found[0]) if _MARK.search(found[0]) else found[0]
 
 
-_INTERESTING: Final = re.compile(r"<[A-Za-z/!?]|!\[|\][(:]|```|~~~|:::|[\\$]|&[#A-Za-z]|@@")
-_LINE_END: Final = re.compile("\r\n?|[\x85\u2028\u2029]")
+_INTERESTING: Final = re.compile(r"<[A-Za-z/!?]|!\[|\][(:]|```|~~~|:::|[\\$]|&[#A-Za-z]|@@|`\{")
 #: A fence and what names its language: a front end may draw its content with a library that
 #: loads images, and writes the name into an attribute.
 _FENCE: Final = re.compile(
     r"(?<![`~:])(?:((?:`{3,}+|:{3,}+)[ \t]*+)([^\n`]++)(`?)|(~{3,}+[ \t]*+)([^\n]++))"
 )
+
+#: How pandoc is told that code is LaTeX, reStructuredText or another format's own, and goes into
+#: that as it is: ``{=latex}``.
+_RAW: Final = re.compile(r"[`~][ \t]*+\{(?=\s*+=)")
 
 #: Tags that only mark up; a checkbox is one with its type only, which ``html`` sees to.
 _MARKUP: Final = TAGS - {"input"}
@@ -689,11 +702,11 @@ def clean_markdown(text: str) -> str:
         raise RefusedError("too much markup")
     if not _INTERESTING.search(text):
         return text
-    text = settle(_LINE_END.sub("\n", text))
-    text = _OPENING.sub(_opening, _FENCE.sub(_fence, text))
+    text = _RAW.sub(rf"\g<0>{JOINER}", _FENCE.sub(_fence, settle(text)))
+    text = _OPENING.sub(_opening, text)
     text = _BRACKET.sub(_Brackets(text).settle, text)
     text = _SCRIPT.sub(rf"\g<0>{JOINER}", text)
-    return markup.clean_formulas(text)
+    return tex.clean_mixed(text)
 
 
 def _fence(found: re.Match[str]) -> str:
@@ -719,10 +732,23 @@ def _attributes(tag: str, source: str) -> str:
     kept, known = [], ATTRIBUTES["*"] | ATTRIBUTES.get(tag, frozenset())
     for found in _PAIR.finditer(source):
         name = found[1].lower()
-        value = attribute(name, unescape(found[2] or found[3] or "")) if name in known else None
+        value = None
+        if name in known:
+            value = _markdown_attribute(name, unescape(found[2] or found[3] or ""))
         if value is not None and _INERT.fullmatch(value):
             kept.append(f' {name}="{escape(value)}"')
     return "".join(kept)
+
+
+def _markdown_attribute(name: str, value: str) -> str | None:
+    """Return an attribute's value, None to drop it.
+
+    Markdown can't be put into a box that clips it: an end tag in it may close that. So its styles
+    say how letters look, and move nothing.
+    """
+    if name == "style":
+        return markup.declarations(value, LETTERS) or None
+    return attribute(name, value)
 
 
 class _Brackets:

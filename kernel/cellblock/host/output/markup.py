@@ -1,4 +1,4 @@
-"""What stands in markup: ids, classes, references, link targets, TeX, styles. Pure functions.
+"""What stands in markup: ids, classes, references, link targets, styles. Pure functions.
 
 Style sheets and style attributes are read by a grammar far smaller than CSS. What comes out is
 rebuilt from pieces that matched whole: no escape, no ``url()``, no at-rule, no unknown function,
@@ -95,46 +95,8 @@ def raster(value: str) -> str | None:
     return value if _RASTER.fullmatch(value.strip()) else None
 
 
-# TeX for MathJax and for PDF export: commands that link, load, style the page or write files.
-#
-# TeX can be told nothing by allowlist (its commands are without number), so those that reach out
-# of a formula are spelled out where they stand instead: ``\href{…}`` is shown as text.
-
-#: MathJax: links, the page's ids, classes, styles and attributes, code to load.
-_PAGE: Final = "href|url|cssId|class|style|data|require|includegraphics|mmlToken|bbox"
-#: TeX engines: files, processes, and whatever could spell a command's name another way.
-_ENGINE: Final = (
-    "input|include|includeonly|InputIfFileExists|openin|openout|read|readline|write|immediate|"
-    "special|catcode|csname|directlua|luaexec|latelua|ShellEscape|lstinputlisting|"
-    "verbatiminput|VerbatimInput|inputminted|pdffiledump|pdfobj|pdfximage|XeTeXpicfile|"
-    "XeTeXpdffile|pdfliteral|hyperref|hyperlink|path|nolinkurl|hyperimage|graphicspath|"
-    "usepackage|RequirePackage|documentclass|scantokens|everyeof|pgfimage|movie|media"
-)
-_COMMAND: Final = re.compile(rf"\\({_PAGE}|{_ENGINE})(?![A-Za-z])")
-_PAGE_COMMAND: Final = re.compile(rf"\\(?=(?:{_PAGE})(?![A-Za-z]))")
-#: ``^^5c`` is a backslash to TeX; ``<b`` would open a tag where TeX is put into a page.
-_CARETS: Final = re.compile(r"\^(?=\^)")
-_TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
-#: A backslash or a letter to a page that takes TeX for its own text.
-_SPELLED: Final = re.compile(r"&(?=#|bsol|Backslash)")
-#: Where MathJax looks for formulas in other text; an entity is a dollar sign by then.
-_FORMULA: Final = re.compile(r"\$|\\[(\[]|\\begin|&(?:#0*36|#[xX]0*24|dollar)(?!\w)")
 #: Invisible, and no part of a word, a tag's name or a command's.
 JOINER: Final = "\u2060"
-
-
-def clean(text: str) -> str:
-    """Return TeX in which no command reaches out of what it sets."""
-    text = _COMMAND.sub(r"\\text{\1}", _SPELLED.sub("& ", text) if "&" in text else text)
-    return _TAG.sub("< ", _CARETS.sub("^ ", text))
-
-
-def clean_formulas(text: str) -> str:
-    """Return a page's text in which MathJax finds no command that reaches out of a formula."""
-    if "\\" not in text or not _FORMULA.search(text):
-        return text
-    return _PAGE_COMMAND.sub("\\\\" + JOINER, text)
-
 
 #: Properties that output on a page may set, a family a line. They change how a box looks or is
 #: laid out where it stands. None takes a box out of its place (position, transform, z-index),
@@ -173,6 +135,16 @@ PROPERTIES: Final = words(
     "text-align text-indent text-overflow text-shadow text-transform vertical-align",
     "text-decoration text-decoration-color text-decoration-line text-decoration-style",
 )
+#: Those of them that draw nothing beyond the line that letters stand in. Not here: lines' heights
+#: and what sets them (font), shadows, and borders and paddings, which reach over the lines around.
+LETTERS: Final = words(
+    "background-color color opacity visibility",
+    "direction unicode-bidi",
+    "font-family font-size font-size-adjust font-stretch font-style font-variant",
+    "font-variant-numeric font-weight",
+    "hyphens overflow-wrap white-space word-break word-wrap",
+    "text-align text-decoration-color text-decoration-line text-decoration-style text-transform",
+)
 #: For SVG, whose viewport clips whatever is drawn.
 DRAWING: Final = words(
     "alignment-baseline baseline-shift dominant-baseline text-anchor",
@@ -203,8 +175,9 @@ _VALUE: Final = re.compile(
 )
 _LOCAL: Final = re.compile(r"url\(\s*+(['\"]?)(#[\w.:-]++)\1\s*+\)(?:\s++none)?", re.ASCII)
 _CUSTOM: Final = re.compile(r"--[A-Za-z][\w-]{0,99}", re.ASCII)
-#: A negative length can pull a box over its neighbours.
-_NEGATIVE: Final = re.compile(r"(?<![\w-])-[\d.]", re.ASCII)
+#: A negative length can pull a box over its neighbours. It needs no blank before it: ``0-9px`` is
+#: two lengths. In a name, a hyphen is no sign.
+_NEGATIVE: Final = re.compile(r"(?<![\w.-])(?:[\d.]++(?:[eE]\d++)?+)?+-[\d.]", re.ASCII)
 #: A length that nobody scrolls to the end of: five digits before the point, or an exponent.
 _HUGE: Final = re.compile(r"(?<![\w#.])\d{5}|(?:(?<![\w#])|(?<=\.))\d++[eE][+-]?\d", re.ASCII)
 _COMMENT: Final = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -259,9 +232,14 @@ def clean_value(value: str, *, drawing: bool = False) -> str | None:
         return f"url({target})" if target else None
     if not _VALUE.fullmatch(value):
         return None
-    if not drawing and (_NEGATIVE.search(value) or is_huge(value)):
+    if not drawing and (is_negative(value) or is_huge(value)):
         return None
     return value
+
+
+def is_negative(value: str) -> bool:
+    """Return whether there is a number below zero in ``value``."""
+    return _NEGATIVE.search(value) is not None
 
 
 def is_huge(value: str) -> bool:

@@ -16,7 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-_SUSPECT: Final = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_SUSPECT: Final = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: What begins a line to one reader and not to the next: exporters indent a text, or mark it as
+#: code, by lines that end with a newline, and what reads the result knows others. The rest of
+#: those (vertical tab, form feed, file separators, next line) are controls, and go.
+_SEPARATOR: Final = re.compile("[\u2028\u2029]")
+_LINE_END: Final = re.compile("\r\n?")
 #: Of ASCII what is not suspect: taken away in one pass, which is ten times as fast as looking.
 _HARMLESS: Final = bytes({*b"\b\t\n\r", *range(0x20, 0x7F)})
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -42,6 +47,24 @@ def is_plain(text: str) -> bool:
 
 
 def clean_text(text: Any) -> str:
+    """Return ``text`` as ``clean_stream_text`` does, and its lines end with newlines only.
+
+    A text that is shown whole redraws no line, so a carriage return is nothing but a line's end.
+    """
+    text = clean_stream_text(text)
+    return _LINE_END.sub("\n", text) if "\r" in text else text
+
+
+def clean_stream_text(text: Any) -> str:
+    """Return ``text`` as ``clean_controls`` does, without separators of lines and paragraphs.
+
+    Carriage returns stay, with which progress bars redraw their line.
+    """
+    text = clean_controls(text)
+    return text if text.isascii() else _SEPARATOR.sub("\n", text)
+
+
+def clean_controls(text: Any) -> str:
     """Return ``text`` without harmful sequences, lone surrogates replaced by U+FFFD.
 
     Bytes are read as UTF-8; anything else that is not text becomes empty.
@@ -58,7 +81,7 @@ def clean_text(text: Any) -> str:
 
 def clean_line(text: Any, limit: int) -> str:
     """Return ``text`` as one line without any control at all, at most ``limit`` characters."""
-    shown = _NOT_SHOWN.sub("", cut(clean_text(text), 4 * limit))
+    shown = _NOT_SHOWN.sub("", cut(clean_controls(text), 4 * limit))
     line = " ".join(shown.splitlines())
     return "".join(char if char.isprintable() else " " for char in line[:limit])
 

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.output import gateway, markup
+from cellblock.host.output import gateway, markup, tex
 from cellblock.host.output.markup import words
 from cellblock.host.output.text import RefusedError
 
@@ -163,7 +163,6 @@ _CHARACTERS: Final = re.compile(
 )
 _CALL: Final = re.compile(r"([\w-]*+)\(", re.ASCII)
 _COLOR: Final = re.compile(r"#?[\w(),.%/ -]{0,100}", re.ASCII)
-_NEGATIVE: Final = re.compile(r"(?<![\w-])-\s*+[\d.(]", re.ASCII)
 _NO_OFFSET: Final = re.compile(r"(?:0(?:px|%|em)?|auto|inherit|initial|unset|revert)?")
 _CLASS: Final = re.compile(r"[A-Za-z_][\w-]{0,99}", re.ASCII)
 #: What ``interact`` marks its box with; it has a margin and no more.
@@ -185,7 +184,7 @@ def css(value: Any, _: Scope) -> str | None:
 def size(value: Any, scope: Scope) -> str | None:
     """Return a length, border, track list or colour: anything that is not negative."""
     shown = css(value, scope)
-    if shown is not None and _NEGATIVE.search(shown) and "(" not in shown:
+    if shown is not None and markup.is_negative(shown) and "(" not in shown:
         raise RefusedError("negative")
     return shown
 
@@ -240,7 +239,7 @@ def html(value: Any, scope: Scope) -> str | None:
 def formula(value: Any, scope: Scope) -> str | None:
     """Return text in which formulas are set."""
     shown = text(value, scope)
-    return markup.clean_formulas(shown) if shown else shown
+    return tex.clean_formulas(shown) if shown else shown
 
 
 def label(value: Any, scope: Scope) -> str | None:

@@ -43,6 +43,16 @@ DROPPED = [
     "content: 'x'",
     "transform: scale(9)",
     "margin: -5px",
+    "margin-top: -.99in",
+    "margin: 0 0 -9e1px",
+    "margin: 0-900px",  # two lengths, to a tokenizer
+    "margin: .5-900px",
+    "margin: 0-0-900px",
+    "margin: 1e1-900px",
+    "margin-top: /**/-9px",
+    "margin-top: -\\39 9px",
+    "--x: -9px",
+    "margin-block-start: -9px",
     "margin-left: calc(0px - 900px)",
     "animation: x 1s",
     "cursor: x",
@@ -61,6 +71,11 @@ DROPPED = [
     "co\\lor: red",
     "",
 ]
+
+
+def test_a_hyphen_within_a_name_is_no_sign():
+    for text in ("color: var(--jp-blue-500)", "font-family: Noto-3, a1-9"):
+        assert markup.declarations(text) == text
 
 
 def test_what_loads_covers_or_hides_what_follows_is_dropped():

@@ -187,9 +187,6 @@ def test_metadata_is_a_bounded_object_or_nothing():
     with small():
         assert clean_metadata({"x": "y" * 300}) == {}
     assert clean_metadata([1]) == {}
-    # nbconvert would show the files that are named there.
-    named = {"filenames": {"image/png": "http://collector.invalid/p"}, "tags": ["a"]}
-    assert clean_metadata(named) == {"tags": ["a"]}
 
 
 # --- errors, prompts, names -------------------------------------------------------------------

@@ -42,6 +42,20 @@ def test_a_link_leads_away_and_tells_nothing_of_where_it_was():
     )
 
 
+@pytest.mark.parametrize(
+    "style",
+    [
+        "height: 0; display: flex; align-items: flex-end",
+        "max-height: 0; overflow: visible",
+        "line-height: 0; font-size: 500px",
+        "text-shadow: 0 500px 0 black",
+    ],
+)
+def test_what_is_drawn_beyond_an_outputs_box_is_cut_off_there(style):
+    text = f'<div style="{style}">x</div>'
+    assert html.clean(text) == f'<div style="overflow: auto">{text}</div>'
+
+
 def test_a_style_sheet_matches_nothing_outside_of_its_output():
     """Pandas' own, too, with its names for cells."""
     text = (
@@ -51,7 +65,7 @@ def test_a_style_sheet_matches_nothing_outside_of_its_output():
     )
     scope = markup.scope(text)
     assert html.clean(text) == (
-        f'<div id="{scope}">\n<style>\n'
+        f'<div id="{scope}" style="overflow: auto">\n<style>\n'
         f"#{scope} td, #{scope} .x > b:hover {{color: #333}}\n"
         f"#{scope} body {{margin: 0}}\n"
         f"#{scope} #T_1a_row0_col0 {{background-color: #08306b; color: #f1f1f1}}\n"

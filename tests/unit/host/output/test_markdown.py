@@ -85,10 +85,23 @@ BROKEN = [
     ("$$\\class{jp-Dialog}{x}$$", "$$\\·class{jp-Dialog}{x}$$"),
     ("&#36;\\href{x}{y}&#36;", "&#36;\\·href{x}{y}&#36;"),
     ("&dollar;&bsol;href{x}{y}&dollar;", "&dollar;&·bsol;href{x}{y}&dollar;"),
-    ("&#x24;\\hr&#x65;f{x}{y}&#x24;", "&#x24;\\hr&·#x65;f{x}{y}&#x24;"),
+    ("&#x24;\\hr&#x65;f{x}{y}&#x24;", "&#x24;\\·hr&·#x65;f{x}{y}&#x24;"),
     ("```mermaid\nA@{ img: 'https://e' }\n```", "```text\nA@{ img: 'https://e' }\n```"),
     ("~~~ &#109;ermaid\nx\n~~~", "~~~ text\nx\n~~~"),
-    ("a\u2028<script>\rb", "a\n<·script>\nb"),
+    ("a \\input{/etc/passwd} b", "a \\·input{/etc/passwd} b"),
+    (
+        "\\begin{filecontents*}{x}\ny\n\\end{filecontents*}",
+        "\\·begin{filecontents*}{x}\ny\n\\·end{filecontents*}",
+    ),
+    ("```\n\\end{verbatim}\\\\input{x}\n```", "```\n\\·end{verbatim}\\\\·input{x}\n```"),
+    ("`.. include:: x`{=rst}", "`.. include:: x`{·=rst}"),
+    ("``` { =latex}\nx\n```", "``` {· =latex}\nx\n```"),
+    ("~~~{=asciidoc}\nx\n~~~", "~~~{·=asciidoc}\nx\n~~~"),
+    (
+        '<b style="color: red; padding: 9em; font: 90px/0 serif">x</b>',
+        '<b style="color: red">x</b>',
+    ),
+    ('<div style="height: 0; overflow: visible">x</div>', "<div>x</div>"),
 ]
 
 

@@ -11,7 +11,23 @@ def test_sizes_stay_and_what_is_none_goes():
         assert clean_metadata({"image/png": {"height": size}, "width": size}) == {"image/png": {}}
 
 
-@pytest.mark.parametrize("key", ["__proto__", "constructor", "prototype", "filenames"])
-def test_keys_that_mean_more_go_at_any_depth(key):
-    metadata = {key: {"a": 1}, "a": {key: 1, "b": [{key: 1, "c": 2}]}}
-    assert clean_metadata(metadata) == {"a": {"b": [{"c": 2}]}}
+WITH_A_TYPE = {
+    "image/png": {"unconfined": True, "needs_background": "dark", "alt": "a line"},
+    "text/html": {"isolated": True},
+    "application/json": {"expanded": False},
+}
+
+
+def test_what_front_ends_show_by_stays_for_the_bundle_and_for_each_type():
+    assert clean_metadata(WITH_A_TYPE) == WITH_A_TYPE
+    assert clean_metadata({"width": 5, "alt": "a"}) == {"width": 5, "alt": "a"}
+
+
+@pytest.mark.parametrize(
+    "name", ["filename", "filenames", "__proto__", "constructor", "tags", "image/x-other"]
+)
+def test_any_other_name_goes_and_so_does_what_is_not_of_its_kind(name):
+    # nbconvert writes files under the one name, and shows those that are under the other.
+    hostile = {"image/png": "../../x", "a": [1]}
+    assert clean_metadata({name: hostile, "image/png": {name: hostile}}) == {"image/png": {}}
+    assert clean_metadata({name: "../x", "text/html": "x", "isolated": "x", "alt": 1}) == {}

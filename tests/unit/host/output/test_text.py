@@ -28,6 +28,17 @@ def test_colours_and_line_redraws_stay(text):
     assert clean_stream(text) == text
 
 
+def test_only_newlines_end_a_line_and_carriage_returns_of_streams_stay():
+    """Else what an exporter indents, or marks as code, ends before the text does."""
+    ends = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh\r\ni"
+    assert clean_stream(ends) == "a\nb\ncdefg\rh\r\ni"
+    assert clean_text(ends) == "a\nb\ncdefg\nh\ni"
+    for mime in ("text/plain", "text/latex", "text/markdown"):
+        assert gateway.sanitized({mime: ends})[mime] == "a\nb\ncdefg\nh\ni"
+    error = gateway.clean_error("E", "a\rb", ["a\r\u2028b"])
+    assert error == {"ename": "E", "evalue": "a\nb", "traceback": ["a\nb"]}
+
+
 NOT_KEPT = [
     "\x1b]0;title\x07",
     "\x1b]0;title\x1b\\",

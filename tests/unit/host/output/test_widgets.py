@@ -258,7 +258,13 @@ def test_css_that_loads_moves_or_is_more_than_a_value_does_not(value):
 
 def test_a_margin_pulls_nothing_over_its_neighbours_and_an_offset_moves_no_widget():
     refused = {
-        widget_models.margin: ["-1px", "calc(0px - 9px)", "max(-1px, -2px)", "0 0 -4px 0"],
+        widget_models.margin: [
+            "-1px",
+            "-.99in",
+            "calc(0px - 9px)",
+            "max(-1px, -2px)",
+            "0 0 -4px 0",
+        ],
         widget_models.offset: ["1px", "-1px", "50%", "calc(1px)"],
     }
     for clean, values in refused.items():
