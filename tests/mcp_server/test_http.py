@@ -57,10 +57,12 @@ def test_only_who_has_the_token_comes_in_and_no_page_of_the_web(home):
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
             answer = web.post(address, json=INITIALIZE, headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-        rebound = web.post(address, json=INITIALIZE, headers={**bearer, "Host": "evil.example"})
-        assert rebound.status_code == 421
-        origin = {**bearer, "Origin": "https://evil.example"}
-        assert web.post(address, json=INITIALIZE, headers=origin).status_code == 403
+        # Which names those are: tests/unit/mcp.
+        for other in ("evil.example", "127.0.0.1:80@evil.example"):
+            rebound = web.post(address, json=INITIALIZE, headers={**bearer, "Host": other})
+            assert rebound.status_code == 421
+            origin = {**bearer, "Origin": f"http://{other}"}
+            assert web.post(address, json=INITIALIZE, headers=origin).status_code == 403
         gone = {**bearer, "Mcp-Session-Id": "0" * 32}
         assert web.post(address, json=INITIALIZE, headers=gone).status_code == 404
         large = web.post(address, content=b" " * (11 << 20), headers=bearer)

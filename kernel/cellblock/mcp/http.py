@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import math
 import os
 import socket
@@ -27,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from cellblock.errors import CellblockError
+from cellblock.mcp.access import LOOPBACK, Access
 from cellblock.mcp.server import make_server
 from cellblock.mcp.session import Session
 
@@ -40,6 +40,9 @@ PATH: Final = "/mcp"
 #: Bytes of a request: a cell's source is at most 4 MiB, and JSON may double it.
 MAX_BODY: Final = 10 << 20
 _ERROR: Final = 400
+_NO_TOKEN: Final = 401
+#: Names are looked at before a request gets to the SDK, which compares the beginnings of them.
+_CHECKED: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 #: Seconds that a new session waits for one that has ended to let go of its sandbox.
 _ENDING: Final = 5.0
 
@@ -61,18 +64,10 @@ class HttpSettings:
     opening: float = 60.0
     max_sessions: int = 100
 
-    def security(self) -> TransportSecuritySettings:
-        """Return what keeps a page of the web from being a client, by a name that it rebinds."""
+    def access(self) -> Access:
+        """Return who is let in."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
-        own = [f"{name}:*" for name in (shown, "127.0.0.1", "localhost", "[::1]")]
-        hosts = [*own, *self.names]
-        return TransportSecuritySettings(
-            enable_dns_rebinding_protection=True,
-            allowed_hosts=hosts,
-            allowed_origins=[
-                f"{scheme}://{name}" for name in hosts for scheme in ("http", "https")
-            ],
-        )
+        return Access(self.token, (*(f"{one}:*" for one in (shown, *LOOPBACK)), *self.names))
 
 
 class HttpServer:
@@ -80,7 +75,7 @@ class HttpServer:
 
     def __init__(self, pool: AsyncSandboxPool, settings: HttpSettings) -> None:
         self._pool, self._settings = pool, settings
-        self._security = settings.security()
+        self._access = settings.access()
         self._app = RequestBodyLimitMiddleware(self._route, MAX_BODY)
         self._sessions: dict[str, StreamableHTTPServerTransport] = {}
         #: What serves each, until its sandbox has ended as well.
@@ -91,17 +86,15 @@ class HttpServer:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        given = request.headers.get("authorization", "")
-        wanted = f"Bearer {self._settings.token}"
-        if not hmac.compare_digest(given.encode("latin-1", "replace"), wanted.encode()):
-            headers = {"WWW-Authenticate": "Bearer"}
-            response: Response = PlainTextResponse(
-                "A bearer token is needed: the one that `cellblock mcp` printed or was given.",
-                401,
-                headers,
-            )
+        given = request.headers
+        refused = self._access.refusal(
+            given.getlist("authorization"), given.getlist("host"), given.getlist("origin")
+        )
+        if refused is not None:
+            headers = {"WWW-Authenticate": "Bearer"} if refused.status == _NO_TOKEN else None
+            response: Response = PlainTextResponse(refused.text, refused.status, headers)
             await response(scope, receive, send)
-        elif request.url.path.rstrip("/") != PATH:
+        elif scope["path"].rstrip("/") != PATH:
             await PlainTextResponse(f"There is {PATH} only.", 404)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -133,7 +126,7 @@ class HttpServer:
             return
         number = uuid4().hex
         transport = StreamableHTTPServerTransport(
-            number, security_settings=self._security, idle_timeout=self._settings.idle
+            number, security_settings=_CHECKED, idle_timeout=self._settings.idle
         )
         self._sessions[number] = transport
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
