@@ -36,7 +36,7 @@ def scripted(calls, seen):
 def check(texts):
     assert texts[0] == "The cell ran and showed nothing."
     assert "import-not-allowed: subprocess" in texts[1]
-    assert texts[2] == "The cell ran.\n\nresult:\n42"
+    assert texts[2] == "The cell ran.\n\nresult:\n  42"
 
 
 def test_a_pydantic_ai_agent_runs_cells_and_each_run_has_a_sandbox_of_its_own():
@@ -61,7 +61,7 @@ def test_runs_within_one_toolset_share_its_sandbox():
                 await Agent(model, toolsets=[toolset]).run("task")
         return seen
 
-    assert asyncio.run(use())[1] == "The cell ran.\n\nresult:\n1"
+    assert asyncio.run(use())[1] == "The cell ran.\n\nresult:\n  1"
 
 
 def test_langchain_tools_run_cells_and_hand_on_results():

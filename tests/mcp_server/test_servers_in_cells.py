@@ -146,7 +146,7 @@ def test_code_mode_a_model_loops_over_a_servers_tools_in_one_cell(home, office):
     async def main():
         async with stdio("--policy", office()) as client:
             code = "sum(office_add(n)['result'] for n in range(10))"
-            assert text_of(await run(client, code)).endswith("result:\n55")
+            assert text_of(await run(client, code)).endswith("result:\n  55")
             told = text_of(await client.call_tool("explain", {"topic": "tools"}))
             assert "office_add" in told
 

@@ -295,8 +295,13 @@ class ApprovalRequest:
 # What was printed has passed the output gateway. A cell's source and its files' names have not:
 # their invisible characters are spelled out here, so that no name begins a line or acts on a
 # terminal.
+#
+# Invariant: at the left edge a line is the host's. Lines that a cell made are indented, all but the
+# first of a name or message that goes on in a line of the host's. So no cell can print "stderr:" or
+# "The cell was not run" and have it read as what the host says.
 
 _PARTS_GAP, _ELLIPSIS = "\n\n", "…"
+_INDENT: Final = "  "
 _NOTHING: Final = "The cell ran and showed nothing."
 #: Characters below which a part is left out rather than cut, and below which the end of a text is
 #: not worth a note on what is missing before it.
@@ -387,7 +392,8 @@ def _ending_parts(result: Result, limit: int) -> list[_Part]:
             return [_Part(said, limit)] if said else []
         case _:
             how = "failed" if result.status == "error" else "was not run"
-            parts = [_Part(f"The cell {how}: {_visible_source(error)}", limit)]
+            said = _continued(_visible_source(error).split("\n"))
+            parts = [_Part(f"The cell {how}: {said}", limit)]
             if result.error is not None:
                 parts.append(_Part("\n".join(_traceback(result.error, error)), int(limit * 0.3)))
     return [part for part in parts if part.text]
@@ -438,6 +444,16 @@ def _indented(text: str) -> list[str]:
     return [textwrap.indent(shown, "    ")] if text else []
 
 
+def _indented_lines(text: str) -> str:
+    """Return a cell's text beneath a title: whatever ends a line, the next one is indented too."""
+    return textwrap.indent("\n".join(text.splitlines()), _INDENT)
+
+
+def _continued(lines: Sequence[str]) -> str:
+    """Return a cell's lines of which the first goes on in a line of the host's."""
+    return f"\n{_INDENT}".join(lines)
+
+
 def _traceback(error: CellError, said: str) -> Iterator[str]:
     """Yield the cell's own frames of a traceback, and the error's text beyond its message."""
     frames, tail = list[str](), list[str]()
@@ -455,7 +471,7 @@ def _traceback(error: CellError, said: str) -> Iterator[str]:
     rest = "\n".join(tail).replace(said, "").strip("\n- ") if frames else error.traceback
     # A syntax error's own line is among it: only what the traceback itself broke is broken.
     if rest:
-        yield _visible_source(rest)
+        yield textwrap.indent(_visible_source(rest), _INDENT)
 
 
 def _shown_parts(result: Result, limit: int) -> Iterator[_Part]:
@@ -467,10 +483,11 @@ def _shown_parts(result: Result, limit: int) -> Iterator[_Part]:
         ("shown", _PARTS_GAP.join(result.pages), 0.3),
     ):
         if text.strip():
-            yield _Part(text.rstrip(), int(limit * share), f"{title}:\n")
+            yield _Part(_indented_lines(text.rstrip()), int(limit * share), f"{title}:\n")
     named = []
     for one in result.displays:
-        text, kinds = str(one).strip(), ", ".join(kind for kind in one.data if kind != _PLAIN)
+        text = _continued(str(one).strip().splitlines())
+        kinds = ", ".join(kind for kind in one.data if kind != _PLAIN)
         shown = clipped(text, 200) if text and not kinds else f"<{kinds or 'nothing'}> {text}"
         named.append(clipped(shown, _MAX_NAME))
     if named:
@@ -500,10 +517,13 @@ def plain(text: str) -> str:
 
 
 def clipped(text: str, room: int) -> str:
-    """Return ``text``, or its beginning and its end in at most ``room`` characters."""
+    """Return ``text``, or its beginning and its end in at most ``room`` characters.
+
+    The end begins in the line that says what is missing: wherever it is cut, it begins no line.
+    """
     if len(text) <= room:
         return text
-    note = "\n… {:,} characters left out …\n"
+    note = "\n… {:,} characters left out … "
     kept = room - len(note.format(len(text)))
     if kept < _MIN_CLIPPED:
         return f"{text[: room - 1]}{_ELLIPSIS}" if room > 0 else ""

@@ -456,7 +456,8 @@ class Session:
                 reply = await self._keep(call, sandbox.staged, paths)
             case EarlierOutput(cell=cell, stream=stream, page=page):
                 which = "" if cell is None else f"{cell} {stream} {page}"
-                reply = Reply(_bounded(sandbox.earlier_output(which)))
+                shown = sandbox.earlier_output(which)
+                reply = Reply(_bounded(_page(shown) if which else shown))
             case _:
                 reply = self._explain(sandbox, asked.topic)
         return reply
@@ -770,6 +771,18 @@ def _variants(found: Variants) -> Reply:
     told = [f"Kept: {kept}."]
     told += [f"{at}: {one.to_string(_OF_VARIANT)}" for at, one in enumerate(found.results, 1)]
     return Reply(_bounded("\n\n".join(told)), failed=found.kept is None)
+
+
+_LINES_OF_A_PAGE: Final = 2
+
+
+def _page(shown: str) -> str:
+    """Return a page of earlier output with the cell's text indented below what the host says.
+
+    The host's are a title, and which page of how many it is.
+    """
+    *said, text = shown.split("\n", _LINES_OF_A_PAGE)
+    return "\n".join([*said, textwrap.indent(text, "  ")]) if len(said) > 1 else shown
 
 
 def _variables(found: Sequence[Any]) -> Reply:
