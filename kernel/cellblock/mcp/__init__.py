@@ -7,7 +7,8 @@ and bounded only. What takes consent is asked of the person at the client, never
 - ``session``: one client's sandbox, its tools and resources, and what waits for a person's answer.
   It knows nothing of MCP's types, so that the sandbox starts while the SDK is imported;
 - ``server``: the same as an MCP server of the official SDK's, and over stdio;
-- ``http``: many of them over streamable HTTP, behind a bearer token.
+- ``access``: which requests over HTTP are let in, by token and names;
+- ``http``: many sessions over streamable HTTP, behind it.
 
 It imports ``api`` and below, and nothing of Jupyter's.
 """

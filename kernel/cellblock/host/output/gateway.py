@@ -64,7 +64,7 @@ ALLOWED: Final[dict[str, Form]] = {
     "image/svg+xml": Form.markup,
     "image/webp": Form.base64,
     "text/html": Form.markup,
-    "text/latex": Form.markup,  # MathJax knows \href
+    "text/latex": Form.markup,  # TeX engines read and write files, MathJax links
     "text/markdown": Form.markup,
     "text/plain": Form.text,
 }
