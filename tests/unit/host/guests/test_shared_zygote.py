@@ -38,7 +38,7 @@ class Share:
     def on_zygote(self, message):
         self.heard.append(message)
 
-    def on_zygote_lost(self):
+    def on_zygote_lost(self, _why):
         self.heard.append("lost")
 
     def fork(self, reactor):
