@@ -2,11 +2,13 @@
 
 import os
 import signal
+import time
 
 import pytest
 
+from cellblock.wire.messages import PAUSE
 from support import machines, processes, reading
-from support.kernels import argv_for, placed
+from support.kernels import argv_changed, placed
 
 #: Find the sockets that a cell has. Those of its own event loops, all but the channel, have objects.
 SOCKETS = """
@@ -40,21 +42,16 @@ for fd, held in found.items():
         os.close(fd)
 """,
 }
-PLACES = [
-    (user, backend)
-    for user in machines.users()
-    for backend in ("landlock", "bubblewrap")
-    if " in " not in user
-]
+NARROW = '%policy narrow add.read_deny_paths=["private"]'
+PLACES = [(user, backend) for user in machines.users() for backend in ("landlock", "bubblewrap")]
 
 
 @pytest.fixture(params=PLACES, ids=" ".join)
 def kernel(request, start):
     """A kernel under preset data, whose writes are staged."""
     user, backend = request.param
-    if backend == "bubblewrap" and (why := machines.no_bubblewrap()):
-        pytest.skip(f"no bubblewrap: {why}")
-    world, prefix = placed(user)
+    world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
+    world.backend = backend
     (world.work / "private").mkdir()
     world.give(world.work / "private")
     text = f'extends = "data"\nbackend = "{backend}"\nsubprocess_execution = true\n'
@@ -71,6 +68,51 @@ def test_a_cell_holds_its_channel_and_no_line_to_anybody_else(kernel):
 def test_a_cell_that_clogs_or_ends_what_it_holds_holds_up_nobody(kernel, attack):
     kernel.run(f"{SOCKETS}{ATTACKS[attack]}import time; time.sleep(0.4)", silent=True)
     assert reading.stream(kernel.run("print('after')")[1]) == "after\n"
-    reply, _ = kernel.run('%policy narrow add.read_deny_paths=["private"]')
-    assert reply["status"] == "ok"
+    assert kernel.run(NARROW)[0]["status"] == "ok"
     assert reading.stream(kernel.run("print('narrowed')")[1]) == "narrowed\n"
+
+
+#: A zygote that hangs is found out and given up sooner.
+SOON = (
+    "import cellblock.host.guests.zygote as z, cellblock.host.session.requests as r; "
+    "z.LOOK, r.CHECK = 0.1, 0.1"
+)
+
+
+def test_a_zygote_that_hangs_is_replaced_with_all_that_it_started(start):
+    kernel = start(argv=argv_changed(SOON, "data"))
+    kernel.run("x = 1")
+    hung = kernel.tree()[1:]
+    os.kill(kernel.zygote(), signal.SIGSTOP)
+    _, sent = kernel.run("print('on')")
+    cards = [one["data"]["text/plain"] for one in reading.of(sent, "display_data")]
+    assert "its zygote did not answer" in "".join(cards)
+    assert processes.gone(hung) == []
+    assert reading.stream(kernel.run("print('after')")[1]) == "after\n"
+
+
+def test_a_policy_is_not_narrowed_by_a_zygote_that_hangs_and_the_session_goes_on(start):
+    kernel = start(argv=argv_changed(SOON, "data"))
+    (kernel.world.work / "private").mkdir()
+    kernel.run("x = 1")
+    os.kill(kernel.zygote(), signal.SIGSTOP)
+    assert kernel.run(NARROW)[0]["status"] == "error"
+    assert reading.stream(kernel.run("print('after')")[1]) == "after\n"
+    assert kernel.run(NARROW)[0]["status"] == "ok"
+
+
+def test_who_mounts_and_hangs_holds_up_one_cell_and_is_told_of(start):
+    kernel = start("data")
+    (kernel.world.work / "private").mkdir()
+    kernel.run("x = 1")
+    (mounter,) = kernel._called("cb-mounter")
+    os.kill(mounter, signal.SIGSTOP)
+    time.sleep(PAUSE)
+    sent = kernel.run("print('on')")[1]
+    assert reading.stream(sent) == "on\n"
+    assert reading.stream(sent, "stderr") == (
+        "cellblock: cells may not see files that you change from now on "
+        "(the process that mounts does not answer). Restart the kernel.\n"
+    )
+    assert kernel.run(NARROW)[0]["status"] == "error"
+    assert reading.stream(kernel.run("print(x)")[1]) == "1\n"

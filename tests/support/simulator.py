@@ -346,7 +346,7 @@ class Simulation:
             message = msgspec.msgpack.decode(data[4 : 4 + size], type=messages.ToZygote)
             data = data[4 + size :]
             if not isinstance(message, messages.Fork):
-                self.told.append(message)
+                self.told += [message] * (not isinstance(message, messages.Ping))
             else:
                 guest = FakeGuest(fds, NOBODYS_PID + 1 + len(self.guests))
                 (guest.place,) = guest.read()

@@ -391,6 +391,8 @@ class _Zygote:
                 self._narrow(message)
             case messages.Refresh(id=number):
                 self._control.send(messages.Refreshed(id=number, failure=self._refresh()))
+            case messages.Ping():
+                pass  # that it was taken up is the answer
             case messages.Quit():
                 end_children()
                 os._exit(1)  # not 0: the reaper would remove their folder
@@ -413,7 +415,7 @@ class _Zygote:
             if self._mounter is not None:
                 self._mounter.refresh()
         except OSError as error:
-            return str(error)[:_LONGEST]
+            return error.strerror or str(error)[:_LONGEST]
         return ""
 
     def _fork(self, request: messages.Fork, fds: list[int]) -> int:

@@ -386,6 +386,10 @@ class Refreshed(Struct, tag="refreshed", frozen=True, kw_only=True):
     failure: Name = ""
 
 
+class Ping(Struct, tag="ping", frozen=True, kw_only=True):
+    """Say that you still do what you are told: ``Obeyed`` does."""
+
+
 class Obeyed(Struct, tag="obeyed", frozen=True, kw_only=True):
     """The zygote has taken up what the host sent, one of these for each frame, in their order.
 
@@ -821,7 +825,7 @@ class Branch(Struct, tag="branch", frozen=True, kw_only=True):
     drops: bool = False
 
 
-ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Refresh | Quit
+ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
 FromZygote = (
     ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | Refreshed | Obeyed
     | ZygoteFailed

@@ -362,6 +362,7 @@ def start_mounter(layers: Sequence[Layer], empty: tuple[int, int]) -> Mounter:
     merged = [os.open(layer.root, _PLACE) for layer in layers]  # nobody has moved them yet
     if os.fork() == 0:
         try:
+            process.set_name("mounter")
             process.isolate_fork(zygote, {0, 1, 2, theirs.fileno(), *merged, *empty})
             while asked := theirs.recv(_LONGEST_QUESTION):
                 answer = str(_mount(asked, merged, empty)).encode()

@@ -346,6 +346,11 @@ class Supervisor:
         if self.zygote is not None:
             self.zygote.refresh(done)
 
+    def check_zygote(self) -> None:
+        """Have a zygote replaced that hangs: a guest waits for its answers at the gate, too."""
+        if self.zygote is not None:
+            self.zygote.check()
+
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with what it says, or listen to it again."""
         self._held = held

@@ -302,6 +302,11 @@ class Zygote:
         self._refreshing[number] = done
         self._send(messages.Refresh(id=number))
 
+    def check(self) -> None:
+        """Have the zygote show that it does not hang, or be replaced."""
+        if not self._unobeyed:
+            self._send(messages.Ping())
+
     # --- from the zygote ----------------------------------------------------------------------
 
     def read_rest(self) -> None:

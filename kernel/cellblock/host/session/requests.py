@@ -236,6 +236,9 @@ def check_reply(message: Any, request: InFlight | None) -> str:
     return ""
 
 
+#: Seconds after which a request that is under way has the zygote checked, again and again. A cell can
+#: wait for nothing longer than for a zygote that hangs: each fork and signal of a guest passes it.
+CHECK: Final = 5.0
 #: Seconds between looks at whether the guest has read what was sent, or a subshell may go on.
 LOOK: Final = 0.002
 
@@ -302,6 +305,8 @@ class Requests:
         self._to_tell = False
         #: The main shell's request is to be sent; and it is looked soon what can be.
         self._main_waits = self._looks = False
+        #: The zygote is to be checked while a request is under way.
+        self._checks = False
         #: What waits until no subshell runs anything, and what is done instead if interrupted.
         self._alone: tuple[Callable[[], None], Callable[[], None]] | None = None
         #: What the last one took, and the calls of tools that it made.
@@ -428,6 +433,7 @@ class Requests:
     def _send_to(self, guest: Guest, request: InFlight) -> None:
         guest.throttle(on=False)
         request.state = RequestState.sent
+        self._check_later()
         request.read = request.acknowledged = False
         for other in (others := self._others(request)):
             other.overlapped = request.overlapped = True
@@ -444,6 +450,17 @@ class Requests:
             self._violation(str(exc))
         except Exception as exc:  # a comm message that is nested too deep, say
             self.finish(request, f"it can't be sent: {type(exc).__name__}")
+
+    def _check_later(self) -> None:
+        if not self._checks:
+            self._checks = True
+            self._reactor.call_later(CHECK, self._check)
+
+    def _check(self) -> None:
+        self._checks = False
+        if self._all():
+            self.supervisor.check_zygote()
+            self._check_later()
 
     # --- subshells beside the main shell ----------------------------------------------------------
 
