@@ -168,6 +168,20 @@ def test_their_folder_goes_too_when_host_and_zygote_are_killed(start):
     processes.until(lambda: list((kernel.world.root / "tmp").iterdir()) == [])
 
 
+def test_what_a_killed_kernel_left_whose_policy_was_in_error_is_removed_by_the_next(start, world):
+    """It never had a zygote that would have removed its folder."""
+    with Kernel(argv_for(world.policy("mode = 'none'")), world=world) as first:
+        first.wait_heard()
+        assert first.run("1")[0]["status"] == "error"
+        (left,) = (world.root / "tmp").iterdir()
+        first.proc.kill()
+        first.proc.wait(5)
+    assert left.exists()
+    start("safe", world=world)
+    processes.until(lambda: not left.exists())
+    (_,) = (world.root / "tmp").iterdir()
+
+
 def test_guests_of_a_stopped_zygote_end_with_the_host(start):
     kernel = start("safe")
     pids, zygote = kernel.tree(), kernel.zygote()

@@ -117,7 +117,7 @@ def end_children() -> None:
     One that we may not kill is not waited for. A zygote's Landlock domain keeps it from killing the
     process that mounts for it, which ends when the zygote has, or is killed by the reaper.
     """
-    while any([_kill(pid) for pid in _children()]):  # all of them, before any is waited for
+    while sum(_kill(pid) for pid in _children()):  # all of them, before any is waited for
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:

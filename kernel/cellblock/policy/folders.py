@@ -64,7 +64,7 @@ def package_folder() -> str:
     return os.path.realpath(f"{data_folder()}/packages")
 
 
-#: What ``make_scratch`` calls a folder. Others of ours, which are nobody's scratch, have a word more.
+#: What ``make_scratch`` calls a folder. Other folders of ours have one more word in their names.
 _PREFIX = "cellblock-"
 _SCRATCH = re.compile(r"cellblock-[a-z0-9_]{8}")
 #: The sticky bit says that the lock decides. It is set once there is one, so that a folder without

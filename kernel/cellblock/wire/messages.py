@@ -51,7 +51,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_file_size: int | None = None
 
 
-#: Seconds since the last cell after which the user may have changed a file, and layers are refreshed.
+#: Seconds since the last cell after which the user may have changed files, so that layers are to be
+#: refreshed.
 PAUSE: Final = 0.3
 #: In a layer's folder: what cells wrote, and overlayfs's own.
 UPPER: Final = "upper"

@@ -336,17 +336,17 @@ class Mounter:
                     known.add(path)
 
     def _ask(self, question: tuple[int, str] | None) -> None:
+        why = "the process that mounts has ended"
         try:
             self._line.send(msgspec.json.encode(question))
             answer = self._line.recv(_LONGEST_ANSWER)
-            if not answer:
-                raise OSError(errno.EPIPE, "the process that mounts has ended")
         except TimeoutError:
+            answer, why = b"", "the process that mounts does not answer"
+        except OSError:
+            answer = b""
+        if not answer:
             self._line.close()
-            raise OSError(errno.ETIMEDOUT, "the process that mounts does not answer") from None
-        except OSError as error:
-            self._line.close()
-            raise OSError(error.errno, "the process that mounts has ended") from None
+            raise OSError(errno.EIO, why)
         if number := int(answer):
             raise OSError(number, os.strerror(number), question[1] if question else None)
 

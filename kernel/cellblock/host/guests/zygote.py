@@ -111,10 +111,11 @@ PATIENCE = 2.0
 #: Seconds that it is waited for while it removes their folder; then it goes on alone. Whoever
 #: stops a kernel and finds this long kills the host, and the zygote goes on alone then too.
 REMOVAL = 30.0
-#: Seconds between two looks at whether a zygote has taken up what it was sent, and how many looks it
-#: has to do so. Looks are counted and not seconds, as a host that was stopped has spent none.
+#: Seconds between two looks at whether a zygote has taken up what it was sent, and how many looks
+#: it has to do so: more than it waits for processes to end (``notify.end_session``). Looks are
+#: counted and not seconds, since a host that was stopped has not listened.
 LOOK: Final = 1.0
-LOOKS: Final = 10
+LOOKS: Final = 15
 #: Looks until it can fork guests: it imports what the policy names, perhaps from a slow disk.
 LOOKS_AT_START: Final = 300
 #: All that is known where what stands between host and guests went without a word.
@@ -146,8 +147,10 @@ class Zygote:
     """One zygote, whose ``users`` hear what it says. Raises OSError where it can't be started.
 
     It is told ``prepare``, which several users share, unless ``is_told`` says that it was before.
-    Each message to it is taken up in time (``messages.Obeyed``), or the zygote is killed as one that
-    hangs: its users hear that it is lost. ``pid`` is its reaper's; where it has a pid namespace of its own, that of the process which ends
+    It takes each message up in time (``messages.Obeyed``). One that hangs is killed, with all that
+    it started, and its users hear that it is lost.
+
+    ``pid`` is its reaper's; where it has a pid namespace of its own, that of the process which ends
     when it does, and takes it along.
     """
 
@@ -351,11 +354,9 @@ class Zygote:
             case messages.Forked():
                 self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
             case messages.ForksEnded(id=number):
-                if left := self._leaving.pop(number, None):
-                    left()
+                self._leaving.pop(number, _ignore)()
             case messages.Refreshed(id=number, failure=failure):
-                if done := self._refreshing.pop(number, None):
-                    done(failure)
+                self._refreshing.pop(number, _ignore)(failure)
             case messages.Obeyed():
                 self._on_obeyed()
             case messages.Reaped(pid=pid, status=status):
@@ -473,6 +474,9 @@ class Zygote:
         if self.shared_memory is not None:
             self.shared_memory.close()
             self.shared_memory = None
+
+
+def _ignore(*_: object) -> None: ...
 
 
 def first_frame(prepare: messages.Prepare) -> messages.Prepare:

@@ -236,8 +236,8 @@ def check_reply(message: Any, request: InFlight | None) -> str:
     return ""
 
 
-#: Seconds after which a request that is under way has the zygote checked, again and again. A cell can
-#: wait for nothing longer than for a zygote that hangs: each fork and signal of a guest passes it.
+#: Seconds after which a request that is under way has the zygote checked, again and again. A guest
+#: waits for it in each fork and signal, and a cell that waits for a zygote that hangs never ends.
 CHECK: Final = 5.0
 #: Seconds between looks at whether the guest has read what was sent, or a subshell may go on.
 LOOK: Final = 0.002
@@ -422,7 +422,7 @@ class Requests:
         return self._clock() - self._cell_ended >= messages.PAUSE
 
     def _on_refreshed(self, request: InFlight, failure: str) -> None:
-        """Send a cell that waited for it. Called by the zygote's end when layers are as they are."""
+        """Send a cell that waited for layers; ``failure`` says why they are as they were."""
         request.refreshed = True
         if failure and not self._told_stale:
             self._told_stale = True
