@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ def host(tmp, then):
     argv = [sys.executable, "-c", HOST.format(then)]
     env = {**os.environ, "TMPDIR": str(tmp)}
     made = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    return made, os.path.basename(made.stdout.readline().strip())
+    return made, Path(made.stdout.readline().strip()).name
 
 
 def names(tmp):
@@ -32,7 +33,7 @@ def names(tmp):
 
 
 def test_what_a_killed_host_left_is_removed_and_a_living_ones_is_not(tmp):
-    own = os.path.basename(folders.make_scratch())
+    own = Path(folders.make_scratch()).name
     with host(tmp, "sys.stdin.read()")[0] as living, host(tmp, "sys.stdin.read()")[0] as killed:
         folders.sweep_scratch()
         assert len(names(tmp)) == 3
@@ -75,8 +76,8 @@ def test_what_says_not_that_a_lock_decides_is_left_alone(tmp, name, mode):
 
 
 def test_a_program_with_many_sandboxes_keeps_no_descriptors_of_those_that_ended(tmp):
-    before = os.listdir("/proc/self/fd")
+    before = names(Path("/proc/self/fd"))
     for _ in range(3):
         folders.remove_scratch(folders.make_scratch())
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert names(Path("/proc/self/fd")) == before
     assert names(tmp) == set()

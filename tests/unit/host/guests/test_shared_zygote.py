@@ -234,7 +234,7 @@ def test_a_zygote_may_take_longer_to_prepare_but_not_for_ever(zygotes):
     assert one.heard == ["lost"]
 
 
-def test_a_zygote_that_does_not_read_is_hung_up_on(zygotes, monkeypatch):
+def test_a_zygote_that_does_not_read_is_hung_up_on(zygotes):
     one = zygotes.share("one")
     one.zygote._sock.settimeout(0.01)
     plan = messages.Plan(read_roots=("/" + "x" * 4_000,) * 1_000)
