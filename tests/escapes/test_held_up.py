@@ -87,8 +87,12 @@ SOON = (
 )
 
 
-def test_a_zygote_that_hangs_is_replaced_with_all_that_it_started(start):
-    kernel = start(argv=argv_changed(SOON, "data"))
+@pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
+def test_a_zygote_that_hangs_is_replaced_with_all_that_it_started(start, world, backend):
+    if backend == "bubblewrap" and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    world.backend = backend
+    kernel = start(argv=argv_changed(SOON, "data"), world=world)
     kernel.run("x = 1")
     hung = kernel.tree()[1:]
     os.kill(kernel.zygote(), signal.SIGSTOP)
