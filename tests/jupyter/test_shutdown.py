@@ -132,12 +132,54 @@ def test_what_mounts_for_a_zygote_ends_with_it_when_host_and_reaper_are_killed(s
     assert processes.gone(pids[1:]) == []
 
 
+#: Who starts kernels, and behind what.
+PLACES = [(user, backend) for user in machines.users() for backend in ("landlock", "bubblewrap")]
+
+
+@pytest.fixture(params=PLACES, ids=" ".join)
+def staged(request, start):
+    """A kernel whose writes are staged, which takes a process that mounts, and what a cell forked."""
+    user, backend = request.param
+    world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
+    world.backend = backend
+    text = f'extends = "data"\nbackend = "{backend}"\nsubprocess_execution = true\n'
+    kernel = start(world.policy(text), world=world, prefix=prefix)
+    kernel.own_world = True
+    kernel.run(FAMILY, silent=True)
+    return kernel
+
+
+@pytest.mark.parametrize("stopped", ["cb-zygote", "cb-mounter"])
+def test_nothing_outlives_a_killed_host_when_its_zygote_or_who_mounts_for_it_hangs(staged, stopped):
+    pids = staged.tree()
+    assert {"cb-zygote", "cb-mounter", "cb-guest"} <= {*map(processes.name, pids)}
+    (hung,) = staged._called(stopped)
+    os.kill(hung, signal.SIGSTOP)
+    staged.proc.kill()
+    staged.proc.wait(5)
+    assert processes.gone(pids) == []
+
+
 def test_their_folder_goes_too_when_host_and_zygote_are_killed(start):
     kernel = start("safe")
     zygote = kernel.zygote()
     for pid in (kernel.proc.pid, zygote):
         os.kill(pid, signal.SIGKILL)
     processes.until(lambda: list((kernel.world.root / "tmp").iterdir()) == [])
+
+
+def test_what_a_killed_kernel_left_whose_policy_was_in_error_is_removed_by_the_next(start, world):
+    """It never had a zygote that would have removed its folder."""
+    with Kernel(argv_for(world.policy("mode = 'none'")), world=world) as first:
+        first.wait_heard()
+        assert first.run("1")[0]["status"] == "error"
+        (left,) = (world.root / "tmp").iterdir()
+        first.proc.kill()
+        first.proc.wait(5)
+    assert left.exists()
+    start("safe", world=world)
+    processes.until(lambda: not left.exists())
+    (_,) = (world.root / "tmp").iterdir()
 
 
 def test_guests_of_a_stopped_zygote_end_with_the_host(start):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import heapq
 import itertools
@@ -181,6 +182,8 @@ class Simulation:
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
         self.start_well = True
+        #: Whether the zygote takes nothing up.
+        self.zygote_hangs = False
         #: Zygotes to come that can't be spawned, or are dead at once.
         self.spawns_to_fail = self.deaths = 0
         self.refusal = ""
@@ -343,7 +346,7 @@ class Simulation:
             message = msgspec.msgpack.decode(data[4 : 4 + size], type=messages.ToZygote)
             data = data[4 + size :]
             if not isinstance(message, messages.Fork):
-                self.told.append(message)
+                self.told += [message] * (not isinstance(message, messages.Ping))
             else:
                 guest = FakeGuest(fds, NOBODYS_PID + 1 + len(self.guests))
                 (guest.place,) = guest.read()
@@ -351,6 +354,9 @@ class Simulation:
                 sock.sendall(frames.encode(messages.Forked(id=message.id, pid=guest.pid)))
                 if self.start_well:
                     guest.send(messages.Ready(report=messages.LockReport()))
+            if not self.zygote_hangs:
+                with contextlib.suppress(BrokenPipeError):  # it was told to go
+                    sock.sendall(frames.encode(messages.Obeyed()))
 
     def reaped(self, status):
         """Have the zygote tell how the newest guest ended."""

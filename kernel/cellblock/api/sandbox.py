@@ -53,7 +53,12 @@ from cellblock.host.session.history import default_path, encode_inputs
 from cellblock.host.session.session import open_audit, open_session, record_start
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.policy import paths
-from cellblock.policy.folders import make_scratch
+from cellblock.policy.folders import (
+    make_scratch,
+    release_scratch,
+    remove_scratch,
+    sweep_scratch_in_thread,
+)
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
 from cellblock.render.text import COLUMNS, encodable, wrap
@@ -193,6 +198,7 @@ class AsyncSandboxPool:
         if self._open is not None:
             return
         scratch = Path(make_scratch())
+        sweep_scratch_in_thread()
         try:
             config = await asyncio.to_thread(self._resolve, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
@@ -293,8 +299,10 @@ class AsyncSandboxPool:
         was, self._open = self._open, None
         if was is not None:
             zygote = was.zygote.close()
-            if zygote is None or await asyncio.to_thread(zygote.wait):  # else it goes on removing
+            if zygote is None or await asyncio.to_thread(zygote.wait):
                 await asyncio.to_thread(_remove, was.scratch)
+            else:  # it goes on removing
+                release_scratch(str(was.scratch))
 
     # --- for sandboxes ------------------------------------------------------------------------
 
@@ -378,7 +386,7 @@ class AsyncSandboxPool:
 
 def _remove(scratch: Path) -> None:
     """Remove a scratch folder, and the layers that are named like it if nothing is in them."""
-    remove_tree(str(scratch))
+    remove_scratch(str(scratch))
     changes.end(scratch.name)
 
 

@@ -7,8 +7,13 @@ Gaps: the names of the folders that lead to a root are there, empty of anything 
 other processes, outside, can trace the zygote and guests (user_namespaces(7): the owner).
 
 The zygote is the first process of its pid namespace (``--as-pid-1``), so that it becomes the parent
-of every orphan, and the OS kernel ends all others with it. ``--die-with-parent`` is left out: a
-zygote outlives a killed host for as long as it removes what guests left, and then ends itself.
+of every orphan, and the OS kernel ends all others with it. A host that is killed takes it along,
+whatever state it is in: the OS kernel ends bwrap (``--die-with-parent``) and then the zygote, which
+asked for that too. What guests left in their folder is removed by whoever starts next
+(``policy.folders``).
+
+``--die-with-parent`` means the thread that started bwrap (prctl(2)). That is the one which runs the
+loop of the zygote's host: without it nobody serves the zygote.
 
 Source: bwrap(1), user_namespaces(7), namespaces(7); bubblewrap.c and network.c of bubblewrap 0.8.
 """
@@ -136,8 +141,7 @@ class Bubblewrap(Backend):
         """Return what a wrapped program prints. Raises BackendError, which says why it failed."""
         try:
             with self.command(argv, view) as (program, *options):
-                # Ended with us, should we be killed meanwhile: unlike a zygote it leaves nothing.
-                ran = run_trial([program, "--die-with-parent", *options], _PATIENCE)
+                ran = run_trial([program, *options], _PATIENCE)
         except (OSError, BackendError) as error:
             raise BackendError(f"{PROGRAM} could not be tried: {error}") from None
         if ran.returncode != 0:
@@ -150,7 +154,7 @@ class Bubblewrap(Backend):
             shutil.which(PROGRAM) or PROGRAM,
             *NAMESPACES,
             *(() if view.network else ("--unshare-net",)),
-            *("--hostname", "cellblock", "--as-pid-1", "--cap-drop", "ALL"),
+            *("--hostname", "cellblock", "--as-pid-1", "--die-with-parent", "--cap-drop", "ALL"),
             # A user namespace within this one maps root only for who had it (user_namespaces(7)).
             *(("--cap-add", "CAP_SETFCAP") if view.staged and os.getuid() == 0 else ()),
             *_mounts(argv, view),

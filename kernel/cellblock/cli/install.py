@@ -37,7 +37,6 @@ from cellblock.backends.report import (
 )
 from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
 from cellblock.cli.main import group
-from cellblock.descriptors import remove_tree
 from cellblock.errors import BackendError, CellblockError
 from cellblock.host import probes
 from cellblock.host.guests import spawn
@@ -54,7 +53,7 @@ from cellblock.host.session.config import (
 from cellblock.host.session.history import default_path
 from cellblock.jupyter import install as specs
 from cellblock.jupyter.reactor import ZmqReactor
-from cellblock.policy.folders import make_scratch, package_folder
+from cellblock.policy.folders import make_scratch, package_folder, remove_scratch
 from cellblock.policy.operations import canonical_package, parse_requirement
 from cellblock.wire import messages
 
@@ -292,7 +291,7 @@ def prove(
         try:
             scratch = Path(make_scratch())
             # The zygote removes it, where there comes to be one.
-            made.callback(remove_tree, str(scratch))
+            made.callback(remove_scratch, str(scratch))
             roots = _write_roots(policy, scratch)
             around = made.enter_context(contextlib.closing(Surroundings(roots)))
             return _prove(policy, chosen, project, scratch, around)

@@ -112,17 +112,25 @@ def end(*_: object) -> NoReturn:
 
 
 def end_children() -> None:
-    """Kill our children and, as a subreaper's, those that they leave, until there are none."""
-    while left := _children():
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue  # the refresher is in no Landlock domain: it ends when nobody can ask it
+    """Kill our children and, as a subreaper's, those that they leave, until there are none.
+
+    One that we may not kill is not waited for. A zygote's Landlock domain keeps it from killing the
+    process that mounts for it, which ends when the zygote has, or is killed by the reaper.
+    """
+    while sum(_kill(pid) for pid in _children()):  # all of them, before any is waited for
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
             break
+
+
+def _kill(pid: int) -> bool:
+    """Kill a child; return whether we may, so that it can be waited for."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def _children() -> list[int]:

@@ -13,7 +13,8 @@ import threading
 from _thread import start_new_thread
 from collections import deque
 from functools import partial
-from importlib.machinery import PathFinder
+from importlib.machinery import FileFinder, PathFinder
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import comm
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from cellblock.guest.confine.layer import Refresher
     from cellblock.guest.network import Network
     from cellblock.guest.output import Outlet
     from cellblock.guest.runner import RulesInForce
@@ -288,6 +288,29 @@ class Subshells:
 REST = 0.005
 
 
+class ModuleListing:
+    """Python's own list of the modules in the working folder, to be read anew after a pause.
+
+    The user may have added one meanwhile. The host has the layer over that folder forget what it
+    knew (``Refresh``), which leaves the folder's time as it was, and by that Python would judge.
+    """
+
+    def __init__(self) -> None:
+        self._ended = 0.0
+
+    def begin_cell(self) -> None:
+        """Have the list forgotten where the last cell ended a while ago."""
+        if monotonic() - self._ended < messages.PAUSE:
+            return
+        with contextlib.suppress(OSError):  # the folder is gone
+            if isinstance(finder := sys.path_importer_cache.get(os.getcwd()), FileFinder):
+                finder.invalidate_caches()
+
+    def end_cell(self) -> None:
+        """Note when a cell ended."""
+        self._ended = monotonic()
+
+
 class Server:
     """Answers the host until it hangs up. ``request`` is what the zygote prepared for."""
 
@@ -301,9 +324,9 @@ class Server:
         *,
         zygote: int,
         network: Network | None = None,
-        refresher: Refresher | None = None,
     ) -> None:
-        self._refresher = refresher
+        #: Where layers are, the user may change what lies below them between cells.
+        self._listing = ModuleListing() if request.plan.layers else None
         self._shell, self._rules, self._channel, self.out = shell, current.rules, channel, out
         self._current = current
         self._driver = Driver(channel, ChannelReaders(channel))
@@ -462,8 +485,8 @@ class Server:
 
     def _execute(self, message: messages.Execute) -> None:
         self._request, self._kernel.request = message, message.id
-        if self._refresher is not None:
-            self._refresher.begin_cell()
+        if self._listing is not None:
+            self._listing.begin_cell()
         self._kernel.cell = message.execution_count if message.store_history else 0
         self._begin(message.id)
         try:
@@ -476,8 +499,8 @@ class Server:
             self._request = None
             self._end()
             self._snapshots.ran_again()
-            if self._refresher is not None:
-                self._refresher.end_cell()
+            if self._listing is not None:
+                self._listing.end_cell()
             if self._channel.is_parents:
                 self.out.flush()
                 os._exit(1)  # a fork that the cell left by an error: its parent goes on

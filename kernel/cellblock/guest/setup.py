@@ -35,7 +35,6 @@ from cellblock.guest.audit_hook import effects
 from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
-from cellblock.guest.confine.layer import Mounter, Refresher
 from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscalls import HANDING_OVER
 from cellblock.guest.installed import is_packages
@@ -116,8 +115,6 @@ CHANNEL_FD = 3
 GATE_FD = 4
 #: Where the relay is asked, under a list of addresses.
 RELAY_FD = 5
-#: Where the process is asked that has overlays forget, where there are layers.
-REFRESHER_FD = 6
 #: Where what the host sends along belongs: channel, stdout, stderr.
 _TARGETS = (CHANNEL_FD, 1, 2)
 
@@ -126,8 +123,6 @@ class Prepared:
     """A shell with its guards, ready to be forked."""
 
     _server: server.Server
-    #: The zygote's process that mounts.
-    mounter: Mounter | None = None
 
     def __init__(self, request: messages.Prepare) -> None:
         self.request = request
@@ -199,8 +194,6 @@ class Prepared:
             trial = LockTrial(fork.trial, fds)
         gated = len(fds) > len(self.targets)
         kept = _place_descriptors(fds, (*self.targets, GATE_FD))
-        if self.mounter is not None:
-            kept.add(os.dup2(self.mounter.asked, REFRESHER_FD, inheritable=False))
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         with _failure_reported(channel):
             isolate_fork(self._zygote, kept)
@@ -273,7 +266,6 @@ class Prepared:
             self.request,
             zygote=self._zygote,
             network=self._network,
-            refresher=Refresher(REFRESHER_FD) if self.mounter is not None else None,
         )
         self._server.serve_forever()
 
@@ -323,7 +315,7 @@ def _place_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
     null = os.open(os.devnull, os.O_RDONLY)
     targets = (0, *where)[: 1 + len(fds)]
     # Out of each other's way first, as low as a limit on open files may want it.
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, REFRESHER_FD + 1) for fd in (null, *fds)]
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, RELAY_FD + 1) for fd in (null, *fds)]
     for target, fd in zip(targets, high, strict=True):
         os.dup2(fd, target)
     for fd in {CHANNEL_FD, RELAY_FD}.intersection(targets):

@@ -17,7 +17,6 @@ import os
 import select
 import signal
 import socket
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -35,7 +34,7 @@ from cellblock.guest.confine import (
     witness,
 )
 from cellblock.guest.confine.libc import LockFailed
-from cellblock.guest.reaper import end, end_children
+from cellblock.guest.reaper import end_children
 from cellblock.wire import frames, messages
 from cellblock.wire.messages import Limits
 
@@ -70,6 +69,7 @@ class Gatekeeper:
         if self._machine is None:
             return None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)  # a guest has the other end: it is never waited for
         self._awaited[ours.fileno()] = ours, number
         self._poll.register(ours, select.POLLIN)
         return theirs
@@ -214,7 +214,6 @@ def main(control_fd: int, reaper: int) -> NoReturn:
             empty = layer.lay(layers, request.plan.shared_memory)
             request = _sealed(request)
             mounter = layer.start_mounter(layers, empty)
-            signal.signal(signal.SIGTERM, partial(_end_with, mounter))
             mounter.cover(layers)
         folder = request.scratch
         if reaper >= 0:
@@ -223,7 +222,6 @@ def main(control_fd: int, reaper: int) -> NoReturn:
             folder = ""
         _confine(request)
         prepared = setup.prepare(request)
-        prepared.mounter = mounter
         gc.freeze()
     except EOFError:
         os._exit(0)
@@ -239,15 +237,8 @@ def main(control_fd: int, reaper: int) -> NoReturn:
         control.send(messages.ScratchFolder(), os.open(request.scratch, _FOLDER))
     if messages.SHARED_MEMORY in request.plan.write_roots:
         control.send(messages.SharedMemory(), os.open(messages.SHARED_MEMORY, _FOLDER))
-    _Zygote(control, prepared, folder, above).serve()
-
-
-def _end_with(mounter: layer.Mounter, *_: object) -> NoReturn:
-    """End as the reaper's end asks. Our locks keep us from killing the mounter, so let it go."""
-    try:
-        mounter.close()
-    finally:
-        end()
+    control.send(messages.Obeyed())
+    _Zygote(control, prepared, folder, above, mounter).serve()
 
 
 def _sealed(request: messages.Prepare) -> messages.Prepare:
@@ -332,14 +323,19 @@ class _Zygote:
     """Forks guests, and answers for them at their gates.
 
     ``folder`` is the guests', where no reaper removes it; ``above`` has a descriptor of what that
-    lies in, where it is out of our sight.
+    lies in, where it is out of our sight; ``mounter`` is there where there are layers.
     """
 
     def __init__(
-        self, control: _Control, prepared: Prepared, folder: str, above: list[int]
+        self,
+        control: _Control,
+        prepared: Prepared,
+        folder: str,
+        above: list[int],
+        mounter: layer.Mounter | None,
     ) -> None:
         self._control, self._prepared = control, prepared
-        self._folder, self._above = folder, above
+        self._folder, self._above, self._mounter = folder, above, mounter
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -373,6 +369,10 @@ class _Zygote:
             message, fds = self._control.receive()
         except (EOFError, OSError):
             self._end()
+        self._do(message, fds)
+        self._control.send(messages.Obeyed())
+
+    def _do(self, message: Any, fds: list[int]) -> None:
         match message:
             case messages.Fork() if len(fds) == len(self._prepared.targets):
                 pid = self._fork(message, fds)
@@ -387,19 +387,36 @@ class _Zygote:
             case messages.EndForks(id=number, forks=forks):
                 self._gates.end_forks(number, forks)
                 self._report_ended()
-            case messages.Narrow(ticket=ticket):
-                done = messages.Narrowed(ticket=ticket)
-                answer = messages.Narrowed(ticket=ticket, ready=True)
-                try:
-                    if self._prepared.mounter is not None and not message.fork:
-                        self._prepared.mounter.cover(message.plan.layers)
-                    self._gates.narrow(message, lambda: self._control.send(done))
-                except (OSError, ValueError, LockFailed) as error:
-                    answer = messages.Narrowed(ticket=ticket, failure=str(error)[:_LONGEST])
-                self._control.send(answer)
+            case messages.Narrow():
+                self._narrow(message)
+            case messages.Refresh(id=number):
+                self._control.send(messages.Refreshed(id=number, failure=self._refresh()))
+            case messages.Ping():
+                pass  # that it was taken up is the answer
             case messages.Quit():
-                self._end_children()
+                end_children()
                 os._exit(1)  # not 0: the reaper would remove their folder
+
+    def _narrow(self, message: Narrow) -> None:
+        ticket = message.ticket
+        done = messages.Narrowed(ticket=ticket)
+        answer = messages.Narrowed(ticket=ticket, ready=True)
+        try:
+            if self._mounter is not None and not message.fork:
+                self._mounter.cover(message.plan.layers)
+            self._gates.narrow(message, lambda: self._control.send(done))
+        except (OSError, ValueError, LockFailed) as error:
+            answer = messages.Narrowed(ticket=ticket, failure=str(error)[:_LONGEST])
+        self._control.send(answer)
+
+    def _refresh(self) -> str:
+        """Have layers forget what they looked up; return why that failed, or nothing."""
+        try:
+            if self._mounter is not None:
+                self._mounter.refresh()
+        except OSError as error:
+            return error.strerror or str(error)[:_LONGEST]
+        return ""
 
     def _fork(self, request: messages.Fork, fds: list[int]) -> int:
         listening = self._gates.expect(request.id)
@@ -418,6 +435,8 @@ class _Zygote:
             for fd in (self._wake_read, self._wake_write, self._control.fileno(), *self._above):
                 os.close(fd)
             self._gates.close()
+            if self._mounter is not None:
+                self._mounter.close()
             self._prepared.become_guest(fds, request)
             status = 0
         except SystemExit:
@@ -440,17 +459,12 @@ class _Zygote:
         for number in self._gates.ended():
             self._control.send(messages.ForksEnded(id=number))
 
-    def _end_children(self) -> None:
-        if self._prepared.mounter is not None:
-            self._prepared.mounter.close()
-        end_children()
-
     def _end(self) -> NoReturn:
         """Kill everything that descends from here, hang up, have the guests' folder removed, go.
 
         A host that lives waits for the hanging up; nobody has to wait for what a guest left.
         """
-        self._end_children()
+        end_children()
         self._control.shut_down()  # the reaper has it, too
         if self._folder:
             remove_tree(self._folder)

@@ -146,9 +146,9 @@ class Prover:
         if isinstance(message, messages.ZygoteFailed):
             self._fail(message.detail)
 
-    def on_zygote_lost(self) -> None:
+    def on_zygote_lost(self, why: str) -> None:
         """Hear that the zygote has ended."""
-        self._fail("its zygote ended")
+        self._fail(why)
 
     def _fail(self, why: str) -> None:
         self.failure = self.failure or why[:_MAX_TEXT]

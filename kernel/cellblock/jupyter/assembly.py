@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import zmq
 
-from cellblock.descriptors import remove_tree
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.consent.approver import Approver, Prompt
@@ -28,6 +27,7 @@ from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import paths
+from cellblock.policy.folders import remove_scratch, sweep_scratch_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +108,7 @@ def assemble(
     kernel = Kernel(reactor, bound, codec, history, views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     reactor.call_later(_SWEEP, early.remember)
+    reactor.call_later(_SWEEP, sweep_scratch_in_thread)
 
     def begin() -> None:
         if isinstance(config, SessionConfig):
@@ -142,7 +143,7 @@ def assemble(
             kernel.exports.close()
         early.end()
         if kernel.session is None or kernel.session.close():  # else its zygote is still at it
-            remove_tree(str(early.scratch))
+            remove_scratch(str(early.scratch))
             _end_changes(kernel, early.scratch)
         context.destroy(linger=200)
 

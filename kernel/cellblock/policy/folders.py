@@ -1,14 +1,24 @@
 """The user's folders that cellblock keeps things in, by the XDG Base Directory Specification.
 
 And the one of a session. A wrapped zygote waits for what is imported here, so that is little.
+
+A session's folder is removed by its zygote, or its host. Where both were killed, whoever starts
+next removes it (``sweep_scratch``). Whether a host lives says its lock (flock(2)), which the OS
+kernel keeps as long as the host has the folder open, whatever namespaces either is in. The lock is
+on the private folder, which no guest can open.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import os
+import re
+import stat
 import tempfile
 
+from cellblock.descriptors import FOLDER, closing, remove_tree
 from cellblock.errors import StartError
 
 
@@ -54,13 +64,24 @@ def package_folder() -> str:
     return os.path.realpath(f"{data_folder()}/packages")
 
 
+#: What ``make_scratch`` calls a folder. Other folders of ours have one more word in their names.
+_PREFIX = "cellblock-"
+_SCRATCH = re.compile(r"cellblock-[a-z0-9_]{8}")
+#: The sticky bit says that the lock decides. It is set once there is one, so that a folder without
+#: it, as of an older version or of a host that is just making one, is left alone.
+_LOCKED = stat.S_IRWXU | stat.S_ISVTX
+#: Locks of this process, by the folder's path.
+_locks: dict[str, int] = {}
+
+
 def make_scratch() -> str:
     """Make a private folder for guests; return its path, without links. Raises StartError.
 
     It lies in one of the same name that nobody else may enter: guests may give theirs any mode.
+    ``remove_scratch`` removes it.
     """
     try:
-        private = os.path.realpath(tempfile.mkdtemp(prefix="cellblock-"))
+        private = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
         folder = f"{private}/{os.path.basename(private)}"
         if os.access(private, os.R_OK | os.W_OK | os.X_OK):
             os.mkdir(folder, 0o700)
@@ -72,4 +93,54 @@ def make_scratch() -> str:
                 os.rmdir(made)
         what = f"a folder made in {tempfile.gettempdir()} can't be used, though it is ours"
         raise StartError(f"{what}. Give its owner all rights: umask 077.")
+    _hold(private, folder)
     return folder
+
+
+def _hold(private: str, folder: str) -> None:
+    """Lock a folder, so that nobody removes it. Where there are no locks, nobody does, either."""
+    with contextlib.suppress(OSError):
+        _locks[folder] = fd = os.open(private, FOLDER)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.fchmod(fd, _LOCKED)
+
+
+def remove_scratch(folder: str) -> None:
+    """Remove a session's folder and all in it; what can't be removed stays."""
+    remove_tree(folder)
+    release_scratch(folder)
+
+
+def release_scratch(folder: str) -> None:
+    """Leave the rest of a session's folder to its zygote, or to whoever starts next."""
+    if (fd := _locks.pop(folder, None)) is not None:
+        os.close(fd)
+
+
+@functools.cache
+def sweep_scratch_in_thread() -> None:
+    """Remove what killed hosts left, once in a process, in a thread: that may be much."""
+    import threading  # noqa: PLC0415 - see the top
+
+    threading.Thread(target=sweep_scratch, name="cellblock-sweep", daemon=True).start()
+
+
+def sweep_scratch() -> None:
+    """Remove the sessions' folders of this user whose hosts have ended. Raises nothing."""
+    above = os.path.realpath(tempfile.gettempdir())
+    with contextlib.suppress(OSError):
+        for name in filter(_SCRATCH.fullmatch, os.listdir(above)):
+            with contextlib.suppress(OSError):
+                _sweep(above, name)
+
+
+def _sweep(above: str, name: str) -> None:
+    """Remove one, if its host has ended. Raises OSError where it has not, or it is no folder."""
+    with closing(os.open(f"{above}/{name}", FOLDER)) as private:
+        found = os.fstat(private)
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != _LOCKED:
+            return
+        fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # By the descriptor: its name may have become another's.
+        remove_tree(f"/proc/self/fd/{private}/{name}")
+        os.rmdir(f"{above}/{name}")

@@ -51,6 +51,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_file_size: int | None = None
 
 
+#: Seconds since the last cell after which the user may have changed files, so that layers are to be
+#: refreshed.
+PAUSE: Final = 0.3
 #: In a layer's folder: what cells wrote, and overlayfs's own.
 UPPER: Final = "upper"
 WORK: Final = "work"
@@ -365,6 +368,34 @@ class Narrow(Struct, tag="narrow", frozen=True, kw_only=True):
     plan: Plan
     rulesets: Count
     fork: bool = False
+
+
+class Refresh(Struct, tag="refresh", frozen=True, kw_only=True):
+    """Have layers forget the names that they have looked up: the user may have changed files.
+
+    The host asks before a cell that begins ``PAUSE`` after the one before it; ``Refreshed`` with
+    the same id answers.
+    """
+
+    id: Id
+
+
+class Refreshed(Struct, tag="refreshed", frozen=True, kw_only=True):
+    """Layers have forgotten them, or why they could not be made to."""
+
+    id: Id
+    failure: Name = ""
+
+
+class Ping(Struct, tag="ping", frozen=True, kw_only=True):
+    """Say that you still do what you are told: ``Obeyed`` does."""
+
+
+class Obeyed(Struct, tag="obeyed", frozen=True, kw_only=True):
+    """The zygote has taken up what the host sent, one of these for each frame, in their order.
+
+    After what it answered at once, if anything. ``Prepare`` is obeyed when guests can be forked.
+    """
 
 
 class Quit(Struct, tag="quit", frozen=True, kw_only=True):
@@ -795,8 +826,11 @@ class Branch(Struct, tag="branch", frozen=True, kw_only=True):
     drops: bool = False
 
 
-ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
-FromZygote = ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
+ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
+FromZygote = (
+    ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | Refreshed | Obeyed
+    | ZygoteFailed
+)  # fmt: skip
 ToGuest = (
     SessionSetup | Execute | Complete | Inspect | ListVariables | GetVariable | SetVariables | Input
     | CommIn | ToolResult | Preload | Subshells | Snapshot | Resume

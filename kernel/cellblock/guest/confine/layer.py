@@ -22,14 +22,10 @@ import errno
 import fcntl
 import os
 import re
-import select
 import socket
 import stat
 import struct
-import sys
 import tempfile
-import time
-from importlib.machinery import FileFinder
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -304,121 +300,109 @@ def _set_attributes(
 # keeps them, does that, and ends with it. It also covers what a narrower policy denies of a layer:
 # cut out of Landlock's rules, all would be denied that cells made beside it. A mount holds whatever
 # is made, moved or deleted, above it and below.
+#
+# The zygote alone has a line to that process, and asks it when the host says so: whoever has
+# privileges waits for no guest, and no guest can have it do anything.
 
-#: Seconds since the last cell after which somebody may have changed a file.
-_PAUSE: Final = 0.3
-#: Seconds between two such steps at least, however often a guest asks.
-_LEAST_PAUSE: Final = 0.02
-_ASK: Final = b"r"
+#: Seconds that the process has to answer in. It is killed by nobody who waits for it, so that the
+#: zygote goes on without it: it answers in a fraction of a millisecond, unless a disk hangs.
+PATIENCE: Final = 2.0
 _LONGEST_QUESTION: Final = 1 << 16
 _LONGEST_ANSWER: Final = 16
 
 
 class Mounter:
-    """The zygote's ends of the process that has overlays forget, and covers what is denied later.
+    """The zygote's line to the process that has overlays forget, and covers what is denied later.
 
-    Guests have a descriptor to ask for the first; for the second only the zygote has one.
+    Each method raises OSError where that fails. A process that has not answered in time, or has
+    ended, is not asked again: its late answer would be taken for another one.
     """
 
-    def __init__(self, asked: int, covers: socket.socket, layers: Sequence[Layer]) -> None:
-        self.asked, self._covers = asked, covers
+    def __init__(self, line: socket.socket, layers: Sequence[Layer]) -> None:
+        line.settimeout(PATIENCE)
+        self._line = line
         self._known = [set[str]() for _ in layers]
 
+    def refresh(self) -> None:
+        """Have the overlays forget which names they have looked up."""
+        self._ask(None)
+
     def cover(self, layers: Sequence[Layer]) -> None:
-        """Have nothing but emptiness be at what is ``covered``, for good. Raises OSError."""
+        """Have nothing but emptiness be at what is ``covered``, for good."""
         for number, (layer, known) in enumerate(zip(layers, self._known, strict=True)):
             for path in layer.covered:
-                if path in known:
-                    continue
-                self._covers.send(msgspec.json.encode((number, path)))
-                if answer := int(self._covers.recv(_LONGEST_ANSWER) or b"5"):
-                    raise OSError(answer, os.strerror(answer), path)
-                known.add(path)
+                if path not in known:
+                    self._ask((number, path))
+                    known.add(path)
+
+    def _ask(self, question: tuple[int, str] | None) -> None:
+        why = "the process that mounts has ended"
+        try:
+            self._line.send(msgspec.json.encode(question))
+            answer = self._line.recv(_LONGEST_ANSWER)
+        except TimeoutError:
+            answer, why = b"", "the process that mounts does not answer"
+        except OSError:
+            answer = b""
+        if not answer:
+            self._line.close()
+            raise OSError(errno.EIO, why)
+        if number := int(answer):
+            raise OSError(number, os.strerror(number), question[1] if question else None)
 
     def close(self) -> None:
-        """Let the process end: for a fork, and for who ends."""
-        self._covers.close()  # first: it is enough, and may be done twice by a signal's handler
-        os.close(self.asked)
+        """Let go of the process, which ends when nobody has a line to it."""
+        self._line.close()
 
 
 def start_mounter(layers: Sequence[Layer], empty: tuple[int, int]) -> Mounter:
     """Fork the process that mounts for a zygote under locks. Raises ConfineError, OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    covers, covering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    zygote, flags = os.getpid(), MS_REMOUNT | MS_NOSUID | MS_NODEV
+    zygote = os.getpid()
     merged = [os.open(layer.root, _PLACE) for layer in layers]  # nobody has moved them yet
     if os.fork() == 0:
         try:
-            kept = {0, 1, 2, theirs.fileno(), covering.fileno(), *merged, *empty}
-            process.isolate_fork(zygote, kept)
-            poll = select.poll()
-            poll.register(theirs, select.POLLIN)
-            poll.register(covering, select.POLLIN)
-            while True:
-                ready = {fd for fd, _ in poll.poll()}
-                if covering.fileno() in ready:
-                    if not (asked := covering.recv(_LONGEST_QUESTION)):
-                        break
-                    covering.send(str(_cover(asked, merged, empty)).encode())
-                elif not theirs.recv(1):
-                    break
-                else:
-                    for fd in merged:
-                        libc.mount("none", _by(fd), "", flags)
-                    theirs.send(_ASK)
-                    time.sleep(_LEAST_PAUSE)
+            process.set_name("mounter")
+            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno(), *merged, *empty})
+            while asked := theirs.recv(_LONGEST_QUESTION):
+                answer = str(_mount(asked, merged, empty)).encode()
+                theirs.send(answer, socket.MSG_DONTWAIT)  # the zygote reads one before it asks
         finally:
             os._exit(0)
-    for mine in (theirs, covering):
-        mine.close()
+    theirs.close()
     for fd in (*merged, *empty):
         os.close(fd)
-    high = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 64)
-    ours.close()
-    return Mounter(high, covers, layers)
+    return Mounter(ours, layers)
 
 
-def _cover(asked: bytes, merged: Sequence[int], empty: tuple[int, int]) -> int:
-    """Mount nothing over a path, which is made where it is not there; return an errno, or 0."""
-    number, path = msgspec.json.decode(asked, type=tuple[int, str])
+def _mount(asked: bytes, merged: Sequence[int], empty: tuple[int, int]) -> int:
+    """Do what the zygote asks for; return an errno, or 0."""
+    question = msgspec.json.decode(asked, type=tuple[int, str] | None)
     try:
-        with contextlib.ExitStack() as stack:
-            *folders, last = path.split("/")
-            at = merged[number]
-            for name in folders:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=at)
-                at = _walk(at, name, stack)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(last, dir_fd=at)
-            is_folder = stat.S_ISDIR(os.fstat(place := _walk(at, last, stack)).st_mode)
-            libc.mount(_by(empty[0 if is_folder else 1]), _by(place), "", MS_BIND)
-            _make_read_only(_walk(at, last, stack))
+        if question is None:
+            for fd in merged:
+                libc.mount("none", _by(fd), "", MS_REMOUNT | MS_NOSUID | MS_NODEV)
+        else:
+            number, path = question
+            _cover(path, merged[number], empty)
     except OSError as error:
         return error.errno or errno.EIO
     return 0
 
 
-class Refresher:
-    """Asks, at the start of a cell that comes after a pause, that changes below be seen."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._ended = 0.0
-
-    def begin_cell(self) -> None:
-        """Have overlays, and Python's own lists of the modules there, forget what they knew."""
-        if time.monotonic() - self._ended < _PAUSE:
-            return
-        with contextlib.suppress(OSError):  # a cell may close it, and has only itself to blame
-            os.write(self._fd, _ASK)
-            os.read(self._fd, 1)
-            if isinstance(finder := sys.path_importer_cache.get(os.getcwd()), FileFinder):
-                finder.invalidate_caches()
-
-    def end_cell(self) -> None:
-        """Note when a cell ended."""
-        self._ended = time.monotonic()
+def _cover(path: str, at: int, empty: tuple[int, int]) -> None:
+    """Mount nothing over a path in folder ``at``, which is made where it is not there."""
+    with contextlib.ExitStack() as stack:
+        *folders, last = path.split("/")
+        for name in folders:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=at)
+            at = _walk(at, name, stack)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(last, dir_fd=at)
+        is_folder = stat.S_ISDIR(os.fstat(place := _walk(at, last, stack)).st_mode)
+        libc.mount(_by(empty[0 if is_folder else 1]), _by(place), "", MS_BIND)
+        _make_read_only(_walk(at, last, stack))
 
 
 # --- whether it works here ------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from cellblock.errors import AdmissionError, BackendError, CellblockError, Input
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import Quota
 from cellblock.host.cell.refusals import advised, judge
-from cellblock.host.guests.supervisor import ZYGOTE_ENDED
+from cellblock.host.guests.zygote import ENDED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
 from cellblock.host.services.changes import GIT, MOST_ENTRIES
@@ -374,7 +374,7 @@ class Views:
         if not support.usable:
             return f"backend {backend.name}: {support.why}"
         # Its probe succeeds, and yet no zygote comes up behind it.
-        return f"backend {backend.name}: {detail}" if detail.endswith(ZYGOTE_ENDED) else ""
+        return f"backend {backend.name}: {detail}" if detail.endswith(ENDED) else ""
 
     def refusal_of(self, call: wire.FailedCall, code: str) -> Refusal | None:
         """Return what of the policy is behind a call that failed in a cell, if anything is."""

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 #: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
 #: snapshots take besides is known when the policy is (``obstacles``).
 LEAST_FILES = 64
+#: Seconds that a zygote may take to make room for a frame: it reads whenever it is not at work.
+SENDING = 10.0
 #: Runs in the zygote before any import: no site, so no .pth file and no sitecustomize is read.
 _BOOT = (
     "import sys, os;"
@@ -81,6 +83,7 @@ def start(wrap: Wrap | None = None) -> tuple[socket.socket, int]:
     Raises OSError.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.settimeout(SENDING)
     argv = zygote_argv(theirs.fileno())
     try:
         if wrap is None:

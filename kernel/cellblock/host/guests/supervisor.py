@@ -272,8 +272,6 @@ NEXT_START = 0.5
 EXIT_GRACE = 1.0
 #: Characters kept of what a guest writes before it is ready, and told of why none can be had.
 LAST_WORDS: Final = 2_000
-#: All that is known where what stands between host and guests went without a word.
-ZYGOTE_ENDED = "its zygote ended"
 PICKED_ENDED: Final = "what was picked ended before it could go on"
 #: Of requests for locks. No two have the same, whoever shares a zygote: all hear of each.
 _TICKETS: Final = itertools.count(1)
@@ -339,6 +337,19 @@ class Supervisor:
         """Return the bytes that guests hold in their /dev/shm."""
         own = self.zygote.shared_memory if self.zygote is not None else None
         return 0 if own is None else own.held()
+
+    def refresh(self, done: Callable[[str], None]) -> None:
+        """Have layers forget what they looked up; ``done`` gets why that failed, or nothing.
+
+        It is not called when the zygote is lost: then there is no guest, either.
+        """
+        if self.zygote is not None:
+            self.zygote.refresh(done)
+
+    def check_zygote(self) -> None:
+        """Have a zygote replaced that hangs: a guest waits for its answers at the gate, too."""
+        if self.zygote is not None:
+            self.zygote.check()
 
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with what it says, or listen to it again."""
@@ -573,7 +584,7 @@ class Supervisor:
             guest.drain()
             self.replace(Stopped("crash", exit_reason(status)))
 
-    def on_zygote_lost(self) -> None:
+    def on_zygote_lost(self, why: str) -> None:
         """End what there is, and replace it."""
         self.zygote = None
         self._spare.end()
@@ -585,7 +596,7 @@ class Supervisor:
         if (restoration := self._restoring()) is not None:
             restoration.fail()
         else:
-            self.replace(Stopped("crash", ZYGOTE_ENDED))
+            self.replace(Stopped("crash", why))
 
     # --- restoring ----------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.supervisor import SpareGuest
-    from cellblock.host.session.types import Reactor
+    from cellblock.host.session.types import Reactor, Timer
 
     Spawn = Callable[[], tuple[socket.socket, int]]
 
@@ -111,6 +111,16 @@ PATIENCE = 2.0
 #: Seconds that it is waited for while it removes their folder; then it goes on alone. Whoever
 #: stops a kernel and finds this long kills the host, and the zygote goes on alone then too.
 REMOVAL = 30.0
+#: Seconds between two looks at whether a zygote has taken up what it was sent, and how many looks
+#: it has to do so: more than it waits for processes to end (``notify.end_session``). Looks are
+#: counted and not seconds, since a host that was stopped has not listened.
+LOOK: Final = 1.0
+LOOKS: Final = 15
+#: Looks until it can fork guests: it imports what the policy names, perhaps from a slow disk.
+LOOKS_AT_START: Final = 300
+#: All that is known where what stands between host and guests went without a word.
+ENDED: Final = "its zygote ended"
+HUNG: Final = "its zygote did not answer and was ended"
 #: Every control socket there is. A fork of this program has none: its zygote waits for their end.
 _SOCKETS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -129,7 +139,7 @@ class ZygoteUser(Protocol):
     def on_zygote(self, message: messages.FromZygote) -> None:
         """Hear that a process ended, that locks are ready, or that no guest can be forked."""
 
-    def on_zygote_lost(self) -> None:
+    def on_zygote_lost(self, why: str) -> None:
         """Hear that it has ended, and all guests with it."""
 
 
@@ -137,6 +147,9 @@ class Zygote:
     """One zygote, whose ``users`` hear what it says. Raises OSError where it can't be started.
 
     It is told ``prepare``, which several users share, unless ``is_told`` says that it was before.
+    It takes each message up in time (``messages.Obeyed``). One that hangs is killed, with all that
+    it started, and its users hear that it is lost.
+
     ``pid`` is its reaper's; where it has a pid namespace of its own, that of the process which ends
     when it does, and takes it along.
     """
@@ -168,7 +181,15 @@ class Zygote:
         self._forks: dict[int, Guest] = {}
         #: Called when nothing descends any more from forks that were left, by a number.
         self._leaving: dict[int, Callable[[], None]] = {}
+        #: Called with why layers could not be refreshed, or nothing, by a number.
+        self._refreshing: dict[int, Callable[[str], None]] = {}
+        #: Messages that it has not taken up yet, the first one among them, and looks at the oldest.
+        self._unobeyed = 1
+        self._is_prepared = False
+        self._looks = 0
+        self._look_timer: Timer | None = None
         self._place = place_of(prepare)
+        self._watch_oldest()
         reactor.watch(self._sock.fileno(), self._readable)
         if not told:
             tell(self._sock, first)
@@ -182,6 +203,34 @@ class Zygote:
 
     def _send(self, message: Any, fds: list[int] | None = None) -> None:
         _send(self._sock, message, fds)
+        self._unobeyed += 1
+        self._watch_oldest()
+
+    def _watch_oldest(self) -> None:
+        """See to it that the oldest message which was not taken up yet is, in time."""
+        if self._look_timer is None and self._unobeyed and not self.closed:
+            self._look_timer = self._reactor.call_later(LOOK, self._look)
+
+    def _look(self) -> None:
+        self._look_timer = None
+        self.read_rest()  # the host may have been too busy to hear it
+        if self.closed or not self._unobeyed:
+            return
+        self._looks += 1
+        if self._looks < (LOOKS if self._is_prepared else LOOKS_AT_START):
+            self._watch_oldest()
+        else:
+            self._lose(HUNG)
+
+    def _on_obeyed(self) -> None:
+        self._is_prepared = True
+        self._unobeyed -= 1
+        self._looks = 0
+
+    def _stop_looking(self) -> None:
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
 
     def fork(
         self,
@@ -247,6 +296,20 @@ class Zygote:
         self._leaving[number] = left
         self._send(messages.EndForks(id=number, forks=forks))
 
+    def refresh(self, done: Callable[[str], None]) -> None:
+        """Have layers forget what they have looked up; ``done`` gets why that failed, or nothing.
+
+        It is not called when the zygote is lost.
+        """
+        number = next(self._numbers)
+        self._refreshing[number] = done
+        self._send(messages.Refresh(id=number))
+
+    def check(self) -> None:
+        """Have the zygote show that it does not hang, or be replaced."""
+        if not self._unobeyed:
+            self._send(messages.Ping())
+
     # --- from the zygote ----------------------------------------------------------------------
 
     def read_rest(self) -> None:
@@ -263,9 +326,13 @@ class Zygote:
             for payload in self._splitter.feed(data):
                 self._take(self._decode(payload))
             return
+        self._lose(ENDED)
+
+    def _lose(self, why: str) -> None:
+        """Kill what is left of it, and tell its users."""
         self.kill()
         for user in tuple(self.users):
-            user.on_zygote_lost()
+            user.on_zygote_lost(why)
         self._all_left()
 
     def _receive(self) -> bytes:
@@ -287,8 +354,11 @@ class Zygote:
             case messages.Forked():
                 self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
             case messages.ForksEnded(id=number):
-                if left := self._leaving.pop(number, None):
-                    left()
+                self._leaving.pop(number, _ignore)()
+            case messages.Refreshed(id=number, failure=failure):
+                self._refreshing.pop(number, _ignore)(failure)
+            case messages.Obeyed():
+                self._on_obeyed()
             case messages.Reaped(pid=pid, status=status):
                 ended = messages.Reaped(pid=self._pids.reaped(pid), status=status)
                 for user in tuple(self.users):
@@ -328,6 +398,7 @@ class Zygote:
 
     def hang_up(self) -> None:
         """Tell the zygote to end, and stop listening to it; ``wait`` blocks until it has ended."""
+        self._stop_looking()
         with contextlib.suppress(OSError):
             self._reactor.unwatch(self._sock.fileno())
             self._sock.shutdown(socket.SHUT_WR)
@@ -391,6 +462,7 @@ class Zygote:
         return False
 
     def _release(self) -> None:
+        self._stop_looking()
         if not self.closed:
             self._reactor.unwatch(self._sock.fileno())
             self._sock.close()
@@ -402,6 +474,9 @@ class Zygote:
         if self.shared_memory is not None:
             self.shared_memory.close()
             self.shared_memory = None
+
+
+def _ignore(*_: object) -> None: ...
 
 
 def first_frame(prepare: messages.Prepare) -> messages.Prepare:
@@ -430,12 +505,21 @@ def tell(sock: socket.socket, first: messages.Prepare) -> None:
 
 
 def _send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> None:
-    """Send a message; one that is gone is seen by its hanging up, after what it said."""
+    """Send a message; one that is gone is seen by its hanging up, after what it said.
+
+    One that has not read for long (``spawn.SENDING``) is hung up on: nothing that is sent after a
+    part of a frame would be understood.
+    """
     frame, sent = bytes(frames.encode(message)), 0
-    with contextlib.suppress(OSError):
+    try:
         if fds:
             sent = socket.send_fds(sock, [frame], fds)
         sock.sendall(frame[sent:])
+    except TimeoutError:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return
 
 
 def place_of(prepare: messages.Prepare) -> messages.SessionSetup:

@@ -11,7 +11,8 @@ The life of a request::
      before it began        a query took too long
 
 ``admitted``
-    It may run, and no guest has it yet: one is being started, or restored. One of a subshell also
+    It may run, and no guest has it yet: one is being started, or restored. One that comes after a
+    pause waits until layers show what the user changed meanwhile. One of a subshell also
     waits while a snapshot is made, and while something needs the guest for itself.
 ``sent``
     It was written to the guest's channel. A guest that never takes it up is killed.
@@ -35,6 +36,7 @@ import re
 import signal
 import traceback
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -74,6 +76,10 @@ REPEAT: Final = 0.5
 #: Questions that a cell may put while none is answered: one that is interrupted may ask again.
 MAX_QUESTIONS: Final = 1_000
 
+#: Said once, before the cell that was to see what the user changed.
+_STALE: Final = (
+    "cellblock: cells may not see files that you change from now on ({}). Restart the kernel.\n"
+)
 #: A cell that is ``%undo`` and nothing else, as ``guest.shell`` reads it.
 _UNDO_ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
 _CELL_CODE = messages.Execute | messages.CommIn | messages.SetVariables
@@ -112,6 +118,8 @@ class InFlight:
         self.subshell: int = getattr(message, "subshell", 0)
         #: The number of its cell in the audit log; 0 where it is the last that was decided about.
         self.number = 0
+        #: Layers have been refreshed for it, if they had to be.
+        self.refreshed = False
         #: Another ran at the same time, so that what either did can't be told apart.
         self.overlapped = False
         #: Where clock and counters were when it went to the guest, as ``Monitor.mark`` has them.
@@ -228,6 +236,9 @@ def check_reply(message: Any, request: InFlight | None) -> str:
     return ""
 
 
+#: Seconds after which a request that is under way has the zygote checked, again and again. A guest
+#: waits for it in each fork and signal, and a cell that waits for a zygote that hangs never ends.
+CHECK: Final = 5.0
 #: Seconds between looks at whether the guest has read what was sent, or a subshell may go on.
 LOOK: Final = 0.002
 
@@ -294,6 +305,8 @@ class Requests:
         self._to_tell = False
         #: The main shell's request is to be sent; and it is looked soon what can be.
         self._main_waits = self._looks = False
+        #: The zygote is to be checked while a request is under way.
+        self._checks = False
         #: What waits until no subshell runs anything, and what is done instead if interrupted.
         self._alone: tuple[Callable[[], None], Callable[[], None]] | None = None
         #: What the last one took, and the calls of tools that it made.
@@ -304,6 +317,9 @@ class Requests:
         #: Whether the guest, or one that it is a copy of, has run anything.
         self.used = False
         self._last_id = 0
+        #: When the main shell's last cell ended, and whether the user knows that layers are stale.
+        self._cell_ended = -messages.PAUSE
+        self._told_stale = False
         #: Queries that were answered with nothing, whose answers are yet to come.
         self._abandoned: set[int] = set()
         self._repeatable = RepeatableCells()
@@ -394,12 +410,30 @@ class Requests:
         guest.throttle(on=False)
         if isinstance(request.message, PolicyChange):
             request.message.serve(request, guest)
+        elif self._must_refresh(request):
+            self.supervisor.refresh(partial(self._on_refreshed, request))
         else:
             self._send_to(guest, request)
+
+    def _must_refresh(self, request: InFlight) -> bool:
+        """Whether the user may have changed files since the last cell, which layers would hide."""
+        if not self._layers or request.refreshed or not _is_cell(request.message):
+            return False
+        return self._clock() - self._cell_ended >= messages.PAUSE
+
+    def _on_refreshed(self, request: InFlight, failure: str) -> None:
+        """Send a cell that waited for layers; ``failure`` says why they are as they were."""
+        request.refreshed = True
+        if failure and not self._told_stale:
+            self._told_stale = True
+            self._show(messages.Stream(name="stderr", text=_STALE.format(failure)))
+        if self.request is request and request.state is RequestState.admitted:
+            self._send(request)
 
     def _send_to(self, guest: Guest, request: InFlight) -> None:
         guest.throttle(on=False)
         request.state = RequestState.sent
+        self._check_later()
         request.read = request.acknowledged = False
         for other in (others := self._others(request)):
             other.overlapped = request.overlapped = True
@@ -416,6 +450,17 @@ class Requests:
             self._violation(str(exc))
         except Exception as exc:  # a comm message that is nested too deep, say
             self.finish(request, f"it can't be sent: {type(exc).__name__}")
+
+    def _check_later(self) -> None:
+        if not self._checks:
+            self._checks = True
+            self._reactor.call_later(CHECK, self._check)
+
+    def _check(self) -> None:
+        self._checks = False
+        if self._all():
+            self.supervisor.check_zygote()
+            self._check_later()
 
     # --- subshells beside the main shell ----------------------------------------------------------
 
@@ -861,6 +906,8 @@ class Requests:
         guest, ran = self.supervisor.guest, isinstance(reply, messages.Done | Refused)
         self._deadlines_of(request).stop()
         request.state = RequestState.done
+        if _is_cell(request.message):
+            self._cell_ended = self._clock()
         if request.subshell:
             self.beside.pop(request.subshell, None)
         else:

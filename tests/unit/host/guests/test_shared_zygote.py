@@ -38,7 +38,7 @@ class Share:
     def on_zygote(self, message):
         self.heard.append(message)
 
-    def on_zygote_lost(self):
+    def on_zygote_lost(self, _why):
         self.heard.append("lost")
 
     def fork(self, reactor):
@@ -201,3 +201,44 @@ def test_who_leaves_a_zygote_that_has_ended_is_told_later(zygotes):
     assert zygotes.left == []
     zygotes.reactor.advance(0.1)
     assert zygotes.left == ["a"]
+
+
+def test_a_zygote_that_takes_nothing_up_is_lost_to_all_that_share_it(zygotes):
+    one, other = zygotes.share("one"), zygotes.share("other")
+    zygotes.say(messages.Obeyed())  # it is prepared
+    zygotes.reactor.advance(1_000)
+    zygotes.fork(one)
+    zygotes.reactor.advance(zygote.LOOK * (zygote.LOOKS - 1))
+    assert one.heard == other.heard == []
+    zygotes.reactor.advance(zygote.LOOK)
+    assert one.heard == other.heard == ["lost"]
+
+
+def test_each_message_that_is_taken_up_gives_the_next_one_its_time(zygotes):
+    one = zygotes.share("one")
+    zygotes.say(messages.Obeyed())
+    for _ in range(3):
+        zygotes.fork(one)
+    for _ in range(3):
+        zygotes.reactor.advance(zygote.LOOK * (zygote.LOOKS - 1))
+        zygotes.say(messages.Obeyed())
+    zygotes.reactor.advance(1_000)
+    assert one.heard == []
+
+
+def test_a_zygote_may_take_longer_to_prepare_but_not_for_ever(zygotes):
+    one = zygotes.share("one")
+    zygotes.reactor.advance(zygote.LOOK * (zygote.LOOKS_AT_START - 1))
+    assert one.heard == []
+    zygotes.reactor.advance(zygote.LOOK)
+    assert one.heard == ["lost"]
+
+
+def test_a_zygote_that_does_not_read_is_hung_up_on(zygotes):
+    one = zygotes.share("one")
+    one.zygote._sock.settimeout(0.01)
+    plan = messages.Plan(read_roots=("/" + "x" * 4_000,) * 1_000)
+    guest = zygotes.fork(one)
+    one.zygote.narrow(guest, plan, 1, rulesets=1)
+    zygotes.reactor.turn()
+    assert one.heard == ["lost"]

@@ -7,7 +7,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cellblock.descriptors import remove_tree
 from cellblock.errors import PolicyError
 from cellblock.host.session.config import (
     SessionConfig,
@@ -16,7 +15,7 @@ from cellblock.host.session.config import (
     check_out_of_reach,
     resolve,
 )
-from cellblock.policy.folders import make_scratch
+from cellblock.policy.folders import make_scratch, remove_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Operations, WriteFile
 from cellblock.wire.messages import Plan
@@ -90,8 +89,8 @@ def test_a_folder_for_temporary_files_behind_a_link_is_known_by_where_it_is(tmp_
     scratch = Path(make_scratch())
     assert str(scratch).startswith(f"{tmp_path}/real/cellblock-")
     scratch.chmod(0o777)  # as a cell may
-    assert stat.S_IMODE(scratch.parent.stat().st_mode) == 0o700
-    remove_tree(str(scratch))
+    assert stat.S_IMODE(scratch.parent.stat().st_mode) == 0o1700
+    remove_scratch(str(scratch))
     assert not scratch.parent.exists()
 
 

@@ -1,0 +1,83 @@
+"""Scratch folders: whoever starts next removes those of hosts that have ended, and no others."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from cellblock.policy import folders
+
+HOST = "import sys; from cellblock.policy.folders import make_scratch; print(make_scratch(), flush=True); {}"
+
+
+@pytest.fixture
+def tmp(tmp_path, monkeypatch):
+    """The folder for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def host(tmp, then):
+    """Start a process that makes a scratch folder; return it and the folder's name."""
+    argv = [sys.executable, "-c", HOST.format(then)]
+    env = {**os.environ, "TMPDIR": str(tmp)}
+    made = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return made, Path(made.stdout.readline().strip()).name
+
+
+def names(tmp):
+    return {path.name for path in tmp.iterdir()}
+
+
+def test_what_a_killed_host_left_is_removed_and_a_living_ones_is_not(tmp):
+    own = Path(folders.make_scratch()).name
+    with host(tmp, "sys.stdin.read()")[0] as living, host(tmp, "sys.stdin.read()")[0] as killed:
+        folders.sweep_scratch()
+        assert len(names(tmp)) == 3
+        killed.kill()
+        killed.wait()
+        killed.stdin.close()
+        folders.sweep_scratch()
+        assert len(names(tmp)) == 2
+        living.stdin.close()
+        living.wait()
+        folders.sweep_scratch()
+    assert names(tmp) == {own}
+
+
+def test_what_guests_left_in_it_is_removed_and_no_link_is_followed(tmp):
+    with host(tmp, "pass")[0] as ended:
+        ended.wait()
+    (name,) = names(tmp)
+    kept = tmp / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    (tmp / name / name / "link").symlink_to(kept)
+    (tmp / name / name / "deep" / "er").mkdir(parents=True)
+    (tmp / name / name / "deep").chmod(0)
+    (tmp / "cellblock-abcdefgh").symlink_to(kept)
+    folders.sweep_scratch()
+    assert names(tmp) == {"kept", "cellblock-abcdefgh"}
+    assert (kept / "file").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("cellblock-abcdefgh", 0o700), ("cellblock-trial-abcdefgh", 0o1700)]
+)
+def test_what_says_not_that_a_lock_decides_is_left_alone(tmp, name, mode):
+    """As the folder of an older version, or of a host that is just making it."""
+    (tmp / name / name).mkdir(parents=True)
+    (tmp / name).chmod(mode)
+    folders.sweep_scratch()
+    assert names(tmp) == {name}
+
+
+def test_a_program_with_many_sandboxes_keeps_no_descriptors_of_those_that_ended(tmp):
+    before = names(Path("/proc/self/fd"))
+    for _ in range(3):
+        folders.remove_scratch(folders.make_scratch())
+    assert names(Path("/proc/self/fd")) == before
+    assert names(tmp) == set()
