@@ -38,7 +38,9 @@ LIMITS: Final = ("memory_max_bytes", "max_processes", "max_open_files", "max_fil
 #: Rules that one root may become. 2,000 take about 60 ms at guest start.
 MAX_EXPANSION: Final = 2_000
 
-#: Libraries measure processes there: readable where it shows those of a PID namespace alone.
+#: Libraries measure processes there: readable where it shows those of a PID namespace alone. No
+#: rule of Landlock's tells processes to come from all else that is there: the backend leaves
+#: ``PROC_FILES`` of that.
 PROC: Final = "/proc"
 #: Bytes of shared memory where memory has no limit.
 _LEAST_SHM: Final = 64 * 2**20
@@ -489,6 +491,31 @@ PROGRAMS: Final[tuple[SystemPath, ...]] = (
 
 #: Readable and writable character devices that keep nothing.
 DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
+
+#: Of /proc, beside processes, where cells may read that: what programs and libraries look up.
+PROC_FILES: Final[tuple[SystemPath, ...]] = (
+    ("/proc/cgroups", "limits of memory and processors"),
+    ("/proc/cpuinfo", "as without programs"),
+    ("/proc/filesystems", "df, mount"),
+    ("/proc/loadavg", "how busy the machine is"),
+    ("/proc/meminfo", "as without programs"),
+    ("/proc/stat", "processor time, and when the machine was started: ps, psutil"),
+    ("/proc/sys/fs/file-max", "how many files may be open"),
+    ("/proc/sys/fs/nr_open", "how many files may be open"),
+    ("/proc/sys/fs/pipe-max-size", "how large a pipe may be"),
+    ("/proc/sys/kernel/cap_last_cap", "libcap"),
+    ("/proc/sys/kernel/ngroups_max", "id, sudo"),
+    ("/proc/sys/kernel/osrelease", "as uname"),
+    ("/proc/sys/kernel/ostype", "as uname"),
+    ("/proc/sys/kernel/pid_max", "how wide ps writes numbers"),
+    ("/proc/sys/kernel/threads-max", "how many threads there may be"),
+    ("/proc/sys/kernel/version", "as uname"),
+    ("/proc/sys/vm/max_map_count", "databases, Java"),
+    ("/proc/sys/vm/overcommit_memory", "jemalloc, mimalloc, Redis"),
+    ("/proc/uptime", "ps, uptime"),
+    ("/proc/version", "as uname"),
+    ("/proc/vmstat", "psutil, vmstat"),
+)
 
 #: Package stores, readable as a whole for an interpreter that is installed in one.
 STORES: Final = ("/gnu/store", "/nix/store")
