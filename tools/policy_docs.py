@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cellblock.host.services.never_kept import NEVER_KEPT
 from cellblock.policy.load import preset_values
 from cellblock.policy.model import SECTIONS, Policy
 from cellblock.policy.narrowing import TABLE, EnforcedBy
@@ -85,6 +86,15 @@ def secrets() -> str:
     return "| name | what it holds |\n|---|---|\n" + "".join(rows)
 
 
+def never_kept() -> str:
+    """Return one row a reason for which names are not kept, with those names."""
+    names: dict[str, list[str]] = {}
+    for name, why in NEVER_KEPT.items():
+        names.setdefault(why, []).append(f"`{name}`")
+    rows = (f"| {', '.join(names[why])} | {why} |\n" for why in sorted(names, key=str.casefold))
+    return "| names | why |\n|---|---|\n" + "".join(rows)
+
+
 def _row(name: str, field: dict[str, Any], given: list[dict[str, Any]], section: str = "") -> str:
     values = " | ".join(_value(one.get(name, field["default"])) for one in given)
     meaning = " ".join(field["description"].split()).replace("|", "\\|").replace("``", "`")
@@ -140,6 +150,7 @@ def main(arguments: list[str]) -> int:
 
 PAGES = {
     "policy.md": {"fields": table, "narrowings": narrowings, "secrets": secrets},
+    "changes.md": {"names": never_kept},
     "operations.md": {"fields": operations},
 }
 

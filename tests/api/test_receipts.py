@@ -189,6 +189,42 @@ def test_what_a_signer_wrote_moves_no_cursor(result, run):
     assert sum(line.startswith("signed by") for line in shown.splitlines()) == 1
 
 
+def origin(result):
+    """Return what a result's receipt says of where its variables came from."""
+    return receipts.verify(result.receipt, own()).predicate.variables_from
+
+
+def test_a_receipt_after_a_fork_names_the_session_that_its_variables_came_from(home, run):
+    assert home
+    with Sandbox("safe") as s:
+        assert origin(s.execute("x = 1")) is None
+        (fork,) = s.fork()
+        made = fork.execute("x += 1")
+        assert origin(made) == receipts.Origin(session=s.session, execution_count=1)
+        assert fork.session != s.session
+        status, told = run(made.receipt)
+        assert status == 0
+        assert f"variables from session {s.session} after cell 1\n" in told
+
+        found = s.try_variants(["x = 10", "x = 20"], lambda _: 1)
+        variant = found.results[1].provenance
+        assert origin(found.results[1]) == receipts.Origin(session=s.session, execution_count=1)
+        after = receipts.Origin(session=variant.session, execution_count=2)
+        assert [origin(s.execute("x")) for _ in range(2)] == [after, after]
+        # Of none that was picked nothing came.
+        s.try_variants(["x = 30"], lambda _: None)
+        assert origin(s.execute("x")) == after
+        (late,) = s.fork()
+        assert origin(late.execute("x")).session == s.session
+
+
+def test_a_receipt_of_an_earlier_version_says_nothing_of_a_fork(result):
+    said = json.loads(payload_of(result.receipt))
+    del said["predicate"]["variablesFrom"]
+    older = resigned(json.dumps(said).encode())
+    assert receipts.verify(older, own()).predicate.variables_from is None
+
+
 def test_files_that_were_copied_out_and_kept_are_what_it_is_for(home, run):
     policy = Policy.preset(
         "data",

@@ -195,6 +195,34 @@ def test_the_attack_is_refused_under_a_list_of_addresses_too(path, party_of):
     assert came_to in {says["confined"], "EPERM", "EACCES", "held"}
 
 
+OF_PROC = ["keys_of_the_user", "what_proc_tells_of_the_machine"]
+#: What programs look up there; libraries too, as psutil.
+LOOKED_UP = """
+lines = {name: open(f"/proc/{name}").readline() for name in (
+    "cpuinfo", "loadavg", "meminfo", "self/status", "self/mountinfo", "stat", "uptime", "version",
+    "sys/kernel/osrelease", "sys/kernel/pid_max", "sys/vm/overcommit_memory",
+)}
+beside = [name for name in os.listdir("/proc") if not name.isdigit()]
+print(json.dumps([name for name, line in lines.items() if not line.strip()]))
+"""
+
+
+@pytest.mark.parametrize("whose", ["same user in namespaces", "nobody in namespaces"])
+def test_cells_with_programs_read_of_proc_what_those_look_up_and_no_more(party_of, whose):
+    if why := unavailable(whose):
+        pytest.skip(why)
+    if os.geteuid() != 0 and whose.startswith("nobody"):
+        pytest.skip("only root starts a kernel as somebody else")
+    party = party_of(whose, "subprocess_execution = true\n")
+    for name in OF_PROC:
+        path = FOLDER / "programs" / "kernel" / f"{name}.py"
+        with party.around.watched() as watched:
+            source = PRELUDE + path.read_text()
+            assert party.confined(source, watched.world)[0] in NOT_THERE | {"EACCES"}, name
+            assert party.unconfined(source, watched.world) == "reached"
+    assert json.loads(reading.stream(party.kernel.run(PRELUDE + LOOKED_UP)[1])) == []
+
+
 def confined(says, party):
     """Return what an attack may come to in the guest."""
     if not party.in_namespaces:

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("smolagents")
 
-from smolagents import CodeAgent, Tool, tool
+from smolagents import CodeAgent, FinalAnswerTool, Tool, tool
 from smolagents.local_python_executor import InterpreterError
 from smolagents.models import ChatMessage, MessageRole, Model
 
@@ -89,3 +89,41 @@ def test_tools_that_come_after_the_first_cell_are_refused():
         executor.send_tools({"price": price, "prices": Prices()})
         with pytest.raises(InterpreterError, match="cells have run without prices"):
             executor("1")
+
+
+LATE = """
+import asyncio, threading
+go, came, said = threading.Event(), threading.Event(), []
+
+def answer(text):
+    try:
+        final_answer(text)
+    except Exception as error:
+        said.append(str(error))
+
+def in_thread():
+    go.wait()
+    answer("of a thread")
+    came.set()
+
+threading.Thread(target=in_thread).start()
+turn = asyncio.Event()
+
+async def in_task():
+    await turn.wait()
+    answer("of a task")
+
+task = asyncio.ensure_future(in_task())
+"""
+
+
+def test_an_answer_is_the_cells_that_gives_it_and_no_later_ones():
+    with SandboxExecutor("unsafe", allow_unsafe=True) as executor:
+        executor.send_tools({"final_answer": FinalAnswerTool()})
+        assert not executor(LATE).is_final_answer
+        later = executor("go.set(); came.wait(); turn.set(); await task; ' | '.join(said)")
+        assert not later.is_final_answer
+        assert "final_answer was called in a thread" in later.output
+        assert "the cell that called final_answer has ended" in later.output
+        given = executor("await asyncio.to_thread(final_answer, 3)")
+        assert (given.is_final_answer, given.output) == (True, 3)

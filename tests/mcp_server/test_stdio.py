@@ -83,10 +83,20 @@ def test_variants_are_tried_side_by_side_and_one_is_kept(home):
             told = await client.call_tool("try_variants", {"codes": codes, "keep": "largest"})
             assert text_of(told).startswith("Kept: 3.\n\n1: The cell ran.\n\nresult:\n  0.25")
             assert "2: The cell failed: ZeroDivisionError" in text_of(told)
+            receipt = (await client.read_resource("cellblock://receipt")).contents[0].text
+            said = receipts.verify(receipt, receipts.own_key().public_key())
+            assert said.predicate.source_sha256 == hashlib.sha256(codes[2].encode()).hexdigest()
+            why = text_of(await client.call_tool("explain", {"topic": "refusal"}))
+            assert why == "The last cell was not refused."
             assert text_of(await run(client, "x")).endswith("result:\n  4")
             told = await client.call_tool("try_variants", {"codes": ["1 / 0", "import gc"]})
             assert told.is_error
             assert text_of(told).startswith("Kept: none: variables are as they were.")
+            why = text_of(await client.call_tool("explain", {"topic": "refusal"}))
+            assert "ZeroDivisionError" in why
+            assert "import-not-allowed" in why
+            with pytest.raises(Exception, match="no variant was kept"):
+                await client.read_resource("cellblock://receipt")
             assert text_of(await run(client, "x")).endswith("result:\n  4")
 
     go(main())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 import msgspec
 
-from cellblock.api.results import ApprovalRequest, Kind, Output, result_of
+from cellblock.api.results import ApprovalRequest, Kind, Origin, Output, result_of
 from cellblock.api.session_file import MOST_CELLS, MOST_CHARACTERS
 from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Front
@@ -91,6 +91,8 @@ class SandboxFront(Front):
         self._question: asyncio.Task[None] | None = None
         #: The last cells whose doing is in the variables, by their numbers, for ``save``.
         self.cells: dict[int, str] = {}
+        #: The session that the variables came from by a fork, until they are gone.
+        self.origin: Origin | None = None
 
     def execute(
         self, request: ExecuteRequest, on_output: OnOutput | None
@@ -179,7 +181,7 @@ class SandboxFront(Front):
             return
         outputs, self._outputs = tuple(self._outputs), []
         left_out, session = self.outputs.left_out, self.audit.session
-        result = result_of(run, content, outputs, left_out, self.views, session)
+        result = result_of(run, content, outputs, left_out, self.views, session, self.origin)
         self._note(result)
         self._done.set_result(result)
 
@@ -187,12 +189,17 @@ class SandboxFront(Front):
         """Remember a cell that ran, unless what it did is gone; forget the oldest."""
         state = result.stop.state if result.stop is not None else ""
         if state == "gone":
-            self.cells.clear()
+            self._forget()
         elif state == "kept" or result.status in ("ok", "error"):
             self.cells[result.execution_count] = result.source
             left = MOST_CHARACTERS - sum(map(len, self.cells.values()))
             while left < 0 or len(self.cells) > MOST_CELLS:
                 left += len(self.cells.pop(next(iter(self.cells))))
+
+    def _forget(self) -> None:
+        """Forget where the variables came from, which are gone with a guest."""
+        self.cells.clear()
+        self.origin = None
 
     # --- calls from the session ---------------------------------------------------------------
 
@@ -221,7 +228,7 @@ class SandboxFront(Front):
         if self.inherited is not None and not self.ready.done():
             self.ready.set_exception(GuestError(stopped.detail))
         if not stopped.kept and stopped.restored is None:
-            self.cells.clear()
+            self._forget()
 
     def on_undo(self, stopped: Stopped) -> None:
         """Forget the cells that were undone; of a checkpoint nobody knows which led there."""

@@ -80,6 +80,13 @@ class Change(msgspec.Struct, frozen=True):
     sha256: str = ""
 
 
+class Origin(msgspec.Struct, frozen=True, rename="camel"):
+    """The session that variables came from by a fork, as it was after the cell of that number."""
+
+    session: str
+    execution_count: int
+
+
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What was in force, and how it ended; docs/receipts.md has the meaning of each field."""
 
@@ -106,6 +113,8 @@ class Predicate(Conditions, frozen=True, kw_only=True, rename="camel"):
     denials: tuple[str, ...]
     tool_calls: tuple[Call, ...]
     tool_calls_left_out: int
+    #: Absent from receipts of versions before this field.
+    variables_from: Origin | None = None
 
 
 class RunPredicate(Conditions, frozen=True, kw_only=True, rename="camel"):
@@ -182,6 +191,7 @@ def statement(result: Result) -> Statement:
             denials=tuple(one.rule for one in result.denials),
             tool_calls=tuple(map(_call, result.tool_calls)),
             tool_calls_left_out=result.tool_calls_left_out,
+            variables_from=made.variables_from and Origin(*made.variables_from),
         ),
     )
 

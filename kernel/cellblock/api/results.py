@@ -170,9 +170,19 @@ class ToolCall:
     tokens: int = 0
 
 
+class Origin(NamedTuple):
+    """A session, by its name in the audit log, as it was after a cell of that number."""
+
+    session: str
+    execution_count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What was in force when a cell ended, at ``ended`` (seconds since 1970): for its receipt."""
+    """What was in force when a cell ended, at ``ended`` (seconds since 1970): for its receipt.
+
+    ``variables_from`` is the session that this one's variables came from by a fork, if they did.
+    """
 
     policy: Policy
     scratch: str
@@ -183,6 +193,7 @@ class Provenance:
     session: str
     staged: Staged | None
     ended: float
+    variables_from: Origin | None = None
 
 
 def receipts_module() -> ModuleType:
@@ -541,10 +552,11 @@ def result_of(
     left_out: Mapping[str, int],
     views: Views,
     session: str,
+    origin: Origin | None,
 ) -> Result:
     """Return the result of a cell; ``content`` is that of an ``execute_reply``.
 
-    ``session`` is what the audit log calls the session.
+    ``session`` is what the audit log calls the session, ``origin`` the one that it is a fork of.
     """
     outcome, exported = run.outcome, run.exported
     failed, shown = content["status"] != "ok", _shown(outputs)
@@ -579,11 +591,11 @@ def result_of(
         execution_count=run.count,
         policy=views.in_force.name if views.in_force is not None else "",
         source=run.request.code,
-        provenance=_provenance(views, session),
+        provenance=_provenance(views, session, origin),
     )
 
 
-def _provenance(views: Views, session: str) -> Provenance | None:
+def _provenance(views: Views, session: str, origin: Origin | None) -> Provenance | None:
     if views.in_force is None:
         return None
     return Provenance(
@@ -596,6 +608,7 @@ def _provenance(views: Views, session: str) -> Provenance | None:
         session=session,
         staged=views.staged,
         ended=time.time(),
+        variables_from=origin,
     )
 
 

@@ -25,7 +25,7 @@ from cellblock import __version__
 from cellblock.analysis.dataflow import Bindings
 from cellblock.analysis.transform import transform
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
-from cellblock.api.results import Variable, Variants
+from cellblock.api.results import Origin, Variable, Variants
 from cellblock.api.session_file import (
     LoadedSession,
     SavedCell,
@@ -684,6 +684,7 @@ class AsyncSandbox:
         front.inherited = front.views
         front.execution_count = max(front.execution_count, fork._live.execution_count)
         front.cells = dict(fork._live.cells)
+        front.origin = Origin(fork.session, fork._live.execution_count)
         session.requests.continue_from(theirs.requests)
         session.requests.supervisor.adopt(copy, source, fork.session, None)
         await asyncio.shield(front.ready)
@@ -757,6 +758,7 @@ class AsyncSandbox:
             own.requests.continue_from(session.requests)
             front = fork._live
             front.execution_count, front.cells = parent.execution_count, dict(parent.cells)
+            front.origin = Origin(parent.audit.session, parent.execution_count)
             place = None if alike else place_of(config.prepare)
             own.requests.supervisor.adopt(copy, supervisor, parent.audit.session, place)
             await asyncio.shield(front.ready)

@@ -45,10 +45,16 @@ from cellblock.backends.landlock import (
     probe_argv,
     support_from,
 )
-from cellblock.backends.plan import canonical, interpreter_view, is_masked, outermost
+from cellblock.backends.plan import (
+    PROC_FILES,
+    canonical,
+    interpreter_view,
+    is_masked,
+    outermost,
+)
 from cellblock.descriptors import with_hidden_options
 from cellblock.errors import BackendError
-from cellblock.policy.paths import links, parts, within
+from cellblock.policy.paths import entries_of, links, parts, within
 from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
@@ -195,6 +201,8 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
     made |= {path: ("--bind-try", path, path) for path in view.writable}
     made |= {path: ("--dev-bind-try", path, path) for path in view.devices}
     made[_PROC] = "--proc", _PROC
+    if view.subprocess:
+        made |= _beside_processes()
     if view.shared_memory:
         made[SHARED_MEMORY] = "--size", str(view.shared_memory), "--tmpfs", SHARED_MEMORY
     for link, target in links([*argv, *view.names]):
@@ -210,6 +218,28 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
     # Last: there may be something to mount in what is masked, devices in /dev for one.
     masks = [path for path, how in made.items() if how[0] == "--tmpfs"]
     return words + [word for path in masks for word in ("--remount-ro", path)]
+
+
+def _beside_processes() -> dict[str, tuple[str, ...]]:
+    """Return the options that leave ``PROC_FILES`` of /proc, and processes.
+
+    Cells that may start programs read /proc. It tells more than of processes, most of it about the
+    whole machine: keys of the user, memory of the OS kernel, devices. What is here now is covered,
+    whatever it is called; a link there leads to something of a process.
+    """
+    shown = [path for path, _ in PROC_FILES]
+    made: dict[str, tuple[str, ...]] = {}
+    for entry in entries_of(_PROC):
+        if entry.name.isdigit() or entry.is_symlink() or entry.path in shown:
+            continue
+        if entry.is_dir():
+            made[entry.path] = "--tmpfs", entry.path
+            made |= {
+                path: ("--ro-bind-try", path, path) for path in shown if within(path, entry.path)
+            }
+        else:
+            made[entry.path] = "--ro-bind", os.devnull, entry.path
+    return made
 
 
 # --- why it can't make namespaces here --------------------------------------------------------

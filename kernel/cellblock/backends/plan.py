@@ -15,6 +15,7 @@ be listed: names of secrets are no secrets.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sys
 from pathlib import Path
@@ -31,14 +32,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cellblock.backends.base import Backend
+    from cellblock.errors import PolicyError
     from cellblock.policy.model import Policy
 
 #: Fields of a policy that are limits of the guest's own, named as in ``wire.messages.Limits``.
 LIMITS: Final = ("memory_max_bytes", "max_processes", "max_open_files", "max_file_size")
-#: Rules that one root may become. 2,000 take about 60 ms at guest start.
-MAX_EXPANSION: Final = 2_000
+#: Rules that one root may become. Landlock takes 32 µs for each whenever a guest starts anew, and a
+#: kernel's first start about 100 µs, with looking for them and sending them: 20,000 take 2 s.
+MAX_EXPANSION: Final = 20_000
 
-#: Libraries measure processes there: readable where it shows those of a PID namespace alone.
+#: Libraries measure processes there: readable where it shows those of a PID namespace alone. No
+#: rule of Landlock's tells processes to come from all else that is there: the backend leaves
+#: ``PROC_FILES`` of that.
 PROC: Final = "/proc"
 #: Bytes of shared memory where memory has no limit.
 _LEAST_SHM: Final = 64 * 2**20
@@ -350,26 +355,46 @@ def cut_out(root: str, denied: Sequence[str], policy: Policy) -> tuple[str, ...]
     """
     refuse_denied(root, denied, policy, "filesystem_read_roots")
     granted: list[str] = []
+    #: What was granted in each folder, and a denied path because of which it was cut.
+    cut: dict[str, tuple[int, str]] = {}
 
     def grant(folder: str, inside: Sequence[str]) -> None:
         if not inside:
             granted.append(folder)
             return
-        for entry in entries_of(folder):  # what we can't list, the guest can't read
+        leading: dict[str, list[str]] = {}
+        top = folder.rstrip("/")
+        for path in inside:
+            name, _, _ = path[len(top) + 1 :].partition("/")
+            leading.setdefault(name, []).append(path)
+        entries = entries_of(folder, MAX_EXPANSION + len(leading) + 1)
+        cut[folder] = len(entries) - len(leading), inside[0]
+        if len(granted) + cut[folder][0] > MAX_EXPANSION:
+            raise _too_many(root, cut, policy)
+        for entry in entries:  # what we can't list, the guest can't read
             # A link is granted by what it points to, if that lies beneath a root itself.
-            if entry.is_symlink() or entry.path in inside:
-                continue
-            grant(entry.path, [path for path in inside if within(path, entry.path)])
-            if len(granted) > MAX_EXPANSION:
-                what = "can't be kept: too many entries beside a denied path"
-                remedy = (
-                    "Put what cells read into a folder of its own, or choose narrower"
-                    f" filesystem_read_roots than {folder}."
-                )
-                raise policy.error(what, "read_deny_paths", inside[0], remedy)
+            deeper = leading.get(entry.name, [])
+            if not entry.is_symlink() and entry.path not in deeper:
+                grant(entry.path, deeper)
 
     grant(root, [path for path in denied if within(path, root)])
     return tuple(granted)
+
+
+def _too_many(root: str, cut: Mapping[str, tuple[int, str]], policy: Policy) -> PolicyError:
+    """Return the error about the largest of the folders that were ``cut``, and what to do."""
+    folder = max(cut, key=lambda name: cut[name][0])
+    count, denied_path = cut[folder]
+    number = f"{count:,}" if count <= MAX_EXPANSION else f"more than {MAX_EXPANSION:,}"
+    what = f"can't be kept: {folder} has {number} entries beside it, too many to be granted singly"
+    remedy = (
+        f"Move {denied_path} to another folder, or name what cells read of {folder} as"
+        " filesystem_read_roots."
+    )
+    if folder != root:
+        line = f"add.read_deny_paths = [{json.dumps(folder, ensure_ascii=False)}]"
+        remedy = f"Deny all of that folder: {line}"
+    return policy.error(what, "read_deny_paths", denied_path, remedy)
 
 
 # --- canonical paths --------------------------------------------------------------------------
@@ -489,6 +514,31 @@ PROGRAMS: Final[tuple[SystemPath, ...]] = (
 
 #: Readable and writable character devices that keep nothing.
 DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
+
+#: Of /proc, beside processes, where cells may read that: what programs and libraries look up.
+PROC_FILES: Final[tuple[SystemPath, ...]] = (
+    ("/proc/cgroups", "limits of memory and processors"),
+    ("/proc/cpuinfo", "as without programs"),
+    ("/proc/filesystems", "df, mount"),
+    ("/proc/loadavg", "how busy the machine is"),
+    ("/proc/meminfo", "as without programs"),
+    ("/proc/stat", "processor time, and when the machine was started: ps, psutil"),
+    ("/proc/sys/fs/file-max", "how many files may be open"),
+    ("/proc/sys/fs/nr_open", "how many files may be open"),
+    ("/proc/sys/fs/pipe-max-size", "how large a pipe may be"),
+    ("/proc/sys/kernel/cap_last_cap", "libcap"),
+    ("/proc/sys/kernel/ngroups_max", "id, sudo"),
+    ("/proc/sys/kernel/osrelease", "as uname"),
+    ("/proc/sys/kernel/ostype", "as uname"),
+    ("/proc/sys/kernel/pid_max", "how wide ps writes numbers"),
+    ("/proc/sys/kernel/threads-max", "how many threads there may be"),
+    ("/proc/sys/kernel/version", "as uname"),
+    ("/proc/sys/vm/max_map_count", "databases, Java"),
+    ("/proc/sys/vm/overcommit_memory", "jemalloc, mimalloc, Redis"),
+    ("/proc/uptime", "ps, uptime"),
+    ("/proc/version", "as uname"),
+    ("/proc/vmstat", "psutil, vmstat"),
+)
 
 #: Package stores, readable as a whole for an interpreter that is installed in one.
 STORES: Final = ("/gnu/store", "/nix/store")

@@ -113,6 +113,9 @@ def _lines(said: Statement | RunStatement) -> Iterator[str]:
         source, left_out = made.notebook_sha256, 0
     else:
         yield f"cell {made.execution_count} of session {session}: {made.status}"
+        if (origin := made.variables_from) is not None:
+            named = origin.session or "without an audit log"
+            yield f"variables from session {named} after cell {origin.execution_count}"
         source, left_out = made.source_sha256, made.tool_calls_left_out
         calls = made.tool_calls
     yield f"ended {made.ended}, cellblock {made.cellblock}, Python {made.python}, {made.os_kernel}"

@@ -22,7 +22,7 @@ from asyncio import _get_running_loop
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from cellblock.guest.loop import GuestLoop
-from cellblock.guest.output import current_subshell
+from cellblock.guest.output import current_cell, current_subshell
 from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
@@ -148,9 +148,14 @@ class Calls:
                 said = f"{self._most:,} calls are under way already (tool_max_in_flight)"
                 raise ToolError(call.tool, "TooManyCalls", said)
             self._in_flight[number] = call
-        subshell = current_subshell.get()
         self._channel.send(
-            messages.ToolCall(id=number, name=call.tool, arguments=arguments, subshell=subshell)
+            messages.ToolCall(
+                id=number,
+                name=call.tool,
+                arguments=arguments,
+                cell=current_cell.get(),
+                subshell=current_subshell.get(),
+            )
         )
 
     def _end(self, number: int) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from cellblock.api.blocking import Sandbox
 from cellblock.api.results import clipped
 from cellblock.errors import GuestError
+from cellblock.host.services.tools.runner import calling_cell
 from cellblock.render.text import visible_lines
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class AnswerGiven(Exception):
     """The answer has been given, and the cell ends here."""
 
 
+class NoAnswer(Exception):
+    """It was called where no cell can be ended by it."""
+
+
 class AgentSandbox:
     """A sandbox that is opened with its first cell; ``final`` names the function that ends one.
 
@@ -47,8 +52,12 @@ class AgentSandbox:
         self._signatures: dict[str, str] = {}
         #: What frameworks keep for the thread that runs a cell: functions are called in a copy.
         self._context = contextvars.copy_context()
-        #: The answer that a cell has given, in a tuple.
+        #: The answer that the last cell has given, in a tuple.
         self.answer: tuple[Any] | None = None
+        #: What the final function was first called with, by the number of the cell that called it;
+        #: and the number of the last cell that has ended.
+        self._answers: dict[int, tuple[Any]] = {}
+        self._ended = 0
 
     def __enter__(self) -> Self:
         return self
@@ -71,9 +80,13 @@ class AgentSandbox:
         sandbox = self.opened(functions)
         self._functions, self._context = functions, contextvars.copy_context()
         self.answer = None
+        self._answers.clear()
         for name, value in variables.items():
             sandbox.set(name, value)
-        return sandbox.execute(code)
+        result = sandbox.execute(code)
+        self._ended = result.execution_count
+        self.answer = self._answers.get(self._ended)
+        return result
 
     def opened(self, functions: Functions) -> Sandbox:
         """Return the sandbox, which is opened if it is not, with these functions as its tools."""
@@ -90,6 +103,19 @@ class AgentSandbox:
             raise GuestError(f"cells have run without {changed}: make another sandbox for that")
         return self._sandbox
 
+    def _note(self, value: Any) -> None:
+        """Keep the answer of the cell whose call runs in this thread. Raises NoAnswer.
+
+        A thread or a task may outlive its cell, and has nothing to answer for the next one.
+        """
+        cell = calling_cell.get()
+        if not cell:
+            remedy = "call it in the cell itself, or by asyncio.to_thread"
+            raise NoAnswer(f"{self._final} was called in a thread, which answers no cell: {remedy}")
+        if cell <= self._ended:
+            raise NoAnswer(f"the cell that called {self._final} has ended: it answers no other")
+        self._answers.setdefault(cell, (value,))
+
     def _tool(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that calls the one which has this name when it is called."""
         signature = _signature(function)
@@ -105,7 +131,7 @@ class AgentSandbox:
             value = self._context.copy().run(bound(*args, **kwargs))
             if name != self._final:
                 return value
-            self.answer = self.answer or (value,)
+            self._note(value)
             raise AnswerGiven
 
         async def call_async(*args: Any, **kwargs: Any) -> Any:

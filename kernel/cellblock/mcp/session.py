@@ -331,7 +331,8 @@ class Session:
         self._lock = asyncio.Lock()
         self._running: ToolCall | None = None
         self._calls: dict[str, ToolCall] = {}
-        self._last: Result | None = None
+        #: What came of the last call that ran cells; several of variants of which none was kept.
+        self._last: tuple[Result, ...] = ()
         self._plots: deque[tuple[int, Image]] = deque()
         self._plot_numbers = itertools.count(1)
         self._artifacts: dict[str, Artifact] = {}
@@ -436,22 +437,27 @@ class Session:
         match asked:
             case RunCell(code=code, timeout=seconds, branch=branch):
                 where = self._branch(sandbox, branch)
+                self._last = ()
                 reply = self._told(call, await self._run(where, code, seconds, report))
             case Undo(cells=cells, branch=branch):
                 where = self._branch(sandbox, branch)
+                self._last = ()
                 reply = self._told(call, await where.execute(f"%undo {cells}"))
             case Fork(name=name, action=action):
                 reply = await self._fork(sandbox, name, action)
             case TryVariants(codes=codes, keep=keep, timeout=seconds):
                 choose = functools.partial(_choose, keep)
-                reply = _variants(await sandbox.try_variants(codes, choose, timeout=seconds))
+                self._last = ()
+                found = await sandbox.try_variants(codes, choose, timeout=seconds)
+                self._last = found.results if found.kept is None else (found.results[found.kept],)
+                reply = _variants(found)
             case Reset():
                 reply = await self._reset(sandbox)
             case Variables(branch=branch):
                 reply = _variables(await self._branch(sandbox, branch).variables())
             case Changes(paths=paths, diff=diff):
-                found = await sandbox.changes(paths)
-                reply = await asyncio.to_thread(_changes, sandbox.staged, found, diff=diff)
+                staged = await sandbox.changes(paths)
+                reply = await asyncio.to_thread(_changes, sandbox.staged, staged, diff=diff)
             case Keep(paths=paths):
                 reply = await self._keep(call, sandbox.staged, paths)
             case EarlierOutput(cell=cell, stream=stream, page=page):
@@ -510,7 +516,7 @@ class Session:
         sandbox.check_budgets()
         await sandbox.close()
         self._branches.clear()
-        self._last = None
+        self._last = ()
         self.open()
         await self.sandbox()
         return Reply("The sandbox is new: it has no variables, and nothing is staged.")
@@ -519,7 +525,7 @@ class Session:
 
     def _told(self, call: ToolCall, result: Result) -> Reply:
         """Return a cell's result as a reply."""
-        self._last = result
+        self._last = (result,)
         shown = [one for one in (*result.displays, result.rich_result) if one is not None]
         images = [image for one in shown if (image := _image(one)) is not None]
         small = [image for image in images if len(image.data) <= MAX_IMAGE][:MAX_IMAGES]
@@ -555,12 +561,12 @@ class Session:
         return _artifact_link(number, artifact)
 
     def _explain(self, sandbox: AsyncSandbox, topic: str) -> Reply:
-        parts, last = list[str](), self._last
+        parts = list[str]()
         if topic in ("all", "refusal"):
-            if last is None or last.success:
+            failed = [one for one in self._last if not one.success]
+            parts += [one.to_string(MAX_TEXT // 2 // len(failed)) for one in failed]
+            if not failed:
                 parts.append("The last cell was not refused.")
-            else:
-                parts.append(last.to_string(MAX_TEXT // 2))
         if topic in ("all", "tools"):
             parts.append(str(tables.tools(sandbox.tools, {})["text/plain"]))
         if topic in ("all", "policy"):
@@ -647,9 +653,11 @@ class Session:
         if uri == f"{_SCHEME}enforcement":
             return Contents("application/json", _enforcement(sandbox))
         if uri == f"{_SCHEME}receipt":
-            if self._last is None:
-                raise CellblockError("there is no receipt yet: run a cell first")
-            return Contents("application/json", self._last.receipt)
+            if not self._last:
+                raise CellblockError("there is no receipt: run a cell, to its end, first")
+            if len(self._last) > 1:
+                raise CellblockError("there is no receipt: no variant was kept. Run the cell")
+            return Contents("application/json", self._last[0].receipt)
         if uri == f"{_SCHEME}audit":
             return Contents("application/jsonl", await asyncio.to_thread(_audit_tail, sandbox))
         raise KeyError(uri)

@@ -791,12 +791,14 @@ class Show(OfSubshell, tag="show", frozen=True, kw_only=True):
 class ToolCall(OfSubshell, tag="tool_call", frozen=True, kw_only=True):
     """Call a tool. The id is the guest's own; ``arguments`` are an array and a map, encoded.
 
-    They are not decoded on their way to whoever runs the tool.
+    They are not decoded on their way to whoever runs the tool. ``cell`` is the number of the cell
+    that calls, as its guest says, with the cell's tasks; 0 for a thread, of which nobody knows.
     """
 
     id: Id
     name: Name
     arguments: msgspec.Raw
+    cell: Count = 0
 
 
 class ToolWithdrawn(Struct, tag="tool_withdrawn", frozen=True, kw_only=True):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 
 import pytest
 
@@ -290,17 +291,47 @@ def test_a_scratch_folder_may_lie_in_the_run_time_folder(tmp_path, home, monkeyp
     assert result.write_roots == (str(scratch),)
 
 
-def test_too_many_siblings_are_refused(planned, home, monkeypatch):
-    monkeypatch.setattr(plan, "MAX_EXPANSION", 20)
-    for number in range(30):
-        (home / "data" / f"{number}").touch()
+def fill(folder, entries):
+    for number in range(entries):
+        (folder / f"{number}").touch()
 
+
+def test_a_folder_of_thousands_of_entries_may_hold_a_denied_path(planned, home):
+    fill(home / "data", 3_000)
+    result = planned(filesystem_read_roots=(str(home),), read_deny_paths=("~/data/1",))
+    granted = [path for path in result.read_roots if path.startswith(f"{home}/data/")]
+    assert len(granted) >= 2_999
+    assert f"{home}/data/1" not in granted
+    assert f"{home}/data/10" in granted
+
+
+def test_a_folder_with_too_many_entries_is_named_and_the_remedy_works(planned, home, monkeypatch):
+    monkeypatch.setattr(plan, "MAX_EXPANSION", 40)
+    fill(home / "data", 50)
+    asked = {"filesystem_read_roots": (str(home),), "read_deny_paths": ("~/data/1",)}
     with pytest.raises(PolicyError) as caught:
-        planned(filesystem_read_roots=(str(home),), read_deny_paths=("~/data/1",))
+        planned(**asked)
 
+    assert caught.value.message == (
+        f"can't be kept: {home}/data has more than 40 entries beside it, too many to be granted "
+        "singly"
+    )
+    line = f'add.read_deny_paths = ["{home}/data"]'
+    assert caught.value.remedy == f"Deny all of that folder: {line}"
+    added = tomllib.loads(line)["add"]["read_deny_paths"]
+    result = planned(**asked | {"read_deny_paths": ("~/data/1", *added)})
+    assert not [path for path in result.read_roots if path.startswith(f"{home}/data")]
+    assert f"{home}/project" in result.read_roots
+
+
+def test_a_root_with_too_many_entries_itself_is_told_what_else_to_do(planned, home, monkeypatch):
+    monkeypatch.setattr(plan, "MAX_EXPANSION", 40)
+    fill(home / "data", 50)
+    with pytest.raises(PolicyError) as caught:
+        planned(filesystem_read_roots=(f"{home}/data",), read_deny_paths=("~/data/1",))
     assert caught.value.remedy == (
-        "Put what cells read into a folder of its own, or choose narrower"
-        f" filesystem_read_roots than {home}/data."
+        f"Move {home}/data/1 to another folder, or name what cells read of {home}/data as "
+        "filesystem_read_roots."
     )
 
 

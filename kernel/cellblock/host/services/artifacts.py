@@ -30,6 +30,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from cellblock.descriptors import FOLDER, NEW, closing, open_unlinked
+from cellblock.host.sparse import end_file, read_parts, write_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Reactor
 
 
-#: Seconds of one step, and bytes that are copied in one.
+#: Seconds of one step.
 STEP: Final = 0.02
-BLOCK: Final = 1 << 20
 #: Files that are copied of one cell, and of a session; and that are listed as skipped.
 MAX_PER_CELL: Final = 200
 MAX_PER_SESSION: Final = 2_000
@@ -328,14 +328,13 @@ class ArtifactCollector:
         digest, size = hashlib.sha256(), 0
         try:
             with closing(os.open(part, NEW, 0o666, dir_fd=folder)) as target:
-                while block := os.read(source, BLOCK):
-                    size += len(block)
+                for piece in read_parts(source):
+                    size += len(piece.data)
                     self._check_size(size, earlier)
-                    digest.update(block)
-                    left = memoryview(block)
-                    while left:
-                        left = left[os.write(target, left) :]
+                    digest.update(piece.data)
+                    write_part(target, piece)
                     yield
+                end_file(target)
             # Closed: only now does a file server know the time.
             state = _state(os.lstat(part, dir_fd=folder))
             os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)

@@ -36,6 +36,12 @@ from cellblock.descriptors import (
     remove_tree,
 )
 from cellblock.errors import ChangesError
+from cellblock.host.services.never_kept import (
+    ENVIRONMENT,
+    PROGRAMS,
+    folded,
+    why_never_kept,
+)
 from cellblock.policy.folders import changes_folder
 from cellblock.policy.model import Audit
 from cellblock.policy.paths import SECRETS, pattern_of, within
@@ -77,19 +83,6 @@ _SETTLED: Final = "settled.json"
 _PATIENCE: Final = 0.1
 _MOST_INFO: Final = 1 << 20
 _MOST_SETTLED: Final = 32 << 20
-
-#: Never kept, beside ``SECRETS``: what other programs run or trust by its name.
-NEVER_KEPT: Final = frozenset({
-    ".bash_login", ".bash_profile", ".bashrc", ".claude", ".cursor", ".devcontainer",
-    ".devcontainer.json", ".dir-locals.el", ".direnv", ".envrc", ".exrc", ".gdbinit", ".git",
-    ".gitattributes", ".github", ".gitlab-ci.yml", ".gitmodules", ".hg", ".husky", ".idea",
-    ".ipython", ".jupyter", ".lldbinit", ".mcp.json", ".nox", ".pdbrc", ".pre-commit-config.yaml",
-    ".profile", ".svn", ".tox", ".venv", ".vscode", ".zprofile", ".zshenv", ".zshrc",
-    "__pycache__", "conftest.py", "ipython_config.py", "jupyter_config.py",
-    "jupyter_lab_config.py", "jupyter_nbconvert_config.py", "jupyter_notebook_config.py",
-    "jupyter_server_config.json", "jupyter_server_config.py", "pyvenv.cfg", "sitecustomize.py",
-    "usercustomize.py",
-})  # fmt: skip
 
 #: What runs in place of a module's source, without a change that could be read.
 _COMPILED: Final = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
@@ -495,12 +488,13 @@ class _Walk:
             staged, before = status(above, name), status(below, name)
             if staged is None or path in self._hidden:
                 continue
-            if stat.S_ISDIR(staged.st_mode) and not never_kept(name):
+            never = _never_kept(name, staged, above, below)
+            if stat.S_ISDIR(staged.st_mode) and not never:
                 yield from self._enter(path, above, below, name, depth)
             elif is_whiteout(staged):
                 yield from self._deleted(path, below, name, before, staged, staged.st_ctime_ns)
             elif not self._is_same(above, below, name, staged, before):
-                yield from self._instead(path, below, name, staged, before)
+                yield from self._instead(path, below, name, staged, before, never)
         for name in self._covered(prefix, above, below, names):
             if f"{prefix}{name}" not in self._hidden:
                 yield from self._deleted(f"{prefix}{name}", below, name, status(below, name), None)
@@ -512,14 +506,15 @@ class _Walk:
         name: str,
         staged: os.stat_result,
         before: os.stat_result | None,
+        never: str,
     ) -> Iterator[Change]:
         """Yield what stands in a place of the project, or that of a folder which is gone there.
 
-        Of what is never kept, that is one change for all beneath it.
+        Where ``never`` says why it is not kept, that is one change for all beneath it.
         """
-        if why := never_kept(name):
+        if never:
             kind: Kind = "new" if before is None else "changed"
-            made = Change(self._root, path, kind, None, None, why, staged=state(staged))
+            made = Change(self._root, path, kind, None, None, never, staged=state(staged))
             if self._settled.get(made.name) != (None, made.staged):
                 yield made
             return
@@ -601,7 +596,7 @@ class _Walk:
         """
         if before is None or path in self._hidden:
             return
-        if why := never_kept(name):
+        if why := _never_kept(name, before, below):
             yield Change(self._root, path, "deleted", None, None, why)
             return
         if not stat.S_ISDIR(before.st_mode):
@@ -657,7 +652,7 @@ class _Walk:
             return "something that is no file is in its place"
         if not (found.st_mode & stat.S_IRUSR or os.geteuid() == 0):
             return _UNREADABLE
-        if pattern_of(path.lower(), SECRETS):
+        if pattern_of("/".join(map(folded, path.split("/"))), SECRETS):
             return "files of this name hold secrets"
         imported = "" if found is before else self._imported(path)
         return imported or ("" if path.isprintable() else "its name can't be shown")
@@ -692,11 +687,17 @@ def is_opaque(folder: int) -> bool:
         return False
 
 
-def never_kept(name: str) -> str:
-    """Return why nothing of this name is kept, nor anything in it; empty where it can be."""
-    if name.lower() == GIT:
-        return "what git writes is staged: commit in a terminal"
-    return f"{name} is run or trusted by other programs" if name.lower() in NEVER_KEPT else ""
+def _never_kept(name: str, found: os.stat_result, *folders: int | None) -> str:
+    """Return why nothing of this name, nor what is in it, is kept; empty where it can be.
+
+    ``found`` is what has that name, in ``folders``: those of the layer and of the project.
+    """
+    is_folder = stat.S_ISDIR(found.st_mode)
+    why = why_never_kept(name, is_folder=is_folder)
+    if why or not is_folder:
+        return why
+    marks = (status(folder, f"{name}/{ENVIRONMENT}") for folder in folders)
+    return PROGRAMS if any(mark is not None for mark in marks) else ""
 
 
 def is_whiteout(found: os.stat_result) -> bool:

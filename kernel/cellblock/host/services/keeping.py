@@ -33,6 +33,7 @@ from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
 from cellblock.host.services.changes import Change, Staged, enter, state
+from cellblock.host.sparse import end_file, read_parts, write_part
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_PART: Final = 1 << 20
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Bytes of a name that is part of the name beside it.
 _NAME: Final = 100
@@ -218,23 +218,29 @@ def _nothing(change: Change, error: OSError) -> ChangesError:
 
 
 def _copy(staged: Staged, change: Change, new: int | None) -> Generator[None, None, str]:
-    """Return the SHA-256 of a staged file, copied to ``new`` if there is one. Raises OSError."""
+    """Return the SHA-256 of a staged file, copied to ``new`` if there is one. Raises OSError.
+
+    A copy has the holes of the staged file, so that it takes no more disk.
+    """
     with contextlib.ExitStack() as stack:
         folder, name = enter(staged.upper(change.root), change.path, stack)
-        source = stack.enter_context(os.fdopen(os.open(name, FILE, dir_fd=folder), "rb"))
-        found = os.fstat(source.fileno())
+        source = stack.enter_context(closing(os.open(name, FILE, dir_fd=folder)))
+        found = os.fstat(source)
         if not stat.S_ISREG(found.st_mode) or state(found) != change.staged:
             raise OSError(errno.EBUSY, _IS_ANOTHER)
-        target = None if new is None else stack.enter_context(open(new, "wb", closefd=False))
         digest, left = hashlib.sha256(), found.st_size
-        while left and (part := source.read(min(left, _PART))):
-            digest.update(part)
-            if target is not None:
-                target.write(part)
-            left -= len(part)
+        for part in read_parts(source):
+            left -= len(part.data)
+            if left < 0:  # it grows, maybe without end
+                break
+            digest.update(part.data)
+            if new is not None:
+                write_part(new, part)
             yield
-        if left or state(os.fstat(source.fileno())) != change.staged:
+        if left or state(os.fstat(source)) != change.staged:
             raise OSError(errno.EBUSY, _IS_ANOTHER)
+        if new is not None:
+            end_file(new)
     return digest.hexdigest()
 
 

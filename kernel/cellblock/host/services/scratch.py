@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
+from cellblock.descriptors import closing
 from cellblock.errors import ExchangeError
+from cellblock.host.sparse import end_file, read_parts, write_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,6 @@ _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 #: A named pipe, or a lease of another process, is not waited for.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MOST_PARTS: Final = 32
-_BLOCK: Final = 1 << 20
 
 
 def put(scratch: int, name: str, source: str | Path, most: int | None) -> None:
@@ -39,8 +39,8 @@ def put(scratch: int, name: str, source: str | Path, most: int | None) -> None:
         with _errors(name):
             made = os.open(unfinished, _MAKE, 0o644, dir_fd=folder)
         try:
-            with os.fdopen(made, "wb") as copy, _errors(name):
-                _copy(original, copy, name, most)
+            with closing(made), _errors(name):
+                _copy(original.fileno(), made, name, most)
                 os.rename(unfinished, last, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(OSError):
@@ -64,8 +64,8 @@ def take(scratch: int, name: str, target: str | Path, most: int) -> None:
             _check(name, found, most, "max_bytes")
             if found.st_nlink != 1:
                 raise ExchangeError(f"{name} has another name (a hard link); have a cell copy it")
-            with os.fdopen(opened, "rb", closefd=False) as original, unfinished.open("xb") as copy:
-                _copy(original, copy, name, most)
+            with unfinished.open("xb") as copy:
+                _copy(opened, copy.fileno(), name, most)
             unfinished.replace(target)
         finally:
             os.close(opened)
@@ -100,16 +100,16 @@ def _check(name: str, found: os.stat_result, most: int | None, limit: str) -> No
         raise ExchangeError(f"{name} has {found.st_size:,} bytes; {limit} is {most:,}")
 
 
-def _copy(original: BinaryIO, copy: BinaryIO, name: str, most: int | None) -> None:
-    """Copy what is there when it is read: a file may grow meanwhile."""
-    if most is None:
-        shutil.copyfileobj(original, copy, _BLOCK)
-        return
-    while block := original.read(min(_BLOCK, most + 1)):
-        most -= len(block)
-        if most < 0:
-            raise ExchangeError(f"{name} grew while it was copied: have no cell write to it")
-        copy.write(block)
+def _copy(original: int, copy: int, name: str, most: int | None) -> None:
+    """Copy what is there when it is read: a file may grow meanwhile. A hole remains one."""
+    left = most
+    for part in read_parts(original):
+        if left is not None:
+            left -= len(part.data)
+            if left < 0:
+                raise ExchangeError(f"{name} grew while it was copied: have no cell write to it")
+        write_part(copy, part)
+    end_file(copy)
 
 
 @contextmanager

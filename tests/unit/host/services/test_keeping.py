@@ -193,3 +193,16 @@ def test_a_session_that_can_not_be_listed_hides_no_other(upper, staged, monkeypa
     listed = commands.in_this_process("cellblock changes list").stdout
     assert "it can't be listed: more than 5 files" in listed
     assert "/project/new" in listed.replace("\n", "")
+
+
+def test_a_file_with_holes_is_kept_with_its_holes_and_has_the_digest_of_its_content(
+    upper, project, staged
+):
+    with (upper / "large").open("wb") as file:
+        file.write(b"head")
+        file.truncate(64 << 20)
+    (kept,) = finish(steps(staged, staged.chosen()))
+    found = (project / "large").stat()
+    assert found.st_size == 64 << 20
+    assert found.st_blocks * 512 < 1 << 20
+    assert kept.sha256 == sha256((project / "large").read_bytes()).hexdigest()

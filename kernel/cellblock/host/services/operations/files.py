@@ -42,6 +42,8 @@ _MODE: Final = 0o666
 #: Tries while something is being renamed (openat2(2), EAGAIN).
 _TRIES: Final = 32
 _MAX_PATH: Final = 4_096
+#: What proc(5) has behind the name of what is gone.
+_GONE: Final = " (deleted)"
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
@@ -132,8 +134,24 @@ class Roots:
 
 
 def real_name(fd: int) -> str:
-    """Return where ``fd`` is now, links resolved; where it was, if it is gone. Raises OSError."""
-    return str(Path(f"/proc/self/fd/{fd}").readlink()).removesuffix(" (deleted)")
+    """Return where ``fd`` is now, links resolved; where it was, if it is gone.
+
+    proc(5) adds a text to the name of what is gone, and a file may have a name that ends so. Which
+    of the two it is, only the file says: by the number of its names, and by what has that name now.
+    Raises OSError, for a file too that is being deleted or has lost this name of several.
+    """
+    for _ in range(_TRIES):
+        # First: what is gone before its name is read stays gone.
+        found = os.fstat(fd)
+        name = str(Path(f"/proc/self/fd/{fd}").readlink())
+        if not name.endswith(_GONE):
+            return name
+        if found.st_nlink == 0:
+            return name.removesuffix(_GONE)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.lstat(name), found):
+                return name
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def _reopen(place: int, flags: int = 0) -> int:

@@ -254,6 +254,7 @@ class Broker:
             one.message.arguments,
             answer=lambda answer: self._settle(one, answer, "error" if answer.kind else "ok"),
             tell=self._tell,
+            cell=one.message.cell,
         )
 
         def begin() -> None:

@@ -43,7 +43,8 @@ def _ignore(_value: object) -> None: ...
 class Call(msgspec.Struct, frozen=True):
     """One call that was admitted. ``answer`` is called exactly once.
 
-    Before that, ``tell`` may get lines about the call's progress, for the user who waits.
+    Before that, ``tell`` may get lines about the call's progress, for the user who waits. ``cell``
+    is the number of the cell that calls, as ``ToolCall`` has it: a guest's word.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Call(msgspec.Struct, frozen=True):
     arguments: msgspec.Raw
     answer: Callable[[Answer], None]
     tell: Callable[[str], None] = _ignore
+    cell: int = 0
 
 
 class Quota:

@@ -166,6 +166,9 @@ _MAX_LINE: Final = 200
 #: What gets progress lines of the call that runs in this thread or task.
 progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to")
 
+#: The number of the cell whose call runs in this thread or task, as ``ToolCall`` has it.
+calling_cell: Final[ContextVar[int]] = ContextVar("calling_cell", default=0)
+
 
 def report_progress(text: str) -> None:
     """Show a line to the user who waits for the call that runs here."""
@@ -308,7 +311,7 @@ class CallRunner:
 
     def _attempt(self, call: Begin) -> Answer:
         try:
-            self._bind_progress(call.number)
+            self._bind(call)
             args, kwargs = values.arguments(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
             return encode_result(value, self._max_bytes)
@@ -321,9 +324,10 @@ class CallRunner:
         tool = self._tools[call.tool].tool
         return encode_error(error, tool, bytes(call.arguments))
 
-    def _bind_progress(self, number: int) -> None:
-        """Send what the code of this thread or task reports, as the call ``number``."""
-        progress_to.set(lambda text: self._send(Progress(number=number, text=text)))
+    def _bind(self, call: Begin) -> None:
+        """Have the code of this thread or task know its call, and report progress as that."""
+        calling_cell.set(call.cell)
+        progress_to.set(lambda text: self._send(Progress(number=call.number, text=text)))
 
     # --- async --------------------------------------------------------------------------------
 
@@ -352,7 +356,7 @@ class CallRunner:
         task.add_done_callback(lambda task: self._end_task(own, call.number, task))
 
     async def _run_async(self, own: _Loop, call: Begin) -> Answer:
-        self._bind_progress(call.number)
+        self._bind(call)
         try:
             args, kwargs = values.arguments(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
@@ -496,7 +500,9 @@ class InProcessTools:
             timer = self._loop.call_later(self._timeout, self._overdue, number, self._timeout)
         self._calls[number] = call, timer
         self._blocking += not call.tool.is_async
-        self._runner.begin(Begin(number=number, tool=call.tool.name, arguments=call.arguments))
+        self._runner.begin(
+            Begin(number=number, tool=call.tool.name, arguments=call.arguments, cell=call.cell)
+        )
 
     def _overdue(self, number: int, seconds: float) -> None:
         call = self._forget(number)

@@ -68,11 +68,12 @@ class Load(Struct, tag="load", frozen=True, kw_only=True):
 
 
 class Begin(Struct, tag="begin", frozen=True, kw_only=True):
-    """Run a tool. ``arguments`` are as a guest encoded them."""
+    """Run a tool. ``arguments`` are as a guest encoded them, ``cell`` is that of ``ToolCall``."""
 
     number: int
     tool: str
     arguments: msgspec.Raw
+    cell: int = 0
 
 
 class Cancel(Struct, tag="cancel", frozen=True, kw_only=True):

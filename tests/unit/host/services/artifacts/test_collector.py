@@ -5,6 +5,7 @@ import resource
 import shutil
 import signal
 import stat
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -390,3 +391,13 @@ def test_others_have_their_turn_while_much_is_copied_as_has_the_end_of_a_session
     place.exports.close()
     place.reactor.advance(1)
     assert len(found) == 1
+
+
+def test_a_file_with_holes_is_copied_with_its_holes(place):
+    made = place.write("large", b"head")
+    os.truncate(made, 1 << 20)
+    (copied,) = place.cell_ends().artifacts
+    found = Path(copied.path).stat()
+    assert found.st_size == 1 << 20
+    assert found.st_blocks * 512 < 1 << 19
+    assert copied.sha256 == sha256(made.read_bytes()).hexdigest()

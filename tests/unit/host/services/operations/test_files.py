@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.host.services.operations.catalog import UNWRITTEN, OperationError
-from cellblock.host.services.operations.files import Files
+from cellblock.host.services.operations.files import Files, real_name
 from cellblock.policy.operations import ListDir, Operations, ReadFile, WriteFile
 
 SECRET = "outside"
@@ -385,3 +385,50 @@ def test_a_failure_after_a_file_was_begun_does_not_say_that_nothing_was_written(
     assert said == "OSError: data/a.csv: it was done, or was not"
     assert "OSError" not in UNWRITTEN
     assert not list((ground / "project" / "data").glob(".cellblock-*"))
+
+
+# --- where a descriptor is ------------------------------------------------------------------------
+
+
+def test_a_name_that_ends_as_that_of_a_deleted_file_does_is_a_name(ground):
+    data = ground / "project" / "data"
+    (data / "private (deleted)").mkdir()
+    (data / "private (deleted)" / "own.csv").write_text("own")
+    (data / "b (deleted)").write_text("b")
+    read = reader(ground)
+    assert read("data/b (deleted)") == "b"
+    assert read("data/private (deleted)/own.csv") == "own"
+    assert [one["name"] for one in lister(ground)("data/private (deleted)")] == ["own.csv"]
+
+
+def test_a_denied_name_that_ends_so_is_not_reached_by_a_link(ground):
+    data = ground / "project" / "data"
+    (data / "key (deleted)").write_text(SECRET)
+    (data / "link").symlink_to("key (deleted)")
+    table = ReadFile(roots=(str(data),), max_bytes=100)
+    files = Files(Operations(read_file=table), project=str(data), denied=[f"{data}/key (deleted)"])
+    assert "never read or written" in refusal(files.read_file, "link")
+    allowed = Files(Operations(read_file=table), project=str(data), denied=[])
+    assert allowed.read_file("link") == SECRET
+
+
+@pytest.mark.parametrize("name", ["gone", "gone (deleted)"])
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["file", "folder"])
+def test_what_is_gone_is_where_it_was(tmp_path, make, name):
+    place = tmp_path / name
+    make(place)
+    fd = os.open(place, os.O_PATH)
+    assert real_name(fd) == str(place)
+    (place.rmdir if place.is_dir() else place.unlink)()
+    assert real_name(fd) == str(place)
+    os.close(fd)
+
+
+def test_a_file_that_has_another_name_left_is_not_taken_to_be_where_it_was(tmp_path):
+    (tmp_path / "one").touch()
+    (tmp_path / "two").hardlink_to(tmp_path / "one")
+    fd = os.open(tmp_path / "one", os.O_PATH)
+    (tmp_path / "one").unlink()
+    with pytest.raises(FileNotFoundError):
+        real_name(fd)
+    os.close(fd)

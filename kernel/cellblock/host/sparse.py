@@ -1,0 +1,84 @@
+"""Reading and writing files that have holes: parts of them that take no disk (lseek(2)).
+
+A file of a few bytes may say that it has gigabytes. Its content is as long as it says, for digests
+and comparisons; a copy that leaves the same holes takes as little disk as the file does.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Bytes of one part at most.
+PART: Final = 1 << 20
+_ZEROS: Final = memoryview(bytes(PART))
+#: What file systems say that know no holes.
+_UNKNOWN: Final = (errno.EINVAL, errno.EOPNOTSUPP)
+
+
+class Part(NamedTuple):
+    """Some of a file's content; that of a hole is zeros."""
+
+    data: bytes | memoryview
+    is_hole: bool
+
+
+def read_parts(source: int) -> Iterator[Part]:
+    """Yield the content of a regular file from its beginning, in parts of up to 1 MiB.
+
+    The file may change meanwhile: then it is as long as it is when its end is reached. What reads
+    it at the same time by the same descriptor moves its place. Raises OSError.
+    """
+    at = 0
+    while (found := _next_data(source, at)) is not None:
+        begin, end = found
+        while at < begin:
+            hole = _ZEROS[: begin - at]
+            at += len(hole)
+            yield Part(hole, is_hole=True)
+        os.lseek(source, at, os.SEEK_SET)
+        while at < end:
+            data = os.read(source, min(end - at, PART))
+            if not data:  # it was cut meanwhile, or its end was not known
+                return
+            at += len(data)
+            yield Part(data, is_hole=False)
+
+
+def write_part(target: int, part: Part) -> None:
+    """Write a part where the one before it ended; ``end_file`` must follow the last.
+
+    Raises OSError.
+    """
+    if part.is_hole:
+        os.lseek(target, len(part.data), os.SEEK_CUR)
+        return
+    left = memoryview(part.data)
+    while left:
+        left = left[os.write(target, left) :]
+
+
+def end_file(target: int) -> None:
+    """Give a new file the length that it has with a hole at its end. Raises OSError."""
+    os.ftruncate(target, os.lseek(target, 0, os.SEEK_CUR))
+
+
+def _next_data(source: int, at: int) -> tuple[int, int] | None:
+    """Return where the next data begin and end, None at the end of the file.
+
+    After the last data both are the end of the file.
+    """
+    try:
+        begin = os.lseek(source, at, os.SEEK_DATA)
+        return begin, os.lseek(source, begin, os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno in _UNKNOWN:
+            return at, at + PART
+        if error.errno != errno.ENXIO:
+            raise
+    size = os.fstat(source).st_size
+    return (size, size) if at < size else None

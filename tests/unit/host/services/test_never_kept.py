@@ -1,0 +1,85 @@
+"""What other programs run or trust by its name: a cell stages it, and no session keeps it."""
+
+import pytest
+
+from cellblock.errors import ChangesError
+from cellblock.host.services.never_kept import NEVER_KEPT, why_never_kept
+
+#: What programs run or trust, in the spelling that their documentation has.
+REFUSED = """
+.bash_aliases .bashrc .cargo/config .cargo/config.toml .circleci/config.yml .claude/settings.json
+.clinerules .codex/config.toml .condarc .config/fish/config.fish .cursor/mcp.json .cursorrules
+.devcontainer/devcontainer.json .envrc .eslintrc.cjs .exrc .gitattributes .gitconfig
+.git/hooks/pre-commit .github/copilot-instructions.md .github/workflows/ci.yml .gitlab-ci.yml
+.gitmodules .hg/hgrc .hgrc .idea/workspace.xml .ipython/profile_default/startup/0.py
+.jupyter/jupyter_server_config.py .latexmkrc .mcp.json .mise.toml .netrc .npmrc .nvim.lua .nvimrc
+.pnpmfile.cjs .pre-commit-config.yaml .pylintrc .pypirc .python-version .Rprofile .ssh/config
+.travis.yml .venv/bin/python .vimrc .vscode/tasks.json .windsurfrules .yarnrc.yml .zlogin .zshrc
+AGENTS.md CLAUDE.md GEMINI.md HEAD Jenkinsfile conftest.py jupyter_server_config.d/evil.json
+lab.code-workspace mise.local.toml node_modules/left-pad/index.js pyvenv.cfg sitecustomize.py
+usercustomize.py venv/lib/python3.13/site-packages/numpy/__init__.py
+"""
+#: Work that people make on purpose, and run or read when they want to.
+KEPT = """
+.gitignore .editorconfig .python/a.py AGENTS.csv Makefile agents/run.py bashrc config/a.toml
+data/cargo.csv environment.yml fit.py git/a.py head/scan.csv model.pth notebook.ipynb
+package.json pyproject.toml requirements.txt setup.cfg setup.py src/types.py test_fit.py venv.md
+"""
+
+
+@pytest.mark.parametrize("inside", ["", "sub/deep/"], ids=["top", "deep"])
+@pytest.mark.parametrize("spelled", [str, str.upper], ids=["as-is", "upper"])
+def test_what_other_programs_run_or_trust_is_refused_with_the_reason(
+    upper, staged, inside, spelled
+):
+    for path in REFUSED.split():
+        file = upper / inside / spelled(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("evil")
+    assert staged.chosen() == []
+    reasons = [change.why_not for change in staged.changes()]
+    assert all(reasons)
+    with pytest.raises(ChangesError, match="is not kept: "):
+        staged.chosen([f"{inside}{spelled('.bashrc')}"])
+
+
+def test_ordinary_work_is_kept(upper, staged):
+    for path in KEPT.split():
+        (upper / path).parent.mkdir(parents=True, exist_ok=True)
+        (upper / path).write_text("work")
+    assert sorted(change.path for change in staged.chosen()) == sorted(KEPT.split())
+
+
+def test_a_virtual_environment_is_refused_whatever_its_name_is(upper, project, staged):
+    for folder in (project / "env", upper / "own"):
+        folder.mkdir()
+        (folder / "pyvenv.cfg").write_text("home = /usr/bin")
+    for name in ("env", "own", "work"):
+        (upper / name / "bin").mkdir(parents=True)
+        (upper / name / "bin" / "activate").write_text("evil")
+    assert [change.path for change in staged.changes() if change.why_not] == ["env", "own"]
+    assert [change.path for change in staged.chosen()] == ["work/bin/activate"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".GIT",
+        ".git\ufe0f",
+        ".g\u200cit",
+        ".\uff47\uff49\uff54",
+        ".git. ",
+        "git~1",
+        ".ba\u017fhrc",
+    ],
+)
+def test_a_name_that_some_file_system_takes_for_another_is_that_other(name):
+    assert why_never_kept(name)
+
+
+def test_the_table_is_sorted_and_each_entry_has_a_reason_and_can_match():
+    assert list(NEVER_KEPT) == sorted(NEVER_KEPT)
+    for name, reason in NEVER_KEPT.items():
+        assert reason
+        assert name == name.lower()
+        assert why_never_kept(name.replace("*", "x")), name
