@@ -556,6 +556,25 @@ def test_a_fork_is_for_whom_it_is_due_to():
         assert decide(by, "clone", FORK) == errno.EPERM
 
 
+@pytest.mark.parametrize("call", notify.STARTING)
+@pytest.mark.parametrize("to_anybody", [False, True])
+def test_a_thread_of_a_cells_does_not_take_the_fork_that_is_due(call, to_anybody):
+    """It would be the snapshot: with the thread's state, and what the cell has it do."""
+    by = decider()
+    by.allow_fork(None if to_anybody else os.getpid())
+    answers = []
+
+    def ask():
+        answers.append(decide(by, call, FORK, pid=threading.get_native_id()))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+
+    assert answers == [errno.EPERM]
+    assert decide(by, call, FORK) == 0  # it is still due to the main thread
+
+
 def test_a_task_that_is_gone_or_ends_while_its_call_is_decided_costs_no_more_than_the_call():
     ended = subprocess.Popen(["/bin/true"])
     ended.wait()

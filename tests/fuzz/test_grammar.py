@@ -50,6 +50,14 @@ def look(prepared, number, examples=30):
     batches()
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("prepared", [True], indirect=True)
+def test_none_of_a_few_hundred_programs_gets_the_canary(prepared):
+    look(prepared, FIRST_SEED + SEEDS, examples=10)
+    assert prepared.programs >= 10 * BATCH
+    assert prepared.ended > prepared.programs / 100
+
+
 @pytest.mark.timeout(SECONDS + 120)
 @pytest.mark.parametrize("prepared", [True], indirect=True)
 def test_no_generated_program_gets_the_canary(prepared, record_property):
@@ -68,12 +76,13 @@ def test_no_generated_program_gets_the_canary(prepared, record_property):
     assert prepared.ended > prepared.programs / 100
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("prepared", [False], indirect=True)
 def test_positive_control_without_the_layer_the_grammar_gets_the_canary(prepared):
     found = []
 
     @seed(1)
-    @settings(max_examples=20, deadline=None, database=None, phases=[Phase.generate])
+    @settings(max_examples=10, deadline=None, database=None, phases=[Phase.generate])
     @given(st.lists(programs, min_size=BATCH, max_size=BATCH))
     def batches(batch):
         found.extend(prepared.run(batch))

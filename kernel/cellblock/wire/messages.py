@@ -769,6 +769,7 @@ class CommOut(OfSubshell, tag="comm_out", frozen=True, kw_only=True):
     kind: CommKind
     content: dict[str, Any]
     metadata: dict[str, Any] = {}
+    #: Each is a part of a message for front ends, which costs them something when it is empty, too.
     buffers: Annotated[list[bytes], msgspec.Meta(max_length=10_000)] = []
 
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.plan import make_plan, make_view, splits_roots
 from cellblock.errors import PolicyError
+from cellblock.policy import paths
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import Plan
 
@@ -353,3 +356,132 @@ def test_a_zygote_has_its_folder_where_no_guest_may_write(planned, home, tmp_pat
 
     assert result.write_roots == ()
     assert seen.writable == (str(tmp_path / "scratch"),)
+
+
+# --- what is never writable, never readable: each place, from outside, itself and from inside ------
+
+
+#: Spelled out, not taken from the plan: an entry that is lost there is to be missed here.
+FOLDERS = (
+    *("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_CONFIG_PATH", "JUPYTER_RUNTIME_DIR"),
+    "XDG_RUNTIME_DIR",
+)
+DATA = ("JUPYTER_DATA_DIR", "JUPYTER_PATH")
+PRIVATE_DATA = ("kernels", "nbsignatures.db", "notebook_secret", "runtime")
+#: In the home folder, and by what a user may have moved it with.
+PRIVATE_AT_HOME = [
+    (".jupyter", {}),
+    (".ipython", {}),
+    (".config/jupyter", {}),
+    ("moved/jupyter", {"XDG_CONFIG_HOME": "moved"}),
+    (".local/share/jupyter", {}),
+    ("moved/jupyter", {"XDG_DATA_HOME": "moved"}),
+    *(("moved", {name: "moved"}) for name in FOLDERS),
+    *((f"moved/{entry}", {name: "moved"}) for name in DATA for entry in PRIVATE_DATA),
+]
+
+
+@pytest.fixture
+def private(request, home, monkeypatch):
+    """Make a private folder with another in it; return its path."""
+    place, variables = request.param
+    (home / place / "inside").mkdir(parents=True)
+    for name in (*FOLDERS, *DATA, "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, folder in variables.items():
+        monkeypatch.setenv(name, f"{home}/{folder}")
+    return f"{home}/{place}"
+
+
+def each_private(test):
+    names = [" ".join((place, *variables)) for place, variables in PRIVATE_AT_HOME]
+    return pytest.mark.parametrize("private", PRIVATE_AT_HOME, ids=names, indirect=True)(test)
+
+
+@each_private
+def test_what_jupyter_keeps_at_home_is_not_readable_beneath_a_root_nor_a_root(
+    planned, home, private
+):
+    granted = own(planned(filesystem_read_roots=(str(home),)), home)
+    assert f"{home}/data" in granted
+    assert not [root for root in granted if paths.within(private, root)]
+    assert not [root for root in granted if paths.within(root, private)]
+    for root in (private, f"{private}/inside"):
+        with pytest.raises(PolicyError, match="a place that is never readable"):
+            planned(filesystem_read_roots=(root,))
+
+
+@each_private
+def test_nothing_is_written_in_what_jupyter_keeps_at_home_nor_around_it(planned, home, private):
+    work = f"{home}/project/work"
+    assert planned(filesystem_write_roots=(work,)).write_roots == (work,)
+    for root in (private, f"{private}/inside", str(Path(private).parent)):
+        with pytest.raises(PolicyError) as caught:
+            planned(filesystem_write_roots=(root,))
+        assert caught.value.message.startswith("can't be kept: what is writable is readable")
+
+
+@pytest.mark.parametrize("of_host", [False, True], ids=["of guests", "of the host for them"])
+@pytest.mark.parametrize(
+    "folder",
+    [
+        str(Path(pytest.__file__).resolve().parent),
+        str(Path(plan.__file__).resolve().parent),
+        str(Path(json.__file__).resolve().parent),
+    ],
+    ids=["a package", "cellblock", "the standard library"],
+)
+def test_nothing_is_written_inside_what_runs_unconfined(planned, home, folder, of_host):
+    def allow(root):
+        if of_host:
+            plan.check_writable((root,), (), Policy(), "ops.write_file.roots")
+        else:
+            planned(filesystem_write_roots=(root,))
+
+    allow(f"{home}/project/work")
+    with pytest.raises(PolicyError, match="cells could change what runs unconfined"):
+        allow(folder)
+
+
+def test_nothing_is_written_inside_the_packages_that_other_kernels_import(
+    planned, home, monkeypatch
+):
+    monkeypatch.setenv("XDG_DATA_HOME", f"{home}/project/work")
+    inside = home / "project/work/cellblock/packages/abc"
+    inside.mkdir(parents=True)
+    for root in (inside, inside.parent, inside.parent.parent):
+        with pytest.raises(PolicyError, match="packages that other kernels import"):
+            planned(filesystem_write_roots=(str(root),))
+
+
+def test_nothing_is_written_inside_what_is_denied_or_the_hosts_own(planned, home):
+    (home / "project/work/inner").mkdir()
+    inside = (f"{home}/project/work/inner",)
+    for options in (
+        {"read_deny_paths": (f"{home}/project/work",)},
+        {"private": (home / "project/work",)},
+    ):
+        with pytest.raises(PolicyError, match="this holds a denied path"):
+            planned(**options, filesystem_write_roots=inside)
+
+
+@pytest.mark.parametrize("of", ["the policy", "the host", "Jupyter"])
+def test_where_a_link_stands_in_a_denied_place_its_own_name_is_denied_too(
+    planned, home, monkeypatch, of
+):
+    """It may be another link, or a file, before the next look: what it is called counts."""
+    work = home / "project/work"
+    (work / "link").symlink_to(home / "data")
+    (work / "other").mkdir()
+    options = {"the policy": {"read_deny_paths": (f"{work}/link",)}}.get(of, {})
+    options |= {"the host": {"private": (work / "link",)}}.get(of, {})
+    if of == "Jupyter":
+        monkeypatch.setenv("JUPYTER_RUNTIME_DIR", f"{work}/link")
+    assert own(planned(**options, filesystem_read_roots=(str(work),)), home) == [f"{work}/other"]
+    denied = plan.denied(
+        Policy().replace(read_deny_paths=options.get("read_deny_paths", ())),
+        private=options.get("private", ()),
+    )
+    assert {f"{work}/link", f"{home}/data"} <= set(denied)
+    with pytest.raises(PolicyError, match="this holds a denied path"):
+        planned(**options, filesystem_write_roots=(str(work),))

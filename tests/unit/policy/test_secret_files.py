@@ -6,7 +6,10 @@ from cellblock.errors import PolicyError
 from cellblock.policy import load, paths
 from cellblock.policy.paths import SECRETS, find_secret_files, pattern_beneath
 
-HIDDEN = (".env", ".env.local", "a/b/.env", ".git/config", ".git/hooks/x", "sub/.git/hooks")
+HIDDEN = (
+    *(".env", ".env.local", "a/b/.env", ".git/config", ".git/hooks/x", "sub/.git/hooks"),
+    *(".aws", "sub/.aws", "sub/.aws/credentials", "a/b/.ssh/x/y", "sub/.docker/config.json"),
+)
 OPEN = ("env", ".environ", "config", "a.git/config", ".git/HEAD", "hooks/x", "x/.env2")
 
 
@@ -50,6 +53,18 @@ def test_finding_follows_no_link_and_passes_over_environments(tmp_path):
         "a/.streamlit/secrets.toml",
         "deep/er/.env.prod",
     ]
+
+
+@pytest.mark.parametrize("above", ["", "sub/", "a/b/c/"])
+@pytest.mark.parametrize("name", paths.names_without_wildcards(SECRETS))
+@pytest.mark.parametrize("is_folder", [False, True], ids=["file", "folder"])
+def test_a_file_or_folder_of_a_secrets_name_is_found_at_any_depth(tmp_path, above, name, is_folder):
+    secret, beside = tmp_path / above / name, tmp_path / above / f"not{name}"
+    for made in (secret, beside):
+        made = made / "credentials" if is_folder else made  # noqa: PLW2901
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.touch()
+    assert find_secret_files([str(tmp_path)], SECRETS) == ((str(secret),), True)
 
 
 def test_a_large_project_is_looked_at_from_outside_and_it_is_said_that_not_all_was(

@@ -85,13 +85,14 @@ def plain(**fields):
         plain(type="done", id=2**60),
         plain(type="done", id="1"),
         plain(type="display", data={"x" * 1001: 1}),
+        plain(type="comm_out", kind="comm_msg", content={}, buffers=[b""] * 10_001),
         plain(type="completed", id=1, matches="abc", start=0, end=0),
         plain(type="execute", id=1, source="", raw="", execution_count=1),
         b"\x81\xa4type" + b"\x91" * 50_000,
         b"\x82\xa4type\xa6stream\xa4text\xa2\xff\xfe",
         plain(type="stream", name="stdout", text="x") + b"trailing",
     ],
-    ids=range(17),
+    ids=range(18),
 )
 def test_what_the_protocol_does_not_know_is_refused(payload):
     with pytest.raises(errors.WireError, match="undecodable frame"):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.host.cell.quota import LEAST
 from cellblock.host.output.text import json_size
 from cellblock.host.output.widgets import VIEW, WIDGET, Comms, Refused
 from cellblock.render import outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from cellblock.host.cell.cell import Parent, Publisher
     from cellblock.host.cell.outputs import Withheld
@@ -94,7 +95,7 @@ class CommTraffic:
         show_card: Callable[[Bundle], None],
     ) -> None:
         """Pass on what may pass, within the quota; show a card for what may not."""
-        if quota.spent(sum(map(len, message.buffers))):
+        if quota.spent(_buffers_size(message.buffers)):
             return
         if message.content.get("comm_id") in self._host_comms:
             return
@@ -181,4 +182,10 @@ def _weight(value: Any, depth: int = 8) -> int:
 
 
 def _size(passed: Passed) -> int:
-    return json_size(passed.content()) + json_size(passed.metadata) + sum(map(len, passed.buffers))
+    content = json_size(passed.content()) + json_size(passed.metadata)
+    return content + _buffers_size(passed.buffers)
+
+
+def _buffers_size(buffers: Sequence[bytes]) -> int:
+    """Return how many bytes buffers count as: each is a part of the message, an empty one too."""
+    return sum(max(len(buffer), LEAST) for buffer in buffers)

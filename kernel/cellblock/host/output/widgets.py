@@ -334,7 +334,6 @@ def _model_named(state: dict[Any, Any]) -> tuple[str, str]:
 # --- buffers, by their paths --------------------------------------------------------------------
 
 _LONGEST_PATH: Final = 20
-_MOST_BUFFERS: Final = 10_000
 
 
 def _pairs(paths: Any, buffers: list[bytes]) -> list[tuple[Any, bytes]]:
@@ -373,7 +372,7 @@ def _with_buffers(state: dict[Any, Any], paths: Any, buffers: list[bytes]) -> di
     A path has one part, or three for a file of a list: no other kind takes bytes.
     """
     whole, copied = dict(state), set[str]()
-    for path, buffer in _pairs(paths, buffers)[:_MOST_BUFFERS]:
+    for path, buffer in _pairs(paths, buffers):
         match path:
             case [str(key)]:
                 whole[key] = buffer

@@ -32,7 +32,7 @@ from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
-from cellblock.host.services.changes import Change, Staged, enter, state
+from cellblock.host.services.changes import Change, Staged, enter, state, status
 from cellblock.host.sparse import end_file, read_parts, write_part
 from cellblock.render.text import visible
 
@@ -49,6 +49,8 @@ _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAME: Final = 100
 _IS_ANOTHER: Final = "it changed meanwhile"
 _YOURS_IS_ANOTHER: Final = "your file changed meanwhile"
+#: What link(2) fails with on file systems that have no hard links, such as FAT.
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class Kept(Struct, frozen=True):
@@ -266,7 +268,8 @@ class _Keeping:
         self._made: list[tuple[str, str]] = []
         self._prepared: list[_Place] = []
         self._placed: list[_Place] = []
-        self._replaced = set[str]()
+        #: The new files that are in their places, by the names that they had before.
+        self._new: dict[str, os.stat_result] = {}
 
     def run(self, changes: Sequence[Change]) -> Generator[None, None, tuple[Kept, ...]]:
         kept = list[Kept]()
@@ -324,8 +327,12 @@ class _Keeping:
                 if not os.path.samestat(moved, there) or moved.st_mtime_ns != there.st_mtime_ns:
                     raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER)
             if place.change.kind != "deleted":
-                os.rename(place.coming, last, src_dir_fd=folder, dst_dir_fd=folder)
-                self._replaced.add(place.coming)
+                new = os.stat(place.coming, dir_fd=folder, follow_symlinks=False)
+                try:
+                    _rename_to_free_name(folder, place.coming, last)
+                except FileExistsError:
+                    raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER) from None
+                self._new[place.coming] = new
 
     def _left(self, place: _Place) -> State:
         """Return what stands in a place now."""
@@ -335,15 +342,22 @@ class _Keeping:
         return None
 
     def _take_back(self) -> None:
-        """Have the project as it was."""
+        """Restore the project, but for what the user saved meanwhile: that stays."""
         for place in reversed(self._placed):
             with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
                 folder, last = place.in_folder(stack)
+                new, there = self._new.get(place.coming), status(folder, last)
+                is_new = new is not None and there is not None and os.path.samestat(new, there)
                 try:
-                    os.rename(place.was, last, src_dir_fd=folder, dst_dir_fd=folder)
-                except FileNotFoundError:
-                    if place.coming in self._replaced:
+                    if is_new:
+                        os.rename(place.was, last, src_dir_fd=folder, dst_dir_fd=folder)
+                    else:
+                        _rename_to_free_name(folder, place.was, last)
+                except FileNotFoundError:  # there was nothing
+                    if is_new:
                         os.unlink(last, dir_fd=folder)
+                except FileExistsError:  # the user saved it again
+                    _unlink(place, place.was)
         for place in self._prepared:
             _unlink(place, place.coming)
         for root, path in reversed(self._made):
@@ -363,6 +377,24 @@ def _check(change: Change, folder: int, name: str) -> os.stat_result | None:
     if state(there) != change.yours:
         raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER)
     return there
+
+
+def _rename_to_free_name(folder: int, file: str, name: str) -> None:
+    """Rename a file, but never over another. Raises OSError, FileExistsError where there is one.
+
+    ``os.rename`` would replace what the user saved there after the last look. A new link does not.
+    On file systems without links the moment between look and rename remains.
+    """
+    try:
+        os.link(file, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if status(folder, name) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
+        os.rename(file, name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        os.unlink(file, dir_fd=folder)
 
 
 def _unlink(place: _Place, name: str) -> None:

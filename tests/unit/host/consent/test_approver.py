@@ -1,13 +1,14 @@
 """Who is asked, in which order, how often, and what an answer is for."""
 
 import dataclasses
+import sys
 
 import pytest
 from msgspec.structs import replace
 
-from cellblock.analysis import Rules
+from cellblock.analysis import Rules, analyse
 from cellblock.analysis.imports import Import
-from cellblock.host.consent import request
+from cellblock.host.consent import approver, request
 from cellblock.host.consent.approver import MOST_ASKED
 from support.approvals import UNDER, Desk, cell, code_in
 from support.approvals import call as made_call
@@ -353,3 +354,80 @@ def test_the_time_of_a_user_is_told(desk):
     desk.user.says()
     desk.user.says()
     assert heard == [True, False, True, False]
+
+
+# --- what is installed ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """Return a folder in which a test makes places that Python imports from."""
+    places = {
+        "site": tmp_path / "env/lib/site-packages",
+        "dist": tmp_path / "env/lib/dist-packages",
+        "beside": tmp_path / "env/lib/site-packages-of-a-cell",
+        "above": tmp_path / "env/lib",
+        "notebook": tmp_path / "notebook",
+        "elsewhere": tmp_path / "elsewhere",
+    }
+    for folder in places.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    on_path = [str(folder) for name, folder in places.items() if name != "elsewhere"]
+    monkeypatch.setattr(sys, "path", [*sys.path, *on_path])
+    approver._folders.cache_clear()
+    yield places
+    approver._folders.cache_clear()
+
+
+def module(folder):
+    (folder / "aquarium.py").touch()
+
+
+def package(folder):
+    (folder / "aquarium").mkdir()
+    (folder / "aquarium/__init__.py").touch()
+
+
+def namespace(folder):
+    (folder / "aquarium").mkdir()
+
+
+def linked(folder):
+    package(folder.parents[2] / "elsewhere")
+    (folder / "aquarium").symlink_to(folder.parents[2] / "elsewhere/aquarium")
+
+
+def linked_within(folder):
+    package(folder.parent / "dist-packages")
+    (folder / "aquarium").symlink_to(folder.parent / "dist-packages/aquarium")
+
+
+@pytest.mark.parametrize(
+    ("place", "made", "expected"),
+    [
+        ("site", module, True),
+        ("site", package, True),
+        ("dist", package, True),
+        ("site", linked_within, True),
+        ("site", namespace, False),
+        ("site", linked, False),
+        ("beside", module, False),
+        ("beside", package, False),
+        ("above", package, False),
+        ("notebook", module, False),
+        ("notebook", package, False),
+        ("elsewhere", package, False),
+    ],
+)
+def test_only_what_is_installed_can_be_asked_for(desk, environment, place, made, expected):
+    """What a cell can write beside a notebook, or beside the environment, is its own code."""
+    made(environment[place])
+    assert approver.is_installed("aquarium") is expected
+    rules = dataclasses.replace(RULES, raw_modules=frozenset({"numpy"}))
+    assert bool(desk.approver.wanted(analyse("import aquarium", rules), rules)) is expected
+
+
+def test_what_a_kernel_installed_for_its_cells_is_installed_for_that_kernel(environment):
+    package(environment["elsewhere"])
+    assert not approver.is_installed("aquarium")
+    assert approver.is_installed("aquarium", (str(environment["elsewhere"]),))

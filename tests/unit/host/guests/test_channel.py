@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.errors import GuestError
 from cellblock.host.guests import process
+from cellblock.host.guests.process import Guest
 from cellblock.wire import frames, messages
+from support.simulator import Reactor
 
 STREAM = messages.Stream(name="stdout", text="x" * 1_000)
 
@@ -120,3 +123,41 @@ def test_a_cell_that_was_interrupted_before_it_began_does_not_run_in_the_next(si
     sim.reactor.advance(4.0)
     assert sim.ended.stopped.why == "silent"
     assert sim.guest.read() == []
+
+
+# --- a guest that does not read ---------------------------------------------------------------
+
+
+ANSWER = messages.Input(id=1, value="x" * (1 << 20))
+
+
+@pytest.fixture
+def deaf():
+    """A guest whose end of the channel is there, and read only by the test."""
+    reactor = Reactor()
+    made = Guest(reactor, print, print, print)
+    theirs = socket.socket(fileno=os.dup(made.child_fds[0]))
+    yield made, reactor, theirs
+    theirs.close()
+    made.close()
+
+
+def send_many(guest, count):
+    for _ in range(count):
+        guest.send(ANSWER)
+
+
+def test_what_waits_for_a_guest_that_does_not_read_is_bounded(deaf):
+    guest, reactor, theirs = deaf
+    for _ in range(process.MAX_PENDING // len(ANSWER.value) - 1):
+        guest.send(ANSWER)
+    with pytest.raises(GuestError, match="the guest does not read"):
+        send_many(guest, 5)
+    assert guest.backlog <= process.MAX_PENDING
+    # Control: to one that reads there is no end of it.
+    theirs.setblocking(False)
+    for _ in range(3):
+        while guest.backlog:
+            theirs.recv(1 << 20)
+            reactor.turn()
+        send_many(guest, 20)

@@ -197,3 +197,57 @@ def test_a_process_of_another_session_is_neither_vouched_for_nor_signalled(react
         waiting.close()
         assert (vouched, left) == (False, 0)
         assert other.wait() == 0  # by the end of its channel
+
+
+def stood(chain):
+    return [one.kept for one in chain]
+
+
+@pytest.mark.parametrize("poses_as", ["the guest", "an older snapshot", "a fork's guest"])
+def test_a_process_that_is_known_already_does_not_pass_for_a_new_snapshot(
+    stepwise, monkeypatch, poses_as
+):
+    """A guest that answers for its copy would be killed, and restored, and be both."""
+    sim = stepwise()
+    (older,) = sim.session.requests.supervisor.snapshots.chain
+    snapshots = sim.session.requests.supervisor.snapshots
+    fork = sim.guest.pid + 1_000
+    monkeypatch.setattr(snapshots, "others", lambda: [fork])
+    known = {"the guest": sim.guest.pid, "an older snapshot": older.guest.pid}
+    sim.cell()
+    sim.reactor.advance(store.IDLE)
+    copy = sim.guest.copy()
+    assert stood(snapshots.chain) == [True, False]
+
+    sim._standing = known.get(poses_as, fork)
+    sim.hears(messages.SnapshotReady(id=copy.number), by=copy)
+
+    assert snapshots.chain == [older]
+    assert copy.gone()
+
+
+def test_a_new_process_of_the_guests_passes(stepwise):
+    sim = stepwise()
+    sim.kept()
+    assert stood(sim.session.requests.supervisor.snapshots.chain) == [True, True]
+
+
+@pytest.mark.parametrize("lie", ["another number", "another message", "another's process"])
+def test_a_copy_that_does_not_say_what_it_has_to_is_none(stepwise, monkeypatch, lie):
+    sim = stepwise()
+    snapshots = sim.session.requests.supervisor.snapshots
+    (older,) = snapshots.chain
+    sim.cell()
+    sim.reactor.advance(store.IDLE)
+    copy = sim.guest.copy()
+    sim._standing = copy.pid
+    said = messages.SnapshotReady(id=copy.number + (lie == "another number"))
+    if lie == "another message":
+        said = messages.Resumed()
+    if lie == "another's process":
+        monkeypatch.setattr(Guest, "sender_is_ours", lambda _: False)
+
+    sim.hears(said, by=copy)
+
+    assert snapshots.chain == [older]
+    assert copy.gone()

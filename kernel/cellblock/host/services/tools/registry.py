@@ -288,12 +288,33 @@ def _within(hint: Any) -> Iterator[Any]:
         return
     yield from getattr(hint, "__metadata__", ())
     yield from typing.get_args(hint)
-    for name in ("__value__", "__supertype__", "__bound__", "__constraints__", "__origin__"):
-        yield getattr(hint, name, None)
+    yield getattr(hint, "__origin__", None)
+    yield from _stood_for(hint)
     if isinstance(hint, dataclasses.InitVar):
         yield hint.type
     if isinstance(hint, type):
         yield from _fields(hint)
+
+
+#: Of a type alias, of a NewType, and of a type variable: what pydantic reads in its place.
+_STAND_FOR: Final = ("__value__", "__supertype__", "__bound__", "__default__")
+
+
+def _stood_for(hint: Any) -> Iterable[Any]:
+    """Return the hints that a named hint stands for, with the names in them resolved."""
+
+    def annotated() -> None:
+        pass
+
+    try:
+        module = sys.modules.get(getattr(hint, "__module__", ""))
+        parts = [getattr(hint, name, None) for name in _STAND_FOR]
+        parts += getattr(hint, "__constraints__", None) or ()
+        annotated.__annotations__ = {str(number): part for number, part in enumerate(parts)}
+        names = {} if module is None else vars(module)
+        return typing.get_type_hints(annotated, names, include_extras=True).values()
+    except Exception:  # a name that is not known there
+        return (Secret,)  # unknown, so it counts as secret
 
 
 def _fields(kind: type) -> Iterator[Any]:

@@ -8,7 +8,7 @@ import msgspec
 import pydantic
 import pytest
 from pydantic import SecretStr
-from typing_extensions import TypedDict
+from typing_extensions import TypeAliasType, TypedDict, TypeVar
 
 from cellblock.host.consent import request
 from cellblock.host.services.tools import registry
@@ -80,11 +80,41 @@ class Box(pydantic.BaseModel, typing.Generic[T]):
     value: T
 
 
+@dataclasses.dataclass
+class Locked(typing.Generic[T]):
+    key: SecretStr
+    value: T
+
+
+Bound = typing.TypeVar("Bound", bound=SecretStr)
+BoundToModel = typing.TypeVar("BoundToModel", bound=Login)
+BoundByName = typing.TypeVar("BoundByName", bound="Login")
+Constrained = typing.TypeVar("Constrained", int, SecretStr)
+ListByName = typing.TypeVar("ListByName", bound=list["Login"])
+UnknownName = typing.TypeVar("UnknownName", bound="Missing")  # noqa: F821 - that is the point
+NodeByName = typing.TypeVar("NodeByName", bound="Node")
+AliasByName = TypeAliasType("AliasByName", "dict[str, AliasByName] | Login")
+Marking = typing.TypeVar("Marking", bound=Annotated[str, SECRET])
+Otherwise = TypeVar("Otherwise", default=SecretStr)
+Unbound = TypeVar("Unbound", bound=str, default=str)
+
+
+class Safe(pydantic.BaseModel, typing.Generic[Bound]):
+    value: Bound
+
+
+class Lines(pydantic.BaseModel, typing.Generic[Unbound]):
+    value: Unbound
+
+
 Token = NewType("Token", SecretStr)
 SECRETS = [
     SecretStr, Annotated[str, SECRET], Login, Marked, Within, Tree, Keys, Made, Typed, PlainTyped, Named,
     Packed,
-    Derived, Box[Login], Token, Login | None, list[Login], tuple[int, dict[str, Typed]],
+    Derived, Box[Login], Locked[int], Token, Bound, BoundToModel, BoundByName, ListByName,
+    UnknownName, AliasByName, Constrained, Marking, Otherwise,
+    Safe, Box[Bound], list[Constrained], dict[str, Bound] | None, NewType("Wrapped", Bound), type[Otherwise],
+    Login | None, list[Login], tuple[int, dict[str, Typed]],
 ]  # fmt: skip
 
 
@@ -93,7 +123,25 @@ def test_a_secret_within_a_type_makes_the_whole_secret(hint):
     assert registry.is_secret(hint)
 
 
-@pytest.mark.parametrize("hint", [str, Node, Box[int], Any, list[Node], None, "Login", T], ids=str)
+@pytest.mark.parametrize(
+    "hint",
+    [
+        str,
+        Node,
+        Box[int],
+        Any,
+        list[Node],
+        None,
+        "Login",
+        T,
+        Unbound,
+        Lines,
+        list[Unbound],
+        NodeByName,
+        pydantic.JsonValue,
+    ],
+    ids=str,
+)
 def test_what_has_none_is_shown(hint):
     assert not registry.is_secret(hint)
 

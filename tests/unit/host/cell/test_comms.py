@@ -1,0 +1,48 @@
+"""How many comm messages one cell may send: counted by their bytes, and by their buffers."""
+
+import pytest
+
+from cellblock.host.cell.comms import CommTraffic
+from cellblock.host.cell.quota import LEAST, Quota
+from cellblock.policy.model import Policy
+from cellblock.wire import messages
+
+CAP = 100 * LEAST
+
+
+class Publisher:
+    def __init__(self):
+        self.buffers = []
+
+    def publish(self, _kind, _content, _parent, *, buffers, metadata):
+        assert metadata is not None
+        self.buffers.append(list(buffers))
+
+
+@pytest.fixture
+def said():
+    """Return what sends a number of messages with so many buffers; it returns what was passed."""
+    publisher = Publisher()
+    policy = Policy().replace(display="sanitized", comm_targets=("mine",))
+    traffic = CommTraffic(publisher, policy, dict, print, withheld=None, linked=set())
+    quota = Quota({"stdout": CAP, "stderr": CAP, "display": CAP})
+
+    def say(count, buffers):
+        content = {"comm_id": "a", "target_name": "mine", "data": {}}
+        for number in range(count):
+            kind = "comm_msg" if number else "comm_open"
+            message = messages.CommOut(kind=kind, content=content, buffers=buffers)
+            traffic.from_guest(message, None, quota, print)
+        return publisher.buffers
+
+    return say
+
+
+@pytest.mark.parametrize("buffer", [b"", b"x", bytes(LEAST)], ids=["empty", "a byte", "larger"])
+def test_a_flood_of_buffers_is_a_flood_though_they_are_empty(said, buffer):
+    passed = said(30, [buffer] * 20)
+    assert 0 < sum(map(len, passed)) < CAP // LEAST
+
+
+def test_messages_without_buffers_pass_until_the_cap(said):
+    assert len(said(80, [])) == 80
