@@ -314,7 +314,8 @@ class Rules:
     ``approvals`` says that a user who can be asked may approve of some imports beyond these:
     ``approvable`` knows which. ``reads`` says that packages can read files, ``writes`` names a
     folder where they can write some that stay, if there is one: for remedies, too, as is ``file``,
-    where whoever wants more writes that down.
+    where whoever wants more writes that down. ``admission`` says that a cell runs only if its text
+    was approved or names a template, whatever the language layer says of it.
     """
 
     language: bool
@@ -326,6 +327,16 @@ class Rules:
     reads: bool = False
     writes: str = ""
     file: str = "your policy file"
+    admission: bool = False
+
+    @property
+    def judges_cells(self) -> bool:
+        """Whether a cell's text is judged before it runs: checked, or admitted.
+
+        Then nothing else that a front end sends may be evaluated either, completion and
+        inspection included.
+        """
+        return self.language or self.admission
 
     def to_builtins(self) -> dict[str, Any]:
         """Return plain data for the wire; ``from_builtins`` reads it back."""
