@@ -40,6 +40,7 @@ from IPython.utils.tokenutil import token_at_cursor
 
 from cellblock.analysis import analyse_expression, attribute_allowed
 from cellblock.analysis.names import is_free
+from cellblock.guest.guards.access import namespace_of_module
 from cellblock.guest.output import encodable, plain
 from cellblock.wire import arrays, messages
 
@@ -288,7 +289,7 @@ def _is_stored(owner: Any, name: str) -> bool:
     A module's ``__getattr__`` would import what it is asked for (PEP 562), so it is not asked.
     """
     if isinstance(owner, ModuleType):
-        return name in ModuleType.__dict__["__dict__"].__get__(owner)
+        return name in namespace_of_module(owner)
     kind = type(owner)
     # IPython's policy asks the class for the attribute, which the metaclass answers.
     kinds = (kind, type(kind))

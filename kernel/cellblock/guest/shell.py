@@ -308,17 +308,20 @@ class GuestShell(InteractiveShell):
             raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
 
 
-def look_like_ipykernel() -> None:
+def look_like_ipykernel(*, is_module: bool) -> None:
     """Give the shell ipykernel's name for it, by which libraries know a notebook.
 
     Rich and Plotly read the name and the module of its class, tqdm whether the module is imported.
     The real one would bring zmq, tornado and jupyter_client into every guest (ADR 0136).
+    ``is_module``: there is such a module, too. It holds the shell, so there is none where cells
+    have no packages that could look for it.
     """
     name, module = "ZMQInteractiveShell", ModuleType("ipykernel.zmqshell")
     GuestShell.__name__ = GuestShell.__qualname__ = name
     GuestShell.__module__ = module.__name__
-    setattr(module, name, GuestShell)
-    sys.modules[module.__name__] = module
+    if is_module:
+        setattr(module, name, GuestShell)
+        sys.modules[module.__name__] = module
 
 
 def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
@@ -330,7 +333,7 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     config.InteractiveShell.automagic = not rules.language
     config.InteractiveShell.logstart = False
     config.IPKernelApp = Config()  # tqdm and others look for it
-    look_like_ipykernel()
+    look_like_ipykernel(is_module=not rules.language or bool(rules.raw_modules))
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
