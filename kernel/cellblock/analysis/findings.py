@@ -315,7 +315,8 @@ class Rules:
     ``approvable`` knows which. ``reads`` says that packages can read files, ``writes`` names a
     folder where they can write some that stay, if there is one: for remedies, too, as is ``file``,
     where whoever wants more writes that down. ``admission`` says that a cell runs only if its text
-    was approved or names a template, whatever the language layer says of it.
+    was approved or names a template, whatever the language layer says of it. ``own`` are names of
+    refused builtins that earlier cells of the session bound: a policy has none.
     """
 
     language: bool
@@ -328,6 +329,7 @@ class Rules:
     writes: str = ""
     file: str = "your policy file"
     admission: bool = False
+    own: frozenset[str] = frozenset()
 
     @property
     def judges_cells(self) -> bool:
@@ -349,7 +351,7 @@ class Rules:
     @classmethod
     def from_builtins(cls, data: Mapping[str, Any]) -> Rules:
         """Build rules from what ``to_builtins`` gave. Raises KeyError for a missing field."""
-        sets = ("raw_modules", "magics", "operations")
+        sets = ("raw_modules", "magics", "operations", "own")
         values = {one.name: data[one.name] for one in fields(cls)}
         values |= {key: frozenset(values[key]) for key in sets}
         modules = {key: None if n is None else tuple(n) for key, n in values["modules"].items()}
@@ -365,6 +367,11 @@ class Rules:
             modules={**dict.fromkeys(modules), **self.modules},
             raw_modules=self.raw_modules.union(packages),
         )
+
+    def with_own(self, names: Iterable[str]) -> Rules:
+        """Return rules for a session in which these names are the cells' own."""
+        own = frozenset(names)
+        return self if own == self.own else replace(self, own=own)
 
     def is_raw(self, module: str) -> bool:
         """Whether ``module`` belongs to a package that cells get as it is."""

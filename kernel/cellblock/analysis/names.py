@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.findings import by_package, for_open, word_set
+from cellblock.analysis.scopes import own_reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ _INPUT = "take the data as an input of the cell"
 _ALONE = "Put it into a cell of its own, or use the front end's controls."
 _RENAME = " If it is a name of your own, choose another."
 
-#: Refused wherever the name is loaded: subject to (why, remedy).
+#: Refused wherever the name is read, unless the cell binds it: subject to (why, remedy).
 REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "__import__": ("loads any module by a computed name", "Write an import statement."),
@@ -50,7 +51,7 @@ REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 
-#: Refused unless the cell binds the name itself: these make ordinary variable names.
+#: Refused likewise: these make ordinary variable names.
 REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "copyright": ("starts a pager", "Nothing here needs it." + _RENAME),
@@ -75,6 +76,10 @@ REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 
+_REFUSED_BUILTINS = {**REFUSED_BUILTINS, **REFUSED_UNLESS_BOUND}
+#: Of these, what a cell may bind.
+BINDABLE_BUILTINS = frozenset(_REFUSED_BUILTINS) - {"__import__"}
+
 #: Neither read nor bound by a cell.
 RESERVED: Mapping[str, str] = MappingProxyType(
     {
@@ -96,11 +101,7 @@ def check_name(node: ast.Name, report: Report) -> None:
     name = node.id
     if type(node.ctx) is not ast.Load:
         check_binding(name, node, report)
-    elif name in REFUSED_BUILTINS:
-        why, remedy = REFUSED_BUILTINS[name]
-        said = _for_open(node, report) if name == "open" else remedy
-        report.add("builtin-not-allowed", node, name, why=why, remedy=said)
-    elif name in REFUSED_UNLESS_BOUND:
+    elif name in _REFUSED_BUILTINS:
         report.pending.append((name, node))
     elif name in RESERVED:
         report.add("name-not-allowed", node, name, why=RESERVED[name])
@@ -142,15 +143,22 @@ def check_scope(node: ast.Global | ast.Nonlocal, report: Report) -> None:
         refuse_reserved(name, node, report)
 
 
-def settle_pending(report: Report) -> None:
-    """Refuse the soft builtins that the cell does not bind itself.
+def settle_pending(tree: ast.AST, report: Report) -> None:
+    """Refuse the builtins of the tables above, but for reads of what the cell itself binds.
 
-    A cell that binds one only sometimes still meets the guarded builtin at run time.
+    A read that is passed and finds the builtin after all meets the guarded one at run time.
     """
+    if not report.pending:
+        return
+    try:
+        own = own_reads(tree, BINDABLE_BUILTINS, report.rules.own)
+    except RecursionError:  # an expression of a thousand parts: none of it is looked through
+        own = set()
     for name, node in report.pending:
-        if name not in report.bound:
-            why, remedy = REFUSED_UNLESS_BOUND[name]
-            report.add("builtin-not-allowed", node, name, why=why, remedy=remedy)
+        if id(node) not in own:
+            why, remedy = _REFUSED_BUILTINS[name]
+            said = _for_open(node, report) if name == "open" else remedy
+            report.add("builtin-not-allowed", node, name, why=why, remedy=said)
 
 
 # --- attributes -----------------------------------------------------------------------------------

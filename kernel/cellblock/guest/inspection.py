@@ -62,6 +62,7 @@ _STRETCH = 1_000
 
 def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> messages.Completed:
     """Return completions; nothing is imported to find them."""
+    rules = shell.rules_now(rules)
     code, cursor = request.code, min(request.cursor, len(request.code))
     line = code[:cursor].rpartition("\n")[2]
     if rules.language and (imported := _IMPORT.match(line)):
@@ -145,6 +146,7 @@ def _offer(
 
 def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messages.Inspected:
     """Return what is known of the object at the cursor, an empty bundle for nothing."""
+    rules = shell.rules_now(rules)
     left = _start(request.code, min(request.cursor, len(request.code)))
     right = request.cursor + _STRETCH
     name = token_at_cursor(request.code[left:right], request.cursor - left)

@@ -99,7 +99,6 @@ DENIED = {
         "exit()",
         "quit",
         "𝘰𝘱𝘦𝘯('a')",
-        "def open(): pass\nopen()",
         "def f():\n    global exit\n    return exit",
     ],
     "import-not-allowed": [
