@@ -30,7 +30,7 @@ _INPUT = "take the data as an input of the cell"
 _ALONE = "Put it into a cell of its own, or use the front end's controls."
 _RENAME = " If it is a name of your own, choose another."
 
-#: Refused wherever the name is read, unless the cell binds it: subject to (why, remedy).
+#: Refused where the name is read and may be the builtin (``scopes``): subject to (why, remedy).
 REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "__import__": ("loads any module by a computed name", "Write an import statement."),
@@ -39,6 +39,8 @@ REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "turns text that nobody has checked into code",
             "Write the code in the cell; ast.literal_eval reads data, re.compile makes patterns.",
         ),
+        "copyright": ("starts a pager", "Nothing here needs it." + _RENAME),
+        "credits": ("starts a pager", "Nothing here needs it." + _RENAME),
         "eval": (
             "runs text that nobody has checked",
             "Write the code in the cell; ast.literal_eval and json.loads read data.",
@@ -47,19 +49,7 @@ REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "runs text that nobody has checked",
             "Write the code in the cell, or pass functions instead of text.",
         ),
-        "open": ("opens files", f"{_INPUT.capitalize()}.{_RENAME}"),
-    }
-)
-
-#: Refused likewise: these make ordinary variable names.
-REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "copyright": ("starts a pager", "Nothing here needs it." + _RENAME),
-        "credits": ("starts a pager", "Nothing here needs it." + _RENAME),
-        "exit": (
-            "ends the session",
-            _ALONE + _RENAME,
-        ),
+        "exit": ("ends the session", _ALONE + _RENAME),
         "globals": (
             "hands out the namespace that holds the guarded builtins",
             "Name the variables, or keep them in a dict of your own." + _RENAME,
@@ -69,16 +59,12 @@ REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
             "hands out the namespace that holds the guarded builtins",
             "Name the variables, or keep them in a dict of your own." + _RENAME,
         ),
-        "quit": (
-            "ends the session",
-            _ALONE + _RENAME,
-        ),
+        "open": ("opens files", f"{_INPUT.capitalize()}.{_RENAME}"),
+        "quit": ("ends the session", _ALONE + _RENAME),
     }
 )
-
-_REFUSED_BUILTINS = {**REFUSED_BUILTINS, **REFUSED_UNLESS_BOUND}
 #: Of these, what a cell may bind.
-BINDABLE_BUILTINS = frozenset(_REFUSED_BUILTINS) - {"__import__"}
+BINDABLE_BUILTINS = frozenset(REFUSED_BUILTINS) - {"__import__"}
 
 #: Neither read nor bound by a cell.
 RESERVED: Mapping[str, str] = MappingProxyType(
@@ -101,7 +87,7 @@ def check_name(node: ast.Name, report: Report) -> None:
     name = node.id
     if type(node.ctx) is not ast.Load:
         check_binding(name, node, report)
-    elif name in _REFUSED_BUILTINS:
+    elif name in REFUSED_BUILTINS:
         report.pending.append((name, node))
     elif name in RESERVED:
         report.add("name-not-allowed", node, name, why=RESERVED[name])
@@ -144,7 +130,7 @@ def check_scope(node: ast.Global | ast.Nonlocal, report: Report) -> None:
 
 
 def settle_pending(tree: ast.AST, report: Report) -> None:
-    """Refuse the builtins of the tables above, but for reads of what the cell itself binds.
+    """Refuse the builtins of the table above, but for reads of what the cell itself binds.
 
     A read that is passed and finds the builtin after all meets the guarded one at run time.
     """
@@ -156,7 +142,7 @@ def settle_pending(tree: ast.AST, report: Report) -> None:
         own = set()
     for name, node in report.pending:
         if id(node) not in own:
-            why, remedy = _REFUSED_BUILTINS[name]
+            why, remedy = REFUSED_BUILTINS[name]
             said = _for_open(node, report) if name == "open" else remedy
             report.add("builtin-not-allowed", node, name, why=why, remedy=said)
 
