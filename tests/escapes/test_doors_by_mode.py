@@ -164,6 +164,7 @@ DOORS = {
     "completion: missing item": (complete("missing['asked']."), JUDGED),
     "completion: item of a class that poses": (complete("posing['asked']."), NOWHERE),
     "completion: arguments of an item": (complete("missing['asked'].x("), NOWHERE),
+    "completion: arguments of an attribute": (complete("told.asked(xx"), NOWHERE),
     "completion: completer of a cell": (complete("told xx"), NOWHERE),
     "completion: matcher of a cell": (complete("asked"), JUDGED),
     "completion of a subshell": (

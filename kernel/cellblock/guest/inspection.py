@@ -224,6 +224,8 @@ def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
     for module in modules:
         if hasattr(module, "guarded_eval"):
             module.guarded_eval = evaluate_at_cursor
+    # IPython 9.0 looks up the function whose arguments it completes by the builtin itself.
+    vars(completer)["eval"] = lambda code, *_: evaluate(code, shell.user_ns, rules, policy)
     found: Any = shell.Completer
     # Jedi evaluates by itself, and a cell can turn it on (%config IPCompleter.use_jedi = True). A
     # completer that a cell registered would be handed the text.

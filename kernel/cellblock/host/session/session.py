@@ -25,6 +25,7 @@ from cellblock import __version__
 from cellblock.analysis import analyse, analyse_expression, bound_builtins, transform
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.imports import granting
+from cellblock.analysis.names import BINDABLE_BUILTINS
 from cellblock.errors import AdmissionError, ChangesError
 from cellblock.host.audit import records
 from cellblock.host.audit.log import Log
@@ -332,9 +333,6 @@ class Session:
         self._approver = approver
         #: The numbers, in the audit log, of the cells that were sent and have not ended.
         self._running = set[int]()
-        #: Names of refused builtins that cells bound. Going back to an earlier state leaves them
-        #: here; the guest looks at the variables themselves.
-        self._own = frozenset[str]()
 
     def start(self) -> None:
         """Have a guest ready before the first request."""
@@ -469,7 +467,7 @@ class Session:
             done(Outcome("refused", unwritten=unwritten))
         else:
             if rules.language and template is None:
-                self._own |= bound_builtins(source)
+                self._front.views.own_builtins |= bound_builtins(source)
             message = messages.Execute(
                 id=self.requests.next_id(),
                 source=source,
@@ -552,7 +550,7 @@ class Session:
         return None if self._approver is None else self._approver.granted(self.settings.rules)
 
     def _permitting(self, granted: messages.Granted | None) -> Rules:
-        rules = self.settings.rules.with_own(self._own)
+        rules = self.settings.rules.with_own(self._front.views.own_builtins)
         return rules if granted is None else rules.granting(granted.modules, granted.packages)
 
     def _ask_user(
@@ -615,6 +613,7 @@ class Session:
             first = findings[0]
             done(f"{first.rule}: {first.subject} {first.why}. {first.remedy}")
             return
+        self._front.views.own_builtins |= BINDABLE_BUILTINS.intersection(values)
         message = messages.SetVariables(id=self.requests.next_id(), values=dict(values))
         self.requests.submit(message, done)
 
