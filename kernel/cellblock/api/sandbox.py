@@ -497,8 +497,6 @@ class AsyncSandbox:
         self._kept, self._audit = kept, open_audit(views.in_force, self.log_written)
         self._front = front = SandboxFront(views, kept, self._audit, self._ask)
         front.inherited = inherited
-        if inherited is not None:
-            views.own_builtins = inherited.own_builtins
         if self._approve is not None:
             self._prompt = ProgramPrompt(self._approve, front)
             front.approver = approver_of(config.policy, front, self._prompt)
@@ -676,7 +674,7 @@ class AsyncSandbox:
         (copy,) = await self._copies(theirs, 1)
         front.ready = asyncio.get_running_loop().create_future()
         front.inherited = front.views
-        front.views.own_builtins = fork._live.views.own_builtins
+        session.own_builtins = theirs.own_builtins
         front.execution_count = max(front.execution_count, fork._live.execution_count)
         front.cells = dict(fork._live.cells)
         session.requests.continue_from(theirs.requests)
@@ -749,6 +747,7 @@ class AsyncSandbox:
         try:
             config = self._fork_config(session.settings, alike=alike)
             own = fork._begin(config, parent.views)
+            own.own_builtins = session.own_builtins
             own.requests.continue_from(session.requests)
             front = fork._live
             front.execution_count, front.cells = parent.execution_count, dict(parent.cells)

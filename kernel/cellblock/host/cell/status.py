@@ -126,9 +126,6 @@ class Views:
         #: What cells took: the last ones one by one, and all together.
         self._usage: deque[tables.UsageRow] = deque(maxlen=MAX_CELLS)
         self._total = tables.UsageTotals(0, 0.0, 0.0, 0, 0)
-        #: Names of refused builtins that cells bound. Going back to an earlier state leaves them
-        #: here; the guest looks at the variables themselves.
-        self.own_builtins = frozenset[str]()
         #: Something that the first cell is to say, once.
         self.notice = ""
         #: What cells wrote to the project, and nobody has kept yet.
