@@ -38,7 +38,9 @@ def refused(sandbox, code):
     return sandbox.execute(code).error.type
 
 
-def test_a_name_of_a_builtins_is_the_cells_own_in_later_cells_and_forks_until_it_is_deleted(sandbox):
+def test_a_name_of_a_builtins_is_the_cells_own_in_later_cells_and_forks_until_it_is_deleted(
+    sandbox,
+):
     said(sandbox, "def eval(x, env): return env[x]")
     assert said(sandbox, "eval('a', {'a': 1})") == "1"
     sandbox.set("compile", 3)
