@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.analysis import RULES
 from cellblock.analysis.allowlist import ALLOWLIST, SCIENCE
-from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
+from cellblock.analysis.names import BINDABLE_BUILTINS, REFUSED_BUILTINS, RESERVED
 from cellblock.batch.verdict import CHECK_RULES, REPORTED_RULES
 from cellblock.policy import load
 
@@ -56,10 +56,9 @@ def packages() -> Iterator[str]:
 def builtins() -> Iterator[str]:
     """Yield one row a name that cells may not use."""
     yield "| name | refused | because it | instead |\n|---|---|---|---|\n"
-    unless = "unless the cell binds it"
-    for when, names in (("always", REFUSED_BUILTINS), (unless, REFUSED_UNLESS_BOUND)):
-        for name, (why, remedy) in names.items():
-            yield f"| `{name}` | {when} | {why} | {remedy} |\n"
+    for name, (why, remedy) in REFUSED_BUILTINS.items():
+        when = "unless cells bind it" if name in BINDABLE_BUILTINS else "always"
+        yield f"| `{name}` | {when} | {why} | {remedy} |\n"
     for name, why in RESERVED.items():
         yield f"| `{name}` | always, and binding it | {why} | Any other name. |\n"
 

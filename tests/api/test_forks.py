@@ -38,6 +38,20 @@ def refused(sandbox, code):
     return sandbox.execute(code).error.type
 
 
+def test_a_name_of_a_builtins_is_the_cells_own_in_later_cells_and_forks_until_it_is_deleted(
+    sandbox,
+):
+    said(sandbox, "def eval(x, env): return env[x]")
+    assert said(sandbox, "eval('a', {'a': 1})") == "1"
+    sandbox.set("compile", 3)
+    (fork,) = sandbox.fork(1)
+    with fork:
+        assert said(fork, "eval('a', {'a': 2}) + compile") == "5"
+        said(fork, "del eval")
+        assert not fork.execute("eval('1 + 1')").success
+    assert said(sandbox, "%time eval('a', {'a': 1})") == "1"
+
+
 @pytest.mark.quick
 def test_forks_have_the_variables_and_each_goes_its_own_way(sandbox):
     said(sandbox, "x = [0]; f = lambda: len(x)")

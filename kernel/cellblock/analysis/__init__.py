@@ -8,6 +8,7 @@ ambient. The OS layer is the boundary. Host and guest call the same ``analyse``,
   refused, and which check judges which type of node
 - ``findings``: the table of rules, what a finding is, the part of a policy that rules come from,
   and what would do the job of what is refused
+- ``scopes``: which reads of a builtin's name are of what the cell itself binds
 - ``names`` (attributes, too), ``imports``, ``magics``: the checks, each with its tables
 - ``allowlist``: the modules that are known; all else is refused
 - ``templates``: cells that name a template, and what a template's file may do
@@ -20,7 +21,7 @@ nothing else of cellblock.
 
 from __future__ import annotations
 
-from cellblock.analysis.analyser import analyse, analyse_expression
+from cellblock.analysis.analyser import analyse, analyse_expression, bound_builtins
 from cellblock.analysis.findings import RULES, Finding, Rule, Rules
 from cellblock.analysis.names import attribute_allowed
 from cellblock.analysis.templates import analyse_template
@@ -36,6 +37,7 @@ __all__ = [
     "analyse_expression",
     "analyse_template",
     "attribute_allowed",
+    "bound_builtins",
     "check_complete",
     "forget",
     "transform",

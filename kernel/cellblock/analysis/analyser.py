@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cellblock.analysis import imports, magics, names
 from cellblock.analysis.findings import EXCERPT_LIMIT, LINE_END, Finding, Report
+from cellblock.analysis.scopes import bound_at_top
 from cellblock.analysis.transform import (
     leading_blank_lines,
     parse,
@@ -239,6 +240,23 @@ def analyse_expression(source: str, rules: Rules) -> tuple[Finding, ...]:
     return tuple(_analyse(source.lstrip(" \t"), rules, 0, 0, read=parse_expression))
 
 
+def bound_builtins(source: str) -> frozenset[str]:
+    """Return the names of refused builtins that a cell may leave bound for later ones.
+
+    In code that a magic carries, too. Never raises.
+    """
+    # A cell's words cost less than its tree, and hardly any cell has one of these.
+    if not any(name in source for name in names.BINDABLE_BUILTINS):
+        return frozenset()
+    try:
+        tree = parse(source)
+        found = bound_at_top(tree, names.BINDABLE_BUILTINS)
+    except (SyntaxError, RecursionError, MemoryError, ValueError):
+        return frozenset()
+    carried = map(magics.code_of, tree.body)
+    return frozenset(found).union(*(bound_builtins(code) for code in carried if code is not None))
+
+
 def _analyse(
     source: str, rules: Rules, shift: int, depth: int, read: Callable[[str], ast.AST] = parse
 ) -> Sequence[Finding]:
@@ -264,7 +282,7 @@ def _analyse(
         return report.findings
     walk(tree, report, _CHECKS)
     magics.settle_commands(tree, report)
-    names.settle_pending(report)
+    names.settle_pending(tree, report)
     imports.settle_uses(report)
     return sorted(report.findings)
 

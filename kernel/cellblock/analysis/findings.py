@@ -314,7 +314,9 @@ class Rules:
     ``approvals`` says that a user who can be asked may approve of some imports beyond these:
     ``approvable`` knows which. ``reads`` says that packages can read files, ``writes`` names a
     folder where they can write some that stay, if there is one: for remedies, too, as is ``file``,
-    where whoever wants more writes that down.
+    where whoever wants more writes that down. ``admission`` says that a cell runs only if its text
+    was approved or names a template, whatever the language layer says of it. ``own`` are names of
+    refused builtins that earlier cells of the session bound: a policy has none.
     """
 
     language: bool
@@ -326,6 +328,17 @@ class Rules:
     reads: bool = False
     writes: str = ""
     file: str = "your policy file"
+    admission: bool = False
+    own: frozenset[str] = frozenset()
+
+    @property
+    def judges_cells(self) -> bool:
+        """Whether a cell's text is judged before it runs: checked, or admitted.
+
+        Then nothing else that a front end sends may be evaluated either, completion and
+        inspection included.
+        """
+        return self.language or self.admission
 
     def to_builtins(self) -> dict[str, Any]:
         """Return plain data for the wire; ``from_builtins`` reads it back."""
@@ -338,7 +351,7 @@ class Rules:
     @classmethod
     def from_builtins(cls, data: Mapping[str, Any]) -> Rules:
         """Build rules from what ``to_builtins`` gave. Raises KeyError for a missing field."""
-        sets = ("raw_modules", "magics", "operations")
+        sets = ("raw_modules", "magics", "operations", "own")
         values = {one.name: data[one.name] for one in fields(cls)}
         values |= {key: frozenset(values[key]) for key in sets}
         modules = {key: None if n is None else tuple(n) for key, n in values["modules"].items()}
@@ -354,6 +367,11 @@ class Rules:
             modules={**dict.fromkeys(modules), **self.modules},
             raw_modules=self.raw_modules.union(packages),
         )
+
+    def with_own(self, names: Iterable[str]) -> Rules:
+        """Return rules for a session in which these names are the cells' own."""
+        own = frozenset(names)
+        return self if own == self.own else replace(self, own=own)
 
     def is_raw(self, module: str) -> bool:
         """Whether ``module`` belongs to a package that cells get as it is."""

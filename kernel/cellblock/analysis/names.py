@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.findings import by_package, for_open, word_set
+from cellblock.analysis.scopes import own_reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ _INPUT = "take the data as an input of the cell"
 _ALONE = "Put it into a cell of its own, or use the front end's controls."
 _RENAME = " If it is a name of your own, choose another."
 
-#: Refused wherever the name is loaded: subject to (why, remedy).
+#: Refused where the name is read and may be the builtin (``scopes``): subject to (why, remedy).
 REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "__import__": ("loads any module by a computed name", "Write an import statement."),
@@ -38,6 +39,8 @@ REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "turns text that nobody has checked into code",
             "Write the code in the cell; ast.literal_eval reads data, re.compile makes patterns.",
         ),
+        "copyright": ("starts a pager", "Nothing here needs it." + _RENAME),
+        "credits": ("starts a pager", "Nothing here needs it." + _RENAME),
         "eval": (
             "runs text that nobody has checked",
             "Write the code in the cell; ast.literal_eval and json.loads read data.",
@@ -46,19 +49,7 @@ REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "runs text that nobody has checked",
             "Write the code in the cell, or pass functions instead of text.",
         ),
-        "open": ("opens files", f"{_INPUT.capitalize()}.{_RENAME}"),
-    }
-)
-
-#: Refused unless the cell binds the name itself: these make ordinary variable names.
-REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "copyright": ("starts a pager", "Nothing here needs it." + _RENAME),
-        "credits": ("starts a pager", "Nothing here needs it." + _RENAME),
-        "exit": (
-            "ends the session",
-            _ALONE + _RENAME,
-        ),
+        "exit": ("ends the session", _ALONE + _RENAME),
         "globals": (
             "hands out the namespace that holds the guarded builtins",
             "Name the variables, or keep them in a dict of your own." + _RENAME,
@@ -68,12 +59,12 @@ REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
             "hands out the namespace that holds the guarded builtins",
             "Name the variables, or keep them in a dict of your own." + _RENAME,
         ),
-        "quit": (
-            "ends the session",
-            _ALONE + _RENAME,
-        ),
+        "open": ("opens files", f"{_INPUT.capitalize()}.{_RENAME}"),
+        "quit": ("ends the session", _ALONE + _RENAME),
     }
 )
+#: Of these, what a cell may bind.
+BINDABLE_BUILTINS = frozenset(REFUSED_BUILTINS) - {"__import__"}
 
 #: Neither read nor bound by a cell.
 RESERVED: Mapping[str, str] = MappingProxyType(
@@ -97,10 +88,6 @@ def check_name(node: ast.Name, report: Report) -> None:
     if type(node.ctx) is not ast.Load:
         check_binding(name, node, report)
     elif name in REFUSED_BUILTINS:
-        why, remedy = REFUSED_BUILTINS[name]
-        said = _for_open(node, report) if name == "open" else remedy
-        report.add("builtin-not-allowed", node, name, why=why, remedy=said)
-    elif name in REFUSED_UNLESS_BOUND:
         report.pending.append((name, node))
     elif name in RESERVED:
         report.add("name-not-allowed", node, name, why=RESERVED[name])
@@ -142,15 +129,22 @@ def check_scope(node: ast.Global | ast.Nonlocal, report: Report) -> None:
         refuse_reserved(name, node, report)
 
 
-def settle_pending(report: Report) -> None:
-    """Refuse the soft builtins that the cell does not bind itself.
+def settle_pending(tree: ast.AST, report: Report) -> None:
+    """Refuse the builtins of the table above, but for reads of what the cell itself binds.
 
-    A cell that binds one only sometimes still meets the guarded builtin at run time.
+    A read that is passed and finds the builtin after all meets the guarded one at run time.
     """
+    if not report.pending:
+        return
+    try:
+        own = own_reads(tree, BINDABLE_BUILTINS, report.rules.own)
+    except RecursionError:  # an expression of a thousand parts: none of it is looked through
+        own = set()
     for name, node in report.pending:
-        if name not in report.bound:
-            why, remedy = REFUSED_UNLESS_BOUND[name]
-            report.add("builtin-not-allowed", node, name, why=why, remedy=remedy)
+        if id(node) not in own:
+            why, remedy = REFUSED_BUILTINS[name]
+            said = _for_open(node, report) if name == "open" else remedy
+            report.add("builtin-not-allowed", node, name, why=why, remedy=said)
 
 
 # --- attributes -----------------------------------------------------------------------------------

@@ -682,6 +682,7 @@ class AsyncSandbox:
         (copy,) = await self._copies(theirs, 1)
         front.ready = asyncio.get_running_loop().create_future()
         front.inherited = front.views
+        session.own_builtins = theirs.own_builtins
         front.execution_count = max(front.execution_count, fork._live.execution_count)
         front.cells = dict(fork._live.cells)
         front.origin = Origin(fork.session, fork._live.execution_count)
@@ -755,6 +756,7 @@ class AsyncSandbox:
         try:
             config = self._fork_config(session.settings, alike=alike)
             own = fork._begin(config, parent.views)
+            own.own_builtins = session.own_builtins
             own.requests.continue_from(session.requests)
             front = fork._live
             front.execution_count, front.cells = parent.execution_count, dict(parent.cells)

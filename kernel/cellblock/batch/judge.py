@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, AnyStr, Final
 
 import msgspec
 
-from cellblock.analysis import Finding, Rules, admission, analyse, analyse_template, transform
+from cellblock.analysis import (
+    Finding,
+    Rules,
+    admission,
+    analyse,
+    analyse_template,
+    bound_builtins,
+    transform,
+)
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.findings import LINE_END, NO_RULES, Report
 from cellblock.analysis.magics import SHOWS_POLICY
@@ -174,6 +182,8 @@ class CellJudge:
         self._narrowed: Policy | None = None
         #: Whether a guest would have variables by now.
         self._has_variables = False
+        #: Names of refused builtins that the cells before bound.
+        self._own = frozenset[str]()
 
     def narrow_by_metadata(self, notebook: NotebookFile) -> None:
         """Narrow the policy as a notebook's metadata asks.
@@ -219,7 +229,9 @@ class CellJudge:
         ):
             return list(self._narrow_by_cell(raw))
         else:
-            found = judge_source(raw, self._rules)
+            found = judge_source(raw, self._rules.with_own(self._own))
+            if not found and self._rules.language:
+                self._own |= bound_builtins(transform(raw).source)
         # Source that is no Python goes to a guest, which says so.
         runs = all(finding.rule == _NO_PYTHON for finding in found)
         self._has_variables |= bool(raw.strip()) and runs

@@ -1,11 +1,13 @@
 """What a front end asks of the namespace: completion, inspection, variables and their values.
 
-Completion and inspection run users' ``__getattr__`` and ``__dir__``. IPython 9 runs whole
-statements of the code before the cursor to learn what they would make: it builds classes,
-subscripts types and reads the real builtins, all as trusted code. Nobody has checked that code:
-``C[exec].<Tab>`` handed ``exec`` to a cell's ``__class_getitem__``. Under a language layer one
-expression of names, attributes, subscripts and literals is looked up instead, under the cell's
-rules (``evaluate``).
+IPython 9 completes by running whole statements of the code before the cursor: it builds classes,
+subscripts types and reads the real builtins. Nobody has judged that code. ``C[exec].<Tab>`` handed
+``exec`` to a cell's ``__class_getitem__``, and ``df[print].<Tab>`` ran text in a kernel that runs
+approved cells alone. So wherever cells are judged before they run (``Rules.judges_cells``), one
+expression of names, attributes, subscripts and literals is looked up instead (``evaluate``), and
+neither the text nor a part of it reaches code of a cell's: no property, ``__getattr__``,
+``__missing__`` or completer that a cell registered. What a cell's classes say of themselves, asked
+for without an argument (``__dir__``, ``__repr__``), is code that was judged, and may run.
 
 Variables and their values are told with no code of the user's run. Attributes of a class are looked
 up where CPython keeps them, and read only by descriptors that are written in C, or by properties of
@@ -16,24 +18,29 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
+import inspect as inspect_module
 import re
 import sys
 import sysconfig
 from types import (
+    ClassMethodDescriptorType,
     FunctionType,
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
+    ModuleType,
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any, Final
 
-from IPython.core import completer
+from IPython.core import completer, oinspect
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.utils.tokenutil import token_at_cursor
 
 from cellblock.analysis import analyse_expression, attribute_allowed
 from cellblock.analysis.names import is_free
+from cellblock.guest.guards.access import namespace_of_module
 from cellblock.guest.output import encodable, plain
 from cellblock.wire import arrays, messages
 
@@ -55,6 +62,7 @@ _STRETCH = 1_000
 
 def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> messages.Completed:
     """Return completions; nothing is imported to find them."""
+    rules = shell.rules_now(rules)
     code, cursor = request.code, min(request.cursor, len(request.code))
     line = code[:cursor].rpartition("\n")[2]
     if rules.language and (imported := _IMPORT.match(line)):
@@ -63,7 +71,7 @@ def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> mes
         return _offer(_members(member[1], rules), member[2], "instance", request)
     left = _start(code, cursor)
     try:
-        if rules.language:
+        if rules.judges_cells:
             _evaluate_safely(shell, rules)
         with provisionalcompleter():
             raw = shell.Completer.completions(code[left:cursor], cursor - left)
@@ -138,17 +146,45 @@ def _offer(
 
 def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messages.Inspected:
     """Return what is known of the object at the cursor, an empty bundle for nothing."""
+    rules = shell.rules_now(rules)
     left = _start(request.code, min(request.cursor, len(request.code)))
     right = request.cursor + _STRETCH
     name = token_at_cursor(request.code[left:right], request.cursor - left)
     bundle: dict[str, Any] = {}
     if not rules.language or all(map(is_free, _WORD.findall(name))):
         try:
-            bundle = shell.object_inspect_mime(name, detail_level=request.detail)
+            if rules.judges_cells and not name.lstrip("%").isidentifier():
+                bundle = _describe(shell, name, rules, request.detail)
+            else:
+                bundle = shell.object_inspect_mime(name, detail_level=request.detail)
             bundle.pop("text/html", None)
         except Exception:
             bundle = {}
     return messages.Inspected(id=request.id, data=plain(bundle))
+
+
+def _describe(shell: GuestShell, name: str, rules: Rules, detail: int) -> dict[str, Any]:
+    """Return what IPython says of an object behind a dot or a subscript, which is only looked up.
+
+    IPython itself would ask a cell's ``__getattr__`` or ``__getitem__`` for it. Of a property it
+    describes the property. Raises as ``evaluate`` does.
+    """
+    from IPython.core.guarded_eval import EVALUATION_POLICIES  # noqa: PLC0415 - as below
+
+    policy: Any = EVALUATION_POLICIES["limited"]
+    owner, _, last = name.rpartition(".")
+    found: Any = None
+    if owner and last.isidentifier():
+        holder = evaluate(owner, shell.user_ns, rules, policy)
+        found = inspect_module.getattr_static(holder, last, None)
+    if not isinstance(found, property):
+        found = evaluate(name, shell.user_ns, rules, policy)
+    about = oinspect.OInfo(
+        ismagic=False, isalias=False, found=True, namespace="Interactive", parent=None, obj=found
+    )
+    inspector: Any = shell.inspector
+    described: dict[str, Any] = inspector._get_info(found, name, info=about, detail_level=detail)  # noqa: SLF001
+    return described
 
 
 class LookUpRefused(Exception):
@@ -188,15 +224,24 @@ def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
     for module in modules:
         if hasattr(module, "guarded_eval"):
             module.guarded_eval = evaluate_at_cursor
-    if not rules.raw_modules:
+    # IPython 9.0 looks up the function whose arguments it completes by the builtin itself.
+    vars(completer)["eval"] = lambda code, *_: evaluate(code, shell.user_ns, rules, policy)
+    found: Any = shell.Completer
+    # Jedi evaluates by itself, and a cell can turn it on (%config IPCompleter.use_jedi = True). A
+    # completer that a cell registered would be handed the text.
+    found.use_jedi = False
+    found.custom_matchers = []
+    found.disable_matchers = ["IPCompleter.custom_completer_matcher"]
+    if rules.language and not rules.raw_modules:
         # Nothing that a cell may say takes a path.
-        shell.Completer.disable_matchers = ["IPCompleter.file_matcher"]
+        found.disable_matchers += ["IPCompleter.file_matcher"]
 
 
 def evaluate(code: str, names: dict[str, Any], rules: Rules, policy: Any) -> Any:
     """Return the value of ``code``, one expression, without running any of it.
 
-    ``policy`` is IPython's word on which attributes and items are read without running code.
+    ``policy`` is IPython's word on which attributes and items are read without running code. It
+    knows properties, but no other descriptor, metaclass or ``__missing__``.
 
     Raises:
         SyntaxError: not Python; IPython then tries what is left without its first characters.
@@ -226,18 +271,55 @@ def _value(node: ast.expr, names: dict[str, Any], policy: Any) -> Any:
             raise NameError(name)
         case ast.Attribute(value=inner, attr=name):
             owner = _value(inner, names, policy)
-            if not policy.can_get_attr(owner, name):
+            if not (_is_stored(owner, name) and policy.can_get_attr(owner, name)):
                 raise LookUpRefused("it would run a property")
             return _builtins(names)["getattr"](owner, name)
         case ast.Subscript(value=inner, slice=index):
             owner, key = _value(inner, names, policy), _key(index)
             # Of a type it would run __class_getitem__, of a form of typing its own code.
-            if isinstance(owner, type) or not policy.can_get_item(owner, key):
+            read = None if isinstance(owner, type) else _attribute(type(owner), "__getitem__")
+            if read is None or not (_is_installed(read) and policy.can_get_item(owner, key)):
                 raise LookUpRefused("it would run __getitem__")
-            return owner[key]
+            # A subclass of dict may have a __missing__; that of defaultdict adds the key.
+            return dict.get(owner, key) if isinstance(owner, dict) else owner[key]
         case _ if type(node) in _EMPTY:
             return _EMPTY[type(node)]()
     raise LookUpRefused("not a look-up")
+
+
+def _is_stored(owner: Any, name: str) -> bool:
+    """Return whether reading ``owner.name`` runs no code of a cell's.
+
+    A module's ``__getattr__`` would import what it is asked for (PEP 562), so it is not asked.
+    """
+    if isinstance(owner, ModuleType):
+        return name in namespace_of_module(owner)
+    kind = type(owner)
+    # IPython's policy asks the class for the attribute, which the metaclass answers.
+    kinds = (kind, type(kind))
+    hooks = (_attribute(one, hook) for one in kinds for hook in ("__getattr__", "__getattribute__"))
+    found = [_attribute(kind, name)]
+    if isinstance(owner, type):
+        found.append(_attribute(owner, name))
+    return all(map(_is_installed, hooks)) and all(map(_is_plain, found))
+
+
+def _is_plain(found: Any) -> bool:
+    """Return whether what a class has is handed out by no descriptor of a cell's."""
+    if isinstance(found, classmethod):  # which asks what it wraps, until Python 3.13
+        return type(found.__func__) is FunctionType
+    if isinstance(found, property):
+        return _is_installed(found.fget)
+    if isinstance(found, functools.cached_property):
+        return False
+    return _is_installed(_attribute(type(found), "__get__"))
+
+
+def _is_installed(function: Any) -> bool:
+    """Return whether a method is missing, written in C, or of an installed library."""
+    if type(function) is FunctionType:
+        return function.__code__.co_filename.startswith(_INSTALLED)
+    return function is None or isinstance(function, _METHODS_IN_C)
 
 
 def _key(node: ast.expr) -> Any:
@@ -258,10 +340,12 @@ _LONGEST: Final = 200
 _LIBRARIES: Final = tuple(
     f"{folder}/" for folder in {sysconfig.get_path(name) for name in ("purelib", "platlib")}
 )
+_INSTALLED: Final = (*_LIBRARIES, f"{sysconfig.get_path('stdlib')}/")
 _NAME, _MRO, _DICT = (type.__dict__[name] for name in ("__name__", "__mro__", "__dict__"))
 _IN_C: Final = (GetSetDescriptorType, MemberDescriptorType)
 #: ``__sizeof__`` of builtin types, of which none runs code of an element's.
 _SIZED: Final = (MethodDescriptorType, WrapperDescriptorType)
+_METHODS_IN_C: Final = (*_SIZED, ClassMethodDescriptorType)
 _CONTAINERS: Final = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset, range})
 
 

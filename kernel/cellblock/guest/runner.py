@@ -155,7 +155,7 @@ class Runner:
         Let go of after the next fork, it would be memory of that copy's and written to besides.
         """
         try:
-            found = analyse(request.source, self._current.rules)
+            found = analyse(request.source, self._shell.rules_now(self._current.rules))
             if request.template is None:
                 return found
             # What keeps a template from being one is judged here again, as cells are.
@@ -310,7 +310,7 @@ class Runner:
             self._reserve.refill()
 
     def _value(self, expression: str) -> dict[str, Any]:
-        if analyse_expression(expression, self._current.rules):
+        if analyse_expression(expression, self._shell.rules_now(self._current.rules)):
             return {"status": "error", "ename": "PolicyDenied", "evalue": "", "traceback": []}
         self.running = True
         try:

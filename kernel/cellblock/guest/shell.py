@@ -32,6 +32,7 @@ from traitlets.config import Config
 
 from cellblock.analysis import analyse
 from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
+from cellblock.analysis.names import BINDABLE_BUILTINS
 from cellblock.guest.guards.access import text_of
 from cellblock.guest.output import (
     Publisher,
@@ -269,7 +270,7 @@ class GuestShell(InteractiveShell):
             return source
         manager: Any = self.prefilter_manager
         made: str = manager.prefilter_lines(source)
-        if findings := analyse(made, type(self).rules):
+        if findings := analyse(made, self.rules_now()):
             raise violation_of(findings[0])
         return made
 
@@ -294,10 +295,16 @@ class GuestShell(InteractiveShell):
     def transform_cell(self, raw_cell: str) -> str:
         """Transform code that a magic carries, and judge what comes of it once more."""
         source: str = super().transform_cell(raw_cell)
-        rules = type(self).rules
-        if rules is not None and (findings := analyse(source, rules)):
+        if type(self).rules is not None and (findings := analyse(source, self.rules_now())):
             raise violation_of(findings[0])
         return source
+
+    def rules_now(self, rules: Rules | None = None) -> Rules:
+        """Return ``rules``, or the policy's, with the names that cells have bound by now."""
+        found: Rules = type(self).rules if rules is None else rules
+        if not found.language:
+            return found
+        return found.with_own(name for name in BINDABLE_BUILTINS if name in self.user_ns)
 
     def _allows_magic(self, name: str) -> bool:
         rules = type(self).rules
@@ -308,17 +315,20 @@ class GuestShell(InteractiveShell):
             raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
 
 
-def look_like_ipykernel() -> None:
+def look_like_ipykernel(*, is_module: bool) -> None:
     """Give the shell ipykernel's name for it, by which libraries know a notebook.
 
     Rich and Plotly read the name and the module of its class, tqdm whether the module is imported.
     The real one would bring zmq, tornado and jupyter_client into every guest (ADR 0136).
+    ``is_module``: there is such a module, too. It holds the shell, so there is none where cells
+    have no packages that could look for it.
     """
     name, module = "ZMQInteractiveShell", ModuleType("ipykernel.zmqshell")
     GuestShell.__name__ = GuestShell.__qualname__ = name
     GuestShell.__module__ = module.__name__
-    setattr(module, name, GuestShell)
-    sys.modules[module.__name__] = module
+    if is_module:
+        setattr(module, name, GuestShell)
+        sys.modules[module.__name__] = module
 
 
 def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
@@ -330,7 +340,7 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     config.InteractiveShell.automagic = not rules.language
     config.InteractiveShell.logstart = False
     config.IPKernelApp = Config()  # tqdm and others look for it
-    look_like_ipykernel()
+    look_like_ipykernel(is_module=not rules.language or bool(rules.raw_modules))
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
@@ -397,9 +407,10 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
 
     def admit(method: str, *arguments: str) -> Any:
         spelt = ", ".join(map(repr, arguments))
-        if findings := analyse(f"get_ipython().{method}({spelt})", rules):
+        shell: Any = get_ipython()
+        if findings := analyse(f"get_ipython().{method}({spelt})", shell.rules_now(rules)):
             raise violation_of(findings[0])
-        return get_ipython()
+        return shell
 
     class Magics:
         """Runs magics that the policy allows."""

@@ -569,6 +569,7 @@ class Policy(Table):
             reads=bool(self.filesystem_read_roots),
             writes=self._written_beneath_read(),
             file=self._file_to_write(),
+            admission=self.admission != "any",
         )
 
     def _file_to_write(self) -> str:

@@ -20,7 +20,7 @@ import pydoc
 from _sitebuiltins import _Helper
 from typing import TYPE_CHECKING
 
-from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND
+from cellblock.analysis.names import REFUSED_BUILTINS
 from cellblock.guest import rewriting
 from cellblock.guest.guards import access, facades, stdlib
 from cellblock.guest.replacements import show_help
@@ -59,7 +59,7 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
     guarded: dict[str, object] = {name: vars(builtins)[name] for name in _ALLOWED}
     kinds = {name: value for name, value in vars(builtins).items() if isinstance(value, type)}
     guarded |= {name: kind for name, kind in kinds.items() if issubclass(kind, BaseException)}
-    for name, (why, remedy) in {**REFUSED_BUILTINS, **REFUSED_UNLESS_BOUND}.items():
+    for name, (why, remedy) in REFUSED_BUILTINS.items():
         guarded[name] = access.refused_builtin(name, why, remedy)
     guarded |= {
         "__import__": importer.import_,
@@ -75,7 +75,9 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
         rewriting.TAKE: importer.take,
         **more,
     }
-    if rules.raw_modules:  # C code of packages takes it from here; no cell can say its name
+    if rules.raw_modules:
+        # C code of packages takes it from here (numpy.fromfile). A cell whose source check passed
+        # the name finds no more than in any package: there the layer only explains.
         guarded["open"] = open
     stdlib.harden(current, guarded)
     return guarded

@@ -23,7 +23,7 @@ from cellblock.analysis.findings import RULES
 from cellblock.analysis.names import (
     COMMON,
     OF_FUNCTIONS,
-    REFUSED_UNLESS_BOUND,
+    REFUSED_BUILTINS,
     SETTLED,
     attribute_allowed,
     is_free,
@@ -139,7 +139,7 @@ def guarded_delattr(obj: Any, name: str, /) -> None:
 def guarded_vars(*of: Any) -> Any:
     """Do as ``vars`` does of an object. Raises NameViolation where none is given."""
     if not of:
-        why, remedy = REFUSED_UNLESS_BOUND["locals"]
+        why, remedy = REFUSED_BUILTINS["locals"]
         raise NameViolation("builtin-not-allowed", "vars()", why, remedy)
     (obj,) = of
     if not _hasattr(obj, "__dict__"):

@@ -298,15 +298,30 @@ def _check_code(code: CodeType) -> None:
 
 
 def _harmless(space: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a namespace without what no cell may hold: none of a library's, no real module."""
+    """Return a namespace without what no cell may hold; nothing of a module's that is not a cell's.
+
+    A class says itself which module it is from, and ``typing`` evaluates its annotations in
+    whatever is loaded under that name.
+    """
     if isinstance(space, dict):
         held = dict.get(space, "__builtins__")
         is_real = (vars(held) if type(held) is ModuleType else held) is REAL_BUILTINS
-        if is_real or dict.get(space, "__spec__") is not None:  # a loaded module's own
+        if is_real or dict.get(space, "__spec__") is not None or _is_of_module(space):
             return {}
     if type(space) is not dict:
         return space
     return {name: value for name, value in space.items() if not is_real_module(value)}
+
+
+def _is_of_module(space: dict[str, Any]) -> bool:
+    """Return whether this is the namespace of a loaded module, the cells' own aside.
+
+    By its identity: modules that nothing was loaded for have neither a spec nor builtins.
+    """
+    for name, module in tuple(sys.modules.items()):
+        if issubclass(type(module), ModuleType) and namespace_of_module(module) is space:
+            return name != "__main__"
+    return False
 
 
 # --- files and modules ------------------------------------------------------------------------

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock import __version__
-from cellblock.analysis import analyse, analyse_expression, transform
+from cellblock.analysis import analyse, analyse_expression, bound_builtins, transform
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.imports import granting
+from cellblock.analysis.names import BINDABLE_BUILTINS
 from cellblock.errors import AdmissionError, ChangesError
 from cellblock.host.audit import records
 from cellblock.host.audit.log import Log
@@ -332,6 +333,9 @@ class Session:
         self._approver = approver
         #: The numbers, in the audit log, of the cells that were sent and have not ended.
         self._running = set[int]()
+        #: Names of refused builtins that cells bound, before a fork, too. Going back to an earlier
+        #: state leaves them here; the guest looks at the variables themselves.
+        self.own_builtins = frozenset[str]()
 
     def start(self) -> None:
         """Have a guest ready before the first request."""
@@ -465,6 +469,8 @@ class Session:
         elif unwritten is not None:
             done(Outcome("refused", unwritten=unwritten))
         else:
+            if rules.language and template is None:
+                self.own_builtins |= bound_builtins(source)
             message = messages.Execute(
                 id=self.requests.next_id(),
                 source=source,
@@ -547,7 +553,7 @@ class Session:
         return None if self._approver is None else self._approver.granted(self.settings.rules)
 
     def _permitting(self, granted: messages.Granted | None) -> Rules:
-        rules = self.settings.rules
+        rules = self.settings.rules.with_own(self.own_builtins)
         return rules if granted is None else rules.granting(granted.modules, granted.packages)
 
     def _ask_user(
@@ -610,6 +616,7 @@ class Session:
             first = findings[0]
             done(f"{first.rule}: {first.subject} {first.why}. {first.remedy}")
             return
+        self.own_builtins |= BINDABLE_BUILTINS.intersection(values)
         message = messages.SetVariables(id=self.requests.next_id(), values=dict(values))
         self.requests.submit(message, done)
 

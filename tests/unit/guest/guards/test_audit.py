@@ -26,6 +26,10 @@ REFUSED = {
     'io.open_code("@@SSH@@").read()': "open",
     'os.open("@@SSH@@", 0)': "open",
     'open(os.__file__, "a")': "open",
+    # Out of a folder of the installation, which may be read.
+    'open(os.path.dirname(os.__file__) + "/.." * 20 + "@@SSH@@").read()': "open",
+    'open(os.fsencode(os.path.dirname(os.__file__)) + b"/json" + b"/.." * 20 + b"@@SSH@@")': "open",
+    'os.listdir(os.path.dirname(os.__file__) + "/..")': "os.listdir",
     'await asyncio.to_thread(open, "@@SSH@@")': "open",
     'functools.reduce(lambda a, b: b, map(open, ["@@SSH@@"]))': "open",
     'os.listdir("/")': "os.listdir",

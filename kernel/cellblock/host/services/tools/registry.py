@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pydantic
 
-from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
+from cellblock.analysis.names import REFUSED_BUILTINS, RESERVED
 from cellblock.errors import PolicyError
 from cellblock.host.services.operations import catalog, files
 from cellblock.host.services.tools.calls import MASK, Answer, is_secret_at, is_secret_named, mask
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 #: Names that mean something else in a cell.
 _RESERVED_NAMES: Final = {
-    *vars(builtins), *REFUSED_BUILTINS, *REFUSED_UNLESS_BOUND, *RESERVED, *keyword.kwlist,
+    *vars(builtins), *REFUSED_BUILTINS, *RESERVED, *keyword.kwlist,
     "In", "Out", "ToolError", "display", "get_ipython", "getpass", "inputs", "ops",
 }  # fmt: skip
 _NAME_IT: Final = 'Give it one: def, or in a program tools={"name": …}.'
