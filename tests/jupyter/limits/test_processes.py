@@ -29,6 +29,37 @@ def test_processor_time_of_programs_is_the_cells(kernel):
     goes_on(kernel)
 
 
+#: How sixty processes end that burn for so many seconds each, one after the other.
+ROWS = {
+    "orphans": (
+        "if os.fork() == 0: burn()\n        os._exit(0)\n    os.wait(); time.sleep(0.15)",
+        0.1,
+    ),
+    "children that nobody waits for": ("burn()\n    time.sleep(0.4)", 0.3),
+    "children that are waited for": ("burn()\n    os.wait()", 0.1),
+}
+ROW = """
+import os, signal, time
+def burn():
+    end = time.process_time() + {1}
+    while time.process_time() < end: pass
+    os._exit(0)
+if {2}: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(60):
+    if os.fork() == 0:
+        {0}
+"""
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_processor_time_of_what_has_ended_is_the_cells(kernel, row):
+    code = ROW.format(*ROWS[row], "nobody" in row)
+    card = stopped(*kernel.run(code))
+    assert card["reason"] == "cpu"
+    kernel.run("import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_DFL)")
+    goes_on(kernel)
+
+
 def test_memory_of_forks_is_added_up(kernel):
     card = stopped(*kernel.run(HOARD))
     assert (card["reason"], card["state"]) == ("memory", "restored")

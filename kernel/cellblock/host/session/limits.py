@@ -244,15 +244,26 @@ class _Stat(NamedTuple):
     parent: int
     session: int
     faults: int
+    #: Processor time of its own, and of those that it has waited for, with theirs.
     seconds: float
+    waited: float
+    #: Pages given to those that it has waited for, with theirs.
+    waited_faults: int = 0
 
 
-def _stat(pid: int | None, *, waited_only: bool = False) -> _Stat | None:
+def _stat(pid: int | None) -> _Stat | None:
     fields = read_proc(f"{pid}/stat").rpartition(b") ")[2].split()
     if not fields:  # it is gone
         return None
-    ticks = sum(map(int, fields[13:15] if waited_only else fields[11:15]))
-    return _Stat(int(fields[1]), int(fields[3]), int(fields[7]), ticks * _TICK)
+    user, system, waited_user, waited_system = map(int, fields[11:15])
+    return _Stat(
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        faults=int(fields[7]),
+        seconds=(user + system) * _TICK,
+        waited=(waited_user + waited_system) * _TICK,
+        waited_faults=int(fields[8]),
+    )
 
 
 def read_proc(name: str) -> bytes:
@@ -289,19 +300,47 @@ class Family:
 
     They are found as descendants of the guest's parent, the zygote, to whom orphans come, in the
     guest's session, which none of them can leave (``guest.confine``: no setsid). What ``others``
-    are is not the guest's: its forks are in its session, too.
+    are is not the guest's: its forks are in its session, too. ``orphans_cpu`` returns the seconds
+    of those that the zygote waited for.
     """
 
-    def __init__(self, pid: int, others: Callable[[], Sequence[int]] = list) -> None:
-        self._pid, self._others = pid, others
+    def __init__(
+        self,
+        pid: int,
+        others: Callable[[], Sequence[int]] = list,
+        orphans_cpu: Callable[[], float] = float,
+    ) -> None:
+        self._pid, self._others, self._orphans_cpu = pid, others, orphans_cpu
         own = _stat(pid)
         self._session = own.session if own else 0
+        #: Each process when it was last looked at, and the time of all that were waited for then.
+        self._seen: dict[int, _Stat] = {}
+        self._waited = 0.0
+        #: Seconds of those that are gone, and that nobody waited for: their parent ignores the
+        #: ends of its children (sigaction(2), SA_NOCLDWAIT).
+        self._unwaited = 0.0
 
     def cpu(self) -> float:
-        """Return the seconds of all that live, and of all that were waited for."""
-        own = _stat(self._pid, waited_only=True)
-        waited = own.seconds if own else 0
-        return sum(member.seconds for member in self._members().values()) + waited
+        """Return the seconds of all that live, and of all that have ended.
+
+        Whoever waits for a child takes over its time. What is gone since the last look, and is in
+        nobody's, was waited for by nobody; what it used after the last look is lost.
+        """
+        members = self._members()
+        own = _stat(self._pid)
+        waited = sum(member.waited for member in members.values()) + self._orphans_cpu()
+        waited += own.waited if own else 0
+        # The zygote waits for all, but the host hears of it later.
+        zygote = own.parent if own else 0
+        gone = sum(
+            member.seconds
+            for pid, member in self._seen.items()
+            if pid not in members and member.parent != zygote
+        )
+        if len(members) < MAX_PROCESSES:
+            self._unwaited = max(0.0, self._unwaited + gone - (waited - self._waited))
+            self._seen, self._waited = members, waited
+        return sum(member.seconds for member in members.values()) + waited + self._unwaited
 
     def held(self, parents: int, copies: Mapping[int, int] = MappingProxyType({})) -> int:
         """Return the bytes that the others hold by themselves; ``parents`` are the guest's.
@@ -335,9 +374,14 @@ class Family:
         others = frozenset(self._others())
         while waiting and len(found) < MAX_PROCESSES:
             pid = waiting.pop()
-            member = None if pid in others else _stat(pid)
+            if pid in others:
+                continue
+            # In this order: the time of a child that is waited for meanwhile is in neither, or in
+            # its parent's, never in both.
+            children = _children(pid)
+            member = _stat(pid)
             if member is not None and member.session == self._session:
-                waiting += _children(pid)
+                waiting += children
                 if pid != self._pid:
                     found[pid] = member
         return found
@@ -632,7 +676,8 @@ class Monitor:
     is told again at every look at which that is still so. ``copies`` looks at the guest's
     snapshots, and returns which processes they are, and the bytes that each has from it;
     ``shared_memory`` returns the bytes in the guest's /dev/shm. ``others`` are the guest's forks,
-    and ``held_together`` the bytes of all that one sandbox and its forks are.
+    ``orphans_cpu`` the seconds that orphans of its used which have ended, and ``held_together``
+    the bytes of all that one sandbox and its forks are.
     """
 
     def __init__(
@@ -650,6 +695,7 @@ class Monitor:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
         self._copies, self._shared_memory = copies, shared_memory
         self.others: Callable[[], Sequence[int]] = list
+        self.orphans_cpu: Callable[[], float] = float
         self.held_together: Callable[[], int] = int
         self._folders, self._layers = folders, layers
         self.narrow_to(policy)
@@ -814,7 +860,9 @@ class Monitor:
             self._gauge.close()
         processes = pid is not None and self._policy.subprocess_execution
         self._gauge = Gauge(pid) if pid is not None else None
-        self._family = Family(pid, self.others) if pid is not None and processes else None
+        self._family = (
+            Family(pid, self.others, self.orphans_cpu) if pid is not None and processes else None
+        )
         self._known_peak, self._family_cpu = 0, 0.0
 
     def _cpu_now(self) -> float | None:

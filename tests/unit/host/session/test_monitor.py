@@ -248,6 +248,29 @@ def test_time_of_children_counts_while_they_live_and_after(process):
     assert family.cpu() >= alive - 0.02
 
 
+def test_time_of_children_that_nobody_waits_for_counts_as_far_as_it_was_seen(process):
+    family = Family(process.pid)
+    do(process, "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
+    for had in (0.0, 0.2):
+        fork(process, f"exec({BURN.format(0.25)!r})")
+        assert processes.until(lambda had=had: family.cpu() >= had + 0.2)
+        do(process, "os.kill(child, 9)")
+        assert processes.until(lambda: not family.pids())
+        assert family.cpu() >= had + 0.2
+
+
+def test_time_of_a_child_counts_once_whoever_waits_for_it(process):
+    orphans = 0.0
+    family = Family(process.pid, orphans_cpu=lambda: orphans)
+    fork(process, f"exec({BURN.format(0.25)!r})")
+    assert processes.until(lambda: family.cpu() >= 0.2)
+    bury(process)
+    assert 0.2 <= family.cpu() < 0.4
+    assert 0.2 <= family.cpu() < 0.4
+    orphans += 1
+    assert 1.2 <= family.cpu() < 1.4
+
+
 def test_processes_of_others_are_not_the_guests(process):
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
         members = Family(process.pid)._members()
