@@ -15,6 +15,39 @@ time.sleep(60)
 """
 
 
+#: Memory that no process shows to be its own, each much more than is allowed.
+HIDDEN = {
+    "pages that the parent has let go of": """
+import os, time
+for _ in range(6):
+    held = bytearray(b'x') * 120_000_000
+    if os.fork() == 0: time.sleep(60)
+    held = None
+time.sleep(60)
+""",
+    "pages of orphans": """
+import os, time
+held = bytearray(b'x') * 120_000_000
+for _ in range(6):
+    if os.fork() == 0:
+        own = bytearray(b'y') * 120_000_000
+        if os.fork() == 0: time.sleep(60)
+        os._exit(0)
+    os.wait()
+time.sleep(60)
+""",
+    "page tables": """
+import mmap, os, time
+for _ in range(3):
+    if os.fork() == 0:
+        space = mmap.mmap(-1, 100 << 30, flags=34, prot=mmap.PROT_READ)
+        for at in range(0, 100 << 30, 2 << 20): space[at]
+        time.sleep(60)
+time.sleep(60)
+""",
+}
+
+
 @pytest.fixture(scope="module")
 def kernel(start_tight):
     """One kernel whose cells may fork and execute."""
@@ -64,6 +97,31 @@ def test_memory_of_forks_is_added_up(kernel):
     card = stopped(*kernel.run(HOARD))
     assert (card["reason"], card["state"]) == ("memory", "restored")
     goes_on(kernel)
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_memory_counts_that_no_process_shows_to_be_its_own(kernel, how):
+    card = stopped(*kernel.run(HIDDEN[how]))
+    assert card["reason"] == "memory"
+    goes_on(kernel)
+
+
+def test_shared_memory_without_a_name_is_bounded(kernel):
+    code = """
+import mmap
+held = []
+try:
+    while True: held.append(mmap.mmap(-1, 4 << 20))
+except OSError as error:
+    print(error.strerror)
+print(len(held) <= 64)
+held.clear()
+"""
+    reply, published = kernel.run(code)
+    assert reply["status"] == "ok", reading.card_text(published)
+    # In /dev/shm, or where the policy's guests have none, in the scratch folder.
+    full = ("No space left on device", "Too many open files")
+    assert reading.stream(published) in {f"{error}\nTrue\n" for error in full}
 
 
 def test_memory_that_forks_only_share_is_counted_once(kernel):

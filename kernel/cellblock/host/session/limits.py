@@ -12,6 +12,8 @@ import os
 import re
 import stat
 import time
+from collections import Counter
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
@@ -168,11 +170,12 @@ PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 _MAX_READ: Final = 8192
 _FIELDS: Final = re.compile(
-    rb"VmHWM:\s+(\d+).*VmRSS:\s+(\d+).*RssAnon:\s+(\d+).*RssShmem:\s+(\d+).*VmPTE:\s+(\d+)",
+    rb"VmHWM:\s+(\d+).*VmRSS:\s+(\d+).*RssAnon:\s+(\d+).*RssShmem:\s+(\d+)"
+    rb".*VmPTE:\s+(\d+).*VmSwap:\s+(\d+)",
     re.DOTALL,
 )
 #: Processes of one guest that are looked at; more than this are not counted.
-MAX_PROCESSES: Final = 512
+MAX_PROCESSES: Final = 1_024
 
 
 class ProcessMemory(NamedTuple):
@@ -181,10 +184,44 @@ class ProcessMemory(NamedTuple):
     #: The most that was ever resident, and what is now.
     peak: int
     resident: int
-    #: What can't be had back by reading a file again: private and shared pages, page tables.
-    held: int
-    #: The shared pages of that, such as those of files in /dev/shm that it has mapped.
+    #: Private pages, in memory or swapped out; a fork has its parent's, too.
+    private: int
+    #: Pages of files in memory that it has mapped, such as those in /dev/shm.
     shared: int
+    #: Page tables.
+    tables: int
+
+    @property
+    def held(self) -> int:
+        """What can't be had back by reading a file again."""
+        return self.private + self.shared + self.tables
+
+
+def _parse_memory(status: bytes) -> ProcessMemory | None:
+    found = _FIELDS.search(status)
+    if found is None:  # a zombie has none
+        return None
+    peak, resident, private, shared, tables, swapped = (int(kib) << 10 for kib in found.groups())
+    return ProcessMemory(peak, resident, private + swapped, shared, tables)
+
+
+def process_memory(pid: int | None) -> ProcessMemory | None:
+    """Return what a process has of memory; None when it is gone."""
+    return _parse_memory(read_proc(f"{pid}/status")) or _memory_of_threads(pid)
+
+
+def _memory_of_threads(pid: int | None) -> ProcessMemory | None:
+    """Return what a process has whose first thread has ended, and others go on.
+
+    The first thread stands for the process in /proc, and has no memory any more.
+    """
+    with contextlib.suppress(OSError):
+        tasks = os.listdir(f"/proc/{pid}/task")
+        for task in islice(tasks, MAX_PROCESSES) if len(tasks) > 1 else ():
+            found = _parse_memory(read_proc(f"{pid}/task/{task}/status"))
+            if found is not None:
+                return found
+    return None
 
 
 class Gauge:
@@ -222,13 +259,10 @@ class Gauge:
     def memory(self) -> ProcessMemory | None:
         """Return what it has of memory."""
         try:
-            found = _FIELDS.search(self._read("status"))
+            found = _parse_memory(self._read("status"))
         except OSError:
             return None
-        if found is None:  # a zombie has none
-            return None
-        peak, resident, private, shared, tables = (int(kib) << 10 for kib in found.groups())
-        return ProcessMemory(peak, resident, private + shared + tables, shared)
+        return found or _memory_of_threads(self.pid)
 
     def close(self) -> None:
         """Close its files."""
@@ -319,6 +353,9 @@ class Family:
         #: Seconds of those that are gone, and that nobody waited for: their parent ignores the
         #: ends of its children (sigaction(2), SA_NOCLDWAIT).
         self._unwaited = 0.0
+        #: Of when the guest was last alone: its private bytes; pages that had been given to it and
+        #: to what it had waited for; huge pages that the machine had given.
+        self._alone: tuple[int, int, int] | None = None
 
     def cpu(self) -> float:
         """Return the seconds of all that live, and of all that have ended.
@@ -342,21 +379,63 @@ class Family:
             self._seen, self._waited = members, waited
         return sum(member.seconds for member in members.values()) + waited + self._unwaited
 
-    def held(self, parents: int, copies: Mapping[int, int] = MappingProxyType({})) -> int:
-        """Return the bytes that the others hold by themselves; ``parents`` are the guest's.
+    def held(self, own: ProcessMemory, copies: Mapping[int, int] = MappingProxyType({})) -> int:
+        """Return at most how many bytes the others hold by themselves; ``own`` is the guest's.
 
-        A fork shares its parent's pages until it writes to them, which is one minor fault each.
+        A fork shares its parent's pages until either writes to them, so what each process shows
+        can't be added up. All of them together have no more than the guest had when it was last
+        alone, and the pages that any of them was given since: one that is freed and given again
+        counts again, up to what each process shows.
+
         ``copies`` are snapshots, and what each has from the guest of its time, which may have more
         or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
         """
-        total = 0
-        for pid, member in self._members().items():
-            private = private_bytes(pid)
+        shown = tables = extra = faults = 0
+        members = self._members()
+        for pid, member in members.items():
+            faults += member.waited_faults
+            memory = process_memory(pid)
+            if memory is None:
+                continue
             if pid in copies:
-                total += max(0, private - copies[pid])
-            else:
-                total += max(private - parents, min(private, member.faults * PAGE))
-        return total
+                # Its page tables are of what it has from the guest, a 512th of that.
+                had = copies[pid] + copies[pid] // 256
+                extra += max(0, memory.private + memory.tables - had)
+                continue
+            faults += member.faults
+            shown += memory.private
+            tables += memory.tables
+        guest = _stat(self._pid)
+        faults += guest.faults + guest.waited_faults if guest else 0
+        huge = huge_pages()
+        if not shown or self._alone is None:
+            self._alone = own.private, faults, huge
+            if not shown:
+                return extra
+        private, faults_then, huge_then = self._alone
+        given = (faults - faults_then) * PAGE + (huge - huge_then) * huge_size()
+        return extra + tables + min(shown, max(0, private + given - own.private))
+
+    def measured(self, own: ProcessMemory, copies: Mapping[int, int]) -> int | None:
+        """Return how many bytes the others hold by themselves, as the OS kernel divides them.
+
+        None where this user may not ask, as of processes that are not dumpable in no user
+        namespace of ours. It reads each page table, so ask only when ``held`` is too much. What
+        snapshots share, too, is divided among them and counts for less.
+        """
+        shares = [0]
+        alone = tables = 0
+        for pid in (self._pid, *(pid for pid in self._members() if pid not in copies)):
+            memory, parts = process_memory(pid), _Parts.of(pid)
+            if memory is None:
+                continue
+            if parts is None:
+                return None
+            shares.append(parts.share)
+            if pid != self._pid:
+                alone += parts.alone
+                tables += memory.tables
+        return tables + max(alone, sum(shares) - own.private)
 
     def pids(self) -> list[int]:
         """Return the processes besides the guest."""
@@ -387,6 +466,32 @@ class Family:
         return found
 
 
+class _Parts(NamedTuple):
+    """Of the private pages of a process, as smaps_rollup has them (proc(5), Linux 5.4)."""
+
+    #: Bytes, each page divided by the processes that have it.
+    share: int
+    #: Bytes that no other process has: at least so many.
+    alone: int
+
+    @classmethod
+    def of(cls, pid: int) -> _Parts | None:
+        """Read them; None where this user may not."""
+        found = {
+            name: int(kib) << 10 for name, kib in _SHARES.findall(read_proc(f"{pid}/smaps_rollup"))
+        }
+        if b"Pss_Anon" not in found:
+            return None
+        others = found.get(b"Pss_File", 0) + found.get(b"Pss_Shmem", 0)
+        alone = max(0, found.get(b"Private_Dirty", 0) - others)
+        return cls(found[b"Pss_Anon"] + found.get(b"SwapPss", 0), alone)
+
+
+_SHARES: Final = re.compile(
+    rb"^(Pss_Anon|Pss_File|Pss_Shmem|Private_Dirty|SwapPss):\s+(\d+) kB$", re.MULTILINE
+)
+
+
 def _children(pid: int) -> list[int]:
     """Return the processes that any thread of ``pid`` has started."""
     found: list[int] = []
@@ -394,6 +499,30 @@ def _children(pid: int) -> list[int]:
         for task in Path(f"/proc/{pid}/task").iterdir():
             found += map(int, (task / "children").read_bytes().split())
     return found
+
+
+#: Given for what was touched, or for small ones (madvise(2), MADV_COLLAPSE: no fault at all).
+_HUGE: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
+
+
+def huge_pages() -> int:
+    """Return how many huge pages the machine has given so far; 0 where it has none (proc(5)).
+
+    It takes 80 µs.
+    """
+    try:
+        return sum(map(int, _HUGE.findall(Path("/proc/vmstat").read_bytes())))
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def huge_size() -> int:
+    """Return the bytes of a huge page; 0 where there are none."""
+    try:
+        return int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_bytes())
+    except (OSError, ValueError):
+        return 0
 
 
 # --- the scratch folder: a walk over hostile folders in bounded steps ---------------------------
@@ -582,10 +711,14 @@ def _remove_entries(folder: int, most: int, levels: int) -> int:
 
 # --- memory of the OS kernel's ------------------------------------------------------------------
 
-#: Bytes by which it grew before it is asked whose that is, and range locks of a session from which
-#: it is the session's. Honest programs have a handful.
+#: Bytes by which it grew before it is asked whose that is.
 GROWN: Final = 32 << 20
+#: Range locks of a session from which it is the session's. Honest programs have a handful.
 MANY_LOCKS: Final = 5_000
+#: Processes of a session from which it may be of their mappings, and what each can have of them:
+#: Linux allows 65,530 (vm.max_map_count), of some 250 bytes each.
+MANY_PROCESSES: Final = 8
+MOST_OF_MAPPINGS: Final = 16 << 20
 #: Lines of /proc/locks that are read: a line takes the longer the more there were before it.
 _MOST_LINES: Final = 2 * MANY_LOCKS
 _UNRECLAIMABLE: Final = re.compile(rb"^SUnreclaim:\s+(\d+) kB$", re.MULTILINE)
@@ -593,11 +726,12 @@ _UNRECLAIMABLE: Final = re.compile(rb"^SUnreclaim:\s+(\d+) kB$", re.MULTILINE)
 _OWNER: Final = re.compile(rb"^\d+: (?:->)?\s*\w+\s+\w+\s+\w+\s+(-?\d+)")
 
 
-class RangeLocks:
-    """What a session's range locks take: some 300 bytes each, in no process's memory.
+class KernelMemory:
+    """What a session's range locks and mappings take, in no process's memory.
 
-    Linux counts them for no process. So what all such memory has grown by counts for a session
-    that has more locks than any honest program.
+    Linux counts them for no process, and tells nobody but their owner how many mappings there are.
+    So what all such memory has grown by counts for a session that has more locks than any honest
+    program, or so many processes that it can be their mappings, as far as it can.
     """
 
     def __init__(self) -> None:
@@ -608,7 +742,13 @@ class RangeLocks:
         now = _unreclaimable()
         self._least = min(self._least, now)
         grown = now - self._least
-        return grown if grown > GROWN and _count_locks(pids()) > MANY_LOCKS else 0
+        if grown <= GROWN:
+            return 0
+        session = pids()
+        if _count_locks(session) > MANY_LOCKS:
+            return grown
+        many = len(session) >= MANY_PROCESSES
+        return min(grown, len(session) * MOST_OF_MAPPINGS) if many else 0
 
 
 def _unreclaimable() -> int:
@@ -617,10 +757,18 @@ def _unreclaimable() -> int:
 
 
 def _count_locks(pids: Collection[int]) -> int:
-    owners = {str(pid).encode() for pid in (*pids, -1)}
+    """Count the range locks that are not of a process that lives and is none of these.
+
+    A process that has ended may have left its locks to one that shares its descriptors.
+    """
     with contextlib.suppress(OSError), Path("/proc/locks").open("rb") as locks:
         lines = (_OWNER.match(line) for line in islice(locks, _MOST_LINES))
-        return sum(line is not None and line[1] in owners for line in lines)
+        owners = Counter(int(line[1]) for line in lines if line is not None)
+        return sum(
+            count
+            for pid, count in owners.items()
+            if pid <= 0 or pid in pids or not Path(f"/proc/{pid}").exists()
+        )
     return 0
 
 
@@ -705,7 +853,7 @@ class Monitor:
         self._idle = self._began = 0.0
         #: Requests since the last look.
         self._unseen = 0
-        self._locks = RangeLocks()
+        self._kernel = KernelMemory()
         self._cpu_began = self._cpu = self._family_cpu = 0.0
         #: Whether what the guest's processes used before this request is known.
         self._based = False
@@ -842,9 +990,13 @@ class Monitor:
             return False
         self._take_peak(memory)
         held = memory.held + max(0, self._shared_memory() - memory.shared)
-        held += self._family.held(memory.held, copies) if self._family is not None else 0
-        held += self._locks.held(self._pids)
-        return self._most is not None and held > self._most
+        held += self._kernel.held(self._pids)
+        if self._most is None or self._family is None:
+            return self._most is not None and held > self._most
+        if held + self._family.held(memory, copies) <= self._most:
+            return False
+        others = self._family.measured(memory, copies)
+        return others is None or held + others > self._most
 
     # --- readings -----------------------------------------------------------------------------
 
