@@ -8,7 +8,9 @@ what there is too much of.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import random
 import re
 import stat
 import time
@@ -26,7 +28,7 @@ from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.session.requests import InFlight
@@ -529,6 +531,12 @@ def huge_size() -> int:
 
 #: Entries that one look takes, some 4 µs each.
 ENTRIES: Final = 4_000
+#: Bytes that are gone from the disk and not found, from which the whole folder is walked at once;
+#: or this part of the limit. Entries that such a walk takes, and how many there are in one look.
+UNFOUND, UNFOUND_PART = 16 << 20, 8
+AT_ONCE, WALKS_AT_ONCE = 100_000, 4
+#: Looks after which that is done again, where it found no more: twice as many each time.
+MOST_WAITED: Final = 64
 #: Bytes that an entry counts as at least: files without number fill a disk too.
 LEAST: Final = 4_096
 #: Folders within folders that are followed; what lies deeper counts as too much.
@@ -552,12 +560,21 @@ class Scratch:
 
     A folder that was too full before a cell is the cell's fault only if it grows further: else
     nobody could clear it up.
+
+    A cell could move files behind the walk's back, or have files that are in no folder any more. So
+    what the file system has less of is looked at, too. That proves nothing, for others write there,
+    but where more is gone than was found, the folder is walked at once, in another order each time;
+    what is not found then either, ``removed`` may know: it returns the bytes of files without name.
     """
 
     def __init__(
-        self, folders: Sequence[str], limit: int | None, layers: Sequence[str] = ()
+        self,
+        folders: Sequence[str],
+        limit: int | None,
+        layers: Sequence[str] = (),
+        removed: Callable[[], int] = int,
     ) -> None:
-        self._folders, self._layers = folders, layers
+        self._folders, self._layers, self._removed = folders, layers, removed
         self.limit = 2 * ENDLESS if limit is None else limit
         #: Entries of layers, of this walk and of the last one.
         self._counted_files = self._files = 0
@@ -569,10 +586,15 @@ class Scratch:
         self.size = 0
         #: Whether the last whole walk found more than the one before.
         self.grew = False
+        #: What is used of the file systems beside what was found: the least that was seen.
+        self._beside = _used((*folders, *layers))
+        #: Looks to wait until it is asked again where the rest is; how many that were last.
+        self._wait, self._waited = 0, 0
 
     def begin(self) -> None:
         """Begin a cell, which answers for what comes."""
         self._floor = 0
+        self._wait = self._waited = 0
         if self.size > self.limit:
             self.forgive()
 
@@ -582,18 +604,47 @@ class Scratch:
 
     def look(self) -> None:
         """Go on with the walk, or begin the next."""
+        if self._unfound() <= max(UNFOUND, min(self.limit, ENDLESS) // UNFOUND_PART):
+            self._step(ENTRIES)
+        elif self._wait > 0:
+            self._wait -= 1
+            self._step(ENTRIES)
+        else:
+            self._search()
+
+    def _search(self) -> None:
+        """Walk at once, as often as more is gone than was found; then ask for what has no name."""
+        found = 0
+        for _ in range(WALKS_AT_ONCE):
+            self._walk = None
+            self._step(AT_ONCE)
+            found = max(found, self.size)
+            if self._unfound() <= UNFOUND or self.full:
+                break
+        unfound = self._unfound()
+        if unfound > UNFOUND and not self.full:
+            found += min(unfound, self._removed())
+        self._waited = min(max(1, 2 * self._waited), MOST_WAITED)
+        self._wait = self._waited
+        self.size = max(self.size, found)
+
+    def _unfound(self) -> int:
+        return _used((*self._folders, *self._layers)) - self._beside - self.size
+
+    def _step(self, entries: int) -> None:
         if self._walk is None:
             walks = (*map(_sizes, self._folders), *map(self._staged_sizes, self._layers))
             self._walk, self._counted, self._counted_files = chain.from_iterable(walks), 0, 0
-        step = list(islice(self._walk, ENTRIES))
+        step = list(islice(self._walk, entries))
         self._counted += sum(step)
         total = max(self._counted, self._counted_files * self.limit // MOST_ENTRIES)
         self._files = max(self._files, self._counted_files)
-        if len(step) == ENTRIES:
+        if len(step) == entries:
             self.size = max(self.size, total)
             return
         self._files = self._counted_files
         self.grew, self.size, self._walk = total > self.size, total, None
+        self._beside = min(self._beside, _used((*self._folders, *self._layers)) - total)
         if self._floor is None:
             self._floor = total
 
@@ -637,6 +688,9 @@ def _sizes(folder: str) -> Iterator[int]:
             with contextlib.suppress(OSError):
                 fd, folders = open_folder(name, stack[-1][0] if stack else None), list[str]()
                 stack.append((fd, folders))
+                with contextlib.suppress(OSError):
+                    # Who reads a folder's time of access would know how far the walk is.
+                    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NOATIME)
                 with os.scandir(fd) as found:
                     for entry in found:
                         with contextlib.suppress(OSError):  # it is gone
@@ -647,6 +701,7 @@ def _sizes(folder: str) -> Iterator[int]:
                                 links = 1
                             yield max(LEAST, status.st_blocks * _BLOCK // links)
                 waiting += len(folders)
+                random.shuffle(folders)
             while stack and not stack[-1][1]:
                 os.close(stack.pop()[0])
             if not stack:
@@ -658,6 +713,43 @@ def _sizes(folder: str) -> Iterator[int]:
     finally:
         for fd, _ in stack:
             os.close(fd)
+
+
+def _used(folders: Iterable[str]) -> int:
+    """Return the bytes that are taken of the file systems that these are on, each once."""
+    taken = dict[int, int]()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            system = os.statvfs(folder)
+            taken[system.f_fsid] = (system.f_blocks - system.f_bfree) * system.f_frsize
+    return sum(taken.values())
+
+
+#: A file that is mapped and has no name any more, in /proc/PID/maps: its inode. Not in /dev/shm,
+#: which is memory.
+_NAMELESS: Final = re.compile(
+    rb"^\S+ \S+ \S+ \S+ (\d+) +/(?!dev/|memfd:|SYSV).* \(deleted\)$", re.MULTILINE
+)
+
+
+def removed_bytes(pids: Iterable[int], largest: int | None) -> int:
+    """Return at most how many bytes files have that processes keep, and that have no name any more.
+
+    Of a file that is mapped and no longer open nobody can be asked how large it is: it counts as
+    the ``largest`` that there may be. 0 for processes that this user may not look into.
+    """
+    opened = dict[tuple[int, int], int]()
+    mapped = set[int]()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    status = os.stat(f"/proc/{pid}/fd/{fd}")
+                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                        opened[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
+            mapped.update(map(int, _NAMELESS.findall(Path(f"/proc/{pid}/maps").read_bytes())))
+    closed = mapped.difference(inode for _, inode in opened)
+    return sum(opened.values()) + len(closed) * (ENDLESS if largest is None else largest)
 
 
 # --- /dev/shm: memory that is held without a process that holds it --------------------------------
@@ -865,7 +957,9 @@ class Monitor:
         """Enforce the limits of a policy, from the next request on."""
         self._policy, limit = policy, policy.scratch_max_bytes
         watched = limit is not None or self._layers
-        self._scratch = Scratch(self._folders, limit, self._layers) if watched else None
+        self._scratch = (
+            Scratch(self._folders, limit, self._layers, self._removed) if watched else None
+        )
         memory = policy.memory_max_bytes
         self._most = None if memory is None else memory + slack(memory)
 
@@ -999,6 +1093,9 @@ class Monitor:
         return others is None or held + others > self._most
 
     # --- readings -----------------------------------------------------------------------------
+
+    def _removed(self) -> int:
+        return removed_bytes(self._pids(), self._policy.max_file_size)
 
     def _pids(self) -> list[int]:
         """Return the guest's process, and those that it has started."""
