@@ -260,6 +260,29 @@ def programs(world):
     return world.plan(read_roots=(str(world.readable), *system), subprocess=True)
 
 
+def shared_memory(w):
+    """Share with a child what is mapped without a file: by one that has no name any more."""
+    patch_standard_library(processes=True)
+    tempfile.tempdir = str(w.scratch)
+    mappings = [
+        mmap.mmap(-1, 1 << 16),
+        mmap.mmap(-1, 1 << 16, access=mmap.ACCESS_WRITE),
+        mmap.mmap(-1, 1 << 16, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS),
+    ]
+    if os.fork() == 0:
+        for mapping in mappings:
+            mapping[:3] = b"abc"
+        os._exit(0)
+    os.wait()
+    left = [path.name for path in w.scratch.iterdir() if path.name.startswith("mmap-")]
+    return {bytes(mapping[:3]) for mapping in mappings}, left
+
+
+def test_with_processes_allowed_they_share_memory_that_has_a_size(world, uid, programs):
+    outcome = run(partial(shared_memory, world), plan=programs, uid=uid)
+    assert outcome == "ok: ({b'abc'}, [])"
+
+
 def test_with_processes_allowed_a_program_runs_under_the_same_locks(world, uid, programs):
     def cat():
         shown = [

@@ -54,6 +54,11 @@ ROWS = [
     (CLOSED, "preadv2", (3, 1, 1, 0, 0, 1), ALLOW),
     (CLOSED, "preadv2", (3, 1, 1, 0, 0, 8), errno.EOPNOTSUPP),
     (CLOSED, "pwritev2", (3, 1, 1, 0, 0, 8 | HIGH), errno.EOPNOTSUPP),
+    (CLOSED, "fallocate", (3, 0, 0, 4096), ALLOW),
+    # each mode of <linux/falloc.h>: KEEP_SIZE, PUNCH_HOLE, ..., INSERT_RANGE, UNSHARE, WRITE_ZEROES
+    *((CLOSED, "fallocate", (3, 1 << n, 0, 4096), errno.EOPNOTSUPP) for n in range(8)),
+    (CLOSED, "fallocate", (3, 3 | HIGH, 0, 4096), errno.EOPNOTSUPP),
+    (SUBPROCESS, "fallocate", (3, 1, 0, 4096), errno.EOPNOTSUPP),
     # memory: what RLIMIT_DATA counts
     (CLOSED, "mremap", (0x7F12_3456_7000, 4096, 8192, 1), ALLOW),
     (CLOSED, "mremap", (0x5555_5555_7000, 4096, 8192, 1), ALLOW),
@@ -71,7 +76,8 @@ ROWS = [
     (CLOSED, "mmap", (0, 4096, 3, 0x21 | HIGH, -1, 0), EPERM),
     (CLOSED, "mmap", (0, 4096, 3, 0x122, -1, 0), EPERM),
     (CLOSED, "mmap", (0, 4096, 3, 0x101, 5, 0), EPERM),
-    (SUBPROCESS, "mmap", (0, 4096, 3, 0x21, -1, 0), ALLOW),
+    (SUBPROCESS, "mmap", (0, 4096, 3, 0x1, 5, 0), ALLOW),
+    (SUBPROCESS, "mmap", (0, 4096, 3, 0x21, -1, 0), EPERM),
     (SUBPROCESS, "mmap", (0, 4096, 3, 0x122, -1, 0), EPERM),
     (CLOSED, "memfd_create", (0, 0), EPERM),
     # futexes: no owner by number

@@ -490,7 +490,7 @@ def _cpu(policy: Policy) -> Declaration:
     if policy.subprocess_execution:
         return partly(
             mechanism,
-            "processes that live for less than a tenth of a second and are never waited for",
+            "processes that live for less than a tenth of a second, if their parent ignores that",
         )
     return holds(mechanism)
 
@@ -514,7 +514,7 @@ HOST: Final[Mapping[str, Declare]] = {
     "scratch_max_bytes": partly(
         SUMMED_SCRATCH,
         "what is written between two looks, a tenth of a second",
-        "files that were removed while they are open: max_open_files times max_file_size",
+        "files that were removed while they are open or mapped: each of max_file_size",
     ),
     "idle_timeout": UNENFORCED,
     "stdout_max_bytes": holds("the host leaves out and counts what is beyond"),

@@ -92,7 +92,7 @@ def _memory(policy: Policy) -> Declaration:
     if policy.subprocess_execution:
         beyond += (
             "; what processes that a cell starts take in a tenth of a second, between cells in a "
-            "second, or share"
+            "second"
         )
         bounds.append(policy.max_processes)
     return holds_within(
@@ -106,8 +106,8 @@ def _memory(policy: Policy) -> Declaration:
 
 def _scratch(policy: Policy) -> Declaration:
     beyond = (
-        "what is written in a tenth of a second, and in each process max_open_files times "
-        "max_file_size in files that were removed while they are open"
+        "what is written in a tenth of a second, and in each process max_file_size for each of "
+        "max_open_files, and of 65,530 mappings, in files that were removed"
     )
     bounds = [policy.max_open_files, policy.max_file_size]
     bounds += [policy.max_processes] if policy.subprocess_execution else []

@@ -7,7 +7,7 @@ that is there already, or that resolve links on the way: these go on without. Th
 stay refused, and a change that a cell asks for still fails.
 
 It refuses shared memory without a file too, which ``mmap.mmap(-1, n)`` asks for by default. Where
-there is no process to share it with, private memory is the same thing.
+there is no process to share it with, private memory is the same thing; else it gets a file.
 
 Charts bring their library along: an isolated page has no network to load it from. A library's own
 notebook support assumes a page that keeps a copy of its JavaScript, or fetches one. Under display
@@ -31,6 +31,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from functools import cache, partial
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -42,6 +43,7 @@ from IPython.display import display
 
 from cellblock.guest.audit_hook import descriptors
 from cellblock.guest.loop import own_descriptors
+from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -167,8 +169,7 @@ def patch_standard_library(*, processes: bool = False) -> None:
     if processes:
         # This interpreter was started without site-packages, and what cells start is to have them.
         vars(subprocess)["_args_from_interpreter_flags"] = list
-    else:
-        mmap.mmap = _private_mmap(mmap.mmap)  # type: ignore[misc]
+    mmap.mmap = _mmap_without_anonymous_sharing(mmap.mmap, processes=processes)  # type: ignore[misc]
 
 
 def _skip_if_refused(original: Callable[..., None]) -> Callable[..., None]:
@@ -209,7 +210,12 @@ def _realpath(original: Callable[..., Any]) -> Any:
     return realpath
 
 
-def _private_mmap(original: Any) -> Any:
+def _mmap_without_anonymous_sharing(original: Any, *, processes: bool) -> Any:
+    """Return a class like ``original`` that maps no shared memory without a file.
+
+    Where there are ``processes`` to share it with, it maps a file that has no name any more, as
+    ``multiprocessing`` does; else private memory.
+    """
     kinds = mmap.MAP_SHARED | mmap.MAP_PRIVATE
 
     class Mapping(original):  # type: ignore[misc]
@@ -223,15 +229,43 @@ def _private_mmap(original: Any) -> Any:
             offset: int = 0,
             **options: Any,
         ) -> Any:
-            if fileno == -1 and access in (mmap.ACCESS_DEFAULT, mmap.ACCESS_WRITE):
+            anonymous = fileno == -1 and access in (mmap.ACCESS_DEFAULT, mmap.ACCESS_WRITE)
+            if not anonymous or flags & kinds != mmap.MAP_SHARED:
+                if anonymous:
+                    access = mmap.ACCESS_DEFAULT
+                return super().__new__(cls, fileno, length, flags, prot, access, offset, **options)
+            if not processes or length <= 0:
+                flags = flags & ~kinds | mmap.MAP_PRIVATE
                 access = mmap.ACCESS_DEFAULT
-                if flags & kinds == mmap.MAP_SHARED:
-                    flags = flags & ~kinds | mmap.MAP_PRIVATE
-            return super().__new__(cls, fileno, length, flags, prot, access, offset, **options)
+                return super().__new__(cls, fileno, length, flags, prot, access, offset, **options)
+            flags &= ~mmap.MAP_ANONYMOUS
+            file = _nameless_file(length)
+            try:
+                return super().__new__(cls, file, length, flags, prot, access, offset, **options)
+            finally:
+                os.close(file)
 
     Mapping.__name__ = Mapping.__qualname__ = original.__name__
     Mapping.__module__, Mapping.__doc__ = original.__module__, original.__doc__
     return Mapping
+
+
+def _nameless_file(length: int) -> int:
+    """Return a descriptor of a file of ``length`` bytes, in memory where there is a /dev/shm.
+
+    Its blocks are there: a page that finds none later would be SIGBUS. Raises OSError.
+    """
+    try:
+        file, name = tempfile.mkstemp(prefix="mmap-", dir=SHARED_MEMORY)
+    except OSError:  # the policy's guests have none
+        file, name = tempfile.mkstemp(prefix="mmap-")
+    try:
+        os.unlink(name)
+        os.posix_fallocate(file, 0, length)
+    except OSError:
+        os.close(file)
+        raise
+    return file
 
 
 #: Names under which notebooks ask plotly and altair for what they would show anyway.

@@ -448,11 +448,13 @@ class _Zygote:
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                self._control.send(messages.Reaped(pid=pid, status=status))
+            while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                session = os.getsid(found.si_pid)  # nobody knows it once that is reaped
+                pid, status, used = os.wait4(found.si_pid, 0)
+                seconds = used.ru_utime + used.ru_stime
+                self._control.send(
+                    messages.Reaped(pid=pid, status=status, session=session, seconds=seconds)
+                )
 
     def _report_ended(self) -> None:
         """Tell the host of which guests nothing is left."""

@@ -403,10 +403,16 @@ class Quit(Struct, tag="quit", frozen=True, kw_only=True):
 
 
 class Reaped(Struct, tag="reaped", frozen=True, kw_only=True):
-    """A guest ended; ``status`` is as ``os.waitpid`` gives it."""
+    """A guest ended, or an orphan of a guest's; ``status`` is as ``os.waitpid`` gives it.
+
+    ``session`` is what it was in, as the zygote calls that, and ``seconds`` the processor time that
+    it took, with that of all that it waited for.
+    """
 
     pid: int
     status: int
+    session: int = -1
+    seconds: float = 0.0
 
 
 class Narrowed(Struct, tag="narrowed", frozen=True, kw_only=True):

@@ -15,6 +15,32 @@ time.sleep(60)
 """
 
 
+#: Memory that no process shows to be its own, each much more than is allowed.
+HIDDEN = {
+    "pages of orphans": """
+import os, time
+held = bytearray(b'x') * 120_000_000
+for _ in range(6):
+    if os.fork() == 0:
+        held = None
+        own = bytearray(b'y') * 120_000_000
+        if os.fork() == 0: time.sleep(60)
+        os._exit(0)
+    os.wait()
+time.sleep(60)
+""",
+    "page tables": """
+import mmap, os, time
+for _ in range(3):
+    if os.fork() == 0:
+        space = mmap.mmap(-1, 100 << 30, flags=34, prot=mmap.PROT_READ)
+        for at in range(0, 100 << 30, 2 << 20): space[at]
+        time.sleep(60)
+time.sleep(60)
+""",
+}
+
+
 @pytest.fixture(scope="module")
 def kernel(start_tight):
     """One kernel whose cells may fork and execute."""
@@ -29,10 +55,55 @@ def test_processor_time_of_programs_is_the_cells(kernel):
     goes_on(kernel)
 
 
+def test_processor_time_of_orphans_that_have_ended_is_the_cells(kernel):
+    code = """
+import os, time
+def burn():
+    end = time.process_time() + 0.1
+    while time.process_time() < end: pass
+    os._exit(0)
+for _ in range(60):
+    if os.fork() == 0:
+        if os.fork() == 0: burn()
+        os._exit(0)
+    os.wait()
+    time.sleep(0.15)
+"""
+    card = stopped(*kernel.run(code))
+    assert card["reason"] == "cpu"
+    goes_on(kernel)
+
+
 def test_memory_of_forks_is_added_up(kernel):
     card = stopped(*kernel.run(HOARD))
     assert (card["reason"], card["state"]) == ("memory", "restored")
     goes_on(kernel)
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_memory_counts_that_no_process_shows_to_be_its_own(kernel, how):
+    card = stopped(*kernel.run(HIDDEN[how]))
+    assert card["reason"] == "memory"
+    goes_on(kernel)
+
+
+def test_shared_memory_without_a_name_is_a_file_that_the_limits_bound(kernel):
+    code = """
+import mmap, os
+shared = mmap.mmap(-1, 1 << 20)
+if os.fork() == 0:
+    shared[:5] = b'child'
+    os._exit(0)
+os.wait()
+print(shared[:5])
+try:
+    mmap.mmap(-1, 100 << 20)
+except OSError as error:
+    print(error.strerror)
+"""
+    reply, published = kernel.run(code)
+    assert reply["status"] == "ok", reading.card_text(published)
+    assert reading.stream(published) == "b'child'\nFile too large\n"
 
 
 def test_memory_that_forks_only_share_is_counted_once(kernel):

@@ -266,14 +266,21 @@ RLIMITS: Final = {
     # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
     "max_file_size": resource.RLIMIT_FSIZE,
 }
+#: Signals that may wait for guests. Linux counts those of all of a user's processes together, so
+#: that one guest could use up what the user's other programs have; honest ones have a handful. A
+#: real-time signal beyond it is delivered once, however often it was sent (signal(7)).
+MOST_SIGNALS: Final = 1_024
 
 
 def apply_limits(limits: Limits, *, gated: bool = False) -> str:
-    """Set every limit that is configured, and no core dumps. ``gated``: the gate counts tasks.
+    """Set every limit that is configured; no core dumps, and few signals that wait.
 
-    Raises OSError, ValueError, LockFailed.
+    ``gated``: the gate counts tasks. Raises OSError, ValueError, LockFailed.
     """
-    done = [_lower(resource.RLIMIT_CORE, 0, "core")]
+    done = [
+        _lower(resource.RLIMIT_CORE, 0, "core"),
+        _lower(resource.RLIMIT_SIGPENDING, MOST_SIGNALS, "signals"),
+    ]
     for field, which in RLIMITS.items():
         wanted = getattr(limits, field)
         if wanted is not None:

@@ -14,6 +14,7 @@ membarrier, futex_waitv: no library of the data stack makes them; they reach bey
 readlink: the target of a link outside the roots is contents, not a name.
 flock: an exclusive lock needs no write access and would stop the file's other users.
 memfd_create, mlockall, SysV and POSIX queues: memory that the limits do not see (as mmap, gated).
+fallocate but for its mode 0: blocks beyond a file's end, which RLIMIT_FSIZE does not bound.
 timer_create, sigqueue: they deliver SIGSTOP, and a stopped guest is a hung kernel.
 seccomp, landlock_* (but see ``NEEDS_GATE``): one cell could lock out the cells after it.
 
@@ -99,7 +100,6 @@ ALWAYS: Final = (
         dup2
         dup3
         fadvise64
-        fallocate
         fdatasync
         fsync
         ftruncate
@@ -578,6 +578,10 @@ def _files(grants: Grants) -> Iterator[Gate]:
         for name, mode in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
             yield Gate(name, ((Masked(mode, MODE_NEVER, (0,)),),), "no set-user-id files")
     yield Gate("fcntl", ((In(1, FCNTL),),), "no F_SETOWN, F_SETSIG: a signal to anybody; no leases")
+    # RLIMIT_FSIZE bounds a file's size. Mode 0 extends that; KEEP_SIZE takes the disk without, and
+    # INSERT_RANGE moves what is there beyond it. Callers then write zeros, or do without.
+    why = "no blocks beyond the size that the limit bounds"
+    yield Gate("fallocate", ((In(1, (0,)),),), why, errno.EOPNOTSUPP)
     asked = IOCTL + NOTIF if grants.zygote else IOCTL
     yield Gate("ioctl", ((In(1, asked),),), "devices: queries only, no TIOCSTI, no FIOASYNC")
     yield Gate("renameat2", ((In(4, (0, 1, 2)),),), "no whiteouts")
@@ -605,12 +609,13 @@ def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
 def _memory(grants: Grants) -> Iterator[Gate]:
     """Refuse what RLIMIT_DATA does not count: shared memory without a file, growing stacks.
 
-    Processes that a cell may start share memory with each other for good reason. A piece of the
-    first stack that is moved stays one that grows, of whatever size; who can't move memory in
-    place copies it.
+    Pages of shared memory without a file stay when nobody has them mapped any more (madvise(2),
+    MADV_DONTNEED), and then no file of /proc shows them. Processes that share memory do so by files
+    in /dev/shm, which has a size. A piece of the first stack that is moved stays one that grows, of
+    whatever size; who can't move memory in place copies it.
     """
     private: Alternative = (Masked(3, MAP_TYPE | MAP_GROWSDOWN, (MAP_PRIVATE,)),)
-    uncounted = MAP_GROWSDOWN if grants.subprocess else MAP_GROWSDOWN | MAP_ANONYMOUS
+    uncounted = MAP_GROWSDOWN | MAP_ANONYMOUS
     yield Gate("mmap", (private, (Masked(3, uncounted, (0,)),)), "memory that the limit counts")
     yield Gate("mremap", ((Below(0, grants.stacks),),), "as mmap", errno.ENOMEM)
     why = "no owner by number"

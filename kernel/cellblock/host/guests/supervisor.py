@@ -320,6 +320,8 @@ class Supervisor:
         self._ticket = 0
         self._held = False
         self._closed = False
+        #: Seconds of processor time of what ended as nobody's child, in sessions of guests here.
+        self.orphans_cpu = 0.0
         #: Rulesets that guests have here; and whether the first is a fork of another's, to come.
         self.rulesets = 1
         self.awaits_fork = False
@@ -571,6 +573,9 @@ class Supervisor:
                     restoration.reaped(pid, status)
                 elif guest is not None and guest.pid == pid:
                     self._on_reaped(guest, status)
+                elif guest is not None and self.zygote is not None:
+                    # An orphan: nobody else who waits for it tells what it used.
+                    self.orphans_cpu += message.seconds * self.zygote.is_of(message, guest)
             case messages.Narrowed():
                 self._on_narrowed(message)
             case messages.ZygoteFailed():

@@ -266,6 +266,11 @@ class Zygote:
             )
         )
 
+    def is_of(self, ended: messages.Reaped, guest: Guest) -> bool:
+        """Whether a process that ended was in a guest's session."""
+        lineage = guest.lineage
+        return ended.session == self._pids.session(lineage.number, lineage.session)
+
     def narrow(
         self, guest: Guest, plan: messages.Plan, ticket: int, *, rulesets: int, fork: bool = False
     ) -> None:
@@ -359,8 +364,8 @@ class Zygote:
                 self._refreshing.pop(number, _ignore)(failure)
             case messages.Obeyed():
                 self._on_obeyed()
-            case messages.Reaped(pid=pid, status=status):
-                ended = messages.Reaped(pid=self._pids.reaped(pid), status=status)
+            case messages.Reaped(pid=pid):
+                ended = replace(message, pid=self._pids.reaped(pid))
                 for user in tuple(self.users):
                     user.on_zygote(ended)
             case _:

@@ -8,10 +8,14 @@ what there is too much of.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import random
 import re
 import stat
 import time
+from collections import Counter
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +28,7 @@ from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.session.requests import InFlight
@@ -168,11 +172,12 @@ PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 _MAX_READ: Final = 8192
 _FIELDS: Final = re.compile(
-    rb"VmHWM:\s+(\d+).*VmRSS:\s+(\d+).*RssAnon:\s+(\d+).*RssShmem:\s+(\d+).*VmPTE:\s+(\d+)",
+    rb"VmHWM:\s+(\d+).*VmRSS:\s+(\d+).*RssAnon:\s+(\d+).*RssShmem:\s+(\d+)"
+    rb".*VmPTE:\s+(\d+).*VmSwap:\s+(\d+)",
     re.DOTALL,
 )
 #: Processes of one guest that are looked at; more than this are not counted.
-MAX_PROCESSES: Final = 512
+MAX_PROCESSES: Final = 1_024
 
 
 class ProcessMemory(NamedTuple):
@@ -181,10 +186,44 @@ class ProcessMemory(NamedTuple):
     #: The most that was ever resident, and what is now.
     peak: int
     resident: int
-    #: What can't be had back by reading a file again: private and shared pages, page tables.
-    held: int
-    #: The shared pages of that, such as those of files in /dev/shm that it has mapped.
+    #: Private pages, in memory or swapped out; a fork has its parent's, too.
+    private: int
+    #: Pages of files in memory that it has mapped, such as those in /dev/shm.
     shared: int
+    #: Page tables.
+    tables: int
+
+    @property
+    def held(self) -> int:
+        """What can't be had back by reading a file again."""
+        return self.private + self.shared + self.tables
+
+
+def _parse_memory(status: bytes) -> ProcessMemory | None:
+    found = _FIELDS.search(status)
+    if found is None:  # a zombie has none
+        return None
+    peak, resident, private, shared, tables, swapped = (int(kib) << 10 for kib in found.groups())
+    return ProcessMemory(peak, resident, private + swapped, shared, tables)
+
+
+def process_memory(pid: int | None) -> ProcessMemory | None:
+    """Return what a process has of memory; None when it is gone."""
+    return _parse_memory(read_proc(f"{pid}/status")) or _memory_of_threads(pid)
+
+
+def _memory_of_threads(pid: int | None) -> ProcessMemory | None:
+    """Return what a process has whose first thread has ended, and others go on.
+
+    The first thread stands for the process in /proc, and has no memory any more.
+    """
+    with contextlib.suppress(OSError):
+        tasks = os.listdir(f"/proc/{pid}/task")
+        for task in islice(tasks, MAX_PROCESSES) if len(tasks) > 1 else ():
+            found = _parse_memory(read_proc(f"{pid}/task/{task}/status"))
+            if found is not None:
+                return found
+    return None
 
 
 class Gauge:
@@ -222,13 +261,10 @@ class Gauge:
     def memory(self) -> ProcessMemory | None:
         """Return what it has of memory."""
         try:
-            found = _FIELDS.search(self._read("status"))
+            found = _parse_memory(self._read("status"))
         except OSError:
             return None
-        if found is None:  # a zombie has none
-            return None
-        peak, resident, private, shared, tables = (int(kib) << 10 for kib in found.groups())
-        return ProcessMemory(peak, resident, private + shared + tables, shared)
+        return found or _memory_of_threads(self.pid)
 
     def close(self) -> None:
         """Close its files."""
@@ -244,15 +280,26 @@ class _Stat(NamedTuple):
     parent: int
     session: int
     faults: int
+    #: Processor time of its own, and of those that it has waited for, with theirs.
     seconds: float
+    waited: float
+    #: Pages given to those that it has waited for, with theirs.
+    waited_faults: int = 0
 
 
-def _stat(pid: int | None, *, waited_only: bool = False) -> _Stat | None:
+def _stat(pid: int | None) -> _Stat | None:
     fields = read_proc(f"{pid}/stat").rpartition(b") ")[2].split()
     if not fields:  # it is gone
         return None
-    ticks = sum(map(int, fields[13:15] if waited_only else fields[11:15]))
-    return _Stat(int(fields[1]), int(fields[3]), int(fields[7]), ticks * _TICK)
+    user, system, waited_user, waited_system = map(int, fields[11:15])
+    return _Stat(
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        faults=int(fields[7]),
+        seconds=(user + system) * _TICK,
+        waited=(waited_user + waited_system) * _TICK,
+        waited_faults=int(fields[8]),
+    )
 
 
 def read_proc(name: str) -> bytes:
@@ -289,35 +336,108 @@ class Family:
 
     They are found as descendants of the guest's parent, the zygote, to whom orphans come, in the
     guest's session, which none of them can leave (``guest.confine``: no setsid). What ``others``
-    are is not the guest's: its forks are in its session, too.
+    are is not the guest's: its forks are in its session, too. ``orphans_cpu`` returns the seconds
+    of those that the zygote waited for.
     """
 
-    def __init__(self, pid: int, others: Callable[[], Sequence[int]] = list) -> None:
-        self._pid, self._others = pid, others
+    def __init__(
+        self,
+        pid: int,
+        others: Callable[[], Sequence[int]] = list,
+        orphans_cpu: Callable[[], float] = float,
+    ) -> None:
+        self._pid, self._others, self._orphans_cpu = pid, others, orphans_cpu
         own = _stat(pid)
         self._session = own.session if own else 0
+        #: Each process when it was last looked at, and the time of all that were waited for then.
+        self._seen: dict[int, _Stat] = {}
+        self._waited = 0.0
+        #: Seconds of those that are gone, and that nobody waited for: their parent ignores the
+        #: ends of its children (sigaction(2), SA_NOCLDWAIT).
+        self._unwaited = 0.0
+        #: Of when the guest was last alone: its private bytes; pages that had been given to it and
+        #: to what it had waited for; huge pages that the machine had given.
+        self._alone: tuple[int, int, int] | None = None
 
     def cpu(self) -> float:
-        """Return the seconds of all that live, and of all that were waited for."""
-        own = _stat(self._pid, waited_only=True)
-        waited = own.seconds if own else 0
-        return sum(member.seconds for member in self._members().values()) + waited
+        """Return the seconds of all that live, and of all that have ended.
 
-    def held(self, parents: int, copies: Mapping[int, int] = MappingProxyType({})) -> int:
-        """Return the bytes that the others hold by themselves; ``parents`` are the guest's.
+        Whoever waits for a child takes over its time. What is gone since the last look, and is in
+        nobody's, was waited for by nobody; what it used after the last look is lost.
+        """
+        members = self._members()
+        own = _stat(self._pid)
+        waited = sum(member.waited for member in members.values()) + self._orphans_cpu()
+        waited += own.waited if own else 0
+        # The zygote waits for all, but the host hears of it later.
+        zygote = own.parent if own else 0
+        gone = sum(
+            member.seconds
+            for pid, member in self._seen.items()
+            if pid not in members and member.parent != zygote
+        )
+        if len(members) < MAX_PROCESSES:
+            self._unwaited = max(0.0, self._unwaited + gone - (waited - self._waited))
+            self._seen, self._waited = members, waited
+        return sum(member.seconds for member in members.values()) + waited + self._unwaited
 
-        A fork shares its parent's pages until it writes to them, which is one minor fault each.
+    def held(self, own: ProcessMemory, copies: Mapping[int, int] = MappingProxyType({})) -> int:
+        """Return at most how many bytes the others hold by themselves; ``own`` is the guest's.
+
+        A fork shares its parent's pages until either writes to them, so what each process shows
+        can't be added up. All of them together have no more than the guest had when it was last
+        alone, and the pages that any of them was given since: one that is freed and given again
+        counts again, up to what each process shows.
+
         ``copies`` are snapshots, and what each has from the guest of its time, which may have more
         or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
         """
-        total = 0
-        for pid, member in self._members().items():
-            private = private_bytes(pid)
+        shown = tables = extra = faults = 0
+        members = self._members()
+        for pid, member in members.items():
+            faults += member.waited_faults
+            memory = process_memory(pid)
+            if memory is None:
+                continue
             if pid in copies:
-                total += max(0, private - copies[pid])
-            else:
-                total += max(private - parents, min(private, member.faults * PAGE))
-        return total
+                # Its page tables are of what it has from the guest, a 512th of that.
+                had = copies[pid] + copies[pid] // 256
+                extra += max(0, memory.private + memory.tables - had)
+                continue
+            faults += member.faults
+            shown += memory.private
+            tables += memory.tables
+        guest = _stat(self._pid)
+        faults += guest.faults + guest.waited_faults if guest else 0
+        huge = huge_pages()
+        if not shown or self._alone is None:
+            self._alone = own.private, faults, huge
+            if not shown:
+                return extra
+        private, faults_then, huge_then = self._alone
+        given = (faults - faults_then) * PAGE + (huge - huge_then) * huge_size()
+        return extra + tables + min(shown, max(0, private + given - own.private))
+
+    def measured(self, own: ProcessMemory, copies: Mapping[int, int]) -> int | None:
+        """Return how many bytes the others hold by themselves, as the OS kernel divides them.
+
+        None where this user may not ask, as of processes that are not dumpable in no user
+        namespace of ours. It reads each page table, so ask only when ``held`` is too much. What
+        snapshots share, too, is divided among them and counts for less.
+        """
+        shares = [0]
+        alone = tables = 0
+        for pid in (self._pid, *(pid for pid in self._members() if pid not in copies)):
+            memory, parts = process_memory(pid), _Parts.of(pid)
+            if memory is None:
+                continue
+            if parts is None:
+                return None
+            shares.append(parts.share)
+            if pid != self._pid:
+                alone += parts.alone
+                tables += memory.tables
+        return tables + max(alone, sum(shares) - own.private)
 
     def pids(self) -> list[int]:
         """Return the processes besides the guest."""
@@ -335,12 +455,43 @@ class Family:
         others = frozenset(self._others())
         while waiting and len(found) < MAX_PROCESSES:
             pid = waiting.pop()
-            member = None if pid in others else _stat(pid)
+            if pid in others:
+                continue
+            # In this order: the time of a child that is waited for meanwhile is in neither, or in
+            # its parent's, never in both.
+            children = _children(pid)
+            member = _stat(pid)
             if member is not None and member.session == self._session:
-                waiting += _children(pid)
+                waiting += children
                 if pid != self._pid:
                     found[pid] = member
         return found
+
+
+class _Parts(NamedTuple):
+    """Of the private pages of a process, as smaps_rollup has them (proc(5), Linux 5.4)."""
+
+    #: Bytes, each page divided by the processes that have it.
+    share: int
+    #: Bytes that no other process has: at least so many.
+    alone: int
+
+    @classmethod
+    def of(cls, pid: int) -> _Parts | None:
+        """Read them; None where this user may not."""
+        found = {
+            name: int(kib) << 10 for name, kib in _SHARES.findall(read_proc(f"{pid}/smaps_rollup"))
+        }
+        if b"Pss_Anon" not in found:
+            return None
+        others = found.get(b"Pss_File", 0) + found.get(b"Pss_Shmem", 0)
+        alone = max(0, found.get(b"Private_Dirty", 0) - others)
+        return cls(found[b"Pss_Anon"] + found.get(b"SwapPss", 0), alone)
+
+
+_SHARES: Final = re.compile(
+    rb"^(Pss_Anon|Pss_File|Pss_Shmem|Private_Dirty|SwapPss):\s+(\d+) kB$", re.MULTILINE
+)
 
 
 def _children(pid: int) -> list[int]:
@@ -352,10 +503,40 @@ def _children(pid: int) -> list[int]:
     return found
 
 
+#: Given for what was touched, or for small ones (madvise(2), MADV_COLLAPSE: no fault at all).
+_HUGE: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
+
+
+def huge_pages() -> int:
+    """Return how many huge pages the machine has given so far; 0 where it has none (proc(5)).
+
+    It takes 80 µs.
+    """
+    try:
+        return sum(map(int, _HUGE.findall(Path("/proc/vmstat").read_bytes())))
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def huge_size() -> int:
+    """Return the bytes of a huge page; 0 where there are none."""
+    try:
+        return int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_bytes())
+    except (OSError, ValueError):
+        return 0
+
+
 # --- the scratch folder: a walk over hostile folders in bounded steps ---------------------------
 
 #: Entries that one look takes, some 4 µs each.
 ENTRIES: Final = 4_000
+#: Bytes that are gone from the disk and not found, from which the whole folder is walked at once;
+#: or this part of the limit. Entries that such a walk takes, and how many there are in one look.
+UNFOUND, UNFOUND_PART = 16 << 20, 8
+AT_ONCE, WALKS_AT_ONCE = 100_000, 4
+#: Looks after which that is done again, where it found no more: twice as many each time.
+MOST_WAITED: Final = 64
 #: Bytes that an entry counts as at least: files without number fill a disk too.
 LEAST: Final = 4_096
 #: Folders within folders that are followed; what lies deeper counts as too much.
@@ -379,12 +560,21 @@ class Scratch:
 
     A folder that was too full before a cell is the cell's fault only if it grows further: else
     nobody could clear it up.
+
+    A cell could move files behind the walk's back, or have files that are in no folder any more. So
+    what the file system has less of is looked at, too. That proves nothing, for others write there,
+    but where more is gone than was found, the folder is walked at once, in another order each time;
+    what is not found then either, ``removed`` may know: it returns the bytes of files without name.
     """
 
     def __init__(
-        self, folders: Sequence[str], limit: int | None, layers: Sequence[str] = ()
+        self,
+        folders: Sequence[str],
+        limit: int | None,
+        layers: Sequence[str] = (),
+        removed: Callable[[], int] = int,
     ) -> None:
-        self._folders, self._layers = folders, layers
+        self._folders, self._layers, self._removed = folders, layers, removed
         self.limit = 2 * ENDLESS if limit is None else limit
         #: Entries of layers, of this walk and of the last one.
         self._counted_files = self._files = 0
@@ -396,10 +586,15 @@ class Scratch:
         self.size = 0
         #: Whether the last whole walk found more than the one before.
         self.grew = False
+        #: What is used of the file systems beside what was found: the least that was seen.
+        self._beside = _used((*folders, *layers))
+        #: Looks to wait until it is asked again where the rest is; how many that were last.
+        self._wait, self._waited = 0, 0
 
     def begin(self) -> None:
         """Begin a cell, which answers for what comes."""
         self._floor = 0
+        self._wait = self._waited = 0
         if self.size > self.limit:
             self.forgive()
 
@@ -409,18 +604,47 @@ class Scratch:
 
     def look(self) -> None:
         """Go on with the walk, or begin the next."""
+        if self._unfound() <= max(UNFOUND, min(self.limit, ENDLESS) // UNFOUND_PART):
+            self._step(ENTRIES)
+        elif self._wait > 0:
+            self._wait -= 1
+            self._step(ENTRIES)
+        else:
+            self._search()
+
+    def _search(self) -> None:
+        """Walk at once, as often as more is gone than was found; then ask for what has no name."""
+        found = 0
+        for _ in range(WALKS_AT_ONCE):
+            self._walk = None
+            self._step(AT_ONCE)
+            found = max(found, self.size)
+            if self._unfound() <= UNFOUND or self.full:
+                break
+        unfound = self._unfound()
+        if unfound > UNFOUND and not self.full:
+            found += min(unfound, self._removed())
+        self._waited = min(max(1, 2 * self._waited), MOST_WAITED)
+        self._wait = self._waited
+        self.size = max(self.size, found)
+
+    def _unfound(self) -> int:
+        return _used((*self._folders, *self._layers)) - self._beside - self.size
+
+    def _step(self, entries: int) -> None:
         if self._walk is None:
             walks = (*map(_sizes, self._folders), *map(self._staged_sizes, self._layers))
             self._walk, self._counted, self._counted_files = chain.from_iterable(walks), 0, 0
-        step = list(islice(self._walk, ENTRIES))
+        step = list(islice(self._walk, entries))
         self._counted += sum(step)
         total = max(self._counted, self._counted_files * self.limit // MOST_ENTRIES)
         self._files = max(self._files, self._counted_files)
-        if len(step) == ENTRIES:
+        if len(step) == entries:
             self.size = max(self.size, total)
             return
         self._files = self._counted_files
         self.grew, self.size, self._walk = total > self.size, total, None
+        self._beside = min(self._beside, _used((*self._folders, *self._layers)) - total)
         if self._floor is None:
             self._floor = total
 
@@ -464,6 +688,9 @@ def _sizes(folder: str) -> Iterator[int]:
             with contextlib.suppress(OSError):
                 fd, folders = open_folder(name, stack[-1][0] if stack else None), list[str]()
                 stack.append((fd, folders))
+                with contextlib.suppress(OSError):
+                    # Who reads a folder's time of access would know how far the walk is.
+                    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NOATIME)
                 with os.scandir(fd) as found:
                     for entry in found:
                         with contextlib.suppress(OSError):  # it is gone
@@ -474,6 +701,7 @@ def _sizes(folder: str) -> Iterator[int]:
                                 links = 1
                             yield max(LEAST, status.st_blocks * _BLOCK // links)
                 waiting += len(folders)
+                random.shuffle(folders)
             while stack and not stack[-1][1]:
                 os.close(stack.pop()[0])
             if not stack:
@@ -485,6 +713,43 @@ def _sizes(folder: str) -> Iterator[int]:
     finally:
         for fd, _ in stack:
             os.close(fd)
+
+
+def _used(folders: Iterable[str]) -> int:
+    """Return the bytes that are taken of the file systems that these are on, each once."""
+    taken = dict[int, int]()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            system = os.statvfs(folder)
+            taken[system.f_fsid] = (system.f_blocks - system.f_bfree) * system.f_frsize
+    return sum(taken.values())
+
+
+#: A file that is mapped and has no name any more, in /proc/PID/maps: its inode. Not in /dev/shm,
+#: which is memory.
+_NAMELESS: Final = re.compile(
+    rb"^\S+ \S+ \S+ \S+ (\d+) +/(?!dev/|memfd:|SYSV).* \(deleted\)$", re.MULTILINE
+)
+
+
+def removed_bytes(pids: Iterable[int], largest: int | None) -> int:
+    """Return at most how many bytes files have that processes keep, and that have no name any more.
+
+    Of a file that is mapped and no longer open nobody can be asked how large it is: it counts as
+    the ``largest`` that there may be. 0 for processes that this user may not look into.
+    """
+    opened = dict[tuple[int, int], int]()
+    mapped = set[int]()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    status = os.stat(f"/proc/{pid}/fd/{fd}")
+                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                        opened[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
+            mapped.update(map(int, _NAMELESS.findall(Path(f"/proc/{pid}/maps").read_bytes())))
+    closed = mapped.difference(inode for _, inode in opened)
+    return sum(opened.values()) + len(closed) * (ENDLESS if largest is None else largest)
 
 
 # --- /dev/shm: memory that is held without a process that holds it --------------------------------
@@ -538,10 +803,14 @@ def _remove_entries(folder: int, most: int, levels: int) -> int:
 
 # --- memory of the OS kernel's ------------------------------------------------------------------
 
-#: Bytes by which it grew before it is asked whose that is, and range locks of a session from which
-#: it is the session's. Honest programs have a handful.
+#: Bytes by which it grew before it is asked whose that is.
 GROWN: Final = 32 << 20
+#: Range locks of a session from which it is the session's. Honest programs have a handful.
 MANY_LOCKS: Final = 5_000
+#: Processes of a session from which it may be of their mappings, and what each can have of them:
+#: Linux allows 65,530 (vm.max_map_count), of some 250 bytes each.
+MANY_PROCESSES: Final = 8
+MOST_OF_MAPPINGS: Final = 16 << 20
 #: Lines of /proc/locks that are read: a line takes the longer the more there were before it.
 _MOST_LINES: Final = 2 * MANY_LOCKS
 _UNRECLAIMABLE: Final = re.compile(rb"^SUnreclaim:\s+(\d+) kB$", re.MULTILINE)
@@ -549,11 +818,12 @@ _UNRECLAIMABLE: Final = re.compile(rb"^SUnreclaim:\s+(\d+) kB$", re.MULTILINE)
 _OWNER: Final = re.compile(rb"^\d+: (?:->)?\s*\w+\s+\w+\s+\w+\s+(-?\d+)")
 
 
-class RangeLocks:
-    """What a session's range locks take: some 300 bytes each, in no process's memory.
+class KernelMemory:
+    """What a session's range locks and mappings take, in no process's memory.
 
-    Linux counts them for no process. So what all such memory has grown by counts for a session
-    that has more locks than any honest program.
+    Linux counts them for no process, and tells nobody but their owner how many mappings there are.
+    So what all such memory has grown by counts for a session that has more locks than any honest
+    program, or so many processes that it can be their mappings, as far as it can.
     """
 
     def __init__(self) -> None:
@@ -564,7 +834,13 @@ class RangeLocks:
         now = _unreclaimable()
         self._least = min(self._least, now)
         grown = now - self._least
-        return grown if grown > GROWN and _count_locks(pids()) > MANY_LOCKS else 0
+        if grown <= GROWN:
+            return 0
+        session = pids()
+        if _count_locks(session) > MANY_LOCKS:
+            return grown
+        many = len(session) >= MANY_PROCESSES
+        return min(grown, len(session) * MOST_OF_MAPPINGS) if many else 0
 
 
 def _unreclaimable() -> int:
@@ -573,10 +849,18 @@ def _unreclaimable() -> int:
 
 
 def _count_locks(pids: Collection[int]) -> int:
-    owners = {str(pid).encode() for pid in (*pids, -1)}
+    """Count the range locks that are not of a process that lives and is none of these.
+
+    A process that has ended may have left its locks to one that shares its descriptors.
+    """
     with contextlib.suppress(OSError), Path("/proc/locks").open("rb") as locks:
         lines = (_OWNER.match(line) for line in islice(locks, _MOST_LINES))
-        return sum(line is not None and line[1] in owners for line in lines)
+        owners = Counter(int(line[1]) for line in lines if line is not None)
+        return sum(
+            count
+            for pid, count in owners.items()
+            if pid <= 0 or pid in pids or not Path(f"/proc/{pid}").exists()
+        )
     return 0
 
 
@@ -632,7 +916,8 @@ class Monitor:
     is told again at every look at which that is still so. ``copies`` looks at the guest's
     snapshots, and returns which processes they are, and the bytes that each has from it;
     ``shared_memory`` returns the bytes in the guest's /dev/shm. ``others`` are the guest's forks,
-    and ``held_together`` the bytes of all that one sandbox and its forks are.
+    ``orphans_cpu`` the seconds that orphans of its used which have ended, and ``held_together``
+    the bytes of all that one sandbox and its forks are.
     """
 
     def __init__(
@@ -650,6 +935,7 @@ class Monitor:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
         self._copies, self._shared_memory = copies, shared_memory
         self.others: Callable[[], Sequence[int]] = list
+        self.orphans_cpu: Callable[[], float] = float
         self.held_together: Callable[[], int] = int
         self._folders, self._layers = folders, layers
         self.narrow_to(policy)
@@ -659,7 +945,7 @@ class Monitor:
         self._idle = self._began = 0.0
         #: Requests since the last look.
         self._unseen = 0
-        self._locks = RangeLocks()
+        self._kernel = KernelMemory()
         self._cpu_began = self._cpu = self._family_cpu = 0.0
         #: Whether what the guest's processes used before this request is known.
         self._based = False
@@ -671,7 +957,9 @@ class Monitor:
         """Enforce the limits of a policy, from the next request on."""
         self._policy, limit = policy, policy.scratch_max_bytes
         watched = limit is not None or self._layers
-        self._scratch = Scratch(self._folders, limit, self._layers) if watched else None
+        self._scratch = (
+            Scratch(self._folders, limit, self._layers, self._removed) if watched else None
+        )
         memory = policy.memory_max_bytes
         self._most = None if memory is None else memory + slack(memory)
 
@@ -796,11 +1084,18 @@ class Monitor:
             return False
         self._take_peak(memory)
         held = memory.held + max(0, self._shared_memory() - memory.shared)
-        held += self._family.held(memory.held, copies) if self._family is not None else 0
-        held += self._locks.held(self._pids)
-        return self._most is not None and held > self._most
+        held += self._kernel.held(self._pids)
+        if self._most is None or self._family is None:
+            return self._most is not None and held > self._most
+        if held + self._family.held(memory, copies) <= self._most:
+            return False
+        others = self._family.measured(memory, copies)
+        return others is None or held + others > self._most
 
     # --- readings -----------------------------------------------------------------------------
+
+    def _removed(self) -> int:
+        return removed_bytes(self._pids(), self._policy.max_file_size)
 
     def _pids(self) -> list[int]:
         """Return the guest's process, and those that it has started."""
@@ -814,7 +1109,9 @@ class Monitor:
             self._gauge.close()
         processes = pid is not None and self._policy.subprocess_execution
         self._gauge = Gauge(pid) if pid is not None else None
-        self._family = Family(pid, self.others) if pid is not None and processes else None
+        self._family = (
+            Family(pid, self.others, self.orphans_cpu) if pid is not None and processes else None
+        )
         self._known_peak, self._family_cpu = 0, 0.0
 
     def _cpu_now(self) -> float | None:

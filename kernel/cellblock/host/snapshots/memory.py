@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from cellblock.host.session.limits import PAGE, Gauge, minor_faults, read_proc
+from cellblock.host.session.limits import (
+    PAGE,
+    Gauge,
+    huge_pages,
+    huge_size,
+    minor_faults,
+    read_proc,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +27,6 @@ if TYPE_CHECKING:
 #: Bytes of a guest from which huge pages count: one of them is one fault. Reading how many there
 #: are takes 80 µs, which a guest without large arrays is spared.
 LARGE: Final = 32 * 2**20
-#: Given for what was touched, or for small ones (madvise(2), MADV_COLLAPSE: no fault at all).
-_HUGE: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
 _KIB: Final = 1024
 
 
@@ -36,9 +41,7 @@ class Reading(Struct, frozen=True):
 
 def read(pid: int | None, resident: int, given: int) -> Reading:
     """Read what a guest has; ``given`` are the pages of those that it has its state from."""
-    return Reading(
-        resident, given + minor_faults(pid), _huge_pages() if resident >= LARGE else None
-    )
+    return Reading(resident, given + minor_faults(pid), huge_pages() if resident >= LARGE else None)
 
 
 def taken(pid: int, had: Reading) -> tuple[int, int]:
@@ -62,7 +65,7 @@ def left_behind(older: Reading, newer: Reading) -> int:
     smaller, or else what it was given would have made it larger.
     """
     huge = 0 if newer.huge is None or older.huge is None else max(0, newer.huge - older.huge)
-    given = max(0, newer.faults - older.faults) * PAGE + huge * _huge_size()
+    given = max(0, newer.faults - older.faults) * PAGE + huge * huge_size()
     return min(older.size, max(0, older.size + given - newer.size))
 
 
@@ -74,22 +77,6 @@ def added(older: Reading, newer: Reading) -> int:
     """
     given = max(0, newer.faults - older.faults) * PAGE
     return min(newer.size, max(given, newer.size - older.size))
-
-
-def _huge_pages() -> int:
-    """Return how many huge pages the machine has given so far; 0 where it has none (proc(5))."""
-    try:
-        return sum(map(int, _HUGE.findall(Path("/proc/vmstat").read_bytes())))
-    except OSError:
-        return 0
-
-
-@lru_cache(maxsize=1)
-def _huge_size() -> int:
-    try:
-        return int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_bytes())
-    except (OSError, ValueError):
-        return 0
 
 
 # --- what there is ----------------------------------------------------------------------------

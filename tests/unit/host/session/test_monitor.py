@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from cellblock.guest.confine import arch
 from cellblock.host.session import limits
 from cellblock.host.session.limits import (
     FAMILY_PACE,
@@ -16,13 +18,15 @@ from cellblock.host.session.limits import (
     PACE,
     Family,
     Gauge,
+    KernelMemory,
     Monitor,
-    RangeLocks,
     SharedMemory,
 )
 from cellblock.policy.model import Policy
 from support import processes
 from support.simulator import NOBODYS_PID, Reactor
+
+MACHINE = arch.current()
 
 
 @pytest.fixture
@@ -98,7 +102,7 @@ def test_memory_that_range_locks_take_counts_for_who_has_many(process, monkeypat
     monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
     do(process, "import fcntl, tempfile; file = tempfile.TemporaryFile()")
     lock = "[fcntl.lockf(file, fcntl.{}, 1, at) for at in range(0, 2 * 600, 2)]"
-    locks = RangeLocks()
+    locks = KernelMemory()
 
     assert locks.held(lambda: [process.pid]) == 0
     do(process, lock.format("LOCK_EX"))
@@ -106,6 +110,49 @@ def test_memory_that_range_locks_take_counts_for_who_has_many(process, monkeypat
     assert locks.held(lambda: [os.getpid()]) == 0
     do(process, lock.format("LOCK_UN"))
     assert locks.held(lambda: [process.pid]) == 0
+
+
+def test_locks_of_a_process_that_has_ended_count_for_who_shares_its_descriptors(
+    process, monkeypatch
+):
+    monkeypatch.setattr(limits, "MANY_LOCKS", 500)
+    sizes = iter([300 << 20, *[400 << 20] * 3])
+    monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
+    locks = KernelMemory()
+    lock = "[fcntl.lockf(file, fcntl.LOCK_EX, 1, at) for at in range(0, 2 * 600, 2)]"
+    clone_files = f"ctypes.CDLL(None).syscall({MACHINE.numbers['clone']}, 0x411, 0, 0, 0, 0)"
+    do(process, "import ctypes, fcntl, tempfile; file = tempfile.TemporaryFile()")
+
+    assert locks.held(lambda: [process.pid]) == 0
+    do(process, f"child = {clone_files} or ({lock}, os._exit(0))")
+    do(process, "os.waitpid(child, 0)")
+    assert locks.held(lambda: [process.pid]) == 100 << 20
+    do(process, "file.close()")
+    assert locks.held(lambda: [process.pid]) == 0
+
+
+def test_mappings_can_be_of_many_processes_alone(monkeypatch):
+    sizes = iter([300 << 20, *[900 << 20] * 3])
+    monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
+    kernel = KernelMemory()
+    assert kernel.held(lambda: [NOBODYS_PID] * 7) == 0
+    assert kernel.held(lambda: [NOBODYS_PID] * 8) == 8 * limits.MOST_OF_MAPPINGS
+    assert kernel.held(lambda: [NOBODYS_PID] * 100) == 600 << 20
+
+
+def test_what_range_locks_take_is_in_the_memory_that_is_limited(process, monkeypatch):
+    grown = 0
+    monkeypatch.setattr(limits, "MANY_LOCKS", 500)
+    monkeypatch.setattr(limits, "_unreclaimable", lambda: grown)
+    reactor, _, seen = watched(process, memory_max_bytes=200 << 20)
+    lock = "[fcntl.lockf(file, fcntl.LOCK_EX, 1, at) for at in range(0, 2 * 600, 2)]"
+    do(process, "import fcntl, tempfile; file = tempfile.TemporaryFile()")
+    do(process, lock)
+    reactor.advance(FIRST_LOOK)
+    assert seen == []
+    grown = 300 << 20
+    reactor.advance(PACE)
+    assert seen == [("memory", True)]
 
 
 def test_memory_of_the_os_kernels_is_read_here():
@@ -228,14 +275,70 @@ def test_a_row_of_short_requests_puts_no_look_off_for_ever(process, forks):
 # --- processes that a guest starts ------------------------------------------------------------
 
 
-def test_a_fork_counts_by_what_it_wrote(process):
+def test_a_fork_counts_by_what_it_wrote(process, monkeypatch):
+    monkeypatch.setattr(limits, "huge_pages", lambda: 0)  # the whole machine's
     do(process, "kept.append(bytearray(b'x') * 60_000_000)")
-    family, own = Family(process.pid), Gauge(process.pid).memory().held
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    assert family.held(own) == 0
     fork(process, "None")
     assert family.held(own) < 20_000_000
     bury(process)
     fork(process, "kept[0].__setitem__(slice(None), b'y' * 60_000_000)")
     assert processes.until(lambda: family.held(own) >= 50_000_000)
+    bury(process)
+
+
+def test_what_a_fork_still_has_that_its_parent_let_go_of_counts(process):
+    do(process, "kept.append(bytearray(b'x') * 80_000_000)")
+    family, gauge = Family(process.pid), Gauge(process.pid)
+    assert family.held(gauge.memory()) == 0
+    fork(process, "None")
+    do(process, "kept[0] = None; kept[0] = bytearray(b'y') * 80_000_000")
+    assert 70_000_000 < family.held(gauge.memory()) < 120_000_000
+    measured = family.measured(gauge.memory(), {})
+    assert measured is None or 70_000_000 < measured < 120_000_000
+    bury(process)
+
+
+def test_what_forks_share_is_told_from_what_they_were_given_and_let_go_of(process):
+    do(process, "kept.append(bytearray(b'x') * 50_000_000)")
+    family, gauge = Family(process.pid), Gauge(process.pid)
+    assert family.held(gauge.memory()) == 0
+    fork(process, "None")
+    do(process, "[bytearray(b'y') * 50_000_000 for _ in range(3)]")
+    assert 40_000_000 < family.held(gauge.memory()) < 100_000_000
+    measured = family.measured(gauge.memory(), {})
+    bury(process)
+    if measured is None:
+        pytest.skip("this user may not read what processes share that are not dumpable")
+    assert measured < 20_000_000
+
+
+def test_page_tables_of_a_child_count(process):
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    assert family.held(own) == 0
+    do(process, "import mmap; ready, said = os.pipe()")
+    touch = "[space[at] for at in range(0, 20 << 30, 2 << 20)]"
+    space = "space := mmap.mmap(-1, 20 << 30, flags=34, prot=mmap.PROT_READ)"
+    fork(process, f"({space}), {touch}, os.write(said, b'.')")
+    do(process, "os.read(ready, 1)")
+    assert family.held(own) > 30_000_000
+    assert (family.measured(own, {}) or 1 << 30) > 30_000_000
+    bury(process)
+
+
+def test_memory_of_a_process_counts_whose_first_thread_has_ended(process):
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    assert family.held(own) == 0
+    do(process, "import ctypes, threading; ready, said = os.pipe()")
+    do(process, "def hold(): held = bytearray(b'x') * 60_000_000; ended(); time.sleep(60)")
+    do(process, "def ended(): os.write(said, b'.')")
+    end = f"ctypes.CDLL(None).syscall({MACHINE.numbers['exit']}, 0)"
+    fork(process, f"threading.Thread(target=hold).start(), {end}")
+    do(process, "os.read(ready, 1)")
+    pid = family.pids()[0]
+    assert processes.until(lambda: "zombie" in Path(f"/proc/{pid}/status").read_text())
+    assert family.held(own) > 50_000_000
     bury(process)
 
 
@@ -246,6 +349,29 @@ def test_time_of_children_counts_while_they_live_and_after(process):
     alive = family.cpu()
     bury(process)
     assert family.cpu() >= alive - 0.02
+
+
+def test_time_of_children_that_nobody_waits_for_counts_as_far_as_it_was_seen(process):
+    family = Family(process.pid)
+    do(process, "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
+    for had in (0.0, 0.2):
+        fork(process, f"exec({BURN.format(0.25)!r})")
+        assert processes.until(lambda had=had: family.cpu() >= had + 0.2)
+        do(process, "os.kill(child, 9)")
+        assert processes.until(lambda: not family.pids())
+        assert family.cpu() >= had + 0.2
+
+
+def test_time_of_a_child_counts_once_whoever_waits_for_it(process):
+    orphans = 0.0
+    family = Family(process.pid, orphans_cpu=lambda: orphans)
+    fork(process, f"exec({BURN.format(0.25)!r})")
+    assert processes.until(lambda: family.cpu() >= 0.2)
+    bury(process)
+    assert 0.2 <= family.cpu() < 0.4
+    assert 0.2 <= family.cpu() < 0.4
+    orphans += 1
+    assert 1.2 <= family.cpu() < 1.4
 
 
 def test_processes_of_others_are_not_the_guests(process):

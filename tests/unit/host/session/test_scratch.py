@@ -1,12 +1,14 @@
 """Adding up a folder that hostile code fills."""
 
+import ctypes
 import gc
+import mmap
 import os
 
 import pytest
 
 from cellblock.host.session import limits
-from cellblock.host.session.limits import DEEPEST, LEAST, Scratch
+from cellblock.host.session.limits import DEEPEST, LEAST, Scratch, removed_bytes
 
 MIB = 1 << 20
 
@@ -62,6 +64,7 @@ def test_links_are_not_followed(tmp_path):
 
 def test_empty_files_fill_it_and_a_look_takes_only_so_many(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "ENTRIES", 100)
+    monkeypatch.setattr(limits, "UNFOUND", 1 << 60)  # other tests write to the same disk
     for number in range(110):
         (tmp_path / str(number)).touch()
     found = Scratch([str(tmp_path)], 105 * LEAST)
@@ -90,6 +93,85 @@ def test_more_staged_files_than_the_host_lists_are_too_many_whatever_they_hold(
     found.begin()
     found.look()
     assert not found.full
+
+
+def test_files_that_are_moved_behind_the_walk_are_found_by_a_walk_at_once(tmp_path, monkeypatch):
+    """A cell that knew the walk's order would move what it has to where that was already."""
+    used, opened = 100 * MIB, []
+    monkeypatch.setattr(limits, "ENTRIES", 10)
+    monkeypatch.setattr(limits, "UNFOUND", 4 * MIB)
+    monkeypatch.setattr(limits, "_used", lambda _: used)
+    monkeypatch.setattr(limits.random, "shuffle", list.sort)  # the last is read first
+    open_folder = limits.open_folder
+    monkeypatch.setattr(
+        limits, "open_folder", lambda *named: opened.append(named[0]) or open_folder(*named)
+    )
+    first, second = tmp_path / "2", tmp_path / "1"
+    for folder in (first, second):
+        folder.mkdir()
+        for number in range(20):
+            (folder / str(number)).touch()
+    large = write(second / "large", 24 * MIB)
+    found = Scratch([str(tmp_path)], 20 * MIB)
+    for _ in range(50):
+        found.look()
+        passed = opened[-1] == "2" and found._walk is not None
+        large = large.rename((first if passed else second) / "large")
+    assert opened.count("2") > 5
+    assert found.size < 4 * MIB
+
+    used += 24 * MIB
+    found.look()
+    assert found.full
+
+
+def test_files_without_a_name_count_where_their_processes_can_be_looked_into(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "UNFOUND", 4 * MIB)
+    used = 100 * MIB
+    monkeypatch.setattr(limits, "_used", lambda _: used)
+    had = removed_bytes([os.getpid()], 8 * MIB)
+    found = Scratch(
+        [str(tmp_path)], 12 * MIB, removed=lambda: removed_bytes([os.getpid()], 8 * MIB) - had
+    )
+    found.look()
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    with write(tmp_path / "open", 6 * MIB).open("rb") as file:
+        (tmp_path / "open").unlink()
+        opened = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        with write(tmp_path / "mapped", 6 * MIB).open("rb") as other:
+            (tmp_path / "mapped").unlink()
+            mapped = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, other.fileno(), 0)
+        found.look()
+        assert not found.full  # the disk has no less: they are elsewhere
+        used += 13 * MIB
+        found.look()
+        assert found.size == 13 * MIB  # six, and eight that one may have that is not open
+        assert found.full
+        for at in (opened, mapped):
+            libc.munmap(ctypes.c_void_p(at), 4096)
+
+
+def test_what_others_write_to_the_disk_is_no_cells_fault(tmp_path, monkeypatch):
+    used, walks = 100 * MIB, []
+    monkeypatch.setattr(limits, "_used", lambda _: used)
+    monkeypatch.setattr(Scratch, "_search", walks.append)
+    found = Scratch([str(tmp_path)], 8 * MIB)
+    found.look()
+    assert walks == []
+    monkeypatch.undo()
+    monkeypatch.setattr(limits, "_used", lambda _: used)
+    used += 1 << 40
+    for _ in range(100):
+        found.look()
+        assert not found.full
+
+
+def test_what_is_used_of_a_file_system_is_read(tmp_path):
+    before = limits._used([str(tmp_path)])
+    assert before > 0
+    assert limits._used([str(tmp_path), str(tmp_path)]) == pytest.approx(before, rel=0.5)
+    assert limits._used([str(tmp_path / "gone")]) == 0
 
 
 def test_folders_without_end_count_as_full(tmp_path):

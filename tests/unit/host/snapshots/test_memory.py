@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.session.limits import PAGE, private_bytes
+from cellblock.host.session.limits import PAGE, huge_size, private_bytes
 from cellblock.host.snapshots import memory
 from cellblock.host.snapshots.memory import Reading, left_behind, taken
 
-HUGE = memory._huge_size()
+HUGE = huge_size()
 
 
 @pytest.mark.parametrize(

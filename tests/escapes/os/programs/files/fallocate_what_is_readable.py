@@ -1,4 +1,4 @@
 confined = "EBADF"
 no_control = "fallocate needs a descriptor for writing, whoever asks"
 def attack(w):
-    call("fallocate", os.open(w.readable + "/file", os.O_RDONLY), 3, 0, 4096)
+    call("fallocate", os.open(w.readable + "/file", os.O_RDONLY), 0, 0, 4096)
