@@ -36,6 +36,13 @@ MARKDOWN = [
     "$\\input{/etc/passwd}$ and \\\\(\\input{x}\\\\)",
     "`\\input{/etc/passwd}`{=latex}",
     "``` { =latex}\n\\input{/etc/passwd}\n```",
+    # what looks like code, and is none to pandoc
+    '[a](u "`x") \\input{/etc/passwd} `',
+    "+---+---+\n| a | b |\n+===+===+\n| `x| \\input{/etc/passwd}` |\n+---+---+\n",
+    "~~~\n\n```\n\n~~~\n\n\\input{/etc/passwd}\n\n```\n",
+    "    `x\n\n\\input{/etc/passwd} `\n",
+    "  ```\n\n```\n\\input{/etc/passwd}\n```\n",
+    "```\n\\input{/etc/passwd}\n```{=latex}",
 ]
 RAW = ["``` {=rst}\n.. include:: /etc/passwd\n```", "a\n\n`.. include:: /etc/passwd`{=rst}"]
 LINES = [

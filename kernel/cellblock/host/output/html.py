@@ -706,7 +706,7 @@ def clean_markdown(text: str) -> str:
     text = _OPENING.sub(_opening, text)
     text = _BRACKET.sub(_Brackets(text).settle, text)
     text = _SCRIPT.sub(rf"\g<0>{JOINER}", text)
-    return tex.clean_mixed(text)
+    return tex.clean_markdown(text)
 
 
 def _fence(found: re.Match[str]) -> str:

@@ -223,6 +223,20 @@ _SPELLED: Final = re.compile(r"&(?=#|bsol|Backslash)")
 #: Where MathJax looks for formulas in other text; an entity is a dollar sign by then.
 _FORMULA: Final = re.compile(r"\$|\\[(\[]|\\begin|&(?:#0*36|#[xX]0*24|dollar)(?!\w)")
 
+#: Code in Markdown as every reader takes it: a block between two fences at the left edge, or a span
+#: within a line. In a table ``|`` ends a cell, in code too, so a span has none.
+_CODE: Final = re.compile(
+    r"^```[\w+#.-]*+\n(?:(?![ \t]*+(?:```|~~~)).*+\n)*+```[ \t]*+(?=\n|\Z)"
+    r"|(?<!`)`[^`|\n]++`(?!`)",
+    re.ASCII | re.MULTILINE,
+)
+#: What lets readers disagree where code begins, if it stands outside of it: TeX, tags, formulas,
+#: links and their definitions, notes, citations, attributes, divisions, other fences, and lines of
+#: dashes, between which pandoc finds the rows of a table.
+_AMBIGUOUS: Final = re.compile(
+    r"[\\<$`{]|~~~|:::|\][(:\[]|\[[\^@]|\^\[|^[ \t]*+-[ \t-]*-[ \t]*$", re.MULTILINE
+)
+
 
 def clean(text: str) -> str:
     r"""Return TeX in which no command does anything but set what it is given.
@@ -244,11 +258,25 @@ def clean_formulas(text: str) -> str:
 
 
 def clean_mixed(text: str) -> str:
-    """Return text that may hold TeX anywhere, such as Markdown, with other commands taken apart.
+    """Return text that may hold TeX anywhere with other commands taken apart.
 
     Readers see no difference: what parts a command from its backslash is invisible.
     """
     return _COMMAND.sub(_parted, text) if "\\" in text else text
+
+
+def clean_markdown(text: str) -> str:
+    r"""Return Markdown with other commands taken apart.
+
+    Code keeps its backslashes if no reader can take it for anything else: people copy paths,
+    patterns and programs from it, and an invisible character would spoil them. Only the end of an
+    environment is taken apart there: pandoc puts code into one that ends at ``\end{verbatim}``.
+    """
+    if "\\" not in text:
+        return text
+    if _AMBIGUOUS.search(_CODE.sub("", text)):
+        return clean_mixed(text)
+    return _COMMAND.sub(lambda found: _parted(found) if found[2] == "end" else found[0], text)
 
 
 def _spelled(found: re.Match[str]) -> str:

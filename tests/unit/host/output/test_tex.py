@@ -4,6 +4,7 @@ import re
 import pytest
 
 from cellblock.host.output import tex
+from cellblock.host.output.markup import JOINER
 
 
 @pytest.mark.parametrize(
@@ -94,3 +95,31 @@ def test_tables_are_sorted_and_have_each_entry_once():
 def test_what_mathjax_knows_and_what_reaches_further_is_not_in_the_table(name):
     assert name not in tex.COMMANDS
     assert "frac" in tex.COMMANDS
+
+
+CODE = r"""Open `C:\Users\me`, then:
+
+```python
+re.match(r"\begin\d+", "a\nb")
+```
+
+- a step
+"""
+
+
+def test_code_in_markdown_keeps_its_backslashes_for_whoever_copies_it():
+    assert tex.clean_markdown(CODE) == CODE
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "a $b$", "a \\b", "<i>", "[a](b)", "[a][b]", "[a]: b", "[^a]", "[@a]", "^[a]", "# a {b}",
+        "::: a", "~~~", "  ```", "--- ---", "-----", "``a``", "`", "`a|b`",
+    ],
+)  # fmt: skip
+def test_code_is_not_trusted_to_be_code_beside_what_readers_divide_in_other_ways(around):
+    for text in (f"{around}\n\n{CODE}", f"{CODE}\n{around}\n"):
+        cleaned = tex.clean_markdown(text)
+        assert cleaned.replace(JOINER, "") == text
+        assert not re.search(r"\\(?:begin|Users|me)", cleaned)
