@@ -14,6 +14,7 @@ only an environment decides which cellblock they import.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import os
 import queue
@@ -127,7 +128,11 @@ class Copy:
         """Apply a mutant, run its tests, undo it; return the outcome and what pytest printed."""
         file = self.root / mutant.file
         before, times = file.read_text(), file.stat()
-        file.write_text(mutant.applied_to(before))
+        after = mutant.applied_to(before)
+        if file.suffix == ".py":
+            # A guest that can't import would fail any test.
+            ast.parse(after, mutant.id)
+        file.write_text(after)
         # Byte code is looked up by time, in seconds, and size: each mutant needs another time.
         later = next(_seconds)
         os.utime(file, (later, later))
