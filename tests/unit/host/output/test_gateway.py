@@ -175,14 +175,14 @@ def test_one_large_part_does_not_cost_the_others_and_all_share_one_bound():
     ("mime", "hostile", "gone"),
     [
         ("text/html", "<b onclick='x()'>a</b>", "onclick"),
-        ("text/markdown", "[a](javascript:x())", "javascript:"),
+        ("text/markdown", "a <b onclick='x()'>b</b>", "onclick"),
         ("text/latex", r"$\href{javascript:x()}{a}$", r"\href"),
         ("image/svg+xml", "<svg xmlns='http://www.w3.org/2000/svg' onload='x()'/>", "onload"),
     ],
 )
 def test_each_kind_of_markup_passes_its_sanitiser(mime, hostile, gone):
     assert gone in hostile
-    assert gone not in sent(clean_bundle({mime: hostile}))
+    assert gone not in "".join(map(str, clean_bundle({mime: hostile}).values()))
 
 
 def test_a_long_plain_text_is_cut_and_says_so():
