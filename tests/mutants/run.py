@@ -117,13 +117,11 @@ class Copy:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            try:
+            status: int | None = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 status = pytest.wait(limit)
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pytest.pid, signal.SIGKILL)
+            if status is None:
+                os.killpg(pytest.pid, signal.SIGKILL)
                 pytest.wait()
             output.seek(0)
             return status, output.read()
@@ -229,7 +227,11 @@ def main(arguments: list[str]) -> int:
             return outcome
 
         with ThreadPoolExecutor(chosen.jobs) as pool:
-            outcomes = list(pool.map(attempt, mutants))
+            try:
+                outcomes = list(pool.map(attempt, mutants))
+            except BaseException:  # Ctrl-C, most likely: those that have begun are waited for
+                pool.shutdown(cancel_futures=True)
+                raise
     return _verdict(mutants, outcomes, complete=not chosen.only)
 
 

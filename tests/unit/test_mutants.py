@@ -1,6 +1,7 @@
 """The list of protections that `make mutants` switches off stays true to the source."""
 
 import re
+import subprocess
 
 import pytest
 
@@ -76,3 +77,19 @@ def test_what_survives_is_explained_and_rare(missed, accepted, complete, status,
     outcomes = ["survived"] * missed + ["noticed"] * (100 - missed)
     assert run._verdict([mutant] * 100, outcomes, complete=complete) == status
     assert f"{100 - missed} of 100 mutants noticed" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not (run.TREE / ".git").exists(), reason="a copy is of what git knows")
+def test_a_copy_imports_itself_as_guests_do_and_is_as_before_when_a_mutant_was_tried(tmp_path):
+    copy = run.Copy(tmp_path)
+    asked = [copy.python, "-I", "-c", "import cellblock; print(cellblock.__file__)"]
+    said = subprocess.run(asked, capture_output=True, check=True, text=True, cwd=tmp_path).stdout
+    assert said == f"{tmp_path}/kernel/cellblock/__init__.py\n"
+
+    file = tmp_path / MUTANTS[0].file
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    seen = []
+    copy.test = lambda *_, **__: seen.append(file.read_bytes()) or (1, "")
+    assert copy.outcome(MUTANTS[0]) == ("noticed", "")
+    assert seen[0] != before[0]
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
