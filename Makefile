@@ -16,7 +16,7 @@ PARALLEL := -q -n $(JOBS) --dist worksteal
 QUICK := unit or quick
 
 .PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
-    dist docs lab lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm clean
+    dist docs lab lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm mutants clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -123,6 +123,10 @@ fuzz: .venv/for-test ## Look for SECONDS=600 for a program around the guards, as
 
 storm: .venv/for-test ## Kill the guest at KILLS=1000 random moments, under each of four conditions
 	STORM_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/storm
+
+mutants: .venv/for-test ## Switch each protection off in a copy, and see that its tests notice; ONLY=part of a name
+	@tools/system-packages
+	@$(BIN)/python tests/mutants/run.py --jobs $(JOBS) $(addprefix --only ,$(ONLY))
 
 clean: ## Remove everything that make has made
 	rm -rf .venv build dist artifacts .coverage .coverage.* .hypothesis .import_linter_cache \

@@ -206,6 +206,16 @@ def test_limits_are_hard_and_cores_are_off(world, uid):
     assert run(limits, plan=plan, uid=uid) == "ok: ((99, 99), (0, 0))"
 
 
+def test_the_first_stack_grows_no_more_than_the_limit_of_memory_counts(world, uid):
+    plan = world.plan(limits=Limits(memory_max_bytes=1 << 30))
+    soft = min(resource.getrlimit(resource.RLIMIT_STACK)[0], 1 << 30)
+    soft = 1 << 30 if soft == resource.RLIM_INFINITY else soft
+
+    outcome = run(lambda: resource.getrlimit(resource.RLIMIT_STACK), plan=plan, uid=uid)
+
+    assert outcome == f"ok: ({soft}, {soft})"
+
+
 def test_a_limit_above_the_hard_one_stays_at_the_hard_one(world, uid):
     def limited():
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
@@ -261,3 +271,29 @@ def test_every_right_that_an_abi_knows_is_handled(version, fs, words):
 def test_tcp_is_left_alone_where_the_network_is_allowed():
     assert landlock.handled(7, network=True).net == 0
     assert landlock.handled(7, network=False).net == 0b11
+
+
+def test_each_place_has_the_rights_that_it_needs_and_no_others():
+    places = {
+        "read_roots": ("/read",),
+        "listed": ("/listed",),
+        "write_roots": ("/write",),
+        "staged_roots": ("/staged",),
+        "device_files": ("/dev/null", "/dev/zero"),
+    }
+    reading = landlock.READ_FILE | landlock.READ_DIR
+    made = landlock.MAKE_DIR | landlock.MAKE_REG | landlock.MAKE_SYM | landlock.REFER
+    gone = landlock.REMOVE_DIR | landlock.REMOVE_FILE | landlock.TRUNCATE
+    writing = reading | landlock.WRITE_FILE | made | gone
+    expected = {
+        "/read": reading,
+        "/listed": landlock.READ_DIR,
+        "/write": writing,
+        "/staged": writing,
+        "/dev/null": landlock.READ_FILE | landlock.WRITE_FILE | landlock.TRUNCATE,
+        "/dev/zero": landlock.READ_FILE,
+    }
+    assert dict(landlock.grants(Plan(**places))) == expected
+    with_programs = dict(landlock.grants(Plan(**places, subprocess=True)))
+    assert with_programs == expected | {"/read": reading | landlock.EXECUTE}
+    assert landlock.handled(7, network=False).scopes == 0b11

@@ -22,6 +22,7 @@ NETWORK = Grants(network=True, truncate=True, scoped=True)
 RELAYED = Grants(relayed=True, truncate=True, scoped=True)
 SUBPROCESS = Grants(subprocess=True, truncate=True, scoped=True)
 GATED = Grants(truncate=True, scoped=True, gated=True)
+ATTRIBUTES = Grants(truncate=True, scoped=True, attributes=True)
 
 ROWS = [
     # files
@@ -30,6 +31,15 @@ ROWS = [
     (CLOSED, "openat", (0, 1, 0o1000 | 2), ALLOW),
     (CLOSED, "openat", (0, 1, 0o1000), EPERM),
     (CLOSED, "openat", (0, 1, 0o1000 | 3), EPERM),
+    (CLOSED, "openat", (0, 1, 0o101, 0o777), ALLOW),
+    (CLOSED, "openat", (0, 1, 0o101, 0o4755), EPERM),
+    (CLOSED, "openat", (0, 1, 0o101, 0o2755 | HIGH), EPERM),
+    (CLOSED, "open", (1, 0o101, 0o4755), EPERM),
+    (CLOSED, "creat", (1, 0o4755), EPERM),
+    *((CLOSED, name, (1, 0o600), EPERM) for name in ("chmod", "fchmod", "chown", "utime")),
+    (ATTRIBUTES, "fchmod", (3, 0o600), ALLOW),
+    (ATTRIBUTES, "fchmod", (3, 0o4600), EPERM),
+    (ATTRIBUTES, "fchmodat2", (0, 1, 0o2600, 0), EPERM),
     (CLOSED, "renameat2", (0, 1, 0, 1, 2), ALLOW),
     (CLOSED, "renameat2", (0, 1, 0, 1, 4), EPERM),
     (CLOSED, "fcntl", (3, 4, 0), ALLOW),

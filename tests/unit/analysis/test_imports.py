@@ -7,7 +7,7 @@ import pytest
 
 from cellblock.analysis import Rules, analyse, transform
 from cellblock.analysis.allowlist import MODULES
-from cellblock.analysis.imports import APPROVABLE, NEVER, approvable, granting, wanted
+from cellblock.analysis.imports import APPROVABLE, MAX_WANTED, NEVER, approvable, granting, wanted
 
 STRICT = Rules(
     language=True,
@@ -59,12 +59,12 @@ def test_imports_that_are_all_that_is_wrong_can_be_approved(source, expected):
         "from . import bz2",
         "import bz2\n!ls",
         "from json import tool",
-        "import nothing_like_it",
         "\n".join(f"import p{n}" for n in range(30)),
     ],
 )
 def test_a_cell_with_anything_else_wrong_is_not_asked_about(source):
-    assert names(transform(source).source) == []
+    for rules in [STRICT, OPEN]:
+        assert names(transform(source).source, rules) == []
 
 
 #: What lets text run, reads memory, starts processes, opens sockets, or hands out the interpreter.
@@ -91,6 +91,24 @@ UNAPPROVABLE = [*NEVER, "cellblock.guest.guards", "IPython.core", "_private"]
 def test_some_packages_can_never_be_approved():
     for module in UNAPPROVABLE:
         assert approvable(module, OPEN) == (), module
+
+
+def test_of_a_module_whose_names_are_all_allowed_private_ones_are_not():
+    whole = dataclasses.replace(STRICT, modules={"random": None})
+    assert analyse("from random import randint, __doc__", whole) == ()
+    for source in (
+        "from random import _os",
+        "from random import __globals__",
+        "import random\nrandom._os",
+        "import random as r\nr._os",
+    ):
+        assert [one.rule for one in analyse(source, whole)] == ["module-name-not-allowed"], source
+
+
+def test_nobody_is_asked_about_more_imports_than_are_read():
+    many = dataclasses.replace(OPEN, raw_modules=frozenset({"numpy"}))
+    for count, expected in [(MAX_WANTED, MAX_WANTED), (MAX_WANTED + 1, 0)]:
+        assert len(names("\n".join(f"import p{n}" for n in range(count)), many)) == expected
 
 
 def test_packages_can_be_approved_only_where_packages_are_let_in():

@@ -22,6 +22,9 @@ DENIED = {
         "%policy narrow timeout=1",
         "x = 1\n%policy narrow timeout=1",
         "%policy # {x}",
+        "%config IPCompleter.use_jedi = f()",
+        "%config InlineBackend.rc = {}",
+        "%config InteractiveShell.ast_node_interactivity = open(1)",
     ],
     "attribute-not-allowed": [
         "f.__globals__",
@@ -166,6 +169,7 @@ DENIED = {
         "__build_class__",
         "__builtin__",
         "__import__ = f",
+        "%%capture __builtins__\n1",
     ],
     "relative-import": ["from . import x", "from .a import b", "from ... import c"],
     "shell-escape": ["!ls", "!!ls", "x = !ls", "with a:\n    !ls", "%sx ls", "%%bash\nls"],
@@ -327,3 +331,15 @@ def test_code_in_a_magic_that_takes_too_long_to_read_is_refused():
     for body in (many, long):
         found = rule_ids(f"get_ipython().run_cell_magic('capture', '', {body!r})")
         assert found == ["source-too-complex"]
+
+
+def within_magics(cell, depth):
+    for _ in range(depth):
+        cell = f"%%capture\n{cell}"
+    return cell
+
+
+def test_magics_within_magics_are_read_to_a_depth_and_refused_beyond():
+    assert rule_ids(within_magics("1", 5)) == []  # positive control
+    assert rule_ids(within_magics("open", 5)) == ["builtin-not-allowed"]
+    assert rule_ids(within_magics("1", 6)) == ["source-too-complex"]

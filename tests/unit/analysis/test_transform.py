@@ -9,6 +9,7 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
 from cellblock.analysis import transform
+from cellblock.analysis.transform import CHARACTERS, WORDS, check_shape, exceeded_limit
 
 KERNEL = Path(__file__).parents[3] / "kernel"
 
@@ -109,6 +110,25 @@ def test_no_text_holds_the_host():
         started = time.process_time()
         transform(cell)
         assert time.process_time() - started < 4, cell[:9] + cell[-9:]
+
+
+def test_of_a_cell_so_much_is_looked_at_and_no_more():
+    assert exceeded_limit("x" * CHARACTERS) is None
+    assert exceeded_limit("x" * (CHARACTERS + 1)) == (CHARACTERS + 1, CHARACTERS, "characters")
+    assert exceeded_limit("x " * WORDS) is None
+    assert exceeded_limit("x " * (WORDS + 1)) == (WORDS + 1, WORDS, "words and signs")
+
+
+@pytest.mark.parametrize(
+    ("unit", "before", "behind", "honest", "costly"),
+    [(".a", "import a", "", 1_000, 8_000), ("{a}", "f'", "'", 1_000, 30_000)],
+)
+def test_a_shape_that_costs_the_parser_its_square_is_not_parsed(
+    unit, before, behind, honest, costly
+):
+    check_shape(f"{before}{unit * honest}{behind}")
+    with pytest.raises(ValueError, match="of too many"):
+        check_shape(f"{before}{unit * costly}{behind}")
 
 
 def test_honest_cells_are_short_enough():

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from cellblock.errors import PolicyError
 from cellblock.jupyter import install
 
 NAMED = {"provisioner_name": "cellblock-provisioner"}
@@ -45,3 +46,21 @@ def test_other_users_find_a_kernel_that_an_operator_installs(tmp_path):
         os.umask(before)
     assert folder.stat().st_mode & 0o777 == 0o755
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o644}
+
+
+def test_nothing_beside_a_notebook_or_in_the_environment_is_imported_by_the_host(tmp_path):
+    rest = {"name": None, "display_name": None, "allow_unsafe": False}
+    _, folder = install.install("safe", prefix=tmp_path, **rest)
+    argv = json.loads((folder / "kernel.json").read_text())["argv"]
+    # -s: an operator's kernel is for several users, and reads no packages of theirs.
+    assert argv[:6] == [sys.executable, "-E", "-P", "-s", "-m", "cellblock"]
+
+
+def test_a_kernel_of_mode_unsafe_is_installed_when_that_is_asked_for(tmp_path):
+    rest = {"name": None, "display_name": None, "prefix": tmp_path}
+    policy = tmp_path / "wide.toml"
+    policy.write_text('extends = "unsafe"\napprovals = "never"\n')
+    with pytest.raises(PolicyError, match="mode unsafe has to be asked for"):
+        install.install(str(policy), allow_unsafe=False, **rest)
+    _, folder = install.install(str(policy), allow_unsafe=True, **rest)
+    assert json.loads((folder / "kernel.json").read_text())["argv"][-1] == "--allow-unsafe"

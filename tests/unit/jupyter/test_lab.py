@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import typing
+from base64 import b64encode
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,7 +18,9 @@ from cellblock.analysis import analyse
 from cellblock.host.audit import records
 from cellblock.host.audit.log import Entry
 from cellblock.host.services.tools.calls import CallRecord
+from cellblock.jupyter import lab as front
 from cellblock.jupyter import lab_messages as lab
+from cellblock.jupyter.messages import Message
 from cellblock.policy.model import Policy
 from cellblock.wire import messages, values
 
@@ -96,6 +100,65 @@ def test_a_call_is_told_of_in_bounds_and_without_its_secrets():
     assert told["arguments"].startswith("'•••', text='xxx")
     assert "hunter2" not in told["arguments"]
     assert len(told["arguments"]) <= 500
+
+
+class Page:
+    """A kernel's end of the comms of its front ends; nothing is said of what is in force."""
+
+    def __init__(self, monkeypatch):
+        for name in ("_tell_cells", "_tell_question", "on_guest"):
+            monkeypatch.setattr(front.Lab, name, lambda *_: None)
+        self.said, self.guests = [], set()
+        guests = SimpleNamespace(knows=self.guests.__contains__)
+        outputs = SimpleNamespace(open_comms=guests, host_comms=set())
+        channels = SimpleNamespace(publish=lambda *said: self.said.append(said))
+        kernel = SimpleNamespace(cell=None, outputs=outputs, channels=channels)
+        self.comms, self.lab = outputs.host_comms, front.Lab(kernel, None)
+
+    def send(self, kind, name, data, client=b"page"):
+        """Receive a message; return what was said to that."""
+        self.said.clear()
+        content = {"comm_id": name, "target_name": front.LAB_TARGET, "data": data}
+        empty = {"raw_header": b"", "parent": {}, "metadata": {}, "buffers": []}
+        header = {"msg_type": kind}
+        self.lab.receive(Message(identities=[client], header=header, content=content, **empty))
+        return [(kind, content["comm_id"]) for kind, content, _ in self.said]
+
+    def open(self, name, client=b"page"):
+        data = {"version": 1, "secret": b64encode(SECRET).decode()}
+        return self.send("comm_open", name, data, client)
+
+
+@pytest.fixture
+def page(monkeypatch):
+    return Page(monkeypatch)
+
+
+def test_only_who_opened_a_comm_has_a_part_in_it(page):
+    page.open("a")
+    assert page.send("comm_msg", "a", {"kind": "nothing", "id": "1"}, b"another") == []
+    assert page.send("comm_close", "a", {}, b"another") == []
+    assert page.comms == {"a"}
+    # Positive controls.
+    assert page.send("comm_msg", "a", {"kind": "nothing", "id": "1"}) == [("comm_msg", "a")]
+    page.send("comm_close", "a", {})
+    assert page.comms == set()
+
+
+@pytest.mark.parametrize("name", ["of a cell", "", "x" * 201])
+def test_no_comm_takes_the_place_of_a_cells_or_has_a_name_without_end(page, name):
+    page.guests.add("of a cell")
+    assert page.open(name) == [("comm_close", name[:200])]
+    assert page.comms == set()
+    assert page.open("x" * 200) == []  # positive control
+
+
+def test_the_comm_that_was_silent_longest_makes_room(page):
+    for number in range(front.MOST_COMMS):
+        assert page.open(str(number)) == []
+    page.send("comm_msg", "0", {})
+    assert page.open("one more") == [("comm_close", "1")]
+    assert len(page.comms) == front.MOST_COMMS
 
 
 def test_records_of_the_audit_log_are_told_in_words():

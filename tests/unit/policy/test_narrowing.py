@@ -14,6 +14,7 @@ from cellblock.policy.narrowing import (
     TABLE,
     EnforcedBy,
     changed_fields,
+    check_narrower,
     narrow,
     try_narrow,
 )
@@ -250,6 +251,34 @@ def test_what_allows_more_is_refused_and_changes_nothing(policy, places):
         assert "Only the operator can allow more" in error.remedy, (key, value)
         with pytest.raises(WideningError, match=re.escape(str(error))):
             narrow(policy, {key: value}, places=places)
+
+
+#: What is as narrow as it gets, and what it would become.
+BACK = {
+    "mode": ("safe", ["confined", "unsafe"]),
+    "on_unsupported": ("error", ["warn", "ignore"]),
+    "display": ("text", ["sanitized", "isolated"]),
+    "subprocess_execution": (False, [True]),
+    "package_installation": (False, [True]),
+    "network_access": (False, [True, ["example.org:443"]]),
+}
+
+
+def test_what_is_narrow_does_not_go_back(policy, places):
+    for field, (narrowest, wider) in BACK.items():
+        strict = policy.replace(**{field: narrowest})
+        for value in wider:
+            with pytest.raises(WideningError):
+                narrow(strict, {field: value}, places=places)
+
+
+def test_a_policy_from_elsewhere_that_allows_more_is_refused(policy):
+    check_narrower(policy, policy, file="theirs")
+    check_narrower(policy, policy.replace(subprocess_execution=False), file="theirs")
+    with pytest.raises(WideningError, match="it is off"):
+        check_narrower(policy.replace(subprocess_execution=False), policy, file="theirs")
+    with pytest.raises(WideningError):
+        check_narrower(policy, policy.replace(backend="noop"), file="theirs")
 
 
 def test_what_is_no_value_of_the_field_is_refused_and_changes_nothing(policy, places):

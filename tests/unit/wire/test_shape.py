@@ -63,6 +63,13 @@ def test_keys_that_collide_are_refused_at_once():
     assert seconds(refuse, payload) < 1
 
 
+def test_a_decoder_looks_before_it_decodes():
+    payload = display(table(colliding(200)))
+    assert len(payload) > frames.SMALL
+    with pytest.raises(WireError, match="an array or a map is the key of a map"):
+        decode(payload)
+
+
 def refuse(payload):
     with pytest.raises(WireError):
         decode(payload)

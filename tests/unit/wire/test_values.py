@@ -8,6 +8,7 @@ import enum
 import uuid
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from cellblock.wire import values
@@ -92,3 +93,15 @@ def test_what_is_within_itself_or_more_than_a_frame_holds_is_refused():
 def test_what_can_not_be_carried_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
         values.encode(given, 1_000)
+
+
+def test_what_a_guest_encoded_is_bounded_and_holds_data_alone():
+    encoded = bytes(values.encode([1, {"a": "b"}], 100))
+    assert values.checked(encoded, len(encoded)) == [1, {"a": "b"}]
+    with pytest.raises(ValueError, match=f"more than {len(encoded) - 1} bytes"):
+        values.checked(encoded, len(encoded) - 1)
+    extension = msgspec.msgpack.encode([msgspec.msgpack.Ext(5, b"x")])
+    with pytest.raises(ValueError, match="an extension is no data that crosses"):
+        values.checked(extension, 100)
+    with pytest.raises(ValueError, match="an extension is no data that crosses"):
+        values.arguments(msgspec.msgpack.encode([[msgspec.msgpack.Ext(5, b"x")], {}]))

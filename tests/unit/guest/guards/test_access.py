@@ -1,8 +1,127 @@
-"""What a settled name is settled by."""
+"""What a computed name reaches, guard by guard: each alone, without source check or audit hook."""
+
+import os
+import random
+import types
+
+import pytest
 
 from cellblock.analysis.names import SETTLED
 from cellblock.guest.guards import access
+from cellblock.guest.violations import AttributeViolation, NameViolation
+
+
+def library():
+    """Stand in for a function of a library: its builtins are the real ones."""
+
+
+#: A function as cells make them: its builtins are not the real ones.
+own = types.FunctionType(library.__code__, {"__builtins__": {}})
+
+
+class Holder:
+    pass
+
+
+class Liar(str):
+    """A name that is one thing when it is judged and another when it is read."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        return "__globals__"
+
+    def __hash__(self):
+        return hash("__doc__")
+
+    def __eq__(self, other):
+        return other == "__doc__"
+
+
+class Answer:
+    """An object whose state holds a module under a name that is common."""
+
+    def __init__(self, **held):
+        vars(self).update(held)
 
 
 def test_every_name_that_is_settled_has_what_settles_it():
     assert access._SETTLERS.keys() == SETTLED
+
+
+REFUSED = {
+    "a refused name": lambda: access.guarded_getattr(library, "__globals__"),
+    "a dunder that nobody judged": lambda: access.guarded_getattr(library, "__unheard_of__"),
+    "a name that is not what it says": lambda: access.guarded_getattr(library, Liar("__globals__")),
+    "the module that a builtin belongs to": lambda: access.guarded_getattr(print, "__self__"),
+    "a part of a library's function": lambda: access.guarded_getattr(library, "__closure__"),
+    "a module's dictionary": lambda: access.guarded_getattr(os, "__dict__"),
+    "a module's dictionary by vars": lambda: access.guarded_vars(os),
+    "setting a refused name": lambda: access.guarded_setattr(own, "__code__", own.__code__),
+    "setting a library function's": lambda: access.guarded_setattr(library, "__defaults__", ()),
+    "deleting a library function's": lambda: access.guarded_delattr(library, "__kwdefaults__"),
+    "reading by the object's own method": lambda: access.guarded_getattr(
+        object(), "__getattribute__"
+    )("__reduce__"),
+    "setting by the object's own method": lambda: access.guarded_getattr(own, "__setattr__")(
+        "__code__", own.__code__
+    ),
+    "a text that reads it": lambda: access.guarded_getattr("{0.__globals__}", "format")(library),
+    "a text that reads it in a width": lambda: access.guarded_getattr(
+        "{0:{0.__globals__}}", "format"
+    )(library),
+    "a text that reads it of a dict": lambda: access.guarded_getattr(
+        "{f.__globals__}", "format_map"
+    )({"f": library}),
+    "a library that takes names": lambda: access.library_getattr(library, "__globals__"),
+    "a library that takes settled names": lambda: access.library_getattr(print, "__self__"),
+    "a state with a refused name": lambda: access.check_state({"__globals__": 1}),
+    "a state with a module": lambda: access.check_state((None, {"parser": os})),
+}
+
+
+@pytest.mark.parametrize("read", REFUSED.values(), ids=REFUSED)
+def test_no_guard_hands_out_what_a_dot_may_not_read(read):
+    with pytest.raises(AttributeViolation):
+        read()
+
+
+def test_what_is_refused_is_not_there_for_hasattr_and_vars_of_nothing_is_no_namespace():
+    assert not access.guarded_hasattr(library, "__globals__")
+    assert access.guarded_getattr(library, "__globals__", None) is None
+    with pytest.raises(NameViolation):
+        access.guarded_vars()
+
+
+def test_positive_control_what_is_the_cells_own_is_read_and_changed():
+    held = Holder()
+    access.guarded_setattr(held, "a", 1)
+    assert access.guarded_getattr(held, "a") == access.guarded_vars(held)["a"] == 1
+    assert access.guarded_getattr(own, "__defaults__") is None
+    access.guarded_setattr(own, "__defaults__", None)
+    assert access.guarded_getattr(held, "__getattribute__")("a") == 1
+    assert access.guarded_getattr("{0.a:>{0.a}}", "format")(held) == "1"
+    assert access.library_getattr(held, "__unheard_of__", 2) == 2
+    assert access.check_state((None, {"a": os.sep})) == (None, {"a": os.sep})
+    access.guarded_delattr(held, "a")
+    assert not access.guarded_hasattr(held, "a")
+
+
+def test_a_module_is_no_objects_parser():
+    assert access.guarded_getattr(Answer(parser=random), "parser") is None
+    assert access.guarded_getattr(Answer(parser="html"), "parser") == "html"
+
+
+def test_names_that_were_judged_are_no_memory_without_bound(monkeypatch):
+    monkeypatch.setattr(access, "judged_names", {})
+    for number in range(access._MOST + 100):
+        access.guarded_hasattr(library, f"name_{number}")
+    assert len(access.judged_names) <= access._MOST
+
+
+def test_a_frozen_class_takes_no_method_of_anybodys():
+    kind = type("Library", (), {"__module__": "json"})
+    kind.get = library  # positive control
+    access.freeze(kind)
+    with pytest.raises(TypeError, match="immutable type"):
+        kind.get = library

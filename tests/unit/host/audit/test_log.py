@@ -97,6 +97,27 @@ def test_with_fsync_it_is_handed_to_the_disk(folder, monkeypatch):
     assert synced == [log._fd]
 
 
+def test_what_stands_in_a_logs_place_is_not_written_to(log, folder, tmp_path):
+    folder.mkdir(parents=True, mode=0o700)
+    theirs = tmp_path / "theirs"
+    theirs.write_text("as it was")
+    for put in (log.path.symlink_to, lambda other: os.link(other, log.path)):
+        put(theirs)
+        with pytest.raises(AuditError, match="something else stands in its place"):
+            write(log, "x")
+        log.path.unlink()
+    assert theirs.read_text() == "as it was"
+    write(log, "x")  # positive control
+
+
+def test_a_log_that_has_all_its_bytes_says_so(folder):
+    log = Log(folder, max_bytes=1_000, fsync=False)
+    assert log.used_up() is None
+    write(log, *"abcd" * 4)
+    assert "the 1,000 bytes that the log of a session may have" in str(log.used_up())
+    log.close()
+
+
 def test_two_sessions_share_a_folder_and_no_file(folder):
     logs = [Log(folder, max_bytes=1 << 20, fsync=False) for _ in range(2)]
     for text in "abc":

@@ -8,7 +8,8 @@ import stat
 import pytest
 
 from cellblock.host.consent import grants
-from cellblock.host.consent.grants import MOST_GRANTS, GrantContext, Store
+from cellblock.host.consent.grants import MOST_GRANTS, GrantContext, Grants, Store
+from cellblock.host.consent.request import ApprovalRequest
 
 UNDER = {"scope": "/lab", "policy": "mine", "digest": "d"}
 
@@ -161,3 +162,24 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(kept, path):
     with pytest.raises(OSError, match="symbolic"):
         kept.revoke(None)
     assert not (path.parent / "other").exists()
+
+
+def test_who_allowed_a_part_is_asked_about_the_rest(kept):
+    def wanted(*subjects):
+        return ApprovalRequest(of="import", subjects=subjects, sha256="", asks="", all_of="")
+
+    known = Grants(GrantContext(**UNDER), kept)
+    known.add(wanted("bz2"), "session")
+    assert known.covers(wanted("bz2")) == "session"
+    assert known.covers(wanted("csv")) == "always"
+    assert known.covers(wanted("bz2", "csv")) == "always"
+    assert known.covers(wanted("bz2", "lzma")) is None
+    assert known.covers(wanted("csv", "lzma")) is None
+    assert (
+        known.covers(ApprovalRequest(of="call", subjects=("csv",), sha256="", asks="", all_of=""))
+        is None
+    )
+    for changed in ("scope", "policy", "digest"):
+        assert (
+            Grants(GrantContext(**UNDER | {changed: "other"}), kept).covers(wanted("csv")) is None
+        )

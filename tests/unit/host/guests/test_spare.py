@@ -93,6 +93,16 @@ def test_one_that_says_anything_else_is_ended_and_nobody_is_told(waiting, said):
     assert [kind for kind, _ in sim.notes] == ["locked"]
 
 
+def test_one_with_other_locks_than_the_guest_that_serves_imports_nothing(simulate, monkeypatch):
+    asked = []
+    monkeypatch.setattr(SpareGuest, "_is_equal", lambda _, report: asked.append(report))
+    sim = simulate(policy=POLICY)
+    serving = sim.guest
+    sim.reactor.advance(supervisor.IDLE)
+    assert asked
+    assert sim.guest is serving or sim.guest.gone()
+
+
 def test_no_cell_waits_for_it(waiting):
     sim, serving, other = waiting
     sim.runs(NAMES_IT)

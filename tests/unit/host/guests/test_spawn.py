@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -69,3 +71,20 @@ def test_a_kernels_host_makes_large_copies_in_memory_that_it_has():
     clears, kept = map(int, said.split())
     assert clears > 10_000
     assert kept < 1_000
+
+
+def test_a_zygote_is_started_without_environment_and_with_no_signal_ignored(monkeypatch):
+    started = []
+
+    def start_process(_path, _argv, environment, **options):
+        started.append((environment, options["setsigdef"]))
+        return 1
+
+    monkeypatch.setattr(os, "posix_spawn", start_process)
+    monkeypatch.setenv("TOKEN", "secret")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert spawn._spawn([sys.executable], theirs) == 1
+    ((environment, defaults),) = started
+    assert environment == {}
+    assert {signal.SIGINT, signal.SIGXCPU} <= defaults

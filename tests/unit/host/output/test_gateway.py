@@ -171,6 +171,20 @@ def test_one_large_part_does_not_cost_the_others_and_all_share_one_bound():
         assert len(sent(clean_bundle(dict.fromkeys(mimes, "é" * 400)))) < 2_500
 
 
+@pytest.mark.parametrize(
+    ("mime", "hostile", "gone"),
+    [
+        ("text/html", "<b onclick='x()'>a</b>", "onclick"),
+        ("text/markdown", "a <b onclick='x()'>b</b>", "onclick"),
+        ("text/latex", r"$\href{javascript:x()}{a}$", r"\href"),
+        ("image/svg+xml", "<svg xmlns='http://www.w3.org/2000/svg' onload='x()'/>", "onload"),
+    ],
+)
+def test_each_kind_of_markup_passes_its_sanitiser(mime, hostile, gone):
+    assert gone in hostile
+    assert gone not in "".join(map(str, clean_bundle({mime: hostile}).values()))
+
+
 def test_a_long_plain_text_is_cut_and_says_so():
     with small():
         text = clean_bundle({"text/plain": "x" * 70_000, "image/png": b""})["text/plain"]

@@ -85,6 +85,27 @@ def test_a_widget_has_its_classes_and_keys_from_the_table_whatever_it_says(guest
     assert refused == Refused("jupyter.widget", CONTROLS, "TomorrowModel")
 
 
+def test_a_module_that_the_policy_does_not_name_is_refused_whatever_is_known_of_it():
+    guest = Guest(modules=(BASE, OUTPUT))
+    assert guest.open("Any", "anywidget")[1] == Refused("jupyter.widget", "anywidget", "AnyModel")
+    assert guest.open("Text")[1] == Refused("jupyter.widget", CONTROLS, "TextModel")
+    assert isinstance(guest.open("Layout", BASE)[1], Passed)  # positive control
+
+
+def test_a_widget_takes_the_focus_once_a_request_and_says_nothing_else_of_its_own(guest):
+    name, _ = guest.open("Text")
+
+    def custom(content, parent):
+        data = {"method": "custom", "content": content}
+        passed = guest.tell("comm_msg", {"comm_id": name, "data": data}, parent=parent)
+        return passed and passed.data["content"]
+
+    assert custom({"do": "focus"}, "p1") == {"do": "focus"}
+    assert custom({"do": "focus"}, "p1") is None
+    assert custom({"do": "focus", "then": "x"}, "p2") is None
+    assert custom({"do": "blur"}, "p2") == {"do": "blur"}
+
+
 @pytest.mark.parametrize("name", ["", "<img>", "a b", "x" * 201, None, 3])
 def test_a_comm_has_a_plain_id_or_is_dropped(guest, name):
     content = {"comm_id": name, "target_name": "jupyter.widget", "data": {}}

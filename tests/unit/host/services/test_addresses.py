@@ -80,6 +80,29 @@ def test_an_address_of_this_machine_or_network_is_not_and_no_operation_asks_it()
         assert refusal(["8.8.8.8", text], private=False), text
 
 
+#: Where clouds give out credentials.
+METADATA = [
+    "100.100.100.200",
+    "168.63.129.16",
+    "169.254.169.254",
+    "192.0.0.192",
+    "::ffff:169.254.169.254",
+    "64:ff9b::a9fe:a9fe",
+    "fd00:ec2::254",
+    "fd20:ce::254",
+    "fe80::1",
+]
+
+
+def test_where_private_addresses_may_be_asked_those_of_credentials_may_not():
+    for text in METADATA:
+        assert "a cloud gives out credentials" in refusal([text], private=True), text
+        assert "a cloud gives out credentials" in refusal(["10.0.0.1", text], private=True), text
+    for text in ["10.0.0.1", "127.0.0.1", "100.64.0.1", "192.168.0.1", "::1", "fd00::1"]:
+        assert refusal([text], private=True) == "", text  # positive control
+    assert refusal(["224.0.0.1"], private=True) == "it has no public address"
+
+
 def reaches(allowlist, text, port):
     return allowlist.reaches(read(text), port)
 

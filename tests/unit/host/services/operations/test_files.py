@@ -13,6 +13,7 @@ import pytest
 from cellblock.host.services.operations.catalog import UNWRITTEN, OperationError
 from cellblock.host.services.operations.files import Files, real_name
 from cellblock.policy.operations import ListDir, Operations, ReadFile, WriteFile
+from cellblock.policy.paths import ANYWHERE
 
 SECRET = "outside"
 
@@ -77,6 +78,25 @@ def test_a_link_that_stays_beneath_the_root_is_followed(ground):
     (ground / "project/data/link").symlink_to("deep/b.csv")
     (ground / "project/data/folder").symlink_to("deep")
     assert reader(ground)("data/link") == reader(ground)("data/folder/b.csv") == "deep"
+
+
+def test_what_is_denied_by_its_name_is_denied_wherever_it_lies(ground):
+    data = ground / "project/data"
+    (data / "deep/.env").mkdir()
+    for name in (".env", "deep/.env/inner", "env"):
+        (data / name).write_text(SECRET)
+    (data / "link").symlink_to(".env")
+    roots = (str(data),)
+    tables = {
+        "read_file": ReadFile(roots=roots, max_bytes=100),
+        "list_dir": ListDir(roots=roots, max_entries=100),
+    }
+    denied = [f"{ANYWHERE}.env"]
+    files = Files(Operations(**tables), project=f"{ground}/project", denied=denied)
+    for path in ("data/.env", "data/deep/.env/inner", "data/deep/../.env", "data/link"):
+        assert "it is never read or written" in refusal(files.read_file, path), path
+    assert files.read_file("data/env") == SECRET  # positive control
+    assert [one["name"] for one in files.list_dir("data/deep")] == ["b.csv"]
 
 
 def test_a_root_may_be_one_file(ground):

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import sys
 import tarfile
@@ -207,6 +208,12 @@ def test_a_package_that_is_too_large_is_not_kept(installer, tmp_path):
     assert said.startswith("InstallError: large: ")
     assert list((tmp_path / "shelf" / "lib").iterdir()) == []
     assert list((tmp_path / "shelf" / "making").iterdir()) == []
+
+
+def test_a_package_whose_files_are_too_large_together_is_not_kept(installer, tmp_path):
+    said = refusal(installer("large", max_bytes=1_000_000).install, "large")
+    assert re.search(r"it takes 2,\d{3},\d{3} bytes on disk; 1,000,000 may be \(max_bytes\)", said)
+    assert list((tmp_path / "shelf" / "lib").iterdir()) == []
 
 
 @pytest.mark.usefixtures("by")

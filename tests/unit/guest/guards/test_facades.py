@@ -1,0 +1,64 @@
+"""What an import at run time gives, also where the source check did not see it."""
+
+import operator
+import os
+import random
+import sys
+
+import pytest
+
+from cellblock.analysis import Rules
+from cellblock.guest.guards import facades
+from cellblock.guest.runner import RulesInForce
+from cellblock.guest.violations import AttributeViolation, ImportViolation
+
+#: Loaded here already: what is loaded for a cell freezes the classes of this process.
+ALLOWED = {"operator": None, "random": None, "sys": frozenset({"modules", "path"})}
+
+
+@pytest.fixture
+def importer():
+    rules = Rules(language=True, modules=ALLOWED, raw_modules=frozenset(), magics=frozenset())
+    return facades.Importer(RulesInForce(rules))
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda importer: importer.import_("os"),
+        lambda importer: importer.import_("os.path", fromlist=("join",)),
+        lambda importer: importer.import_("random", level=1),
+        lambda importer: importer.import_("pytest", fromlist=[]),  # as C code asks
+        lambda importer: importer.take("os", ("system",)),
+        lambda importer: importer.take("random", ("_os",)),
+        lambda importer: importer.take("sys", ("settrace",)),
+    ],
+)
+def test_a_module_that_is_not_allowed_is_not_imported(importer, take):
+    with pytest.raises(ImportViolation):
+        take(importer)
+
+
+def test_a_facade_shows_public_names_and_no_module(importer, monkeypatch):
+    monkeypatch.setattr(random, "__all__", [*random.__all__, "_os"])
+    shown = vars(importer.import_("random"))
+    assert shown["random"] is random.random  # positive control
+    assert random._os is os
+    assert not [name for name, value in shown.items() if type(value) is type(os)]
+
+
+def test_sys_modules_says_what_is_loaded_and_hands_out_none_of_it(importer):
+    loaded = importer.import_("sys").modules
+    assert "os" in loaded
+    assert len(loaded) == len(sys.modules)
+    with pytest.raises(ImportViolation):
+        loaded["os"]
+
+
+@pytest.mark.parametrize("name", ["attrgetter", "methodcaller"])
+def test_what_reads_by_name_takes_free_names_alone(importer, name):
+    make = getattr(importer.import_("operator"), name)
+    assert make("upper" if name == "methodcaller" else "upper.__name__")("a") in {"A", "upper"}
+    with pytest.raises(AttributeViolation):
+        make("__reduce_ex__")
+    assert getattr(operator, name)("__reduce_ex__")  # positive control
