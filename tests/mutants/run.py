@@ -36,8 +36,6 @@ TREE = HERE.parents[1]
 ENOUGH = 0.97
 #: Seconds that the tests of one mutant may take. Those of an unchanged copy take a few.
 LIMIT = 180.0
-#: Of pytest's plugins those that tests need: to load all that are installed takes each start seconds.
-PLUGINS = ("pytest_timeout", "_hypothesis_pytestplugin", "xdist.plugin")
 #: pytest's exit status if a test failed. All others but 0 say that the tests did not run as meant.
 TESTS_FAILED = 1
 
@@ -105,13 +103,11 @@ class Copy:
 
     def test(self, tests: list[str], *options: str, limit: float) -> tuple[int | None, str]:
         """Run pytest; return its exit status and output. The status is None if the time ran out."""
-        plugins = [word for name in PLUGINS for word in ("-p", name)]
-        command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugins]
+        command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         with tempfile.TemporaryFile("w+") as output:
             pytest = subprocess.Popen(
                 [*command, *options, *tests],
                 cwd=self.root,
-                env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
