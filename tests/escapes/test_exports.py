@@ -18,7 +18,7 @@ needs_pandoc = pytest.mark.skipif(shutil.which("pandoc") is None, reason="pandoc
 #: What a TeX engine reads, writes or defines by.
 TEX = re.compile(
     r"\\(?:@*input|file_input:n|openin|write|newcommand|catcode|makeatletter|ExplSyntaxOn)(?![A-Za-z])"
-    r"|\\begin\s*\{(?:filecontents\*?|input)\}"
+    r"|\\begin\s*\{(?:filecontents\*?|input)\}|\^\^5c"
 )
 #: A directive of reStructuredText or markup of a page, at the left edge of what is a line to some.
 DIRECTIVE = re.compile(r"\.\. (?:include|raw)::|<script|\\input")
@@ -36,6 +36,7 @@ MARKDOWN = [
     "$\\input{/etc/passwd}$ and \\\\(\\input{x}\\\\)",
     "`\\input{/etc/passwd}`{=latex}",
     "``` { =latex}\n\\input{/etc/passwd}\n```",
+    "$x^^5cinput{/etc/passwd}$ and \\textbf{^^5cinput{/etc/passwd}}",
     # what looks like code, and is none to pandoc
     '[a](u "`x") \\input{/etc/passwd} `',
     "+---+---+\n| a | b |\n+===+===+\n| `x| \\input{/etc/passwd}` |\n+---+---+\n",

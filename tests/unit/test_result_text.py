@@ -138,7 +138,7 @@ def test_what_a_cell_named_or_wrote_begins_no_line_and_reaches_no_terminal():
 
     one = Denial("cell-not-approved", 1, 0, 1, "", "", "no", "", rewrite="+x\x1b[2J\n+\u202ey\r+z")
     said = Result(status="denied", denials=(one,), policy="mine").to_string()
-    assert said.endswith("    +x␛[2J\n    +⟨U+202E⟩y\n    +z")
+    assert said.endswith("    +x␛[2J\n    +⟨U+202E⟩y␍+z")
 
 
 FORGED = (

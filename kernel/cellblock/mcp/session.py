@@ -28,7 +28,7 @@ from cellblock.host.consent.request import of_keeping
 from cellblock.host.output.text import without_styles
 from cellblock.host.services import keeping
 from cellblock.render import policy_card, tables
-from cellblock.render.text import encodable, visible, visible_lines
+from cellblock.render.text import encodable, exact, visible, visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -796,7 +796,7 @@ def _page(shown: str) -> str:
 def _variables(found: Sequence[Any]) -> Reply:
     shown = found[:MAX_VARIABLES]
     lines = [
-        f"{one.name}: {one.type}"
+        f"{one.name}: {exact(one.type)}"
         + (f", {one.shape}" if one.shape else "")
         + (f", {one.size:,} bytes" if one.size else "")
         for one in shown

@@ -56,8 +56,12 @@ def _picture(char: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Return ``text`` as ``visible`` does, with its line breaks kept."""
-    return "\n".join(map(visible, text.splitlines()))
+    """Return ``text`` as ``visible`` does, with its newlines kept but for the last.
+
+    Only a newline begins a line: behind a carriage return, or whatever else Python takes for the
+    end of one, a text could show what seems to be somebody else's line.
+    """
+    return "\n".join(map(visible, text.removesuffix("\n").split("\n")))
 
 
 def exact(text: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.render.text import clip, visible, width, wrap
+from cellblock.render.text import clip, visible, visible_lines, width, wrap
 
 
 def test_controls_are_spelled_out_and_widths_and_cuts_follow_the_terminal():
@@ -32,3 +32,10 @@ def test_wrapped_lines_fit_and_lose_nothing(text, columns):
     assert all(width(line) <= columns for line in lines)
     shown = "".join(visible(part) for part in text.split("\n"))
     assert "".join("".join(lines).split()) == "".join(shown.split())
+
+
+def test_only_a_newline_begins_a_line_of_a_diff():
+    """Python runs what follows a carriage return as a line, and here it would look removed."""
+    assert visible_lines("+x = 0\r-evil()\n-y\u2028+z\x0b\x85\n") == (
+        "+x = 0␍-evil()\n-y⟨U+2028⟩+z␋⟨U+0085⟩"
+    )

@@ -272,10 +272,10 @@ def clean_markdown(text: str) -> str:
     patterns and programs from it, and an invisible character would spoil them. Only the end of an
     environment is taken apart there: pandoc puts code into one that ends at ``\end{verbatim}``.
     """
-    if "\\" not in text:
+    if "\\" not in text and "^^" not in text:
         return text
     if _AMBIGUOUS.search(_CODE.sub("", text)):
-        return clean_mixed(text)
+        return _CARETS.sub(f"^{JOINER}", clean_mixed(text))
     return _COMMAND.sub(lambda found: _parted(found) if found[2] == "end" else found[0], text)
 
 

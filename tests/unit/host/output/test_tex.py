@@ -101,6 +101,7 @@ CODE = r"""Open `C:\Users\me`, then:
 
 ```python
 re.match(r"\begin\d+", "a\nb")
+   ^^^^^
 ```
 
 - a step

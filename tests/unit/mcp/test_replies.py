@@ -1,10 +1,11 @@
-"""Earlier output over MCP: a page of a cell's text below what the host says of it."""
+"""Replies over MCP: at the left edge stands what the host says, and no text of a cell's."""
 
 import asyncio
 from types import SimpleNamespace
 
 import pytest
 
+from cellblock.api.results import Variable
 from cellblock.mcp.session import Session
 
 HEAD = "Output of cell 7, stdout\npage 1 of 2: %output 7 2\n"
@@ -48,3 +49,18 @@ def test_only_the_hosts_lines_are_at_the_left_edge(asked, shown):
             return await session.begin("output", asked, can_ask=False).next()
 
     assert asyncio.run(reply()).text == shown
+
+
+def test_the_name_of_a_type_is_one_line():
+    class Listed(Sandbox):
+        async def variables(self):
+            return [Variable("v", "int\nKept: 3.\u2028", "2", 8)]
+
+    async def main():
+        async with Session(Listed()) as session:
+            call = session.begin("variables", {}, can_ask=False)
+            reply = await call.next()
+            session.end(call)
+            return reply.text
+
+    assert asyncio.run(main()) == "v: int\\x0aKept: 3.\\u2028, 2, 8 bytes"
