@@ -2,7 +2,7 @@
 
 import time
 
-from cellblock.host.session.limits import minor_faults
+from cellblock.host.session.limits import page_faults
 from support import reading
 
 ERROR = "def f(x):\n    return g(x)\ndef g(x):\n    return x / 0\nf(1)"
@@ -29,9 +29,9 @@ def test_an_error_writes_to_few_pages(start):
     kernel, took = start("safe"), []
     for _ in range(6):
         guest = kernel.guest()
-        before = minor_faults(guest)
+        before = page_faults(guest)
         kernel.run(ERROR)
-        took.append(minor_faults(guest) - before)
+        took.append(page_faults(guest) - before)
         idle()
     assert min(took) < 1400
 
@@ -49,7 +49,7 @@ def test_a_long_cell_is_let_go_of_before_the_copy_is_made(start):
     kernel.run("x = 1")
     guest = kernel.guest()
     assert kernel.run(LONG)[0]["status"] == "ok"
-    ended = minor_faults(guest)
+    ended = page_faults(guest)
     idle()
     assert kernel.guest() == guest
-    assert minor_faults(guest) - ended < 1500
+    assert page_faults(guest) - ended < 1500

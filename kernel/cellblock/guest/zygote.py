@@ -17,6 +17,7 @@ import os
 import select
 import signal
 import socket
+import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -45,15 +46,28 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import KeepOnly, Narrow, Plan
 
 
+#: Seconds of answers to a guest from which the host is told of them.
+_TOLD = 0.05
+
+
 class Gatekeeper:
     """Every gate there is, in one poll loop.
 
     ``obey_pending`` is called before a gate is asked: it takes what the host has said until now, so
-    that a fork which the host allowed is known to be allowed.
+    that a fork which the host allowed is known to be allowed. ``tell`` sends the host a message.
     """
 
-    def __init__(self, poll: select.poll, plan: Plan, obey_pending: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        poll: select.poll,
+        plan: Plan,
+        obey_pending: Callable[[], None],
+        tell: Callable[[messages.Answered], None],
+    ) -> None:
         self._poll, self._plan, self._obey_pending = poll, plan, obey_pending
+        self._tell = tell
+        #: By guest: seconds that answers to it took, and that the host has not been told of.
+        self._seconds: dict[int, float] = {}
         #: None where guests are under no gate: the filter that asks is one of the locks.
         self._machine = arch.current() if "seccomp" in plan.locks else None
         #: By descriptor: sockets on which a listener is to come, and gates; each guest's number.
@@ -84,11 +98,23 @@ class Gatekeeper:
             self._take_listener(fd)
         elif fd in self._gates and events & select.POLLIN:
             self._obey_pending()
-            if fd in self._gates and not self._gates[fd][0].answer():
-                self._forget(fd)
+            if fd in self._gates:
+                self._answer(fd)
         elif fd in self._gates and events & select.POLLHUP:
             self._forget(fd)  # nobody is under it any more
         # POLLERR says that a signal interrupted the look at it: the next one tells.
+
+    def _answer(self, fd: int) -> None:
+        """Answer a call, and have the time that it took counted for the guest."""
+        gate, number = self._gates[fd]
+        began = time.thread_time()
+        if not gate.answer():
+            self._forget(fd)
+        seconds = self._seconds.get(number, 0.0) + time.thread_time() - began
+        if seconds >= _TOLD:
+            self._tell(messages.Answered(id=number, seconds=seconds))
+            seconds = 0.0
+        self._seconds[number] = seconds
 
     def _take_listener(self, fd: int) -> None:
         sock, number = self._awaited.pop(fd)
@@ -148,6 +174,7 @@ class Gatekeeper:
         for number in forks:
             for gate in self._of(number):
                 gate.withdraw_fork()
+            self._seconds.pop(number, None)
         sessions = (self._sessions.pop(number, None) for number in forks)
         self._ending[request] = frozenset(session for session in sessions if session is not None)
 
@@ -342,7 +369,8 @@ class _Zygote:
         self._poll.register(self._wake_read, select.POLLIN)
         self._control_poll = select.poll()
         self._control_poll.register(control, select.POLLIN)
-        self._gates = Gatekeeper(self._poll, prepared.request.plan, self._obey_all)
+        plan = prepared.request.plan
+        self._gates = Gatekeeper(self._poll, plan, self._obey_all, control.send)
 
     def serve(self) -> NoReturn:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)

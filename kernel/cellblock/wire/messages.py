@@ -415,6 +415,16 @@ class Reaped(Struct, tag="reaped", frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
+class Answered(Struct, tag="answered", frozen=True, kw_only=True):
+    """Processor time, in seconds, that the zygote took to answer a guest, since it told of it last.
+
+    What a guest has others do for it is its own doing.
+    """
+
+    id: Id
+    seconds: float
+
+
 class Narrowed(Struct, tag="narrowed", frozen=True, kw_only=True):
     """The locks that ``Narrow`` asks for are ready, or on the copy, or why they can't be."""
 
@@ -837,8 +847,8 @@ class Branch(Struct, tag="branch", frozen=True, kw_only=True):
 
 ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
 FromZygote = (
-    ScratchFolder | SharedMemory | Forked | Reaped | Narrowed | ForksEnded | Refreshed | Obeyed
-    | ZygoteFailed
+    ScratchFolder | SharedMemory | Forked | Reaped | Answered | Narrowed | ForksEnded | Refreshed
+    | Obeyed | ZygoteFailed
 )  # fmt: skip
 ToGuest = (
     SessionSetup | Execute | Complete | Inspect | ListVariables | GetVariable | SetVariables | Input

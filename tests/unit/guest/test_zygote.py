@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(arch.current() is None, reason="no table for thi
 
 @pytest.fixture
 def gates():
-    made = Gatekeeper(select.poll(), Plan(), lambda: None)
+    made = Gatekeeper(select.poll(), Plan(), lambda: None, lambda _: None)
     pids = []
 
     def fork(number, *, session=True):
@@ -151,7 +151,7 @@ def concerning(keeper):
 def test_a_gate_is_let_go_when_nobody_is_under_it_and_not_when_a_look_was_interrupted():
     """Such a look says POLLERR (seccomp_notify_poll in the OS kernel)."""
     poll = select.poll()
-    keeper = Gatekeeper(poll, Plan(locks=("seccomp",)), lambda: None)
+    keeper = Gatekeeper(poll, Plan(locks=("seccomp",)), lambda: None, lambda _: None)
     with keeper.expect(1) as theirs:
         waiting, read, write = concerning(keeper), *os.pipe()
         socket.send_fds(theirs, [b"g"], [read])

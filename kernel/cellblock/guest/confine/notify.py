@@ -279,8 +279,8 @@ class Gate:
         if request.call == LOCKING:
             return 0 if self._lay_ruleset(request, process_id, threads) else errno.EPERM
         target = request.args[0]
-        children = self.plan.subprocess and target in descendants(process_id)
-        return 0 if target == process_id or children else errno.EPERM
+        ours = self.plan.subprocess and descends(target, process_id)
+        return 0 if target == process_id or ours else errno.EPERM
 
     def _start(self, request: Request, process_id: int, threads: int) -> int:
         if not self._may_start(request, process_id):
@@ -364,6 +364,9 @@ class Gate:
 #: Of a task's status: its process, and how many threads that has.
 _STATUS: Final = re.compile(rb"^Tgid:\s*(\d+)$.*^Threads:\s*(\d+)$", re.DOTALL | re.MULTILINE)
 _READ: Final = 1 << 14
+#: The largest number of a process (proc(5), pid_max), and processes between two that are related.
+_LARGEST: Final = 2**22
+_DEEPEST: Final = 64
 #: Seconds that processes have to end in, and between two looks at them.
 _TIMEOUT, _PAUSE = 10.0, 0.001
 
@@ -390,6 +393,26 @@ def session(pid: int) -> int:
         return os.getsid(pid)
     except ProcessLookupError:
         return -1
+
+
+def descends(pid: int, ancestor: int) -> bool:
+    """Return whether a process was started by ``ancestor``, or by one that was.
+
+    It looks from below, so that it takes no longer the more processes there are.
+    """
+    if not 0 < pid <= _LARGEST:  # a group, or no process
+        return False
+    for _ in range(_DEEPEST):
+        try:
+            fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(None, 2)
+        except OSError:
+            return False
+        pid = int(fields[1])
+        if pid == ancestor:
+            return True
+        if pid <= 1:
+            return False
+    return False
 
 
 def descendants(pid: int) -> Iterator[int]:

@@ -322,6 +322,8 @@ class Supervisor:
         self._closed = False
         #: Seconds of processor time of what ended as nobody's child, in sessions of guests here.
         self.orphans_cpu = 0.0
+        #: And of the zygote, while it answered calls of guests here.
+        self.answering_cpu = 0.0
         #: Rulesets that guests have here; and whether the first is a fork of another's, to come.
         self.rulesets = 1
         self.awaits_fork = False
@@ -576,6 +578,9 @@ class Supervisor:
                 elif guest is not None and self.zygote is not None:
                     # An orphan: nobody else who waits for it tells what it used.
                     self.orphans_cpu += message.seconds * self.zygote.is_of(message, guest)
+            case messages.Answered(id=number, seconds=seconds):
+                if guest is not None and guest.lineage.number == number:
+                    self.answering_cpu += seconds
             case messages.Narrowed():
                 self._on_narrowed(message)
             case messages.ZygoteFailed():

@@ -171,10 +171,11 @@ class Deadlines:
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 _MAX_READ: Final = 8192
+#: Each at the beginning of a line: a process may give itself the name of a field.
 _FIELDS: Final = re.compile(
-    rb"VmHWM:\s+(\d+).*VmRSS:\s+(\d+).*RssAnon:\s+(\d+).*RssShmem:\s+(\d+)"
-    rb".*VmPTE:\s+(\d+).*VmSwap:\s+(\d+)",
-    re.DOTALL,
+    rb"^VmHWM:\s+(\d+).*^VmRSS:\s+(\d+).*^RssAnon:\s+(\d+).*^RssShmem:\s+(\d+)"
+    rb".*^VmPTE:\s+(\d+).*^VmSwap:\s+(\d+)",
+    re.DOTALL | re.MULTILINE,
 )
 #: Processes of one guest that are looked at; more than this are not counted.
 MAX_PROCESSES: Final = 1_024
@@ -279,6 +280,8 @@ class _Stat(NamedTuple):
 
     parent: int
     session: int
+    #: Pages that it was given, with or without reading a file for it: a page of a file becomes a
+    #: private one at the first write (MAP_PRIVATE).
     faults: int
     #: Processor time of its own, and of those that it has waited for, with theirs.
     seconds: float
@@ -295,10 +298,10 @@ def _stat(pid: int | None) -> _Stat | None:
     return _Stat(
         parent=int(fields[1]),
         session=int(fields[3]),
-        faults=int(fields[7]),
+        faults=int(fields[7]) + int(fields[9]),
         seconds=(user + system) * _TICK,
         waited=(waited_user + waited_system) * _TICK,
-        waited_faults=int(fields[8]),
+        waited_faults=int(fields[8]) + int(fields[10]),
     )
 
 
@@ -325,8 +328,8 @@ def private_bytes(pid: int | None) -> int:
     return max(0, int(fields[1]) - int(fields[2])) * PAGE if fields else 0
 
 
-def minor_faults(pid: int | None) -> int:
-    """Return how many pages a process was given without reading; 0 when it is gone."""
+def page_faults(pid: int | None) -> int:
+    """Return how many pages a process was given; 0 when it is gone."""
     found = _stat(pid)
     return 0 if found is None else found.faults
 
@@ -355,9 +358,15 @@ class Family:
         #: Seconds of those that are gone, and that nobody waited for: their parent ignores the
         #: ends of its children (sigaction(2), SA_NOCLDWAIT).
         self._unwaited = 0.0
-        #: Of when the guest was last alone: its private bytes; pages that had been given to it and
-        #: to what it had waited for; huge pages that the machine had given.
-        self._alone: tuple[int, int, int] | None = None
+        #: Of when it was last known what guest and others had together, as the guest was alone or
+        #: the OS kernel was asked: these bytes; pages that had been given to all of them; huge
+        #: pages that the machine had given. None until then.
+        self._known: tuple[int, int, int] | None = None
+        #: The last two when ``held`` was asked.
+        self._given = 0, 0
+        memory = process_memory(pid)
+        if memory is not None and not self._members():
+            self._known = memory.private, own.faults + own.waited_faults if own else 0, huge_pages()
 
     def cpu(self) -> float:
         """Return the seconds of all that live, and of all that have ended.
@@ -385,9 +394,9 @@ class Family:
         """Return at most how many bytes the others hold by themselves; ``own`` is the guest's.
 
         A fork shares its parent's pages until either writes to them, so what each process shows
-        can't be added up. All of them together have no more than the guest had when it was last
-        alone, and the pages that any of them was given since: one that is freed and given again
-        counts again, up to what each process shows.
+        can't be added up. All of them together have no more than when it was last known, and the
+        pages that any of them was given since: one that is freed and given again counts again, up
+        to what each process shows. Where it was never known, they may have all that they show.
 
         ``copies`` are snapshots, and what each has from the guest of its time, which may have more
         or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
@@ -409,21 +418,24 @@ class Family:
             tables += memory.tables
         guest = _stat(self._pid)
         faults += guest.faults + guest.waited_faults if guest else 0
-        huge = huge_pages()
-        if not shown or self._alone is None:
-            self._alone = own.private, faults, huge
-            if not shown:
-                return extra
-        private, faults_then, huge_then = self._alone
-        given = (faults - faults_then) * PAGE + (huge - huge_then) * huge_size()
-        return extra + tables + min(shown, max(0, private + given - own.private))
+        now = faults, huge_pages()
+        self._given = now
+        if not shown:
+            self._known = own.private, *now
+            return extra
+        if self._known is not None:
+            together, faults_then, huge_then = self._known
+            given = (now[0] - faults_then) * PAGE + (now[1] - huge_then) * huge_size()
+            shown = min(shown, max(0, together + given - own.private))
+        return extra + tables + shown
 
     def measured(self, own: ProcessMemory, copies: Mapping[int, int]) -> int | None:
         """Return how many bytes the others hold by themselves, as the OS kernel divides them.
 
         None where this user may not ask, as of processes that are not dumpable in no user
-        namespace of ours. It reads each page table, so ask only when ``held`` is too much. What
-        snapshots share, too, is divided among them and counts for less.
+        namespace of ours. It reads each page table, so ask only when ``held``, which was asked
+        just before, is too much. What snapshots share, too, is divided among them and counts for
+        less.
         """
         shares = [0]
         alone = tables = 0
@@ -437,7 +449,9 @@ class Family:
             if pid != self._pid:
                 alone += parts.alone
                 tables += memory.tables
-        return tables + max(alone, sum(shares) - own.private)
+        others = max(alone, sum(shares) - own.private)
+        self._known = own.private + others, *self._given
+        return tables + others
 
     def pids(self) -> list[int]:
         """Return the processes besides the guest."""
@@ -807,10 +821,6 @@ def _remove_entries(folder: int, most: int, levels: int) -> int:
 GROWN: Final = 32 << 20
 #: Range locks of a session from which it is the session's. Honest programs have a handful.
 MANY_LOCKS: Final = 5_000
-#: Processes of a session from which it may be of their mappings, and what each can have of them:
-#: Linux allows 65,530 (vm.max_map_count), of some 250 bytes each.
-MANY_PROCESSES: Final = 8
-MOST_OF_MAPPINGS: Final = 16 << 20
 #: Lines of /proc/locks that are read: a line takes the longer the more there were before it.
 _MOST_LINES: Final = 2 * MANY_LOCKS
 _UNRECLAIMABLE: Final = re.compile(rb"^SUnreclaim:\s+(\d+) kB$", re.MULTILINE)
@@ -821,26 +831,27 @@ _OWNER: Final = re.compile(rb"^\d+: (?:->)?\s*\w+\s+\w+\s+\w+\s+(-?\d+)")
 class KernelMemory:
     """What a session's range locks and mappings take, in no process's memory.
 
-    Linux counts them for no process, and tells nobody but their owner how many mappings there are.
-    So what all such memory has grown by counts for a session that has more locks than any honest
-    program, or so many processes that it can be their mappings, as far as it can.
+    Linux counts them for no process, and tells nobody but their owner how many mappings there are:
+    65,530 a process (vm.max_map_count), of 250 bytes each and 64 more for each process that it
+    descends from by forks. So what all such memory has grown by since the session had one process
+    counts for it while it has others, and for a session that has more locks than honest programs.
     """
 
     def __init__(self) -> None:
-        self._least = _unreclaimable()
+        self._before = _unreclaimable()
 
     def held(self, pids: Callable[[], Collection[int]]) -> int:
         """Return the bytes that count for the session of the processes ``pids``."""
         now = _unreclaimable()
-        self._least = min(self._least, now)
-        grown = now - self._least
+        self._before = min(self._before, now)
+        grown = now - self._before
         if grown <= GROWN:
             return 0
         session = pids()
-        if _count_locks(session) > MANY_LOCKS:
+        if len(session) > 1 or _count_locks(session) > MANY_LOCKS:
             return grown
-        many = len(session) >= MANY_PROCESSES
-        return min(grown, len(session) * MOST_OF_MAPPINGS) if many else 0
+        self._before = now  # one process can have little of it: others of the machine's have
+        return 0
 
 
 def _unreclaimable() -> int:
@@ -916,7 +927,8 @@ class Monitor:
     is told again at every look at which that is still so. ``copies`` looks at the guest's
     snapshots, and returns which processes they are, and the bytes that each has from it;
     ``shared_memory`` returns the bytes in the guest's /dev/shm. ``others`` are the guest's forks,
-    ``orphans_cpu`` the seconds that orphans of its used which have ended, and ``held_together``
+    ``orphans_cpu`` the seconds that orphans of its used which have ended, ``answering_cpu`` those
+    that the zygote took to answer its calls, and ``held_together``
     the bytes of all that one sandbox and its forks are.
     """
 
@@ -936,6 +948,7 @@ class Monitor:
         self._copies, self._shared_memory = copies, shared_memory
         self.others: Callable[[], Sequence[int]] = list
         self.orphans_cpu: Callable[[], float] = float
+        self.answering_cpu: Callable[[], float] = float
         self.held_together: Callable[[], int] = int
         self._folders, self._layers = folders, layers
         self.narrow_to(policy)
@@ -1109,16 +1122,16 @@ class Monitor:
             self._gauge.close()
         processes = pid is not None and self._policy.subprocess_execution
         self._gauge = Gauge(pid) if pid is not None else None
-        self._family = (
-            Family(pid, self.others, self.orphans_cpu) if pid is not None and processes else None
-        )
+        self._family = None
+        if pid is not None and processes:
+            self._family = Family(pid, self.others, self.orphans_cpu)
         self._known_peak, self._family_cpu = 0, 0.0
 
     def _cpu_now(self) -> float | None:
         """Return the guest's processor time; the last reading stays when it is gone."""
         cpu = self._gauge.cpu() if self._gauge is not None else None
         if cpu is not None:
-            cpu += self._family_cpu
+            cpu += self._family_cpu + self.answering_cpu()
             self._cpu = max(self._cpu, cpu)
         return cpu
 

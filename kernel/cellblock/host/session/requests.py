@@ -295,6 +295,7 @@ class Requests:
         )
         self._monitor.others = self.supervisor.snapshots.others
         self._monitor.orphans_cpu = lambda: self.supervisor.orphans_cpu
+        self._monitor.answering_cpu = lambda: self.supervisor.answering_cpu
         self._monitor.held_together = self.supervisor.snapshots.held_together
         if approver is not None:
             approver.on_waiting(self._on_waiting)

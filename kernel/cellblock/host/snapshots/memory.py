@@ -14,7 +14,7 @@ from cellblock.host.session.limits import (
     Gauge,
     huge_pages,
     huge_size,
-    minor_faults,
+    page_faults,
     read_proc,
 )
 
@@ -41,7 +41,7 @@ class Reading(Struct, frozen=True):
 
 def read(pid: int | None, resident: int, given: int) -> Reading:
     """Read what a guest has; ``given`` are the pages of those that it has its state from."""
-    return Reading(resident, given + minor_faults(pid), huge_pages() if resident >= LARGE else None)
+    return Reading(resident, given + page_faults(pid), huge_pages() if resident >= LARGE else None)
 
 
 def taken(pid: int, had: Reading) -> tuple[int, int]:
@@ -55,7 +55,7 @@ def taken(pid: int, had: Reading) -> tuple[int, int]:
     gauge.close()
     if memory is None:
         return 0, 0
-    return max(0, memory.held - had.size), min(memory.held, minor_faults(pid) * PAGE)
+    return max(0, memory.held - had.size), min(memory.held, page_faults(pid) * PAGE)
 
 
 def left_behind(older: Reading, newer: Reading) -> int:

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import force_setattr, replace
 
 from cellblock.host.guests.process import Guest
-from cellblock.host.session.limits import Gauge, minor_faults, private_bytes, slack
+from cellblock.host.session.limits import Gauge, page_faults, private_bytes, slack
 from cellblock.host.snapshots import memory
 from cellblock.host.snapshots.chain import (
     LATELY,
@@ -385,7 +385,7 @@ class Snapshots:
         if self._guest is None:
             return 0
         pid, users = self._guest.pid, self._guest.lineage.users
-        now = Reading(private_bytes(pid), self._given + minor_faults(pid))
+        now = Reading(private_bytes(pid), self._given + page_faults(pid))
         held = now.size if self.base is None else memory.added(self.base, now)
         forks = (one for one in users if isinstance(one, Snapshots) and one.parent is self)
         bases = sorted((one.base for one in forks if one.base), key=lambda one: one.faults)

@@ -98,7 +98,7 @@ def test_bounds_that_become_narrower_count_from_the_next_request_on(process):
 
 def test_memory_that_range_locks_take_counts_for_who_has_many(process, monkeypatch):
     monkeypatch.setattr(limits, "MANY_LOCKS", 500)
-    sizes = iter([300 << 20, *[400 << 20] * 4])
+    sizes = iter([*[300 << 20] * 2, *[400 << 20] * 3])
     monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
     do(process, "import fcntl, tempfile; file = tempfile.TemporaryFile()")
     lock = "[fcntl.lockf(file, fcntl.{}, 1, at) for at in range(0, 2 * 600, 2)]"
@@ -116,7 +116,7 @@ def test_locks_of_a_process_that_has_ended_count_for_who_shares_its_descriptors(
     process, monkeypatch
 ):
     monkeypatch.setattr(limits, "MANY_LOCKS", 500)
-    sizes = iter([300 << 20, *[400 << 20] * 3])
+    sizes = iter([*[300 << 20] * 2, *[400 << 20] * 2])
     monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
     locks = KernelMemory()
     lock = "[fcntl.lockf(file, fcntl.LOCK_EX, 1, at) for at in range(0, 2 * 600, 2)]"
@@ -131,13 +131,23 @@ def test_locks_of_a_process_that_has_ended_count_for_who_shares_its_descriptors(
     assert locks.held(lambda: [process.pid]) == 0
 
 
-def test_mappings_can_be_of_many_processes_alone(monkeypatch):
-    sizes = iter([300 << 20, *[900 << 20] * 3])
+def test_what_the_machine_took_counts_for_a_session_while_it_has_several_processes(monkeypatch):
+    """Mappings of a process that descends from many by forks take kilobytes each."""
+    sizes = iter(size << 20 for size in (300, 900, 1000, 1500, 1500, 1400))
     monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
     kernel = KernelMemory()
-    assert kernel.held(lambda: [NOBODYS_PID] * 7) == 0
-    assert kernel.held(lambda: [NOBODYS_PID] * 8) == 8 * limits.MOST_OF_MAPPINGS
-    assert kernel.held(lambda: [NOBODYS_PID] * 100) == 600 << 20
+    alone, two = [NOBODYS_PID], [NOBODYS_PID] * 2
+    assert kernel.held(lambda: alone) == 0
+    assert kernel.held(lambda: two) == 100 << 20
+    assert kernel.held(lambda: two) == 600 << 20
+    assert kernel.held(lambda: alone) == 0
+    assert kernel.held(lambda: two) == 0
+
+
+def test_a_process_that_is_called_as_a_field_is_shows_its_own_memory(process):
+    do(process, "import ctypes; ctypes.CDLL(None).prctl(15, b'VmHWM: 99999999')")
+    memory = limits.process_memory(process.pid)
+    assert memory.peak < 1 << 30
 
 
 def test_what_range_locks_take_is_in_the_memory_that_is_limited(process, monkeypatch):
@@ -286,6 +296,45 @@ def test_a_fork_counts_by_what_it_wrote(process, monkeypatch):
     fork(process, "kept[0].__setitem__(slice(None), b'y' * 60_000_000)")
     assert processes.until(lambda: family.held(own) >= 50_000_000)
     bury(process)
+
+
+def test_a_fork_counts_by_what_it_wrote_to_pages_of_a_file(process, monkeypatch, tmp_path):
+    """Each is read from the disk first, which is a major fault (getrusage(2))."""
+    monkeypatch.setattr(limits, "huge_pages", lambda: 0)
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(60_000_000)
+    do(process, f"import mmap; file = open({str(tmp_path / 'file')!r}, 'r+b')")
+    do(process, "space = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE)")
+    do(process, "space.madvise(mmap.MADV_RANDOM); pages = range(0, 60_000_000, 4096)")
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    fork(process, "[space.__setitem__(at, 1) for at in pages]")
+    assert processes.until(lambda: family.held(own) >= 50_000_000)
+    bury(process)
+
+
+def test_what_processes_have_counts_whenever_they_are_first_looked_at(process):
+    do(process, "ready, said = os.pipe()")
+    early = Family(process.pid)
+    fork(process, "kept.append(bytearray(b'x') * 60_000_000), os.write(said, b'.')")
+    do(process, "os.read(ready, 1)")
+    own = Gauge(process.pid).memory()
+    for family in (early, Family(process.pid)):
+        assert family.held(own) >= 50_000_000
+        assert (family.measured(own, {}) or 60_000_000) >= 50_000_000
+        assert 50_000_000 <= family.held(own) < 90_000_000
+    bury(process)
+
+
+def test_the_time_in_which_the_zygote_answers_calls_of_a_cell_is_the_cells(process):
+    reactor, monitor, seen = watched(process, cpu_seconds=5.0)
+    monitor.answering_cpu = lambda: 100.0
+    monitor.begin(process.pid)
+    reactor.advance(FIRST_LOOK)
+    assert seen == []
+    monitor.answering_cpu = lambda: 106.0
+    reactor.advance(PACE)
+    assert seen == [("cpu", False)]
+    assert monitor.end().cpu_seconds >= 6.0
 
 
 def test_what_a_fork_still_has_that_its_parent_let_go_of_counts(process):

@@ -160,7 +160,7 @@ def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
     size = PAGE * 100
     sim = stepwise(undo_max_bytes=2 * size)
     faults = iter(range(0, 10_000, 100))  # a hundred pages between any two
-    monkeypatch.setattr(memory, "minor_faults", lambda _: next(faults))
+    monkeypatch.setattr(memory, "page_faults", lambda _: next(faults))
     monkeypatch.setattr(store, "private_bytes", lambda _: memory.LARGE - 1)
     for _ in range(5):
         sim.kept()

@@ -83,7 +83,7 @@ def taken(reactor, supervise, monkeypatch):
         store, "private_bytes", lambda pid: done.append(("resident", pid)) or 1 << 20
     )
     monkeypatch.setattr(memory, "available", lambda: done.append("available") or 1 << 40)
-    monkeypatch.setattr(memory, "minor_faults", lambda _: 0)
+    monkeypatch.setattr(memory, "page_faults", lambda _: 0)
     monkeypatch.setattr(Guest, "sender_is_ours", lambda _: True)
     monkeypatch.setattr(store, "BACKUP_AFTER", 60.0)  # those have tests of their own
     monkeypatch.setattr(
