@@ -431,7 +431,7 @@ def reads(path):
 @pytest.fixture
 def narrower(plan, world):
     """Return a plan with less to read and to open; tests before this one may have left files open."""
-    return plan(read_roots=(str(world.readable),), limits=Limits(max_open_files=1_000))
+    return plan(read_roots=(str(world.readable),), limits=Limits(max_open_files=150))
 
 
 def lay(number, flags=0):
@@ -449,7 +449,7 @@ def test_a_ruleset_of_the_zygotes_is_laid_on_who_asks_when_it_is_due(plan, narro
 
     guest = Locked(program, plan(), narrower)
     said = " ".join(guest.serve())
-    assert said == "before EPERM ok now ok EACCES ok files 1000 again EPERM"
+    assert said == "before EPERM ok now ok EACCES ok files 150 again EPERM"
     assert guest.done == ["done"]
 
 
