@@ -11,8 +11,9 @@ from cellblock.wire.messages import Layer
 
 @pytest.fixture
 def lines():
-    """Return both ends of a line."""
+    """Return both ends of a line; the other one waits for nothing."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.setblocking(False)
     with ours, theirs:
         yield ours, theirs
 
@@ -21,6 +22,7 @@ def test_who_answers_late_is_not_asked_again(lines, monkeypatch):
     monkeypatch.setattr(layer, "PATIENCE", 0.01)
     ours, theirs = lines
     mounter = layer.Mounter(ours, [])
+    assert ours.gettimeout() == layer.PATIENCE
     with pytest.raises(OSError, match="does not answer"):
         mounter.refresh()
     with pytest.raises(BrokenPipeError):
@@ -50,7 +52,6 @@ def test_what_could_not_be_covered_is_asked_for_again_and_what_was_is_not(lines)
     mounter.cover([covered])
     assert theirs.recv(100) == b'[0,"b"]'
     mounter.cover([covered])
-    theirs.setblocking(False)
     with pytest.raises(BlockingIOError):
         theirs.recv(100)
 

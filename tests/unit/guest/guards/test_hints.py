@@ -1,5 +1,6 @@
 """In what annotations that are text are evaluated."""
 
+import builtins
 import os
 import sys
 from types import ModuleType
@@ -14,5 +15,8 @@ def test_a_loaded_modules_namespace_counts_for_nothing_the_cells_own_does(monkey
     monkeypatch.setitem(sys.modules, "__main__", cells)
     assert stdlib._harmless(vars(bare)) == {}
     assert stdlib._harmless(vars(os)) == {}
+    assert stdlib._harmless({"secret": 1, "__builtins__": builtins}) == {}
+    assert stdlib._harmless({"secret": 1, "__builtins__": vars(builtins)}) == {}
+    assert stdlib._harmless({"given": 1, "__builtins__": {}}) == {"given": 1, "__builtins__": {}}
     assert stdlib._harmless(vars(cells))["own"] == 1
     assert stdlib._harmless({"given": 1, "module": os}) == {"given": 1}
