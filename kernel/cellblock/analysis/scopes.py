@@ -173,7 +173,13 @@ class _Walker:
                 self.visit(target, scope)
             case ast.For() | ast.AsyncFor():
                 self.visit(node.iter, scope)
+                scope.bound -= _unbound_in(node.body)  # by the time that it runs again
                 self.visit(node.target, scope)
+                self.block(node.body, scope)
+                self.block(node.orelse, scope)
+            case ast.While():
+                scope.bound -= _unbound_in(node.body)
+                self.visit(node.test, scope)
                 self.block(node.body, scope)
                 self.block(node.orelse, scope)
             case ast.If(test=test, body=body, orelse=orelse):
@@ -219,7 +225,8 @@ class _Walker:
             scope.bound = set(before)
 
     def _try(self, node: ast.Try | ast.TryStar, scope: _Scope) -> None:
-        before = set(scope.bound)
+        # What a part may unbind counts as unbound wherever that part may have failed.
+        before = scope.bound - _unbound_in(node.body)
         self.block(node.body, scope)
         self.block(node.orelse, scope)
         after = [set(scope.bound)]
@@ -232,9 +239,9 @@ class _Walker:
             scope.bound -= {handler.name} if handler.name else set()  # it is deleted then
             if not (handler.body and isinstance(handler.body[-1], _LEAVES)):
                 after.append(set(scope.bound))
-        scope.bound = set(before)
+        scope.bound = before - _unbound_in([*node.orelse, *node.handlers])
         self.block(node.finalbody, scope)
-        scope.bound |= set.intersection(*after)
+        scope.bound |= set.intersection(*after) - _unbound_in(node.finalbody)
 
     def _cases(self, cases: Sequence[ast.match_case], scope: _Scope) -> None:
         before, after = set(scope.bound), [set(scope.bound)]
@@ -317,6 +324,17 @@ def _declared(body: Iterable[ast.AST], kind: type | object) -> set[str]:
             found.update(node.names)  # type: ignore[attr-defined]
         elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             stack += ast.iter_child_nodes(node)
+    return found
+
+
+def _unbound_in(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names that ``del`` or the end of a handler may unbind anywhere in these nodes."""
+    found = set[str]()
+    for node in nodes:
+        for part in ast.walk(node):
+            match part:
+                case ast.Name(id=name, ctx=ast.Del()) | ast.ExceptHandler(name=str(name)):
+                    found.add(name)
     return found
 
 

@@ -148,6 +148,16 @@ def concerning(keeper):
     return fd
 
 
+def test_a_listener_that_does_not_come_is_not_waited_for():
+    """A guest has the other end, and could say that something is there to be read."""
+    keeper = Gatekeeper(select.poll(), Plan(locks=("seccomp",)), lambda: None)
+    with keeper.expect(1):
+        waiting = concerning(keeper)
+        assert not os.get_blocking(waiting)
+        keeper.act(waiting, select.POLLIN)
+        assert not keeper.concerns(waiting)
+
+
 def test_a_gate_is_let_go_when_nobody_is_under_it_and_not_when_a_look_was_interrupted():
     """Such a look says POLLERR (seccomp_notify_poll in the OS kernel)."""
     poll = select.poll()

@@ -52,16 +52,18 @@ def test_what_guests_left_in_it_is_removed_and_no_link_is_followed(tmp):
     with host(tmp, "pass")[0] as ended:
         ended.wait()
     (name,) = names(tmp)
+    # As a folder that could be swept, but for the link that leads there.
     kept = tmp / "kept"
-    kept.mkdir()
-    (kept / "file").touch()
+    (kept / "cellblock-abcdefgh").mkdir(parents=True)
+    (kept / "cellblock-abcdefgh" / "file").touch()
+    kept.chmod(0o1700)
     (tmp / name / name / "link").symlink_to(kept)
     (tmp / name / name / "deep" / "er").mkdir(parents=True)
     (tmp / name / name / "deep").chmod(0)
     (tmp / "cellblock-abcdefgh").symlink_to(kept)
     folders.sweep_scratch()
     assert names(tmp) == {"kept", "cellblock-abcdefgh"}
-    assert (kept / "file").exists()
+    assert (kept / "cellblock-abcdefgh" / "file").exists()
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,19 @@ def test_what_says_not_that_a_lock_decides_is_left_alone(tmp, name, mode):
     (tmp / name).chmod(mode)
     folders.sweep_scratch()
     assert names(tmp) == {name}
+
+
+def test_what_is_another_users_is_left_alone(tmp, monkeypatch):
+    with host(tmp, "pass")[0] as ended:
+        ended.wait()
+    left = names(tmp)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    folders.sweep_scratch()
+    assert names(tmp) == left
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp))
+    folders.sweep_scratch()  # positive control
+    assert names(tmp) == set()
 
 
 def test_a_program_with_many_sandboxes_keeps_no_descriptors_of_those_that_ended(tmp):

@@ -53,6 +53,9 @@ REFUSED = {
     "a refused name": lambda: access.guarded_getattr(library, "__globals__"),
     "a dunder that nobody judged": lambda: access.guarded_getattr(library, "__unheard_of__"),
     "a name that is not what it says": lambda: access.guarded_getattr(library, Liar("__globals__")),
+    "a library's name that is not what it says": lambda: access.library_getattr(
+        library, Liar("__globals__")
+    ),
     "the module that a builtin belongs to": lambda: access.guarded_getattr(print, "__self__"),
     "a part of a library's function": lambda: access.guarded_getattr(library, "__closure__"),
     "a module's dictionary": lambda: access.guarded_getattr(os, "__dict__"),
@@ -105,6 +108,24 @@ def test_positive_control_what_is_the_cells_own_is_read_and_changed():
     assert access.check_state((None, {"a": os.sep})) == (None, {"a": os.sep})
     access.guarded_delattr(held, "a")
     assert not access.guarded_hasattr(held, "a")
+
+
+def test_a_name_is_judged_and_read_as_one_text():
+    assert type(access.text_of(Liar("__globals__"))) is str
+    with pytest.raises(AttributeViolation):
+        access.check_name(Liar("__globals__"))
+
+
+def test_a_classs_dictionary_is_shown_without_what_no_cell_may_hold():
+    class Own:
+        __getattribute__ = own
+
+    shown = access.guarded_vars(Own)
+    assert shown["__getattribute__"] is own
+    assert "__doc__" in shown
+    Own.__getattribute__ = object.__getattribute__
+    assert "__getattribute__" not in access.guarded_vars(Own)
+    assert "__getattribute__" not in access.guarded_getattr(object, "__dict__")
 
 
 def test_a_module_is_no_objects_parser():

@@ -234,6 +234,17 @@ def test_a_zygote_may_take_longer_to_prepare_but_not_for_ever(zygotes):
     assert one.heard == ["lost"]
 
 
+def test_a_zygote_that_is_looked_after_is_asked_once_and_lost_if_it_does_not_answer(zygotes):
+    one = zygotes.share("one")
+    zygotes.say(messages.Obeyed())
+    zygotes.told()
+    one.zygote.check()
+    one.zygote.check()
+    assert zygotes.told() == [messages.Ping()]
+    zygotes.reactor.advance(zygote.LOOK * zygote.LOOKS)
+    assert one.heard == ["lost"]
+
+
 def test_a_zygote_that_does_not_read_is_hung_up_on(zygotes):
     one = zygotes.share("one")
     one.zygote._sock.settimeout(0.01)

@@ -48,6 +48,14 @@ def test_what_stays_in_front_is_in_no_group_of_the_hosts():
         spawn.drop(sock, pid)
 
 
+def test_a_zygote_that_reads_nothing_holds_up_nobody_without_end():
+    sock, pid = spawn.start()
+    try:
+        assert sock.gettimeout() == spawn.SENDING
+    finally:
+        spawn.drop(sock, pid)
+
+
 COPIES = """
 import resource, sys
 from cellblock.host.guests import spawn

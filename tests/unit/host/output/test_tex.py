@@ -66,6 +66,8 @@ def test_formulas_stay_as_they_are(text):
         (r"\def\x{}\newcommand{\y}{}", r"\text{def}\x{}\text{newcommand}{\y}{}"),
         (r"\a{input}", r"\text{a}{input}"),
         ("^^5cinput{x}", "^ ^5cinput{x}"),
+        ("&#92;input{x}", "& #92;input{x}"),
+        ("&bsol;input{x}", "& bsol;input{x}"),
         ("^^^^5c", "^ ^ ^ ^5c"),
         ("$a<b$ <script>", "$a< b$ < script>"),
     ],
@@ -110,6 +112,11 @@ re.match(r"\begin\d+", "a\nb")
 
 def test_code_in_markdown_keeps_its_backslashes_for_whoever_copies_it():
     assert tex.clean_markdown(CODE) == CODE
+
+
+def test_code_does_not_end_the_environment_that_an_exporter_puts_it_into():
+    text = "```\n\\end{verbatim}\\input{x}\n```\n"
+    assert tex.clean_markdown(text) == text.replace("\\end", f"\\{JOINER}end")
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,21 @@ def test_memory_of_the_os_kernels_is_read_here():
     assert limits._unreclaimable() > 1 << 20
 
 
+STATUS = """
+VmHWM:	  9 kB
+VmRSS:	  8 kB
+RssAnon:	  1 kB
+RssShmem:	  2 kB
+VmPTE:	  4 kB
+VmSwap:	  16 kB
+"""
+
+
+def test_page_tables_and_what_was_swapped_out_are_held(monkeypatch):
+    monkeypatch.setattr(limits, "read_proc", lambda _: STATUS.encode())
+    assert limits.process_memory(NOBODYS_PID).held == (1 + 2 + 4 + 16) << 10
+
+
 def test_memory_is_read_of_another_process(process):
     gauge = Gauge(process.pid)
     before = gauge.memory()
@@ -388,6 +403,9 @@ def test_memory_of_a_process_counts_whose_first_thread_has_ended(process):
     pid = family.pids()[0]
     assert processes.until(lambda: "zombie" in Path(f"/proc/{pid}/status").read_text())
     assert family.held(own) > 50_000_000
+    gauge = Gauge(pid)
+    assert gauge.memory().held > 50_000_000
+    gauge.close()
     bury(process)
 
 

@@ -1,0 +1,42 @@
+"""Options of bwrap without starting it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cellblock.backends.base import View
+from cellblock.backends.bubblewrap import Bubblewrap
+from cellblock.backends.plan import PROC_FILES
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+
+
+def options(*, subprocess):
+    found = View((), (), (), (), (), subprocess=subprocess)
+    return " ".join(Bubblewrap().repeatable(["/usr/bin/true"], found))
+
+
+def test_what_is_behind_it_ends_with_it_and_has_no_capability():
+    said = options(subprocess=False)
+    assert " --die-with-parent " in said
+    assert " --cap-drop ALL " in said
+    assert " --unshare-net " in said
+
+
+def test_programs_see_processes_and_what_the_table_has_of_proc_and_no_more():
+    said = options(subprocess=True)
+    files = [path for path, _ in PROC_FILES]
+    for entry in Path("/proc").iterdir():
+        path = str(entry)
+        if entry.is_symlink() or entry.name.isdigit() or path in files:
+            assert f" {path} " not in f"{said} ", path
+        elif entry.is_dir():
+            assert f" --tmpfs {path} " in said, path
+            assert f" --remount-ro {path} " in said, path
+        else:
+            assert f" --ro-bind {os.devnull} {path} " in said, path
+    for path in files:
+        covered = path.count("/") > len("//")
+        assert (f" --ro-bind-try {path} {path} " in said) is covered, path
+    assert " --tmpfs /proc/" not in options(subprocess=False)
