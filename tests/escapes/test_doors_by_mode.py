@@ -40,7 +40,22 @@ class Missing(dict):
     def __missing__(self, key): print('MARK' + 'ED'); return key
 class Posing:
     def __getitem__(self, item): print('MARK' + 'ED'); return item
+import collections
+class Users(collections.UserDict):
+    def __missing__(self, key): print('MARK' + 'ED'); return key
+class Key(str):
+    def __eq__(self, other):
+        print('MARK' + 'ED')
+        return False
+    def __hash__(self): return hash('asked')
+class Listed:
+    def __dir__(self): return [Began('asked')]
+    def _ipython_key_completions_(self): return [Began('asked')]
+class Began(str):
+    def startswith(self, *_): print('MARK' + 'ED'); return False
+    def __getitem__(self, part): return Key('asked')
 told, missing, described, plain, posing = Told(), Missing(), Described(), Plain(), Posing()
+users, keyed, listed = Users(), {Key('asked'): 1}, Listed()
 """
 #: What mode safe has no names for.
 MORE_HOOKS = """
@@ -162,6 +177,10 @@ DOORS = {
     "completion: descriptor of a class": (complete("Plain.own."), JUDGED),
     "completion: item": (complete("told['asked']."), NOWHERE),
     "completion: missing item": (complete("missing['asked']."), JUDGED),
+    "completion: missing item of a library's class": (complete("users['asked']."), JUDGED),
+    "completion: key that compares itself": (complete("keyed['asked']."), JUDGED),
+    "completion: keys that say how they begin": (complete("listed['as"), JUDGED),
+    "completion: names that compare themselves": (complete("listed.as"), JUDGED),
     "completion: item of a class that poses": (complete("posing['asked']."), NOWHERE),
     "completion: arguments of an item": (complete("missing['asked'].x("), NOWHERE),
     "completion: arguments of an attribute": (complete("told.asked(xx"), NOWHERE),
