@@ -45,7 +45,7 @@ class Users(collections.UserDict):
     def __missing__(self, key): print('MARK' + 'ED'); return key
 class Key(str):
     def __eq__(self, other):
-        print('MARK' + 'ED')
+        if other in ('asked', 'aske'): print('MARK' + 'ED')
         return False
     def __hash__(self): return hash('asked')
 class Listed:
@@ -69,6 +69,7 @@ def matcher(text):
     if text == 'asked': print('MARK' + 'ED')
     return []
 shell.Completer.custom_matchers.append(matcher)
+globals()[Key('asked')] = 1
 """
 TEMPLATE = (
     'def run(state):\n    """Run the cell that defines hooks."""\n'
@@ -179,8 +180,9 @@ DOORS = {
     "completion: missing item": (complete("missing['asked']."), JUDGED),
     "completion: missing item of a library's class": (complete("users['asked']."), JUDGED),
     "completion: key that compares itself": (complete("keyed['asked']."), JUDGED),
-    "completion: keys that say how they begin": (complete("listed['as"), JUDGED),
-    "completion: names that compare themselves": (complete("listed.as"), JUDGED),
+    "completion: keys that say how they begin": (complete("listed['aske"), JUDGED),
+    "completion: name that compares itself": (complete("asked."), JUDGED),
+    "completion: names that compare themselves": (complete("listed.aske"), JUDGED),
     "completion: item of a class that poses": (complete("posing['asked']."), NOWHERE),
     "completion: arguments of an item": (complete("missing['asked'].x("), NOWHERE),
     "completion: arguments of an attribute": (complete("told.asked(xx"), NOWHERE),
@@ -191,6 +193,7 @@ DOORS = {
         JUDGED,
     ),
     "inspection: attribute hook": (inspect("told.asked"), JUDGED),
+    "inspection: name that compares itself": (inspect("asked"), JUDGED),
     "inspection: metaclass": (inspect("Described.asked"), JUDGED),
     "inspection: descriptor": (inspect("plain.own"), JUDGED),
     "inspection: property": (inspect("told.own"), NOWHERE),

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import re
 import sys
 import sysconfig
+import tokenize
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -80,6 +82,8 @@ def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> mes
             found = list(rectify_completions(code[left:cursor], raw))[:_MAX_MATCHES]
     except Exception:
         found = []
+    finally:  # a copy of it would keep what cells delete
+        shell.Completer.namespace = shell.Completer.global_namespace = shell.user_ns
     if rules.language:
         found = [c for c in found if _is_allowed(c.text, shell, rules)]
     # Without jedi IPython completes ".upper" over the dot; front ends list what they are given.
@@ -155,7 +159,9 @@ def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messa
     bundle: dict[str, Any] = {}
     if not rules.language or all(map(is_free, _WORD.findall(name))):
         try:
-            if rules.judges_cells and not name.lstrip("%").isidentifier():
+            # IPython looks a name up by its hash: a key of a cell's class would be asked about it.
+            is_asked = any(type(own) is not str for own in shell.user_ns)
+            if rules.judges_cells and (is_asked or not name.lstrip("%").isidentifier()):
                 bundle = _describe(shell, name, rules, request.detail)
             else:
                 bundle = shell.object_inspect_mime(name, detail_level=request.detail)
@@ -229,8 +235,8 @@ def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
     found._default_arguments = lambda called: _literals(  # noqa: SLF001
         type(found)._default_arguments(found, called)  # noqa: SLF001
     )
-    found.namespace = {name: shell.user_ns[name] for name in _literals(shell.user_ns)}
-    found.global_namespace = found.namespace
+    named = {name: value for name, value in list(shell.user_ns.items()) if type(name) is str}
+    found.namespace = found.global_namespace = named
     # Jedi evaluates by itself, and a cell can turn it on (%config IPCompleter.use_jedi = True). A
     # completer that a cell registered would be handed the text.
     found.use_jedi = False
@@ -472,7 +478,16 @@ _IN_C: Final = (GetSetDescriptorType, MemberDescriptorType)
 _SIZED: Final = (MethodDescriptorType, WrapperDescriptorType)
 #: Descriptors that bind a function, or read what the interpreter keeps.
 _BINDING: Final = frozenset(
-    {*_IN_C, *_SIZED, BuiltinFunctionType, ClassMethodDescriptorType, FunctionType, staticmethod}
+    {
+        *_IN_C,
+        *_SIZED,
+        BuiltinFunctionType,
+        ClassMethodDescriptorType,
+        FunctionType,
+        staticmethod,
+        type(functools.lru_cache(str)),
+        type(tokenize.TokenInfo.type),  # a named tuple's field
+    }
 )
 #: Names of types that Cython makes for functions, a type in each module.
 _CYTHON: Final = word_set("cython_function_or_method fused_cython_function")

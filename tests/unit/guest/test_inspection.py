@@ -4,6 +4,7 @@ import builtins
 import collections
 import functools
 import types
+import typing
 
 import numpy as np
 import pandas as pd
@@ -83,6 +84,10 @@ class Slot:
         return note(name)
 
 
+class Point(typing.NamedTuple):
+    x: int
+
+
 class Owner:
     zz_of_class = "of the class"
 
@@ -152,6 +157,7 @@ def names():
         "of_keys": keyed,
         "class_of_keys": type("OfKeys", (), {Key("zz"): 1}),
         "owner": owner,
+        "point": Point(4),
         "slot": Slot(),
         "meta": OfMeta,
         "sub": HasSuper(),
@@ -208,6 +214,7 @@ def test_what_could_reach_code_of_a_cell_is_not_looked_up(code):
         ("odd.b.name", "b"),
         ("array[0, 1]", 2),
         ("module.ModuleType", types.ModuleType),
+        ("point.x", 4),
         ("len", len),
     ],
 )
