@@ -1,10 +1,12 @@
-"""In what annotations that are text are evaluated."""
+"""Which annotations are evaluated, and in what those are that are text."""
 
+import ast
 import os
 import sys
 from types import ModuleType
 
 from cellblock.guest.guards import stdlib
+from cellblock.guest.rewriting import READ, rewrite
 
 
 def test_a_loaded_modules_namespace_counts_for_nothing_the_cells_own_does(monkeypatch):
@@ -16,3 +18,11 @@ def test_a_loaded_modules_namespace_counts_for_nothing_the_cells_own_does(monkey
     assert stdlib._harmless(vars(os)) == {}
     assert stdlib._harmless(vars(cells))["own"] == 1
     assert stdlib._harmless({"given": 1, "module": os}) == {"given": 1}
+
+
+def test_annotations_above_a_future_import_are_guarded_those_below_stay_as_written():
+    source = "a: x.__self__\nfrom __future__ import annotations\nb: x.__self__\n"
+    for text, above in ((False, f"{READ}(x, '__self__')"), (True, "x.__self__")):
+        body = rewrite(ast.parse(source), text=text).body
+        annotated = [ast.unparse(each.annotation) for each in body if type(each) is ast.AnnAssign]
+        assert annotated == [above, "x.__self__"]
