@@ -40,7 +40,22 @@ class Missing(dict):
     def __missing__(self, key): print('MARK' + 'ED'); return key
 class Posing:
     def __getitem__(self, item): print('MARK' + 'ED'); return item
+import collections
+class Users(collections.UserDict):
+    def __missing__(self, key): print('MARK' + 'ED'); return key
+class Key(str):
+    def __eq__(self, other):
+        if other in ('asked', 'aske'): print('MARK' + 'ED')
+        return False
+    def __hash__(self): return hash('asked')
+class Listed:
+    def __dir__(self): return [Began('asked')]
+    def _ipython_key_completions_(self): return [Began('asked')]
+class Began(str):
+    def startswith(self, *_): print('MARK' + 'ED'); return False
+    def __getitem__(self, part): return Key('asked')
 told, missing, described, plain, posing = Told(), Missing(), Described(), Plain(), Posing()
+users, keyed, listed = Users(), {Key('asked'): 1}, Listed()
 """
 #: What mode safe has no names for.
 MORE_HOOKS = """
@@ -54,6 +69,7 @@ def matcher(text):
     if text == 'asked': print('MARK' + 'ED')
     return []
 shell.Completer.custom_matchers.append(matcher)
+globals()[Key('asked')] = 1
 """
 TEMPLATE = (
     'def run(state):\n    """Run the cell that defines hooks."""\n'
@@ -162,6 +178,11 @@ DOORS = {
     "completion: descriptor of a class": (complete("Plain.own."), JUDGED),
     "completion: item": (complete("told['asked']."), NOWHERE),
     "completion: missing item": (complete("missing['asked']."), JUDGED),
+    "completion: missing item of a library's class": (complete("users['asked']."), JUDGED),
+    "completion: key that compares itself": (complete("keyed['asked']."), JUDGED),
+    "completion: keys that say how they begin": (complete("listed['aske"), JUDGED),
+    "completion: name that compares itself": (complete("asked."), JUDGED),
+    "completion: names that compare themselves": (complete("listed.aske"), JUDGED),
     "completion: item of a class that poses": (complete("posing['asked']."), NOWHERE),
     "completion: arguments of an item": (complete("missing['asked'].x("), NOWHERE),
     "completion: arguments of an attribute": (complete("told.asked(xx"), NOWHERE),
@@ -172,6 +193,7 @@ DOORS = {
         JUDGED,
     ),
     "inspection: attribute hook": (inspect("told.asked"), JUDGED),
+    "inspection: name that compares itself": (inspect("asked"), JUDGED),
     "inspection: metaclass": (inspect("Described.asked"), JUDGED),
     "inspection: descriptor": (inspect("plain.own"), JUDGED),
     "inspection: property": (inspect("told.own"), NOWHERE),

@@ -85,13 +85,14 @@ class Copy:
     def _environment(self, original: Path, made: Path) -> Path:
         """Make a virtual environment with the packages of ``original`` but this copy of cellblock.
 
-        ``.pth`` files of a folder that is itself named in one are not read, so the line that leads to
-        the tree in an editable install is not either.
+        The packages' files are hard links: guests may read what lies in the environment, and no more.
+        An editable install leads to the tree by a ``.pth`` file, which is left out.
         """
         packages = next(original.glob("lib/python3*/site-packages"))
         own = made / packages.relative_to(original)
-        own.mkdir(parents=True)
-        (own / "mutant.pth").write_text(f"{self.root / 'kernel'}\n{packages}\n")
+        no_pth = shutil.ignore_patterns("*.pth")
+        shutil.copytree(packages, own, symlinks=True, ignore=no_pth, copy_function=os.link)
+        (own / "mutant.pth").write_text(f"{self.root / 'kernel'}\n")
         shutil.copy(original / "pyvenv.cfg", made)
         shutil.copytree(original / "share", made / "share", symlinks=True)
         shutil.copytree(original / "bin", made / "bin", symlinks=True)

@@ -13,8 +13,10 @@ import builtins
 import contextlib
 import ctypes  # noqa: F401 - with others below: so that attack programs need not load them
 import glob  # noqa: F401
+import importlib
 import inspect
 import io
+import itertools
 import json
 import marshal  # noqa: F401
 import mmap  # noqa: F401
@@ -30,6 +32,7 @@ from pathlib import Path
 
 WORK = json.loads(sys.stdin.readline())
 sys.path.insert(0, str(Path(__file__).parent))
+importlib.import_module("_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters")
 from batches import serve
 from canary import canary
 
@@ -45,7 +48,7 @@ from cellblock.analysis import Rules, analyse, transform
 from cellblock.analysis.allowlist import MODULES, SCIENCE
 from cellblock.guest import audit_hook, guards, shell, tracebacks
 from cellblock.guest import shell as shells
-from cellblock.guest.rewriting import rewrite
+from cellblock.guest.rewriting import is_future
 from cellblock.guest.runner import RulesInForce
 from cellblock.guest.setup import _IPYTHON_NAMES as IPYTHON_NAMES
 from cellblock.policy.vocabulary import ALLOWED_MAGICS
@@ -78,6 +81,7 @@ class Guest:
             else {**vars(builtins), **extra}
         )
         self.shell = shells.build(RULES, names)
+        shells.CellCompiler.rewritten = WORK["guards"]
         if WORK["layer"]:
             shells.strip_globals(self.shell, IPYTHON_NAMES)
         self.space, self.names = self.shell.user_ns, self.shell.user_ns["__builtins__"]
@@ -90,19 +94,22 @@ class Guest:
         tracebacks.trim(error)
         print("\n".join(tracebacks.render(self.shell, error)))
 
-    def parse(self, source):
-        tree = ast.parse(source)
-        return rewrite(tree) if WORK["guards"] else tree
-
     def run(self, source):
-        body = self.parse(source).body
+        """Run the cell's parts one after another; IPython takes statements by themselves.
+
+        That makes a difference to imports from ``__future__``, which begin a part here.
+        """
+        body = self.shell.compile.ast_parse(source).body
         last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-        self.execute(ast.Module(body, []), "exec")
+        starts = [at for at, statement in enumerate(body) if is_future(statement)]
+        for start, end in itertools.pairwise([0, *starts, len(body)]):
+            self.execute(ast.Module(body[start:end], []), "exec")
         if last:
             self.execute(ast.Interactive([last]), "single")
 
     def execute(self, tree, mode):
-        code = compile(tree, "<cell>", mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        with self.shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+            code = self.shell.compile(tree, "<cell>", mode)
         self.space["__builtins__"] = self.names
         if code.co_flags & inspect.CO_COROUTINE:
             asyncio.get_event_loop().run_until_complete(eval(code, self.space))

@@ -136,10 +136,7 @@ def settle_pending(tree: ast.AST, report: Report) -> None:
     """
     if not report.pending:
         return
-    try:
-        own = own_reads(tree, BINDABLE_BUILTINS, report.rules.own)
-    except RecursionError:  # an expression of a thousand parts: none of it is looked through
-        own = set()
+    own = own_reads(tree, BINDABLE_BUILTINS, report.rules.own)
     for name, node in report.pending:
         if id(node) not in own:
             why, remedy = REFUSED_BUILTINS[name]

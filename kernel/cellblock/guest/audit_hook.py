@@ -69,8 +69,8 @@ _NETWORK = (
 _FILES = ("fcntl.", "glob.", "mmap.", "os.", "shutil.", "sqlite3.", "tempfile.")
 _NATIVE = ("ctypes.", "function.__new__", "gc.")
 _INTERPRETER = (
-    "cpython.run_", "ensurepip.", "pdb.", "pickle.", "resource.", "setopencodehook",
-    "sys._current", "sys.addaudithook", "sys.settrace", "syslog.",
+    "cpython.PyInterpreterState_New", "cpython.run_", "ensurepip.", "pdb.", "pickle.", "resource.",
+    "setopencodehook", "sys._current", "sys.addaudithook", "sys.settrace", "syslog.",
 )  # fmt: skip
 #: Whoever raises these, no honest cell is behind it.
 _BREACHES = (*_PROCESS, *_NETWORK, *_NATIVE, *_INTERPRETER, "object.__setattr__")
@@ -79,6 +79,10 @@ _HARMLESS = frozenset({"os.putenv", "os.unsetenv"})
 #: Where the parser looks for the line of a syntax error, as if text had come from a file.
 _NOWHERE = frozenset({"<fstring>", "<input>", "<stdin>", "<string>", "<unknown>"})
 _NATIVE_MODULES = frozenset({"_ctypes", "_cffi_backend", "cffi", "ctypes"})
+#: A hook belongs to one interpreter; another one in the process would run without it. Python's own
+#: modules for them (``concurrent.interpreters``) import one of these. From 3.13 on, making one is
+#: no event that a hook sees.
+_INTERPRETER_MODULES = frozenset({"_interpreters", "_xxsubinterpreters"})
 
 _RULE = RULES["operation-not-allowed"]
 
@@ -153,7 +157,8 @@ def _judge(
     """Return a test for what is refused; ``kept`` are kinds that are not, though others' like."""
     kinds: dict[str, bool] = {}
     readable = roots() + zones()
-    listing, harmless, native_modules = _LISTING, _HARMLESS, _NATIVE_MODULES
+    listing, harmless = _LISTING, _HARMLESS
+    refused_modules = _INTERPRETER_MODULES | (frozenset() if native else _NATIVE_MODULES)
     nowhere, allowed_path, unix = _NOWHERE, _allowed_path, _AF_UNIX
 
     def is_refused(event: str, args: tuple[Any, ...]) -> bool:
@@ -161,7 +166,7 @@ def _judge(
             looks_up = type(args[0]) is str and args[0] in nowhere
             return not (files or looks_up or allowed_path(args, readable))
         if event == "import":
-            return not native and args[0] in native_modules
+            return args[0] in refused_modules
         if event == "object.__setattr__":
             return not native and args[1] == "__code__"
         known = kinds.get(event)

@@ -19,14 +19,16 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
-import inspect as inspect_module
 import re
 import sys
 import sysconfig
+import tokenize
 from types import (
+    BuiltinFunctionType,
     ClassMethodDescriptorType,
     FunctionType,
     GetSetDescriptorType,
+    MappingProxyType,
     MemberDescriptorType,
     MethodDescriptorType,
     ModuleType,
@@ -36,11 +38,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core import completer, oinspect
 from IPython.core.completer import provisionalcompleter, rectify_completions
+from IPython.utils.dir2 import dir2
 from IPython.utils.tokenutil import token_at_cursor
 
 from cellblock.analysis import analyse_expression, attribute_allowed
+from cellblock.analysis.findings import word_set
 from cellblock.analysis.names import is_free
-from cellblock.guest.guards.access import namespace_of_module
+from cellblock.guest.guards.access import HEAP, namespace_of_module
 from cellblock.guest.output import encodable, plain
 from cellblock.wire import arrays, messages
 
@@ -78,6 +82,8 @@ def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> mes
             found = list(rectify_completions(code[left:cursor], raw))[:_MAX_MATCHES]
     except Exception:
         found = []
+    finally:  # a copy of it would keep what cells delete
+        shell.Completer.namespace = shell.Completer.global_namespace = shell.user_ns
     if rules.language:
         found = [c for c in found if _is_allowed(c.text, shell, rules)]
     # Without jedi IPython completes ".upper" over the dot; front ends list what they are given.
@@ -153,7 +159,9 @@ def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messa
     bundle: dict[str, Any] = {}
     if not rules.language or all(map(is_free, _WORD.findall(name))):
         try:
-            if rules.judges_cells and not name.lstrip("%").isidentifier():
+            # IPython looks a name up by its hash: a key of a cell's class would be asked about it.
+            is_asked = any(type(own) is not str for own in shell.user_ns)
+            if rules.judges_cells and (is_asked or not name.lstrip("%").isidentifier()):
                 bundle = _describe(shell, name, rules, request.detail)
             else:
                 bundle = shell.object_inspect_mime(name, detail_level=request.detail)
@@ -169,16 +177,12 @@ def _describe(shell: GuestShell, name: str, rules: Rules, detail: int) -> dict[s
     IPython itself would ask a cell's ``__getattr__`` or ``__getitem__`` for it. Of a property it
     describes the property. Raises as ``evaluate`` does.
     """
-    from IPython.core.guarded_eval import EVALUATION_POLICIES  # noqa: PLC0415 - as below
-
-    policy: Any = EVALUATION_POLICIES["limited"]
     owner, _, last = name.rpartition(".")
     found: Any = None
     if owner and last.isidentifier():
-        holder = evaluate(owner, shell.user_ns, rules, policy)
-        found = inspect_module.getattr_static(holder, last, None)
-    if not isinstance(found, property):
-        found = evaluate(name, shell.user_ns, rules, policy)
+        found = _class_item(type(evaluate(owner, shell.user_ns, rules)), last)
+    if type(found) is not property:
+        found = evaluate(name, shell.user_ns, rules)
     about = oinspect.OInfo(
         ismagic=False, isalias=False, found=True, namespace="Interactive", parent=None, obj=found
     )
@@ -211,11 +215,9 @@ def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
     # IPython imports it with the first completion: it would make every start slower.
     from IPython.core import guarded_eval  # noqa: PLC0415
 
-    policy: Any = guarded_eval.EVALUATION_POLICIES["limited"]
-
     def evaluate_at_cursor(code: str, context: Any) -> Any:
         if not context.in_subscript:
-            return evaluate(code, shell.user_ns, rules, policy)
+            return evaluate(code, shell.user_ns, rules)
         # The keys before the cursor's in a subscript, as in ``table.loc[:, "na``.
         subscript = ast.parse(f"_[{code}]", mode="eval").body if code else None
         return _key(subscript.slice) if isinstance(subscript, ast.Subscript) else ()
@@ -225,8 +227,16 @@ def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
         if hasattr(module, "guarded_eval"):
             module.guarded_eval = evaluate_at_cursor
     # IPython 9.0 looks up the function whose arguments it completes by the builtin itself.
-    vars(completer)["eval"] = lambda code, *_: evaluate(code, shell.user_ns, rules, policy)
+    vars(completer)["eval"] = lambda code, *_: evaluate(code, shell.user_ns, rules)
+    # What is typed is compared with each name and key, and a class of a cell's may say how.
+    vars(completer)["dir2"] = lambda found: _literals(dir2(found))
     found: Any = shell.Completer
+    found._get_keys = lambda owner: _literals(type(found)._get_keys(owner))  # noqa: SLF001
+    found._default_arguments = lambda called: _literals(  # noqa: SLF001
+        type(found)._default_arguments(found, called)  # noqa: SLF001
+    )
+    named = {name: value for name, value in list(shell.user_ns.items()) if type(name) is str}
+    found.namespace = found.global_namespace = named
     # Jedi evaluates by itself, and a cell can turn it on (%config IPCompleter.use_jedi = True). A
     # completer that a cell registered would be handed the text.
     found.use_jedi = False
@@ -237,11 +247,8 @@ def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
         found.disable_matchers += ["IPCompleter.file_matcher"]
 
 
-def evaluate(code: str, names: dict[str, Any], rules: Rules, policy: Any) -> Any:
+def evaluate(code: str, names: dict[str, Any], rules: Rules) -> Any:
     """Return the value of ``code``, one expression, without running any of it.
-
-    ``policy`` is IPython's word on which attributes and items are read without running code. It
-    knows properties, but no other descriptor, metaclass or ``__missing__``.
 
     Raises:
         SyntaxError: not Python; IPython then tries what is left without its first characters.
@@ -252,7 +259,7 @@ def evaluate(code: str, names: dict[str, Any], rules: Rules, policy: Any) -> Any
     body = ast.parse(code).body
     if len(body) != 1 or not isinstance(body[0], ast.Expr) or analyse_expression(code, rules):
         raise LookUpRefused("not a look-up")
-    return _value(body[0].value, names, policy)
+    return _value(body[0].value, names, rules)
 
 
 def _builtins(names: dict[str, Any]) -> dict[str, Any]:
@@ -260,66 +267,190 @@ def _builtins(names: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else vars(found)
 
 
-def _value(node: ast.expr, names: dict[str, Any], policy: Any) -> Any:
+def _value(node: ast.expr, names: dict[str, Any], rules: Rules) -> Any:
     match node:
         case ast.Constant():
             return node.value
         case ast.Name(id=name):
             for space in (names, _builtins(names)):
-                if name in space:
-                    return space[name]
+                if (found := _item_of(space, name)) is not _MISSING:
+                    return found
             raise NameError(name)
         case ast.Attribute(value=inner, attr=name):
-            owner = _value(inner, names, policy)
-            if not (_is_stored(owner, name) and policy.can_get_attr(owner, name)):
-                raise LookUpRefused("it would run a property")
-            return _builtins(names)["getattr"](owner, name)
+            if rules.language and not is_free(name):
+                raise LookUpRefused("the object decides who reads it")
+            return _stored(_value(inner, names, rules), name)
         case ast.Subscript(value=inner, slice=index):
-            owner, key = _value(inner, names, policy), _key(index)
-            # Of a type it would run __class_getitem__, of a form of typing its own code.
-            read = None if isinstance(owner, type) else _attribute(type(owner), "__getitem__")
-            if read is None or not (_is_installed(read) and policy.can_get_item(owner, key)):
-                raise LookUpRefused("it would run __getitem__")
-            # A subclass of dict may have a __missing__; that of defaultdict adds the key.
-            return dict.get(owner, key) if isinstance(owner, dict) else owner[key]
+            return _element(_value(inner, names, rules), _key(index))
         case _ if type(node) in _EMPTY:
             return _EMPTY[type(node)]()
     raise LookUpRefused("not a look-up")
 
 
-def _is_stored(owner: Any, name: str) -> bool:
-    """Return whether reading ``owner.name`` runs no code of a cell's.
+# --- look-ups in which nothing that is typed reaches code of a cell's -----------------------------
 
-    A module's ``__getattr__`` would import what it is asked for (PEP 562), so it is not asked.
+_MISSING: Final = object()
+
+
+def _is_literal(value: Any) -> bool:
+    """Return whether comparing ``value`` runs no code: it is of a builtin type, and so its parts.
+
+    A subclass of ``str`` has an ``__eq__`` of its own, which would be handed the other text.
     """
-    if isinstance(owner, ModuleType):
-        return name in namespace_of_module(owner)
+    if type(value) is tuple:
+        return all(map(_is_literal, value))
+    return type(value) in _LITERALS
+
+
+def _literals(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if _is_literal(value)]
+
+
+def _item_of(space: Any, key: Any) -> Any:
+    """Return what a dictionary holds under ``key``, ``_MISSING`` for nothing.
+
+    Looking ``key`` up by its hash would ask keys of a cell's class whether they are equal to it.
+    """
+    kind = type(key)
+    for own, value in list(space.items() if type(space) is MappingProxyType else dict.items(space)):
+        if type(own) is kind and _is_literal(own) and own == key:
+            return value
+    return _MISSING
+
+
+def _element(owner: Any, key: Any) -> Any:
+    """Return ``owner[key]`` of a builtin container, an array or a table's column.
+
+    Everything else could hand the key to code of a cell's: ``UserDict`` asks its ``__missing__``,
+    a proxy what it stands for, ``Series`` the equality of its labels.
+
+    Raises:
+        LookUpRefused: it is nothing of these, or there is no such element.
+
+    """
     kind = type(owner)
-    # IPython's policy asks the class for the attribute, which the metaclass answers.
-    kinds = (kind, type(kind))
-    hooks = (_attribute(one, hook) for one in kinds for hook in ("__getattr__", "__getattribute__"))
-    found = [_attribute(kind, name)]
-    if isinstance(owner, type):
-        found.append(_attribute(owner, name))
-    return all(map(_is_installed, hooks)) and all(map(_is_plain, found))
+    if _is_table(kind, "DataFrame") and type(key) is str:
+        return _column(owner, key)
+    if _is_array(kind) and _is_position(key):
+        return owner[key]
+    read = _attribute(kind, "__getitem__")
+    if read is dict.__getitem__:
+        found = _item_of(owner, key)
+    elif any(read is one.__getitem__ for one in _SEQUENCES) and _is_position(key):
+        found = read(owner, key)
+    else:
+        found = _MISSING
+    if found is _MISSING:
+        raise LookUpRefused("it would run __getitem__")
+    return found
 
 
-def _is_plain(found: Any) -> bool:
-    """Return whether what a class has is handed out by no descriptor of a cell's."""
-    if isinstance(found, classmethod):  # which asks what it wraps, until Python 3.13
-        return type(found.__func__) is FunctionType
-    if isinstance(found, property):
+def _is_position(key: Any) -> bool:
+    if type(key) is tuple:
+        return all(map(_is_position, key))
+    return type(key) in {int, slice}
+
+
+def _stored(owner: Any, name: str) -> Any:
+    """Return ``owner.name`` where it is kept: by the object, or by its class.
+
+    No ``__getattr__`` and no descriptor is asked that may run code of a cell's; so no property,
+    and no accessor that a cell registered with a library.
+
+    Raises:
+        LookUpRefused: it is not kept as it is.
+
+    """
+    kind = type(owner)
+    if issubclass(kind, ModuleType):  # its __getattr__ would import what it is asked for (PEP 562)
+        found = _item_of(namespace_of_module(owner), name)
+        if found is _MISSING:
+            raise LookUpRefused("the module does not have it")
+        return found
+    of_class, own = _class_item(kind, name), _MISSING
+    if of_class is _MISSING or _attribute(type(of_class), "__set__") is None:
+        own = _class_item(owner, name) if issubclass(kind, type) else _own_item(owner, name)
+    if own is not _MISSING:
+        return _bound(own, None, owner) if issubclass(kind, type) else own
+    if of_class is not _MISSING:
+        return _bound(of_class, owner, kind)
+    if _is_table(kind, "DataFrame"):
+        return _column(owner, name)
+    raise LookUpRefused("it would run __getattr__")
+
+
+def _class_item(kind: type, name: str) -> Any:
+    for one in _MRO.__get__(kind):
+        found = _item_of(_DICT.__get__(one), name)
+        if found is not _MISSING:
+            return found
+    return _MISSING
+
+
+def _own_item(owner: Any, name: str) -> Any:
+    """Return what is in an object's own dictionary under ``name``."""
+    slot = _attribute(type(owner), "__dict__")
+    if not isinstance(slot, _IN_C):  # it has none, or the cell says what it is
+        return _MISSING
+    space = slot.__get__(owner)
+    return _item_of(space, name) if isinstance(space, dict) else _MISSING
+
+
+def _bound(found: Any, owner: Any, kind: type) -> Any:
+    """Return what a class's attribute is to its instance ``owner``, or to the class for None."""
+    binds = _attribute(type(found), "__get__")
+    if binds is None:
+        return found
+    in_c = type(binds) is WrapperDescriptorType and binds.__objclass__ is type(found)
+    plain = type(found) in _BINDING or (in_c and _NAME.__get__(type(found)) in _CYTHON)
+    # Until Python 3.13 a class method asks what it wraps.
+    plain = plain or (type(found) is classmethod and type(found.__func__) is FunctionType)
+    if not (plain or (_is_table(kind, "DataFrame", "Series") and _is_of_table(found))):
+        raise LookUpRefused("it would run a property")
+    try:
+        return binds(found, owner, kind)
+    except AttributeError:  # of a slot that is not set
+        raise LookUpRefused("it has no value") from None
+
+
+def _is_of_table(found: Any) -> bool:
+    """Return whether a descriptor is pandas' own: a property, an axis, ``.str`` and its like."""
+    kind = type(found)
+    if kind is property:
         return _is_installed(found.fget)
-    if isinstance(found, functools.cached_property):
-        return False
-    return _is_installed(_attribute(type(found), "__get__"))
+    if any(kind is _named("pandas.core.accessor", name) for name in _ACCESSORS):
+        made = _own_item(found, "_accessor")  # cells register others
+        return any(made is _named(module, name) for module, name in _OWN_ACCESSORS)
+    return kind is _named("pandas._libs.properties", "AxisProperty")
+
+
+def _is_table(kind: type, *names: str) -> bool:
+    """Return whether ``kind`` is a class of pandas itself: one of a cell's makes others of it."""
+    return any(kind is _named("pandas", name) for name in names)
+
+
+def _is_array(kind: type) -> bool:
+    # No class statement makes a static type.
+    return kind is _named("numpy", "ndarray") and not kind.__flags__ & HEAP
+
+
+def _named(module: str, name: str) -> Any:
+    """Return what a module has by a name, if it is loaded."""
+    loaded = sys.modules.get(module)
+    return namespace_of_module(loaded).get(name) if type(loaded) is ModuleType else None
+
+
+def _column(table: Any, name: str) -> Any:
+    """Return a column of a table by its place: its label could ask the others' for equality."""
+    for place, label in enumerate(table.columns):
+        if type(label) is str and label == name:
+            return table.iloc[:, place]
+    raise LookUpRefused("no such column")
 
 
 def _is_installed(function: Any) -> bool:
-    """Return whether a method is missing, written in C, or of an installed library."""
-    if type(function) is FunctionType:
-        return function.__code__.co_filename.startswith(_INSTALLED)
-    return function is None or isinstance(function, _METHODS_IN_C)
+    """Return whether a function is one of an installed library."""
+    return type(function) is FunctionType and function.__code__.co_filename.startswith(_INSTALLED)
 
 
 def _key(node: ast.expr) -> Any:
@@ -345,7 +476,31 @@ _NAME, _MRO, _DICT = (type.__dict__[name] for name in ("__name__", "__mro__", "_
 _IN_C: Final = (GetSetDescriptorType, MemberDescriptorType)
 #: ``__sizeof__`` of builtin types, of which none runs code of an element's.
 _SIZED: Final = (MethodDescriptorType, WrapperDescriptorType)
-_METHODS_IN_C: Final = (*_SIZED, ClassMethodDescriptorType)
+#: Descriptors that bind a function, or read what the interpreter keeps.
+_BINDING: Final = frozenset(
+    {
+        *_IN_C,
+        *_SIZED,
+        BuiltinFunctionType,
+        ClassMethodDescriptorType,
+        FunctionType,
+        staticmethod,
+        type(functools.lru_cache(str)),
+        type(tokenize.TokenInfo.type),  # a named tuple's field
+    }
+)
+#: Names of types that Cython makes for functions, a type in each module.
+_CYTHON: Final = word_set("cython_function_or_method fused_cython_function")
+#: pandas' class of registered accessors, of which 3.0 changed the name, and those of its own.
+_ACCESSORS: Final = ("Accessor", "CachedAccessor")
+_OWN_ACCESSORS: Final = (
+    ("pandas.core.arrays.categorical", "CategoricalAccessor"),
+    ("pandas.core.indexes.accessors", "CombinedDatetimelikeProperties"),
+    ("pandas.core.strings.accessor", "StringMethods"),
+)
+_LITERALS: Final = frozenset({bool, bytes, complex, float, int, str, type(None), type(...)})
+#: Whose elements are found by their place, in C.
+_SEQUENCES: Final = (bytearray, bytes, list, range, str, tuple)
 _CONTAINERS: Final = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset, range})
 
 

@@ -52,20 +52,23 @@ _OWN, _numbers = "_<", itertools.count()
 _FUNCTIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda})
 _SCOPES = frozenset({ast.ClassDef, ast.Interactive, ast.Module})
 _FORMATS = frozenset({"format", "format_map"})
+#: Fields of nodes that hold one.
+_ANNOTATIONS = frozenset({"annotation", "returns"})
 
 
 def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
     """Rewrite ``tree``, a module, an expression or an interactive statement, in its place.
 
-    ``text``: annotations are kept as text, which is judged when it is evaluated.
+    ``text``: an earlier cell imported ``annotations`` from ``__future__``. Below that import the
+    compiler keeps annotations as text, which is judged when it is evaluated; so they stay as they
+    are written. Above it they are evaluated, since a cell's statements are compiled one by one.
 
     Raises:
         AttributeViolation: it reads what is refused, or changes what is settled in a way that
             nobody can judge.
 
     """
-    text = text or (type(tree) is ast.Module and any(map(_keeps_text, tree.body)))
-    found = list(_walk(tree, ("annotation", "returns") if text else ()))
+    found = list(_walk(tree, text=text))
     changed: dict[Any, set[str]] = {}
     for owner, place, node, scope in reversed(found):  # children before what they are in
         change = _REWRITES.get(type(node))
@@ -99,11 +102,11 @@ def compiled(tree: ast.AST, name: str, mode: str = "exec") -> CodeType:
     return code
 
 
-def _keeps_text(node: ast.stmt) -> bool:
+def _keeps_text(node: ast.AST) -> bool:
     return is_future(node) and any(alias.name == "annotations" for alias in node.names)
 
 
-def is_future(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
+def is_future(node: ast.AST) -> TypeGuard[ast.ImportFrom]:
     """Whether a statement has to begin what is compiled; in a cell it may stand anywhere."""
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
@@ -122,22 +125,25 @@ def _locate(made: ast.AST, node: ast.AST) -> None:
             stack.extend(ast.iter_child_nodes(new))
 
 
-def _walk(tree: ast.AST, left: Sequence[str]) -> Iterator[tuple[Any, Any, Any, Any]]:
+def _walk(tree: ast.AST, *, text: bool) -> Iterator[tuple[Any, Any, Any, Any]]:
     """Yield (parent, place, node, scope) of every node, parents first, without recursion.
 
     A place is a field, or a field and an index. The scope is the class or module in whose own body
-    the node is, None in a function. Fields that are ``left`` aside are not walked.
+    the node is, None in a function. Annotations that the compiler keeps as text are left out: all
+    if ``text``, else those below the future import, which only the top level may have.
     """
     stack: list[tuple[Any, Any, Any, Any]] = [(None, None, tree, None)]
     while stack:
         entry = stack.pop()
         yield entry
-        _, _, node, scope = entry
+        owner, _, node, scope = entry
+        if owner is tree and _keeps_text(node):
+            text = True
         kind, below = type(node), []
         for field in node._fields:
-            value = getattr(node, field, None)
-            if field in left:
+            if text and field in _ANNOTATIONS:
                 continue
+            value = getattr(node, field, None)
             inner = scope
             if field == "body":
                 inner = node if kind in _SCOPES else None if kind in _FUNCTIONS else scope

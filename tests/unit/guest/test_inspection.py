@@ -1,131 +1,240 @@
-"""What completion and inspection look up runs no code that a cell wrote."""
+"""What completion and inspection look up, and what of it would reach code of a cell's."""
 
+import builtins
+import collections
 import functools
 import types
-from dataclasses import replace
+import typing
 
+import numpy as np
+import pandas as pd
 import pytest
-from IPython.core.guarded_eval import EVALUATION_POLICIES
+from pandas.core import accessor
 
+from cellblock.analysis import Rules
 from cellblock.guest import inspection
+from cellblock.guest.inspection import LookUpRefused, evaluate
 from unit.analysis.rules_for_tests import SAFE
 
-#: What cells would have run; each entry is a name.
-ran = []
+RULES = Rules(False, {}, frozenset(), frozenset(), admission=True)
+
+heard = []
 
 
-class Told:
-    def __class_getitem__(cls, item):
-        ran.append(item)
-
-    def __getattr__(self, name):
-        ran.append(name)
-
-    def __getitem__(self, item):
-        ran.append(item)
-
-
-class Descriptor:
-    def __get__(self, instance, owner=None):
-        ran.append("descriptor")
-
-
-class Meta(type):
-    def __getattr__(cls, name):
-        ran.append(name)
-
-
-class Described(metaclass=Meta):
-    pass
-
-
-class Plain:
-    own = Descriptor()
-    wrapped = classmethod(Descriptor())
-    kept = 7
-
-    @property
-    def computed(self):
-        ran.append("property")
-
-    @functools.cached_property
-    def cached(self):
-        ran.append("cached")
+def note(*said):
+    heard.append(said)
+    return 1
 
 
 class Missing(dict):
     def __missing__(self, key):
-        ran.append(key)
+        return note(key)
 
 
-def module():
-    made = types.ModuleType("made")
-    made.known, made.__getattr__ = 7, ran.append
-    return made
+class User(collections.UserDict):
+    def __missing__(self, key):
+        return note(key)
 
 
-NAMES = {
-    "Told": Told, "told": Told(), "Described": Described, "described": Described(), "plain": Plain(),
-    "Plain": Plain, "missing": Missing(kept=7), "made": module(), "rows": [7], "table": {"kept": 7},
-    "__builtins__": {"getattr": getattr, "len": len},
-}  # fmt: skip
+class Layered(collections.ChainMap):
+    def __missing__(self, key):
+        return note(key)
+
+
+class Rows(collections.UserList):
+    def __init__(self, data=()):
+        note(data)
+        super().__init__(data)
+
+
+class Text(collections.UserString):
+    def __init__(self, seq=""):
+        note(seq)
+        super().__init__(seq)
+
+
+class Key(str):
+    """A text that is asked whether it is equal to what is typed."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return bool(note(other))
+
+    def __hash__(self):
+        return hash("zz")
+
+
+class Labels(pd.Series):
+    @property
+    def _constructor(self):
+        note()
+        return Labels
+
+
+class Table(pd.DataFrame):
+    @property
+    def _constructor_sliced(self):
+        note()
+        return Labels
+
+
+class Slot:
+    __slots__ = ("zz",)
+
+    def __getattr__(self, name):
+        return note(name)
+
+
+class Point(typing.NamedTuple):
+    x: int
+
+
+class Owner:
+    zz_of_class = "of the class"
+
+    def method(self):
+        return note()
+
+    @functools.cached_property
+    def zz(self):
+        return note()
+
+
+class Meta(type):
+    def __getattr__(cls, name):
+        return note(name)
+
+    @property
+    def zz(cls):
+        return note()
+
+
+class OfMeta(metaclass=Meta):
+    known = (1,)
+
+
+class Super(super):
+    def __init__(self, *args):
+        note(*args)
+
+
+class HasSuper(Owner):
+    pass
+
+
+HasSuper.zz = Super(Owner)
+
+
+def registered(_owner):
+    return note()
 
 
 @pytest.fixture(autouse=True)
-def nothing_ran():
-    """Forget what pytest itself asked these objects."""
-    ran.clear()
+def accessors(monkeypatch):
+    """Have an accessor of a cell's at tables and columns."""
+    for kind in (pd.DataFrame, pd.Series):
+        monkeypatch.setattr(kind, "registered", accessor.Accessor("x", registered), raising=False)
 
 
-#: IPython's word on what is read without running code, and one on which nothing can rest: it takes
-#: a class for a library's that says so itself.
-POLICIES = {
-    "IPython's": EVALUATION_POLICIES["limited"],
-    "lenient": types.SimpleNamespace(can_get_attr=lambda *_: True, can_get_item=lambda *_: True),
-}
+def names():
+    owner, keyed = Owner(), Owner()
+    owner.kept = {"a": (1, "two")}
+    vars(keyed)[Key("zz")] = 1
+    frame = pd.DataFrame({"a": ["x"], "b": [1]})
+    return {
+        "__builtins__": vars(builtins),
+        Key("zz"): 1,
+        "missing": Missing({"a": [3]}),
+        "user": User(a=1),
+        "chain": collections.ChainMap({"a": 1}, Missing()),
+        "layered": Layered({}),
+        "counted": collections.defaultdict(note, a="known"),
+        "mapped": types.MappingProxyType(Missing()),
+        "rows": Rows([1]),
+        "text": Text("abc"),
+        "listed": [["inner"]],
+        "keyed": {Key("zz"): 1},
+        "pairs": {("a", Key("zz")): 1, ("a", "b"): "pair"},
+        "of_keys": keyed,
+        "class_of_keys": type("OfKeys", (), {Key("zz"): 1}),
+        "owner": owner,
+        "point": Point(4),
+        "slot": Slot(),
+        "meta": OfMeta,
+        "sub": HasSuper(),
+        "labels": Labels([1, 2], index=["x", "zz"]),
+        "table": Table({"zz": [1]}),
+        "frame": frame,
+        "odd": pd.DataFrame([[1, 2]], columns=pd.Index([Key("zz"), "b"], dtype=object)),
+        "array": np.array([[1, 2]]),
+        "module": types,
+    }
 
 
-def look_up(code, policy="IPython's"):
-    return inspection.evaluate(code, NAMES, SAFE, POLICIES[policy])
-
-
-@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     "code",
     [
-        "Told[1]", "told.asked", "told[1]", "Described.asked", "described.asked", "plain.own",
-        "Plain.own", "Plain.wrapped", "plain.wrapped", "plain.computed", "plain.cached",
-        "made.asked", "table[len(rows)]", "len(rows)", "rows; rows", "[7][rows[0]]",
+        *("missing['zz']", "user['zz']", "chain['zz']", "layered['zz']", "counted['zz']"),
+        *("mapped['zz']", "rows[:]", "rows[0]", "text[:]", "keyed['zz']", "pairs['a', 'zz']"),
+        *("of_keys.zz", "class_of_keys.zz", "zz", "owner.zz", "owner.other", "slot.zz"),
+        *("meta.zz", "meta.other", "sub.zz", "labels['zz']", "labels.zz", "labels.iloc[:]"),
+        *("table['zz']", "table.zz", "table.loc['zz']", "table.iloc[:]", "odd['zz']", "odd.zz"),
+        *(
+            "frame.plot",
+            "frame.registered",
+            "frame['a'].registered",
+            "list[int]",
+            "owner.method()",
+            "module.zz",
+        ),
     ],
-)  # fmt: skip
-def test_what_would_run_is_not_looked_up(code, policy):
-    with pytest.raises(inspection.LookUpRefused):
-        look_up(code, policy)
-    assert ran == []
+)
+def test_what_could_reach_code_of_a_cell_is_not_looked_up(code):
+    space = names()
+    heard.clear()
+    with pytest.raises((LookUpRefused, NameError)):
+        evaluate(code, space, RULES)
+    assert heard == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("missing['a'][0]", 3),
+        ("counted['a']", "known"),
+        ("listed[0][0]", "inner"),
+        ("listed[0][:]", ["inner"]),
+        ("pairs['a', 'b']", "pair"),
+        ("owner.kept['a'][1]", "two"),
+        ("owner.zz_of_class", "of the class"),
+        ("owner.method.__func__", Owner.method),
+        ("meta.known[0]", 1),
+        ("frame['a'].dtype", pd.Series(["x"]).dtype),
+        ("frame.b.dtype", np.dtype("int64")),
+        ("frame.shape", (1, 2)),
+        ("odd.b.name", "b"),
+        ("array[0, 1]", 2),
+        ("module.ModuleType", types.ModuleType),
+        ("point.x", 4),
+        ("len", len),
+    ],
+)
+def test_what_is_kept_is_looked_up(code, expected):
+    assert evaluate(code, names(), RULES) == expected
+
+
+def test_columns_loc_and_generators_of_libraries_complete():
+    space = names() | {"rng": np.random.default_rng()}
+    assert callable(evaluate("frame['a'].str.upper", space, RULES))
+    assert callable(evaluate("rng.normal", space, RULES))
+    assert list(evaluate("frame.columns", space, RULES)) == ["a", "b"]
+    assert type(evaluate("frame.loc", space, RULES)).__name__ == "_LocIndexer"
 
 
 def test_what_a_cell_may_not_say_is_not_looked_up():
-    with pytest.raises(inspection.LookUpRefused):
-        look_up("rows.__class__.__subclasses__")
-
-
-def test_a_dict_is_not_asked_for_what_it_lacks():
-    assert look_up("missing['asked']") is None
-    assert ran == []
-
-
-def test_positive_control_what_is_stored_is_found():
-    for code in ("rows[0]", "plain.kept", "Plain.kept", "missing['kept']", "made.known", "7"):
-        assert look_up(code) == 7
-    assert look_up("{'a': 1}") == {}
-    assert ran == []
-
-
-def test_wherever_cells_are_judged_so_is_what_is_looked_up():
-    open_rules = replace(SAFE, language=False)
-    assert SAFE.judges_cells
-    assert replace(open_rules, admission=True).judges_cells
-    assert not open_rules.judges_cells
+    with pytest.raises(LookUpRefused):
+        evaluate("open", {"__builtins__": {"open": open}}, SAFE)
 
 
 def test_no_completer_of_a_cells_and_no_jedi_is_asked():

@@ -150,7 +150,7 @@ def concerning(keeper):
 
 def test_a_listener_that_does_not_come_is_not_waited_for():
     """A guest has the other end, and could say that something is there to be read."""
-    keeper = Gatekeeper(select.poll(), Plan(locks=("seccomp",)), lambda: None)
+    keeper = Gatekeeper(select.poll(), Plan(locks=("seccomp",)), lambda: None, lambda _: None)
     with keeper.expect(1):
         waiting = concerning(keeper)
         assert not os.get_blocking(waiting)

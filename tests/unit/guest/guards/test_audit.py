@@ -18,6 +18,9 @@ SETUP += "import functools, importlib, signal, shutil, threading, glob, urllib.r
 SETUP += "def f(): return 1\ndef g(): yield\nasync def c(): pass\n"
 SETUP += "try: 1/0\nexcept ZeroDivisionError as e: tb = e.__traceback__\n"
 
+#: Python's module of other interpreters in the process.
+INTERPRETERS = "_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters"
+
 #: Program to operation. ``@@SSH@@`` is a secret, ``@@WDIR@@`` a folder that cells may not touch.
 #: What honest cells may lead to is an exception; whatever else ends the process.
 REFUSED = {
@@ -45,6 +48,7 @@ REFUSED = {
     'glob.glob("/*")': "glob.glob",
     "mmap.mmap(-1, 10)": "mmap.__new__",
     "sys.modules.pop('ctypes'); import ctypes": "import",
+    f"sys.modules.pop({INTERPRETERS!r}); import {INTERPRETERS}": "import",
 }
 BREACHES = {
     "socket.socket()": "socket.__new__",
@@ -74,6 +78,9 @@ BREACHES = {
     "sys.settrace(print)": "sys.settrace",
     "signal.pthread_kill(threading.get_ident(), 0)": "signal.pthread_kill",
 }
+if sys.version_info < (3, 13):  # later ones do not say so, but their module is not imported
+    # It would have no hook.
+    BREACHES[f"sys.modules[{INTERPRETERS!r}].create()"] = "cpython.PyInterpreterState_New"
 OPERATIONS = REFUSED | BREACHES
 
 

@@ -1,5 +1,6 @@
-"""In what annotations that are text are evaluated."""
+"""Which annotations are evaluated, and in what those are that are text."""
 
+import ast
 import builtins
 import os
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from cellblock.guest.guards import stdlib
+from cellblock.guest.rewriting import READ, rewrite
 
 
 def test_a_loaded_modules_namespace_counts_for_nothing_the_cells_own_does(monkeypatch):
@@ -53,3 +55,11 @@ def test_a_hint_is_judged_and_finds_nothing_in_the_module_that_its_class_names()
         text=True,
     )
     assert ran.stdout == "int NameError AttributeViolation\n"
+
+
+def test_annotations_above_a_future_import_are_guarded_those_below_stay_as_written():
+    source = "a: x.__self__\nfrom __future__ import annotations\nb: x.__self__\n"
+    for text, above in ((False, f"{READ}(x, '__self__')"), (True, "x.__self__")):
+        body = rewrite(ast.parse(source), text=text).body
+        annotated = [ast.unparse(each.annotation) for each in body if type(each) is ast.AnnAssign]
+        assert annotated == [above, "x.__self__"]
