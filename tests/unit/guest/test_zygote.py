@@ -24,7 +24,7 @@ def test_a_frame_of_any_length_that_the_host_makes_is_read():
     plan = Plan(read_roots=("/" + "d" * (frames.MAX_FRAME - 4_096),))
     said = Narrow(id=1, ticket=1, session=1, pid=1, plan=plan, rulesets=1)
     host, zygote = socket.socketpair()
-    with host, zygote, ThreadPoolExecutor(1) as other:
+    with ThreadPoolExecutor(1) as other, host, zygote:
         sent = other.submit(host.sendall, frames.encode(said))
         assert _Control(zygote).receive() == (said, [])
         sent.result()
