@@ -268,6 +268,25 @@ def narrowed(once_wide):
     return once_wide
 
 
+@pytest.mark.parametrize("how", ["", "--fresh "])
+def test_a_plan_that_is_too_large_is_refused_and_variables_stay(start, world, how):
+    """The zygote took a frame that it held for too long for the end of its host."""
+    text = OPEN + 'backend = "landlock"\n'
+    kernel = opened(start, world, text)
+    deep = "/".join(["work", *["d" * 240] * 11])
+    ran(kernel, f"kept = 1; here = {deep!r}; import os")
+    ran(kernel, "os.chdir('work')\nfor _ in range(11): os.mkdir('d' * 240); os.chdir('d' * 240)")
+    ran(kernel, "for number in range(3_500): open(f'{number}' + 'f' * 240, 'w').close()")
+    line = f'filesystem_write_roots=["{{scratch}}"] add.read_deny_paths=["{deep}/x"]'
+    reply, published = kernel.run(f"%policy narrow {how}{line}")
+    assert reply["ename"] == "PolicyDenied"
+    assert "singly takes more than 4,194,304 bytes" in str(published)
+    assert value(kernel, "kept") == "1"
+    assert tried(kernel, "open('../new', 'w')") == "ok"  # as wide as before
+    narrow(kernel, f'{how}filesystem_write_roots=["{{scratch}}"] add.read_deny_paths=["{deep}"]')
+    assert value(kernel, "1") == "1"
+
+
 def test_undo_does_not_go_behind_a_narrowing(narrowed):
     ran(narrowed, "x.append(2)")
     ran(narrowed, "%undo")

@@ -22,7 +22,7 @@ from cellblock.descriptors import remove_tree
 from cellblock.errors import BackendError
 from cellblock.policy.folders import cache_folder, changes_folder
 from cellblock.policy.paths import names_without_wildcards, within
-from cellblock.wire.messages import UPPER, WORK, Layer
+from cellblock.wire.messages import UPPER, WORK, Layer, lies_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,9 +79,9 @@ def cover(layers: Iterable[Layer], policy: Policy, private: Sequence[Path]) -> t
     denied = plan.denied(policy, private=private)
 
     def new(layer: Layer) -> Iterator[str]:
-        known = (*layer.hidden, *layer.fixed)
+        known = {*layer.hidden, *layer.fixed}
         for path in _beneath(layer.root, denied):
-            if not any(within(path, top) for top in known):
+            if not lies_in(path, known):
                 yield path
 
     return tuple(

@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,13 @@ LIMITS: Final = ("memory_max_bytes", "max_processes", "max_open_files", "max_fil
 #: Rules that one root may become. Landlock takes 32 µs for each whenever a guest starts anew, and a
 #: kernel's first start about 100 µs, with looking for them and sending them: 20,000 take 2 s.
 MAX_EXPANSION: Final = 20_000
+#: Bytes of all paths of a plan: a sixth of a frame (``wire.frames.MAX_FRAME``), in which it is sent
+#: beside inputs and an environment. 20,000 rules take half of that where a path has a hundred
+#: bytes; it may have 4,096.
+MAX_PLAN_BYTES: Final = 4 * 2**20
+#: Denied paths that are mounted over. bwrap takes 9,000 words, three for each of these, and the OS
+#: kernel longer for each the more there are: six seconds for 2,000.
+MAX_MASKS: Final = 2_500
 
 #: Libraries measure processes there: readable where it shows those of a PID namespace alone. No
 #: rule of Landlock's tells processes to come from all else that is there: the backend leaves
@@ -72,13 +80,15 @@ def make_plan(
     ``scratch`` and ``project``, both canonical, stand for ``{scratch}`` and ``{project}`` where the
     policy still has them. ``private`` are places of the host's own (connection file, audit log)
     that stay unreadable whatever the policy says. A backend that neither locks nor wraps gets an
-    empty plan. Raises PolicyError for a policy that can't be kept.
+    empty plan. Raises PolicyError for a policy that can't be kept, also where that takes a plan of
+    more than ``MAX_PLAN_BYTES``: this is the one place that bounds what is sent of it.
     """
     if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     hiding = Plan(layers=layers)
-    denied = [path for path in _denied(policy, private, fill) if not hiding.hides(path)]
+    every = _denied(policy, private, fill)
+    denied = hiding.not_hidden(every)
     libraries = tuple(interpreter())
     write_roots = roots(policy.filesystem_write_roots, fill)
     never = _never_writable(denied, libraries)
@@ -96,7 +106,7 @@ def make_plan(
     own = policy.subprocess_execution and backend.namespaces
     shared = own or (policy.subprocess_execution and bool(layers))
     readable = _readable(policy, fill, denied, libraries)
-    return Plan(
+    plan = Plan(
         read_roots=(*readable, *((PROC,) if own else ())),
         listed=tuple(root for root in read if _can_be_listed(root, denied, policy)),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
@@ -112,6 +122,50 @@ def make_plan(
         locks=backend.locks,
         required=backend.locks,
     )
+    named = (*read, *write_roots, *(layer.root for layer in layers))
+    _refuse_large(plan, policy, every, named)
+    return plan
+
+
+def _refuse_large(plan: Plan, policy: Policy, denied: Iterable[str], named: Sequence[str]) -> None:
+    """Raise PolicyError for a plan that is too large to be sent; ``named`` are its roots."""
+    sizes = Counter[str]()
+    for path in _paths_of(plan):
+        sizes[path] += len(os.fsencode(path))
+    total = sizes.total()
+    if total > MAX_PLAN_BYTES:
+        folder = _heaviest(sizes, total - MAX_PLAN_BYTES // 2)
+        number = f"more than {MAX_PLAN_BYTES:,}"
+        what = f"can't be kept: to name what is beneath {folder} singly takes {number} bytes"
+        raise _unkept(what, folder, denied, named, policy)
+
+
+def _paths_of(plan: Plan) -> Iterator[str]:
+    """Yield every path of a plan that some list of it has."""
+    yield from (*plan.read_roots, *plan.write_roots, *plan.staged_roots, *plan.listed)
+    for layer in plan.layers:
+        yield from (layer.root, layer.folder)
+        top = layer.root.rstrip("/")
+        for name in (*layer.hidden, *layer.fixed, *layer.covered):
+            yield f"{top}/{name}"
+
+
+def _heaviest(weights: Mapping[str, int], enough: int) -> str:
+    """Return the innermost folder beneath which paths weigh ``enough``.
+
+    Its name can be shown, and be written in a policy: or that of a folder above is returned.
+    """
+    levels = defaultdict[int, Counter[str]](Counter)
+    for path, weight in weights.items():
+        folder = os.path.dirname(path)
+        levels[folder.count("/")][folder] += weight
+    for depth in range(max(levels), 0, -1):
+        for folder, weight in levels[depth].items():
+            if weight >= enough and folder.isprintable():
+                return folder
+            above = os.path.dirname(folder)
+            levels[depth - 1][above] += weight
+    return "/"
 
 
 def _can_be_listed(root: str, denied: Iterable[str], policy: Policy) -> bool:
@@ -185,7 +239,7 @@ def make_view(
     """Return what a zygote with a mount namespace of its own is to see, under the same ``plan``.
 
     Where the plan grants what is beside a denied path, the view has the whole root and masks the
-    denied path.
+    denied path. Raises PolicyError where that takes more than ``MAX_MASKS``.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     asked = roots(policy.filesystem_read_roots, fill)
@@ -198,16 +252,20 @@ def make_view(
     def laid(path: str) -> bool:
         return any(within(path, layer.root) for layer in plan.layers)
 
+    denied = tuple(path for path in _denied(policy, private, fill) if not laid(path))
     stores = {os.path.dirname(os.path.dirname(layer.folder)) for layer in plan.layers}
     written = (root for root in plan.write_roots if root != SHARED_MEMORY)
     # The zygote's own folder, whether its guests may write there or not.
     writable = outermost((*written, *sorted(stores), str(scratch)))
+    readable = outermost((*asked, *defaults, *canonical(packages)))
+    if len(denied) > MAX_MASKS:
+        _refuse_many_masks(denied, (*readable, *writable), policy)
     return View(
-        readable=outermost((*asked, *defaults, *canonical(packages))),
+        readable=readable,
         writable=writable,
         # No layer can be laid over a mask (CVE-2021-3732). It hides what is denied, and the zygote
         # covers what is denied since.
-        masked=tuple(path for path in _denied(policy, private, fill) if not laid(path)),
+        masked=denied,
         devices=plan.device_files,
         names=(*named, *packages, str(project), str(scratch)),
         movable=_movable(asked, writable, defaults),
@@ -266,6 +324,16 @@ def is_masked(path: str, shown: Iterable[str]) -> bool:
     if os.path.islink(path) or not os.path.exists(path):
         return False
     return any(within(path, root) for root in shown)
+
+
+def _refuse_many_masks(denied: Sequence[str], shown: Sequence[str], policy: Policy) -> None:
+    """Raise PolicyError where more would be mounted over than a wrapper mounts."""
+    masks = outermost(path for path in denied if is_masked(path, shown))
+    if len(masks) > MAX_MASKS:
+        folder = _heaviest(dict.fromkeys(masks, 1), len(masks) - MAX_MASKS // 2)
+        number = f"more than {MAX_MASKS:,}"
+        what = f"can't be kept: what is denied beneath {folder} takes {number} mounts"
+        raise _unkept(what, folder, masks, shown, policy)
 
 
 # --- what is denied ---------------------------------------------------------------------------
@@ -357,27 +425,31 @@ def cut_out(root: str, denied: Sequence[str], policy: Policy) -> tuple[str, ...]
     granted: list[str] = []
     #: What was granted in each folder, and a denied path because of which it was cut.
     cut: dict[str, tuple[int, str]] = {}
-
-    def grant(folder: str, inside: Sequence[str]) -> None:
+    rules = 0
+    # What is left to grant, each with what is denied in it. No recursion: folders may be nested
+    # deeper than Python's stack is.
+    left = [(root, [path for path in denied if within(path, root)])]
+    while left:
+        folder, inside = left.pop()
         if not inside:
             granted.append(folder)
-            return
+            continue
         leading: dict[str, list[str]] = {}
-        top = folder.rstrip("/")
+        begin = len(folder.rstrip("/")) + 1
         for path in inside:
-            name, _, _ = path[len(top) + 1 :].partition("/")
-            leading.setdefault(name, []).append(path)
+            end = path.find("/", begin)
+            leading.setdefault(path[begin : end if end >= 0 else None], []).append(path)
         entries = entries_of(folder, MAX_EXPANSION + len(leading) + 1)
-        cut[folder] = len(entries) - len(leading), inside[0]
-        if len(granted) + cut[folder][0] > MAX_EXPANSION:
+        count = max(0, len(entries) - len(leading))
+        cut[folder] = count, inside[0]
+        rules += count
+        if rules > MAX_EXPANSION:
             raise _too_many(root, cut, policy)
-        for entry in entries:  # what we can't list, the guest can't read
+        for entry in reversed(entries):  # what we can't list, the guest can't read
             # A link is granted by what it points to, if that lies beneath a root itself.
             deeper = leading.get(entry.name, [])
             if not entry.is_symlink() and entry.path not in deeper:
-                grant(entry.path, deeper)
-
-    grant(root, [path for path in denied if within(path, root)])
+                left.append((entry.path, deeper))
     return tuple(granted)
 
 
@@ -385,16 +457,35 @@ def _too_many(root: str, cut: Mapping[str, tuple[int, str]], policy: Policy) -> 
     """Return the error about the largest of the folders that were ``cut``, and what to do."""
     folder = max(cut, key=lambda name: cut[name][0])
     count, denied_path = cut[folder]
+    while not folder.isprintable():
+        folder = os.path.dirname(folder)
     number = f"{count:,}" if count <= MAX_EXPANSION else f"more than {MAX_EXPANSION:,}"
     what = f"can't be kept: {folder} has {number} entries beside it, too many to be granted singly"
-    remedy = (
-        f"Move {denied_path} to another folder, or name what cells read of {folder} as"
-        " filesystem_read_roots."
-    )
-    if folder != root:
+    return _unkept(what, folder, (denied_path,), (root,), policy)
+
+
+def _unkept(
+    what: str, folder: str, denied: Iterable[str], named: Iterable[str], policy: Policy
+) -> PolicyError:
+    """Return the error about a ``folder`` in which too much is told apart, and what to do.
+
+    To deny the whole folder is enough, unless one of the policy's ``named`` roots lies in it.
+    """
+    inside = [path for path in denied if within(path, folder)]
+    if not inside:
+        remedy = f"Name folders as filesystem_read_roots, not what is in them: {folder}."
+        return policy.error(what, "filesystem_read_roots", folder, remedy)
+    if any(within(root, folder) for root in named):
+        moved = inside[0] if inside[0].isprintable() else ascii(inside[0])
+        moved += ", and all else that is denied there," if len(inside) > 1 else ""
+        remedy = (
+            f"Move {moved} to another folder, or name what cells read of {folder} as"
+            " filesystem_read_roots."
+        )
+    else:
         line = f"add.read_deny_paths = [{json.dumps(folder, ensure_ascii=False)}]"
         remedy = f"Deny all of that folder: {line}"
-    return policy.error(what, "read_deny_paths", denied_path, remedy)
+    return policy.error(what, "read_deny_paths", inside[0], remedy)
 
 
 # --- canonical paths --------------------------------------------------------------------------
@@ -416,10 +507,12 @@ def standing(paths: Iterable[str]) -> tuple[str, ...]:
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
     """Return canonical paths once each, sorted, those beneath another left out."""
     kept: list[str] = []
-    for path in sorted(set(paths)):
-        if not any(within(path, root) for root in kept):
+    # With a slash at its end, a folder is followed by all that lies beneath it: the last that was
+    # kept is the only one in which a path can lie.
+    for path in sorted(set(paths), key=lambda path: f"{path.rstrip('/')}/"):
+        if not kept or not within(path, kept[-1]):
             kept.append(path)
-    return tuple(kept)
+    return tuple(sorted(kept))
 
 
 def spellings(path: str) -> tuple[str, ...]:

@@ -209,7 +209,6 @@ _MOST_DESCRIPTORS = 4
 #: What the first process in a pid namespace is called there; all others end with it.
 _FIRST = 1
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MAX_CONTROL = 8 * 2**20
 #: Characters of why locks could not be laid.
 _LONGEST = 500
 
@@ -307,12 +306,12 @@ class _Control:
         return message, fds
 
     def receive(self) -> tuple[Any, list[int]]:
-        """Return a message and its descriptors. Raises EOFError, OSError when the host is gone."""
+        """Return a message and its descriptors. Raises EOFError, OSError when the host is gone.
+
+        A frame may be as long as the host makes it: nobody else writes here.
+        """
         header, fds = self._receive_exactly(frames.HEADER)
-        size = int.from_bytes(header, "big")
-        if size > _MAX_CONTROL:
-            raise EOFError
-        body, _ = self._receive_exactly(size)
+        body, _ = self._receive_exactly(int.from_bytes(header, "big"))
         return msgspec.msgpack.decode(body, type=messages.ToZygote), fds
 
     def _receive_exactly(self, size: int) -> tuple[bytes, list[int]]:

@@ -17,6 +17,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 
 from cellblock.descriptors import FOLDER, closing, remove_tree
 from cellblock.errors import StartError
@@ -68,8 +69,11 @@ def package_folder() -> str:
 _PREFIX = "cellblock-"
 _SCRATCH = re.compile(r"cellblock-[a-z0-9_]{8}")
 #: The sticky bit says that the lock decides. It is set once there is one, so that a folder without
-#: it, as of an older version or of a host that is just making one, is left alone.
+#: it, as of a host that is just making one, is left alone.
 _LOCKED = stat.S_IRWXU | stat.S_ISVTX
+#: Seconds after which nobody is making a folder any more. One that has no sticky bit by then, and
+#: only what ``make_scratch`` makes, is of a host that was killed meanwhile.
+_MAKING = 3600.0
 #: Locks of this process, by the folder's path.
 _locks: dict[str, int] = {}
 
@@ -138,9 +142,27 @@ def _sweep(above: str, name: str) -> None:
     """Remove one, if its host has ended. Raises OSError where it has not, or it is no folder."""
     with closing(os.open(f"{above}/{name}", FOLDER)) as private:
         found = os.fstat(private)
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != _LOCKED:
+        if found.st_uid != os.geteuid():
             return
         fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if stat.S_IMODE(found.st_mode) != _LOCKED:
+            if (
+                stat.S_IMODE(found.st_mode) == stat.S_IRWXU
+                and time.time() - found.st_ctime > _MAKING
+            ):
+                _remove_empty(above, name)
+            return
         # By the descriptor: its name may have become another's.
         remove_tree(f"/proc/self/fd/{private}/{name}")
         os.rmdir(f"{above}/{name}")
+
+
+def _remove_empty(above: str, name: str) -> None:
+    """Remove what ``make_scratch`` made, while there is nothing in it. Raises OSError otherwise.
+
+    Older versions lock nothing: a folder of theirs that is in use has something in it, or is full
+    of what a guest left, and stays.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(f"{above}/{name}/{name}")
+    os.rmdir(f"{above}/{name}")

@@ -6,9 +6,12 @@ request. Sizes are bytes, times seconds, unless a name says otherwise.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
 
 Text = str
 Name = Annotated[str, msgspec.Meta(max_length=1_000)]
@@ -75,6 +78,16 @@ class Layer(Struct, frozen=True, kw_only=True):
     covered: tuple[str, ...] = ()
 
 
+def lies_in(path: str, folders: Container[str]) -> bool:
+    """Return whether one of ``folders`` is ``path``, or is above it: as fast for thousands."""
+    end = len(path)
+    while end > 0:
+        if path[:end] in folders:
+            return True
+        end = path.rfind("/", 0, end)
+    return False
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What ``confine`` must achieve before the first user byte.
 
@@ -118,15 +131,16 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def hides(self, path: str) -> bool:
         """Return whether a layer hides ``path`` from guests: not what is mounted over the layer."""
+        return not self.not_hidden((path,))
 
-        def beneath(layer: Layer, names: tuple[str, ...]) -> bool:
-            tops = (f"{layer.root.rstrip('/')}/{name}/" for name in names)
-            return any(f"{path}/".startswith(top) for top in tops)
-
-        return any(
-            beneath(one, (*one.hidden, *one.covered)) and not beneath(one, one.fixed)
-            for one in self.layers
-        )
+    def not_hidden(self, paths: Iterable[str]) -> list[str]:
+        """Return those of ``paths`` that no layer hides; there may be thousands of either."""
+        for layer in self.layers:
+            top = layer.root.rstrip("/")
+            hidden = {f"{top}/{name}" for name in (*layer.hidden, *layer.covered)}
+            fixed = {f"{top}/{name}" for name in layer.fixed}
+            paths = [path for path in paths if not lies_in(path, hidden) or lies_in(path, fixed)]
+        return list(paths)
 
 
 class LockReport(Struct, frozen=True, kw_only=True):

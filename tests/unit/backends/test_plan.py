@@ -12,10 +12,11 @@ from cellblock.backends import plan
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.plan import make_plan, make_view, splits_roots
+from cellblock.descriptors import remove_tree
 from cellblock.errors import PolicyError
 from cellblock.policy import paths
 from cellblock.policy.model import Policy
-from cellblock.wire.messages import Plan
+from cellblock.wire.messages import Layer, Plan
 
 
 @pytest.fixture
@@ -335,6 +336,133 @@ def test_a_root_with_too_many_entries_itself_is_told_what_else_to_do(planned, ho
     assert caught.value.remedy == (
         f"Move {home}/data/1 to another folder, or name what cells read of {home}/data as "
         "filesystem_read_roots."
+    )
+
+
+def long_names(folder, entries, name=""):
+    """Make so many files whose paths take 1,300 bytes or more; return the folder with them."""
+    deep = folder.joinpath(*["d" * 240] * 5)
+    deep.mkdir(parents=True)
+    for number in range(entries):
+        (deep / f"{name}{number}").touch()
+    return deep
+
+
+def test_a_plan_of_too_many_bytes_names_the_folder_and_the_remedy_works(planned, home, monkeypatch):
+    monkeypatch.setattr(plan, "MAX_PLAN_BYTES", 50_000)
+    deep = long_names(home / "data", 50)
+    asked = {"filesystem_read_roots": (str(home),), "read_deny_paths": (f"{deep}/1",)}
+    with pytest.raises(PolicyError) as caught:
+        planned(**asked)
+
+    assert caught.value.key == "read_deny_paths"
+    assert caught.value.message == (
+        f"can't be kept: to name what is beneath {deep} singly takes more than 50,000 bytes"
+    )
+    line = caught.value.remedy.removeprefix("Deny all of that folder: ")
+    added = tomllib.loads(line)["add"]["read_deny_paths"]
+    assert added == [str(deep)]
+    assert f"{home}/project" in planned(**asked | {"read_deny_paths": tuple(added)}).read_roots
+
+
+def test_roots_that_are_too_large_together_are_told_so(planned, home, monkeypatch):
+    monkeypatch.setattr(plan, "MAX_PLAN_BYTES", 50_000)
+    folders = [long_names(home / name, 25) for name in ("data", "more")]
+    asked = {"filesystem_read_roots": tuple(str(folder) for folder in folders)}
+    denied = [f"{folder}/1" for folder in folders]
+    planned(**asked, read_deny_paths=tuple(denied[:1]))
+    with pytest.raises(PolicyError) as caught:
+        planned(**asked, read_deny_paths=tuple(denied))
+    assert caught.value.remedy == (
+        f"Move {denied[0]}, and all else that is denied there, to another folder, or name what"
+        f" cells read of {home} as filesystem_read_roots."
+    )
+
+
+def test_many_roots_of_a_policys_own_are_too_large_whatever_is_denied(planned, home, monkeypatch):
+    monkeypatch.setattr(plan, "MAX_PLAN_BYTES", 50_000)
+    deep = long_names(home / "data", 50)
+    with pytest.raises(PolicyError) as caught:
+        planned(filesystem_read_roots=tuple(map(str, deep.iterdir())))
+    assert caught.value.key == "filesystem_read_roots"
+    assert caught.value.remedy == (
+        f"Name folders as filesystem_read_roots, not what is in them: {deep}."
+    )
+
+
+@pytest.mark.parametrize("field", ["hidden", "fixed", "covered"])
+def test_what_layers_hide_counts_too(home, tmp_path, monkeypatch, field):
+    monkeypatch.setattr(plan, "MAX_PLAN_BYTES", 50_000)
+    deep = long_names(home / "project", 50)
+    names = [str(path.relative_to(home / "project")) for path in deep.iterdir()]
+    layer = Layer(root=f"{home}/project", folder="/layer", **{field: tuple(names)})
+    (tmp_path / "scratch").mkdir()
+    folders = {"scratch": tmp_path / "scratch", "project": home / "project"}
+    private = {"private": tuple(deep.iterdir()), "layers": (layer,)}
+    with pytest.raises(PolicyError, match=f"{deep} singly takes more than 50,000 bytes"):
+        make_plan(Policy(), Landlock(), **folders, **private)
+
+
+def test_a_folder_whose_name_cant_be_shown_is_denied_with_the_one_above(planned, home, monkeypatch):
+    monkeypatch.setattr(plan, "MAX_PLAN_BYTES", 50_000)
+    deep = long_names(home / "data" / os.fsdecode(b"\xff\n"), 50)
+    with pytest.raises(PolicyError) as caught:
+        planned(filesystem_read_roots=(str(home),), read_deny_paths=(f"{deep}/1",))
+    assert caught.value.remedy.endswith(f'add.read_deny_paths = ["{home}/data"]')
+    str(caught.value).encode()
+
+
+def test_a_folder_may_be_deeper_than_pythons_stack(planned, home):
+    folder = str(home / "data") + "/a" * 1_500
+    (home / "data/b").mkdir()
+    here = os.open(home / "data", os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("a", dir_fd=here)
+        here, above = os.open("a", os.O_RDONLY, dir_fd=here), here
+        os.close(above)
+    os.close(here)
+    try:
+        granted = planned(
+            filesystem_read_roots=(f"{home}/data",), read_deny_paths=(f"{folder}/.env",)
+        ).read_roots
+    finally:
+        remove_tree(str(home / "data"))
+    assert f"{home}/data/b" in granted
+    assert f"{home}/data/a" not in granted
+
+
+def test_more_masks_than_a_wrapper_mounts_are_refused_and_the_remedy_works(
+    home, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(plan, "MAX_MASKS", 40)
+    fill(home / "data", 50)
+    denied = tuple(map(str, (home / "data").iterdir()))
+    folders = {"scratch": tmp_path / "scratch", "project": home / "project"}
+    folders["scratch"].mkdir()
+
+    def view(denied):
+        asked = Policy().replace(filesystem_read_roots=(str(home),), read_deny_paths=denied)
+        return make_view(asked, Plan(), **folders)
+
+    assert view(denied[:40])
+    with pytest.raises(PolicyError) as caught:
+        view(denied)
+    assert "takes more than 40 mounts" in caught.value.message
+    line = caught.value.remedy.removeprefix("Deny all of that folder: ")
+    assert view((*denied, *tomllib.loads(line)["add"]["read_deny_paths"]))
+
+
+def test_thousands_of_secrets_take_no_time_for_each_pair_of_them():
+    """When it took time in proportion to their square, that was minutes."""
+    names = tuple(f"{number}/.env" for number in range(20_000))
+    layer = Layer(root="/p", folder="/layer", hidden=names)
+    inside = [f"/p/{name}/x" for name in names]
+    assert Plan(layers=(layer,)).not_hidden((*inside, "/p/0/env")) == ["/p/0/env"]
+    assert plan.outermost([*inside, "/p/0", "/p/0!", "/p/0-b"])[:4] == (
+        "/p/0",
+        "/p/0!",
+        "/p/0-b",
+        "/p/1/.env/x",
     )
 
 

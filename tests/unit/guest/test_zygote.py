@@ -6,15 +6,28 @@ import select
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from cellblock.guest.confine import arch, notify
-from cellblock.guest.zygote import Gatekeeper
-from cellblock.wire.messages import Plan
+from cellblock.guest.zygote import Gatekeeper, _Control
+from cellblock.wire import frames
+from cellblock.wire.messages import Narrow, Plan
 from support import processes
 
 pytestmark = pytest.mark.skipif(arch.current() is None, reason="no table for this machine")
+
+
+def test_a_frame_of_any_length_that_the_host_makes_is_read():
+    """One that was taken for too long was taken for the host's end, and ended every guest."""
+    plan = Plan(read_roots=("/" + "d" * (frames.MAX_FRAME - 4_096),))
+    said = Narrow(id=1, ticket=1, session=1, pid=1, plan=plan, rulesets=1)
+    host, zygote = socket.socketpair()
+    with ThreadPoolExecutor(1) as other, host, zygote:
+        sent = other.submit(host.sendall, frames.encode(said))
+        assert _Control(zygote).receive() == (said, [])
+        sent.result()
 
 
 @pytest.fixture

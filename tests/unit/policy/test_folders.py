@@ -66,6 +66,21 @@ def test_what_guests_left_in_it_is_removed_and_no_link_is_followed(tmp):
     assert (kept / "cellblock-abcdefgh" / "file").exists()
 
 
+def test_what_a_host_left_that_was_killed_while_making_it_is_removed_later(tmp, monkeypatch):
+    """Before it has said that the lock decides: an hour is more than any host takes for that."""
+    held = Path(folders.make_scratch()).parent
+    held.chmod(0o700)
+    for name in ("cellblock-abcdefgh", "cellblock-trial-abcdefgh"):
+        (tmp / name).mkdir(mode=0o700)
+    (tmp / "cellblock-abcdefgh" / "cellblock-abcdefgh").mkdir()
+    here = names(tmp)
+    folders.sweep_scratch()
+    assert names(tmp) == here
+    monkeypatch.setattr(folders, "_MAKING", -1.0)
+    folders.sweep_scratch()
+    assert here - names(tmp) == {"cellblock-abcdefgh"}
+
+
 @pytest.mark.parametrize(
     ("name", "mode"), [("cellblock-abcdefgh", 0o700), ("cellblock-trial-abcdefgh", 0o1700)]
 )

@@ -27,7 +27,7 @@ from cellblock.backends.plan import (
     real,
     standing,
 )
-from cellblock.errors import BackendError, PolicyError
+from cellblock.errors import BackendError, FrameTooLargeError, PolicyError
 from cellblock.host.files import AcceptedPolicies
 from cellblock.host.guests import background, spawn
 from cellblock.host.services.operations import catalog
@@ -580,7 +580,10 @@ def written_roots(policy: Policy) -> tuple[str, ...]:
 
 
 def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) -> None:
-    """Raise PolicyError for a path, or a variable's value, that the wire can't carry."""
+    """Raise PolicyError for a path, or a variable's value, that the wire can't carry.
+
+    Also for too much: plan and inputs are bounded, the policy's lists and variables are not.
+    """
     try:
         frames.encode(prepare)
     except UnicodeEncodeError as exc:
@@ -589,3 +592,7 @@ def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) 
             remedy = "Set TMPDIR to a folder with a name in UTF-8."
         what, value = "a name that cells need is not UTF-8", ascii(exc.object)
         raise PolicyError(what, file=policy_name, value=value, remedy=remedy) from None
+    except FrameTooLargeError as exc:
+        what = f"more than cells can be given: {exc}"
+        remedy = "Shorten the variables that env_var_access names, or the policy's lists."
+        raise PolicyError(what, file=policy_name, remedy=remedy) from None

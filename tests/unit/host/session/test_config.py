@@ -18,6 +18,7 @@ from cellblock.host.session.config import (
 from cellblock.policy.folders import make_scratch, remove_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Operations, WriteFile
+from cellblock.wire import frames
 from cellblock.wire.messages import Plan
 
 
@@ -109,6 +110,41 @@ def test_the_key_and_what_users_allowed_are_private_whatever_the_policy_admits(
     private = set(_private(SessionOptions("safe", tmp_path, tmp_path), policy(admission)))
     ours = {tmp_path / "data" / "cellblock", tmp_path / "state" / "cellblock", Path("/a/key")}
     assert ours <= private
+
+
+# --- what is too much to be sent ------------------------------------------------------------------
+
+
+def test_a_project_whose_plan_is_too_large_is_refused_with_a_sentence(tmp_path):
+    project = tmp_path.joinpath("project", *["d" * 240] * 11)
+    project.mkdir(parents=True)
+    for number in range(2_000):
+        (project / f"{number:x<240}").touch()
+    (project / ".env").touch()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    asked = Policy(backend="landlock").replace(filesystem_read_roots=(f"{tmp_path}/project",))
+    asked = asked.replace(read_deny_paths=("**/.env",))
+    refused = resolve(SessionOptions(asked, tmp_path / "project", scratch))
+    assert isinstance(refused, PolicyError)
+    assert refused.remedy == f'Deny all of that folder: add.read_deny_paths = ["{project}"]'
+    denied = asked.replace(read_deny_paths=("**/.env", str(project)))
+    assert isinstance(resolve(SessionOptions(denied, tmp_path / "project", scratch)), SessionConfig)
+
+
+def test_variables_that_are_too_large_are_refused_with_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(frames.encode.__globals__, "MAX_FRAME", 20_000)
+    monkeypatch.setenv("LARGE", "x" * 20_000)
+    (tmp_path / "scratch").mkdir()
+    asked = Policy(backend="landlock")
+    options = [
+        SessionOptions(each, tmp_path, tmp_path / "scratch")
+        for each in (asked, asked.replace(env_var_access=("LARGE",)))
+    ]
+    assert isinstance(resolve(options[0]), SessionConfig)
+    refused = resolve(options[1])
+    assert isinstance(refused, PolicyError)
+    assert refused.remedy.startswith("Shorten the variables that env_var_access names")
 
 
 # --- what has to be asked for ---------------------------------------------------------------------
