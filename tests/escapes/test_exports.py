@@ -91,6 +91,19 @@ def test_markdown_is_no_program_to_tex(text):
     assert TEX.findall(cleaned) == []
 
 
+def outside_of_code(body):
+    return re.sub(r"\\begin\{verbatim\}.*?\\end\{verbatim\}", "", body, flags=re.DOTALL)
+
+
+@needs_pandoc
+def test_code_in_markdown_does_not_end_the_environment_that_it_is_put_into():
+    code = "```\n\\end{verbatim}\\input{/etc/passwd}\n```\n"
+    cleaned, raw = both("text/markdown", code, "latex")
+    assert cleaned == raw  # pandoc itself sees to it
+    assert TEX.findall(outside_of_code(cleaned)) == []
+    assert "/etc/passwd" in cleaned
+
+
 def at_the_edge(body):
     """Return the directives at the left edge, by the widest notion of a line that there is."""
     return list(filter(DIRECTIVE.match, body.splitlines()))

@@ -91,10 +91,10 @@ def test_shared_memory_without_a_name_is_a_file_that_the_limits_bound(kernel):
     code = """
 import mmap, os
 shared = mmap.mmap(-1, 1 << 20)
-if os.fork() == 0:
+if (child := os.fork()) == 0:
     shared[:5] = b'child'
     os._exit(0)
-os.wait()
+os.waitpid(child, 0)
 print(shared[:5])
 try:
     mmap.mmap(-1, 100 << 20)

@@ -266,17 +266,16 @@ def clean_mixed(text: str) -> str:
 
 
 def clean_markdown(text: str) -> str:
-    r"""Return Markdown with other commands taken apart.
+    """Return Markdown with other commands taken apart.
 
     Code keeps its backslashes if no reader can take it for anything else: people copy paths,
-    patterns and programs from it, and an invisible character would spoil them. Only the end of an
-    environment is taken apart there: pandoc puts code into one that ends at ``\end{verbatim}``.
+    patterns and programs from it, and an invisible character would spoil them.
     """
     if "\\" not in text and "^^" not in text:
         return text
     if _AMBIGUOUS.search(_CODE.sub("", text)):
         return _CARETS.sub(f"^{JOINER}", clean_mixed(text))
-    return _COMMAND.sub(lambda found: _parted(found) if found[2] == "end" else found[0], text)
+    return text
 
 
 def _spelled(found: re.Match[str]) -> str:

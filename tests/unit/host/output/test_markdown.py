@@ -93,7 +93,6 @@ BROKEN = [
         "\\begin{filecontents*}{x}\ny\n\\end{filecontents*}",
         "\\·begin{filecontents*}{x}\ny\n\\·end{filecontents*}",
     ),
-    ("```\n\\end{verbatim}\\\\input{x}\n```", "```\n\\·end{verbatim}\\\\input{x}\n```"),
     ("`.. include:: x`{=rst}", "`.. include:: x`{·=rst}"),
     ("``` { =latex}\nx\n```", "``` {· =latex}\nx\n```"),
     ("~~~{=asciidoc}\nx\n~~~", "~~~{·=asciidoc}\nx\n~~~"),

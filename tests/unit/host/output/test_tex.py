@@ -114,11 +114,6 @@ def test_code_in_markdown_keeps_its_backslashes_for_whoever_copies_it():
     assert tex.clean_markdown(CODE) == CODE
 
 
-def test_code_does_not_end_the_environment_that_an_exporter_puts_it_into():
-    text = "```\n\\end{verbatim}\\input{x}\n```\n"
-    assert tex.clean_markdown(text) == text.replace("\\end", f"\\{JOINER}end")
-
-
 @pytest.mark.parametrize(
     "around",
     [
