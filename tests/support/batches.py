@@ -44,7 +44,7 @@ def try_programs(guest, programs, write, seconds):
         ended = False
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
-            exec(compile(guest.parse(program), "<program>", "exec"), own)
+            exec(guest.compiled(program), own)
             ended = True
         except BaseException:
             pass

@@ -94,6 +94,10 @@ class Guest:
         tracebacks.trim(error)
         print("\n".join(tracebacks.render(self.shell, error)))
 
+    def compiled(self, source):
+        """Return the code of a program that is run as a whole."""
+        return self.shell.compile(self.shell.compile.ast_parse(source), "<program>", "exec")
+
     def run(self, source):
         """Run the cell's parts one after another; IPython takes statements by themselves.
 
