@@ -5,6 +5,7 @@ import collections
 import functools
 import types
 import typing
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -230,6 +231,13 @@ def test_columns_loc_and_generators_of_libraries_complete():
     assert callable(evaluate("rng.normal", space, RULES))
     assert list(evaluate("frame.columns", space, RULES)) == ["a", "b"]
     assert type(evaluate("frame.loc", space, RULES)).__name__ == "_LocIndexer"
+
+
+def test_wherever_cells_are_judged_so_is_what_is_looked_up():
+    unchecked = replace(SAFE, language=False)
+    assert SAFE.judges_cells
+    assert replace(unchecked, admission=True).judges_cells
+    assert not unchecked.judges_cells
 
 
 def test_what_a_cell_may_not_say_is_not_looked_up():
