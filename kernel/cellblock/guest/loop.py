@@ -18,6 +18,7 @@ from asyncio import _get_running_loop, _set_running_loop, base_events, selector_
 from asyncio.futures import _set_result_unless_cancelled  # type: ignore[attr-defined]
 from asyncio.tasks import _register_task, _unregister_task
 from collections import deque
+from collections.abc import Coroutine
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
@@ -26,7 +27,7 @@ from cellblock.guest.violations import OperationViolation
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Iterator
 
     from cellblock.guest.channel import Channel
     from cellblock.wire import messages
@@ -184,6 +185,28 @@ class Inbox(Protocol):
         """Return the next message, waiting for it."""
 
 
+class _Interruptible(Coroutine[Any, Any, Any]):
+    """A cell's coroutine, for which an interrupt that came while it waited is one."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], driver: Driver) -> None:
+        self._coroutine, self._driver = coroutine, driver
+        self.send, self.close = coroutine.send, coroutine.close  # type: ignore[method-assign]
+
+    def send(self, value: Any) -> Any:
+        """Never called: an instance has the coroutine's own."""
+        raise NotImplementedError
+
+    def __await__(self) -> Any:
+        return self._coroutine.__await__()
+
+    def throw(self, *raised: Any) -> Any:
+        """Throw what is thrown, but a KeyboardInterrupt in the place of a cancellation by one."""
+        kind = raised[0] if isinstance(raised[0], type) else type(raised[0])
+        if issubclass(kind, asyncio.CancelledError) and self._driver.interrupted():
+            return self._coroutine.throw(KeyboardInterrupt())
+        return self._coroutine.throw(*raised)
+
+
 class Driver:
     """Runs cells on a ``GuestLoop`` and waits for messages in ``inbox`` while its tasks go on.
 
@@ -219,18 +242,18 @@ class Driver:
         self._ensure_sound()
         self._interrupted = False
         # Not by create_task: a cell may have set a task factory.
-        self._cell = cell = asyncio.Task(coroutine, loop=self.loop)
+        self._cell = cell = asyncio.Task(_Interruptible(coroutine, self), loop=self.loop)
         try:
             return self.loop.run_until_complete(cell)
-        except asyncio.CancelledError:
-            if self._interrupted:
-                raise KeyboardInterrupt from None
-            raise
         finally:
             self._cell = None
             if not cell.done():
                 with suppress(Exception):  # a loop that this cell has spoilt
                     cell.cancel()
+
+    def interrupted(self) -> bool:
+        """Whether the running cell was cancelled for an interrupt."""
+        return self._interrupted
 
     def interrupt(self) -> bool:
         """Interrupt an awaiting cell by cancelling it; return whether that was the way."""

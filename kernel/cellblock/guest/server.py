@@ -347,6 +347,7 @@ class Server:
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
         self._runner = Runner(shell, current, self._driver, out, plan, self._reserve)
+        shell.refill = self._reserve.refill
         self._request: messages.Execute | None = None
         #: A request has begun that an interrupt is for.
         self._begun = False
@@ -446,7 +447,7 @@ class Server:
         self.calls.reset_after_fork()
         # Have ``In`` number the cells that this copy has not seen, too.
         for count, text in resume.inputs:
-            self._shell.note_input(count, text)
+            self._shell.history_manager.store_inputs(count, text)
         lost = self._subshells.forget()
         resumed = self._snapshots.take_over(resume)
         resumed = structs.replace(resumed, tasks=resumed.tasks + lost)
