@@ -190,21 +190,24 @@ class _Interruptible(Coroutine[Any, Any, Any]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], driver: Driver) -> None:
         self._coroutine, self._driver = coroutine, driver
-        self.send, self.close = coroutine.send, coroutine.close  # type: ignore[method-assign]
-
-    def send(self, value: Any) -> Any:
-        """Never called: an instance has the coroutine's own."""
-        raise NotImplementedError
 
     def __await__(self) -> Any:
         return self._coroutine.__await__()
 
-    def throw(self, *raised: Any) -> Any:
-        """Throw what is thrown, but a KeyboardInterrupt in the place of a cancellation by one."""
-        kind = raised[0] if isinstance(raised[0], type) else type(raised[0])
-        if issubclass(kind, asyncio.CancelledError) and self._driver.interrupted():
+    def send(self, value: Any) -> Any:
+        """Go on."""
+        return self._coroutine.send(value)
+
+    def throw(self, raised: Any, *rest: Any) -> Any:
+        """Throw what is thrown, but KeyboardInterrupt in the place of a cancellation by one."""
+        kind = raised if isinstance(raised, type) else type(raised)
+        if issubclass(kind, asyncio.CancelledError) and self._driver.was_interrupted:
             return self._coroutine.throw(KeyboardInterrupt())
-        return self._coroutine.throw(*raised)
+        return self._coroutine.throw(raised, *rest)
+
+    def close(self) -> None:
+        """End it where it stands."""
+        self._coroutine.close()
 
 
 class Driver:
@@ -217,7 +220,8 @@ class Driver:
         self.readers = readers
         self.loop = GuestLoop()
         self._cell: asyncio.Task[Any] | None = None
-        self._interrupted = self._turning = False
+        #: The running cell is being cancelled for an interrupt.
+        self.was_interrupted = self._turning = False
         self.begin(inbox)
 
     def begin(self, inbox: Inbox) -> Self:
@@ -240,7 +244,7 @@ class Driver:
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a cell's coroutine to its end; an interrupt arrives as KeyboardInterrupt."""
         self._ensure_sound()
-        self._interrupted = False
+        self.was_interrupted = False
         # Not by create_task: a cell may have set a task factory.
         self._cell = cell = asyncio.Task(_Interruptible(coroutine, self), loop=self.loop)
         try:
@@ -251,16 +255,12 @@ class Driver:
                 with suppress(Exception):  # a loop that this cell has spoilt
                     cell.cancel()
 
-    def interrupted(self) -> bool:
-        """Whether the running cell was cancelled for an interrupt."""
-        return self._interrupted
-
     def interrupt(self) -> bool:
         """Interrupt an awaiting cell by cancelling it; return whether that was the way."""
         cell = self._cell
         if cell is None or asyncio.current_task(self.loop) is cell:
             return False
-        self._interrupted = True
+        self.was_interrupted = True
         self.loop.call_soon_threadsafe(cell.cancel)
         return True
 

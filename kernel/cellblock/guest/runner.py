@@ -11,8 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from IPython.core.async_helpers import _asyncio_runner, _pseudo_sync_runner
-from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
+from IPython.core import async_helpers, interactiveshell
 
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, definitions, entry
@@ -31,6 +30,12 @@ if TYPE_CHECKING:
     from cellblock.guest.server import Reserve
     from cellblock.guest.shell import GuestShell
 
+
+#: IPython's runner of cells that await, and of those that don't.
+run_on_loop: Final[Any] = vars(async_helpers)["_asyncio_runner"]
+run_plain: Final[Any] = vars(async_helpers)["_pseudo_sync_runner"]
+_Info: Final[Any] = interactiveshell.ExecutionInfo
+_Result: Final[Any] = interactiveshell.ExecutionResult
 
 #: The file of the call that starts a template: the kernel's own, which tracebacks leave out.
 _TEMPLATE_CALL: Final = __file__
@@ -161,7 +166,7 @@ class Runner:
                 return cast("messages.Error | None", self._begin(action, *args))
             except BaseException as exc:
                 self._shell.showtraceback((type(exc), exc, exc.__traceback__))
-                return self._shell.error_of(exc)
+                return cast("messages.Error", self._shell.error_of(exc))
         except BaseException as exc:
             return self._bare(exc)
         finally:
@@ -184,7 +189,7 @@ class Runner:
             self._findings(request)
             compiler = self._shell.compile
             body = compiler.ast_parse(request.source).body
-            _pseudo_sync_runner(self._shell.run_ast_nodes(body, "<none>", "none", compiler))
+            run_plain(self._shell.run_ast_nodes(body, "<none>", "none", compiler))
 
     def query(self, action: Any, otherwise: Any) -> Any:
         """Return ``action()``, which may run user code; ``otherwise`` when it is interrupted."""
@@ -216,17 +221,18 @@ class Runner:
         except Exception:
             source, spoilt = raw, sys.exc_info()
         prepared = {"transformed_cell": source, "preprocessing_exc_tuple": spoilt}
-        cell = shell.run_cell_async(raw, kept, request.silent, **prepared)
+        name = request.cell_id
+        cell = shell.run_cell_async(raw, kept, request.silent, cell_id=name, **prepared)
         awaits = shell.should_run_async(raw, **prepared)
         result = None
         try:
-            if awaits and shell.loop_runner is _asyncio_runner:
+            if awaits and shell.loop_runner is run_on_loop:
                 result = self._driver.run(cell)
             else:
                 with self._driver.entered():
-                    result = (shell.loop_runner if awaits else _pseudo_sync_runner)(cell)
+                    result = (shell.loop_runner if awaits else run_plain)(cell)
         except BaseException as exc:
-            result = ExecutionResult(ExecutionInfo(raw, kept, request.silent, True, None))
+            result = _Result(_Info(raw, kept, request.silent, True, name))
             result.error_in_exec = exc
             shell.showtraceback()
         finally:

@@ -17,8 +17,9 @@ import subprocess
 import sys
 import weakref
 import zlib
+from functools import partial
+from importlib import import_module
 from textwrap import fill
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
@@ -39,7 +40,9 @@ from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
 from cellblock.analysis.names import BINDABLE_BUILTINS
 from cellblock.guest import tracebacks
 from cellblock.guest.guards.access import text_of
+from cellblock.guest.kernel import GuestApp, add_modules
 from cellblock.guest.output import (
+    OutStream,
     Publisher,
     ResultHook,
     current_cell,
@@ -157,6 +160,19 @@ class SessionStore(dict[str, Any]):
         return fnmatch.filter(self, pattern)
 
 
+#: Of ``ipykernel.zmqshell.KernelMagics``.
+_KERNEL_MAGICS: Final = (
+    "autosave", "clear", "connect_info", "edit", "less", "man", "more", "qtconsole", "subshell",
+)  # fmt: skip
+
+
+def _kernel_magic(shell: GuestShell, name: str, line: str) -> Any:
+    """Register ipykernel's own magics, and run one."""
+    magics: Any = import_module("ipykernel.zmqshell").KernelMagics
+    shell.register_magics(magics)
+    return shell.find_line_magic(name)(line)
+
+
 class _Shown(NamedTuple):
     """An error, and the message by which the front end was told of it."""
 
@@ -173,8 +189,8 @@ _RUN_CODE: Final = InteractiveShell.run_code.__code__
 class GuestShell(InteractiveShell):
     """One user's namespace and everything IPython does with it.
 
-    Built in the zygote; each guest sets its way out. Libraries know a notebook by the name and
-    module of its shell, which are ipykernel's (``look_like_ipykernel``).
+    Built in the zygote; each guest sets its way out. It is what ``ipykernel.zmqshell`` has as
+    ``ZMQInteractiveShell`` (``guest.kernel``): libraries know a notebook by its shell.
     """
 
     rules: ClassVar[Any] = None
@@ -184,6 +200,8 @@ class GuestShell(InteractiveShell):
     compiler_class = Type(CellCompiler)
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
+    #: All that user code finds as its builtins.
+    names: Any
     #: Memory for what comes after a cell that has taken all of it; a guest sets it.
     refill: Callable[[], None] = staticmethod(lambda: None)
 
@@ -193,9 +211,10 @@ class GuestShell(InteractiveShell):
 
     def init_history(self) -> None:
         """Keep ``In`` and ``Out``; the database belongs to the host."""
-        self.history_manager = CellHistory(shell=self, parent=self)
-        self.configurables.append(self.history_manager)
-        self.history_manager.enabled = False
+        history: Any = CellHistory(shell=self, parent=self)
+        history.enabled = False
+        self.history_manager = history
+        self.configurables.append(history)
 
     def init_payload(self) -> None:
         """Keep cells that run at the same time apart."""
@@ -205,10 +224,24 @@ class GuestShell(InteractiveShell):
         manager: Any = Payloads(parent=self)
         self.configurables[-1] = self.payload_manager = manager
 
+    def init_environment(self) -> None:
+        """Set what ipykernel sets, for programs that cells start."""
+        os.environ.update(
+            TERM="xterm-color", CLICOLOR="1", FORCE_COLOR="1", CLICOLOR_FORCE="1",
+            PAGER="cat", GIT_PAGER="cat",
+        )  # fmt: skip
+
     def init_hooks(self) -> None:
         """Send pages (``name?``) as payloads."""
         super().init_hooks()
         self.set_hook("show_in_pager", page.as_hook(payloadpage.page), 99)
+
+    def init_magics(self) -> None:
+        """Have ipykernel's magics beside IPython's; the first one imports its module."""
+        super().init_magics()
+        for name in _KERNEL_MAGICS:
+            run: Any = partial(_kernel_magic, self, name)
+            self.register_magic_function(run, "line", name)
 
     def init_virtualenv(self) -> None:
         """Leave sys.path as the host gave it."""
@@ -265,7 +298,7 @@ class GuestShell(InteractiveShell):
         # What a function finds as its builtins is decided when it is made.
         self.user_ns["__builtins__"] = self.names
         try:
-            return await super().run_code(code_obj, result, async_=async_)
+            return bool(await super().run_code(code_obj, result, async_=async_))
         finally:
             self._refill()
 
@@ -351,7 +384,7 @@ class GuestShell(InteractiveShell):
         if shown is not None and shown.raised is raised:
             return shown.error
         name, text = encodable(type(raised).__name__), encodable(tracebacks.describe(raised))
-        return messages.Error(ename=name, evalue=text, traceback=[])
+        return messages.Error(ename=name, evalue=text, traceback=[], is_shown=True)
 
     def error_of_result(self, result: ExecutionResult) -> messages.Error | None:
         """Return how a cell failed, None where it did not."""
@@ -447,20 +480,8 @@ class GuestShell(InteractiveShell):
             raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
 
 
-def look_like_ipykernel(*, is_module: bool) -> None:
-    """Give the shell ipykernel's name for it, by which libraries know a notebook.
-
-    Rich and Plotly read the name and the module of its class, tqdm whether the module is imported.
-    The real one would bring zmq, tornado and jupyter_client into every guest (ADR 0136).
-    ``is_module``: there is such a module, too. It holds the shell, so there is none where cells
-    have no packages that could look for it.
-    """
-    name, module = "ZMQInteractiveShell", ModuleType("ipykernel.zmqshell")
-    GuestShell.__name__ = GuestShell.__qualname__ = name
-    GuestShell.__module__ = module.__name__
-    if is_module:
-        setattr(module, name, GuestShell)
-        sys.modules[module.__name__] = module
+GuestShell.__name__ = GuestShell.__qualname__ = "ZMQInteractiveShell"
+GuestShell.__module__ = "ipykernel.zmqshell"
 
 
 def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
@@ -472,10 +493,13 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     config.InteractiveShell.automagic = not rules.language
     config.InteractiveShell.logstart = False
     config.IPKernelApp = Config()  # tqdm and others look for it
-    look_like_ipykernel(is_module=not rules.language or bool(rules.raw_modules))
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
+    if not rules.language or rules.raw_modules:
+        # Elsewhere cells have no packages that could look for them.
+        add_modules(GuestShell, OutStream)
+        GuestApp.instance(config=config).shell = shell
     if rules.language:
         # Cells find each other's finalizers there, and would the one of the history, which has the
         # shell: there is no database to close.
@@ -588,7 +612,6 @@ class HostMagics:
             "branch": self._branch,
             "changes": self._show_changes,
             "checkpoint": lambda line: self._keep_state(line, restores=False),
-            "lsmagic": self._list_magics,
             "output": self._show_output,
             "pip": self._pip,
             "policy": self._show_policy,
@@ -598,6 +621,8 @@ class HostMagics:
             "undo": self._undo,
             "usage": self._show_usage,
         }
+        if GuestShell.rules.language:
+            actions["lsmagic"] = self._list_magics
         for name, action in actions.items():
             shell.register_magic_function(action, "line", name)
 
