@@ -89,6 +89,8 @@ class Shell:
         self.abort_until = 0.0
         #: Nobody sends it anything any more.
         self.is_deleted = False
+        #: No thread of the guest's: it takes comm messages while the main shell's cell awaits.
+        self.is_beside = False
 
 
 class Kernel(Front):
@@ -203,7 +205,33 @@ class Kernel(Front):
         """Return the shell that is to answer a message."""
         named = message.header.get("subshell_id")
         found = self._subshells.get(named) if isinstance(named, str) else None
-        return found if found is not None and message.kind in _BESIDE else self._main
+        if found is not None and message.kind in _BESIDE:
+            return found
+        return self._beside_main() if self._goes_beside(message) else self._main
+
+    def _goes_beside(self, message: Message) -> bool:
+        """Return whether a message is for the main shell's cell, which awaits: its turn is now."""
+        if message.kind not in _COMMS or self.session is None or not self.session.awaits:
+            return False
+        if not self._offers_subshells:  # what was approved for the cell would be allowed to it
+            return False
+        return all(earlier.kind in _COMMS for earlier in self._main.queue)
+
+    def _beside_main(self) -> Shell:
+        found = next((shell for shell in self._shells.values() if shell.is_beside), None)
+        if found is None:
+            self._made_subshells += 1
+            found = Shell(self._made_subshells, self.outputs.beside())
+            found.is_beside = True
+            self._shells[found.number] = found
+        return found
+
+    def on_awaits(self) -> None:
+        """Have comm messages taken up that came before the running cell began to await."""
+        queue = self._main.queue
+        while queue and self._goes_beside(queue[0]):
+            self._beside_main().queue.append(queue.popleft())
+        self._reactor.call_later(0, self._answer_all)
 
     def _on_control(self) -> None:
         """Answer what control needs, and nothing else.
@@ -245,7 +273,7 @@ class Kernel(Front):
         match message.kind:
             case "list_subshell_request":
                 content["subshell_id"] = list(self._subshells)
-            case "create_subshell_request" if len(self._shells) <= MOST_SUBSHELLS:
+            case "create_subshell_request" if len(self._subshells) < MOST_SUBSHELLS:
                 content["subshell_id"] = self._create_subshell()
             case "create_subshell_request":
                 content = _error("TooManySubshells", f"there are {MOST_SUBSHELLS}: delete one")
@@ -279,7 +307,8 @@ class Kernel(Front):
 
     def _tell_subshells(self) -> None:
         if self.session is not None:
-            self.session.have_subshells(tuple(self._shells)[1:])
+            told = [one.number for one in self._shells.values() if not one.is_beside]
+            self.session.have_subshells(tuple(told)[1:])
 
     def outputs_of(self, subshell: int) -> Outputs:
         """Return what shows the outputs of a shell: those of one that is no more are the main's."""
@@ -336,6 +365,8 @@ class Kernel(Front):
     def _finish(self, shell: Shell) -> None:
         message, shell.current = shell.current, None
         self.channels.status("idle", message)
+        if shell.is_beside and self._main.current is not None:
+            self.channels.status("busy", self._main.current)  # as in ``_is_for_lab``
         if shell.is_deleted:
             self._forget(shell)
         if shell.queue:

@@ -667,6 +667,12 @@ class Began(Struct, tag="began", frozen=True, kw_only=True, omit_defaults=True):
     interrupted: bool = False
 
 
+class Awaits(Struct, tag="awaits", frozen=True, kw_only=True):
+    """A cell of the main shell awaits from here on: comm messages are taken up meanwhile."""
+
+    id: Id
+
+
 class Queued(Struct, tag="queued", frozen=True, kw_only=True):
     """A request was read beside an answer, while the main thread is busy, which takes it later."""
 
@@ -873,7 +879,8 @@ ToGuest = (
     | CommIn | ToolResult | Preload | Subshells | Snapshot | Resume
 )  # fmt: skip
 FromGuest = (
-    Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
+    Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Awaits
+    | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
     | Variables | VariableValue | CommOut | Show | Undo | Checkpoint | Branch | ToolCall
     | Preloaded | ToolWithdrawn | Breach
