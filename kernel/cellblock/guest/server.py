@@ -22,6 +22,7 @@ from comm.base_comm import BaseComm, CommManager
 from IPython.core.error import StdinNotImplementedError
 from msgspec import structs
 
+from cellblock.guest import launch
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.confine import landlock
 from cellblock.guest.host_services import Calls
@@ -400,6 +401,8 @@ class Server:
         match message:
             case messages.Execute():
                 self._execute(message)
+            case messages.Launch():
+                run_exempt(launch.begin, message, self._shell, self._rules)
             case (
                 messages.Complete()
                 | messages.Inspect()
@@ -452,7 +455,7 @@ class Server:
         resumed = structs.replace(resumed, tasks=resumed.tasks + lost)
         if (place := resume.place) is not None:
             os.environ.update(place.environment, IPYTHONDIR=place.ipython_dir)
-            tempfile.tempdir = None
+            tempfile.tempdir = place.environment["TMPDIR"]
             run_exempt(lambda: os.chdir(place.cwd))
         if resume.plan is not None:
             self._runner.plan = resume.plan

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import weakref
 import zlib
 from textwrap import fill
@@ -93,7 +94,7 @@ class CellCompiler(CachingCompiler):
             return name
         source = raw_code.encode("utf-8", "surrogatepass")
         digest = zlib.crc32(source) if len(source) > _LONG_CELL else _murmur2(source)
-        return os.path.join("/", "tmp", f"ipykernel_{os.getpid()}", f"{digest}.py")
+        return os.path.join(tempfile.gettempdir(), f"ipykernel_{os.getpid()}", f"{digest}.py")
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
         """Parse and rewrite ``source``. Raises AttributeViolation besides."""
