@@ -37,6 +37,22 @@ def test_cells_find_what_ipykernel_shows_them_of_its_start(named):
     assert cell.startswith(f"{value(named, 'tempfile.gettempdir()')}/ipykernel_")
 
 
+def test_programs_are_told_that_they_may_show_colours_and_page_nothing(named):
+    named.run("import os")
+    assert value(named, "[os.environ[n] for n in ('TERM', 'FORCE_COLOR', 'GIT_PAGER')]") == [
+        "xterm-color", "1", "cat",
+    ]  # fmt: skip
+
+
+def test_code_that_restarts_a_kernel_is_told_who_does_that(named):
+    named.run("kept = 1")
+    _, published = named.run("get_ipython().kernel.do_shutdown(True)")
+    assert reading.result(published) == "{'status': 'ok', 'restart': True}"
+    said = "To restart, use Restart Kernel of the front end; %reset -f drops the variables.\n"
+    assert reading.stream(published, "stderr") == said
+    assert value(named, "kept") == 1
+
+
 def test_a_notebooks_own_parser_takes_the_arguments_of_its_kernel(named):
     source = "import argparse\np = argparse.ArgumentParser()\np.add_argument('-f')\n"
     more = "p.add_argument('--lr', type=float, default=0.1)\np.parse_args().lr"
@@ -75,7 +91,9 @@ def test_options_of_ipykernels_do_what_they_do_there(start, world):
     assert "code_to_run=import nothing_of_that_name failed: ModuleNotFoundError" in reading.stream(
         published, "stderr"
     )
-    assert value(kernel, "'autoreload' in get_ipython().extension_manager.loaded")
+    assert value(
+        kernel, "'IPython.extensions.autoreload' in get_ipython().extension_manager.loaded"
+    )
     assert value(kernel, "get_ipython().config.InlineBackend.figure_format + ''") == "svg"
     assert kernel.run("import beside")[0]["ename"] == "ModuleNotFoundError"
 

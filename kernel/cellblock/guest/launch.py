@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from traitlets import TraitError
 from traitlets.config import Config
@@ -34,10 +34,19 @@ def name_program() -> None:
     sys.orig_argv[:] = [sys.executable, "-m", _MODULE]
 
 
+#: What ipykernel sets for programs (``ZMQInteractiveShell.init_environment``): they may show
+#: colours, and must not wait for somebody to turn their pages.
+_FOR_PROGRAMS: Final = {
+    "TERM": "xterm-color", "CLICOLOR": "1", "CLICOLOR_FORCE": "1", "FORCE_COLOR": "1",
+    "PAGER": "cat", "GIT_PAGER": "cat",
+}  # fmt: skip
+
+
 def begin(launch: Launch, shell: GuestShell, rules: Rules) -> None:
     """Show cells what Jupyter started their kernel with; called before the first request."""
     sys.argv[1:] = launch.arguments
     sys.orig_argv[3:] = launch.arguments
+    os.environ.update(_FOR_PROGRAMS)
     if launch.has_parent:
         # As under ipykernel the parent's. The server's own number means nothing in a guest.
         os.environ["JPY_PARENT_PID"] = str(os.getppid())
