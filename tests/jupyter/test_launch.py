@@ -29,6 +29,8 @@ def test_cells_find_what_ipykernel_shows_them_of_its_start(named):
     assert arguments == ["-f", str(named.file)]
     original = value(named, "sys.orig_argv")
     assert original[1:] == ["-m", "ipykernel_launcher", *arguments]
+    file = value(named, "get_ipython().config['IPKernelApp']['connection_file']")
+    assert file == str(named.file)
     assert value(named, "os.environ['JPY_PARENT_PID'] == str(os.getppid())")
     names = value(named, "[__session__, os.environ['JPY_SESSION_NAME']]")
     assert names == [str(named.world.work / "a.ipynb")] * 2

@@ -46,6 +46,8 @@ def begin(launch: Launch, shell: GuestShell, rules: Rules) -> None:
     """Show cells what Jupyter started their kernel with; called before the first request."""
     sys.argv[1:] = launch.arguments
     sys.orig_argv[3:] = launch.arguments
+    # Where notebooks look for their kernel's own name.
+    shell.config.IPKernelApp.connection_file = launch.arguments[-1]
     os.environ.update(_FOR_PROGRAMS)
     if launch.has_parent:
         # As under ipykernel the parent's. The server's own number means nothing in a guest.
