@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support import machines, reading
-from support.kernels import Kernel, World, argv_for
+from support.kernels import Kernel, argv_for, placed
 
 
 def value(kernel, source):
@@ -119,12 +119,10 @@ def test_an_option_that_moves_the_sockets_ends_the_start_with_the_reason(world):
         assert "cellblock: --IPKernelApp.ip: the connection file says" in kernel.stderr()
 
 
-@pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
-def test_the_connection_file_that_is_named_can_not_be_read(start, backend):
-    if backend == "bubblewrap" and (why := machines.no_bubblewrap()):
-        pytest.skip(f"no bubblewrap: {why}")
-    world = World(backend=backend)
-    kernel = start("data", world=world)
+@pytest.mark.parametrize("user", machines.users(wrapped=True))
+def test_the_connection_file_that_is_named_can_not_be_read(start, user):
+    world, prefix = placed(user)
+    kernel = start("data", world=world, prefix=prefix)
     kernel.run("import pathlib, subprocess, sys")
     assert json.loads(kernel.file.read_text())["key"]
     for door in ("pathlib.Path(sys.argv[2]).read_text()", "open(sys.orig_argv[-1]).read()"):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cellblock.errors import BackendError, PolicyError
     from cellblock.jupyter.early_zygote import EarlyZygote
     from cellblock.jupyter.start import Options
+    from cellblock.policy.model import Policy
 
 
 #: Files in a run-time folder that open a kernel or a server.
@@ -111,23 +112,28 @@ def _with_launch(config: SessionConfig, options: Options) -> SessionConfig:
         searches_folder=given.searches_folder,
         config=traits,
     )
-    rules = config.policy.rules()
+    said = _refused_traits(config.policy, traits) if traits else ""
+    return replace(
+        config,
+        prepare=replace(config.prepare, launch=launch),
+        notice="; and ".join(filter(None, (config.notice, said))),
+    )
+
+
+def _refused_traits(policy: Policy, traits: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what the user is told of traits that guests do not set; empty where they set all."""
+    rules = policy.rules()
     refused = [
         f"--{kind}.{trait}"
         for kind, section in traits.items()
         for trait, value in section.items()
         if not may_configure(rules, kind, trait, value)
     ]
-    said = ""
-    if refused:
-        said = (
-            f"does not set {', '.join(refused)}: in mode {config.policy.mode} options set what "
-            "%config may set in a cell, and nothing else"
-        )
-    return replace(
-        config,
-        prepare=replace(config.prepare, launch=launch),
-        notice="; and ".join(filter(None, (config.notice, said))),
+    if not refused:
+        return ""
+    return (
+        f"does not set {', '.join(refused)}: in mode {policy.mode} options set what %config may "
+        "set in a cell, and nothing else"
     )
 
 
