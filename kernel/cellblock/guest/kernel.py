@@ -196,6 +196,19 @@ class GuestKernel:
         """Have what the calling thread or task shows belong to the cell of ``parent``."""
         set_parent(parent)
 
+    def do_shutdown(self, restart: bool) -> dict[str, Any]:
+        """Say who ends or restarts a session; return what ipykernel's kernel returns.
+
+        Under ipykernel this ends the process. Here what runs in a guest ends no session: its
+        variables are the user's, and so are the states that they can go back to.
+        """
+        if restart:
+            said = "To restart, use Restart Kernel of the front end; %reset -f drops the variables."
+        else:
+            said = "To end the session, put exit into a cell of its own."
+        sys.stderr.write(f"{said}\n")
+        return {"status": "ok", "restart": restart}
+
     def deliver(self, message: messages.CommIn) -> None:
         """Hand a front end's message to the comm it names; unknown kinds are dropped."""
         if message.kind in _COMM_KINDS:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from IPython.core.error import StdinNotImplementedError
 from msgspec import structs
 
+from cellblock.guest import launch
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.confine import landlock
 from cellblock.guest.host_services import Calls
@@ -292,7 +293,6 @@ class Server:
         if GuestApp.initialized():
             app: Any = GuestApp.instance()
             app.kernel = self._kernel
-            app.connection_file = sys.argv[-1] if "-f" in sys.argv else ""
 
     def serve_forever(self) -> None:
         """Serve; returns never, raises ``HostGone`` when the host hangs up."""
@@ -337,6 +337,8 @@ class Server:
         match message:
             case messages.Execute():
                 self._execute(message)
+            case messages.Launch():
+                run_exempt(launch.begin, message, self._shell, self._rules)
             case (
                 messages.Complete()
                 | messages.Inspect()
@@ -390,7 +392,7 @@ class Server:
         resumed = structs.replace(resumed, tasks=resumed.tasks + lost)
         if (place := resume.place) is not None:
             os.environ.update(place.environment, IPYTHONDIR=place.ipython_dir)
-            tempfile.tempdir = None
+            tempfile.tempdir = place.environment["TMPDIR"]
             run_exempt(lambda: os.chdir(place.cwd))
         if resume.plan is not None:
             self._runner.plan = resume.plan
