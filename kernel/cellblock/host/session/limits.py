@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from cellblock.backends.plan import scratch_end
 from cellblock.descriptors import closing, open_folder
 from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
@@ -559,9 +560,6 @@ DEEPEST: Final = 64
 MOST_FOLDERS: Final = 100_000
 #: What counts as too much whatever the limit is.
 ENDLESS: Final = 2**60
-#: Above the limit by this part, and this many bytes, there is no time left for an interrupt.
-FAR_PART, FAR_BYTES = 4, 64 << 20
-
 #: Of ``st_blocks`` (stat(2)).
 _BLOCK: Final = 512
 
@@ -685,8 +683,7 @@ class Scratch:
     @property
     def far(self) -> bool:
         """Whether there is so much that to wait would make it worse."""
-        bound = max(self.limit, self._floor or 0)
-        return self.full and self.size > bound + max(bound // FAR_PART, FAR_BYTES)
+        return self.full and self.size > scratch_end(max(self.limit, self._floor or 0))
 
 
 def _sizes(folder: str) -> Iterator[int]:
