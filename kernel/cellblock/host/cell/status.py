@@ -26,6 +26,7 @@ from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
 from cellblock.host.services.changes import GIT, MOST_ENTRIES
 from cellblock.host.session.history import default_path
+from cellblock.host.session.types import ESTIMATED
 from cellblock.host.snapshots import restore
 from cellblock.policy import paths
 from cellblock.policy.model import Gap, Status
@@ -571,7 +572,14 @@ def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
     own = stopped.seconds is not None
     name = "" if policy is None else policy.name
     card = cards.stopped(
-        why, limit, state=state, lost=lost, own=own, beside=stopped.beside, policy_name=name
+        why,
+        limit,
+        state=state,
+        lost=lost,
+        own=own,
+        beside=stopped.beside,
+        estimated=stopped.detail == ESTIMATED,
+        policy_name=name,
     )
     return card, cards.stopped_failure(card)
 

@@ -960,6 +960,8 @@ class Monitor:
         #: Whether what the guest's processes used before this request is known.
         self._based = False
         self._peak = self._known_peak = 0
+        #: Whether it could only be estimated that there is too much memory, as processes share it.
+        self.is_estimate = False
         #: Of the request, and of those before it.
         self.output_bytes = self._earlier_output = 0
 
@@ -1095,11 +1097,13 @@ class Monitor:
         self._take_peak(memory)
         held = memory.held + max(0, self._shared_memory() - memory.shared)
         held += self._kernel.held(self._pids)
+        self.is_estimate = False
         if self._most is None or self._family is None:
             return self._most is not None and held > self._most
         if held + self._family.held(memory, copies) <= self._most:
             return False
         others = self._family.measured(memory, copies)
+        self.is_estimate = held <= self._most and others is None
         return others is None or held + others > self._most
 
     # --- readings -----------------------------------------------------------------------------

@@ -52,7 +52,7 @@ from cellblock.host.services.relay import Relay
 from cellblock.host.services.tools.broker import Broker
 from cellblock.host.services.tools.calls import CellCalls, Tooling
 from cellblock.host.session.limits import Deadlines, Monitor
-from cellblock.host.session.types import NarrowingStep, Refused, Stopped
+from cellblock.host.session.types import ESTIMATED, NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import PastRequest
 from cellblock.policy.paths import within
 from cellblock.render.cards import count
@@ -658,7 +658,8 @@ class Requests:
         """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
         request = self._charged()
         if urgent:
-            self.supervisor.replace(Stopped(why))
+            estimated = why == "memory" and self._monitor.is_estimate
+            self.supervisor.replace(Stopped(why, ESTIMATED if estimated else ""))
         elif request is not None and request.state is not RequestState.ending:
             self._deadlines_of(request).over(request, why)
 
