@@ -350,10 +350,15 @@ class GuestShell(InteractiveShell):
         hook: Any = self.displayhook
         subshell = current_subshell.get()
         failed, call = self._failed_calls.pop(subshell, (None, None))
+        name = encodable(etype.__name__)
+        try:
+            lines = [encodable(str(line)) for line in stb]
+        except Exception:  # what an error's own ``_render_traceback_`` returned
+            lines = [f"{name}: <the traceback could not be formatted>"]
         error = messages.Error(
-            ename=encodable(etype.__name__),
+            ename=name,
             evalue=encodable(tracebacks.describe(evalue)),
-            traceback=[encodable(str(line)) for line in stb],
+            traceback=lines,
             failed_call=call if failed is evalue else None,
         )
         publisher: Any = self.display_pub
