@@ -458,6 +458,8 @@ def stopped(
     if reason in {Reason.files, Reason.scratch}:
         anew = "%changes drop and restart" if reason is Reason.files else "restart"
         lines.append(f"Its files are still there: remove some in a cell, or {anew} the kernel.")
+        if reason is Reason.scratch:
+            lines.append("A removed file counts until all that have it open close it.")
     if own:
         lines.append("To raise it: timeout where the cell is run, up to timeout in the policy.")
     elif setting := _SETTINGS.get(reason):
