@@ -409,7 +409,7 @@ def test_networks_and_programs_are_as_the_policy_has_them_by_now():
 
 def test_a_guest_does_not_use_up_what_the_users_epolls_may_watch(plan, monkeypatch):
     monkeypatch.setattr(notify, "WATCHES", 20)
-    monkeypatch.setattr(notify, "WATCHES_A_SECOND", 0)
+    monkeypatch.setattr(notify, "REGROWN", 1 << 40)
 
     def watch(say, _ask):
         watched, polls = socket.socketpair()[0], [select.epoll() for _ in range(30)]
@@ -425,17 +425,29 @@ def test_a_guest_does_not_use_up_what_the_users_epolls_may_watch(plan, monkeypat
     assert guest.serve() == ["ok", "ENOSPC"]
 
 
-def test_what_may_be_watched_grows_with_time(monkeypatch):
+@pytest.mark.parametrize(
+    ("most", "calls", "refused"),
+    [
+        ("WATCHES", ["epoll_ctl"], errno.ENOSPC),
+        ("PORTS", ["bind", "listen"], errno.EADDRINUSE),
+    ],
+)
+def test_what_may_be_taken_of_what_all_programs_share_grows_with_time(
+    monkeypatch, most, calls, refused
+):
     now = [0.0]
-    monkeypatch.setattr(notify, "WATCHES", 1_000)
+    monkeypatch.setattr(notify, most, 1_000)
     monkeypatch.setattr(notify.time, "monotonic", lambda: now[0])
-    by = decider()
-    add = functools.partial(decide, by, "epoll_ctl", 3, 1, 4)
+    by = decider(network=True)
 
-    assert {add() for _ in range(notify.WATCHES)} == {0}
-    assert add() == errno.ENOSPC
-    now[0] += 1.5 / notify.WATCHES_A_SECOND
-    assert (add(), add()) == (0, errno.ENOSPC)
+    def take():
+        calls.reverse()
+        return decide(by, calls[0], 3, 1, 4)
+
+    assert {take() for _ in range(1_000)} == {0}
+    assert take() == refused
+    now[0] += 1.5 * notify.REGROWN / 1_000
+    assert (take(), take()) == (0, refused)
 
 
 def test_a_snapshot_shares_nothing_with_whoever_forks_it():

@@ -460,6 +460,8 @@ def stopped(
     if reason in {Reason.files, Reason.scratch}:
         anew = "%changes drop and restart" if reason is Reason.files else "restart"
         lines.append(f"Its files are still there: remove some in a cell, or {anew} the kernel.")
+        if reason is Reason.scratch:
+            lines.append("A removed file counts until all that have it open close it.")
     if estimated and reason is Reason.memory:
         lines.append(
             "What its processes share could only be estimated here. To have it measured, set "

@@ -739,7 +739,7 @@ class FailedCall(Struct, frozen=True):
     ``target`` is the path, without links, or ``host:port``; either may be missing.
     """
 
-    kind: Literal["database", "file", "memory", "network", "process", "signal"]
+    kind: Literal["database", "file", "memory", "network", "process", "signal", "thread"]
     errno: Annotated[int, msgspec.Meta(ge=0, le=4095)] = 0
     target: Name = ""
 

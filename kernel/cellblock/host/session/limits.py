@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.requests import InFlight
     from cellblock.host.session.types import Reactor, Timer, Why
     from cellblock.policy.model import Policy
+    from cellblock.wire.messages import Layer
 
 
 # --- time ---------------------------------------------------------------------------------------
@@ -600,6 +601,8 @@ class Scratch:
         self.grew = False
         #: What is used of the file systems beside what was found: the least that was seen.
         self._beside = _used((*folders, *layers))
+        #: Of removed files, when it was last asked, and no more than the disk still lacks.
+        self._nameless = 0
         #: Looks to wait until it is asked again where the rest is; how many that were last.
         self._wait, self._waited = 0, 0
 
@@ -626,19 +629,23 @@ class Scratch:
 
     def _search(self) -> None:
         """Walk at once, as often as more is gone than was found; then ask for what has no name."""
-        found = 0
+        found = self._nameless = 0
         for _ in range(WALKS_AT_ONCE):
             self._walk = None
             self._step(AT_ONCE)
             found = max(found, self.size)
             if self._unfound() <= UNFOUND or self.full:
                 break
-        unfound = self._unfound()
-        if unfound > UNFOUND and not self.full:
-            found += min(unfound, self._removed())
+        if not self._nameless and not self.full:
+            self._nameless = self._ask_nameless(self._unfound())
+            found += self._nameless
         self._waited = min(max(1, 2 * self._waited), MOST_WAITED)
         self._wait = self._waited
         self.size = max(self.size, found)
+
+    def _ask_nameless(self, unfound: int) -> int:
+        """Return how many of the bytes that were not found are of removed files."""
+        return min(unfound, self._removed()) if unfound > UNFOUND else 0
 
     def _unfound(self) -> int:
         return _used((*self._folders, *self._layers)) - self._beside - self.size
@@ -655,10 +662,14 @@ class Scratch:
             self.size = max(self.size, total)
             return
         self._files = self._counted_files
-        self.grew, self.size, self._walk = total > self.size, total, None
-        self._beside = min(self._beside, _used((*self._folders, *self._layers)) - total)
+        beside = _used((*self._folders, *self._layers)) - total
+        self._beside = min(self._beside, beside)
+        self._nameless = min(self._nameless, beside - self._beside)
         if self._floor is None:
-            self._floor = total
+            self._nameless = self._ask_nameless(beside - self._beside)
+            self._floor = total + self._nameless
+        size = total + self._nameless
+        self.grew, self.size, self._walk = size > self.size, size, None
 
     def fills(self) -> bool:
         """Look, and return whether there is too much in it."""
@@ -736,31 +747,49 @@ def _used(folders: Iterable[str]) -> int:
     return sum(taken.values())
 
 
-#: A file that is mapped and has no name any more, in /proc/PID/maps: its inode. Not in /dev/shm,
-#: which is memory.
-_NAMELESS: Final = re.compile(
-    rb"^\S+ \S+ \S+ \S+ (\d+) +/(?!dev/|memfd:|SYSV).* \(deleted\)$", re.MULTILINE
-)
+#: A file that is mapped and has no name any more, in /proc/PID/maps: its inode, and its last name.
+_NAMELESS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
 
 
-def removed_bytes(pids: Iterable[int], largest: int | None) -> int:
-    """Return at most how many bytes files have that processes keep, and that have no name any more.
+def removed_bytes(pids: Iterable[int], largest: int | None, folders: Iterable[str]) -> int:
+    """Return at most how many bytes removed files have that processes keep.
 
-    Of a file that is mapped and no longer open nobody can be asked how large it is: it counts as
-    the ``largest`` that there may be. 0 for processes that this user may not look into.
+    Only files whose last name was beneath one of ``folders`` count: a library that the user
+    replaces while a cell uses it was not made by the cell. The size of a file that is mapped, and
+    neither open nor run, is unknown: it counts as the ``largest`` that there may be. 0 for
+    processes that this user may not look into.
     """
+    beneath = tuple(os.fsencode(f"{os.path.realpath(folder)}/") for folder in folders)
     opened = dict[tuple[int, int], int]()
     mapped = set[int]()
     for pid in pids:
+        process, maps = _living_thread(pid)
+        mapped.update(int(at) for at, name in _NAMELESS.findall(maps) if name.startswith(beneath))
+        # A program that unmaps itself is kept by this link alone.
+        kept = [f"{process}/exe"]
         with contextlib.suppress(OSError):
-            for fd in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    status = os.stat(f"/proc/{pid}/fd/{fd}")
-                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
-                        opened[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
-            mapped.update(map(int, _NAMELESS.findall(Path(f"/proc/{pid}/maps").read_bytes())))
+            kept += (f"{process}/fd/{fd}" for fd in os.listdir(f"{process}/fd"))
+        for link in kept:
+            with contextlib.suppress(OSError):
+                status = os.stat(link)
+                removed = stat.S_ISREG(status.st_mode) and status.st_nlink == 0
+                if removed and os.readlink(os.fsencode(link)).startswith(beneath):
+                    opened[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
     closed = mapped.difference(inode for _, inode in opened)
     return sum(opened.values()) + len(closed) * (ENDLESS if largest is None else largest)
+
+
+def _living_thread(pid: int) -> tuple[str, bytes]:
+    """Return where /proc has a thread of a process, and what the process has mapped.
+
+    The first thread shows nothing once it has ended, though others go on with its files.
+    """
+    with contextlib.suppress(OSError):
+        for task in islice(os.listdir(f"/proc/{pid}/task"), MAX_PROCESSES):
+            with contextlib.suppress(OSError):
+                if maps := Path(f"/proc/{pid}/task/{task}/maps").read_bytes():
+                    return f"/proc/{pid}/task/{task}", maps
+    return f"/proc/{pid}", b""
 
 
 # --- /dev/shm: memory that is held without a process that holds it --------------------------------
@@ -938,7 +967,7 @@ class Monitor:
         on_excess: Callable[[Excess, bool], None],
         *,
         copies: Callable[[], Mapping[int, int]] = dict,
-        layers: Sequence[str] = (),
+        layers: Sequence[Layer] = (),
         shared_memory: Callable[[], int] = int,
     ) -> None:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
@@ -947,7 +976,9 @@ class Monitor:
         self.orphans_cpu: Callable[[], float] = float
         self.answering_cpu: Callable[[], float] = float
         self.held_together: Callable[[], int] = int
-        self._folders, self._layers = folders, layers
+        self._folders, self._layers = folders, [layer.folder for layer in layers]
+        #: Where guests see what they write.
+        self._places = (*folders, *(layer.root for layer in layers))
         self.narrow_to(policy)
         self._gauge: Gauge | None = None
         self._family: Family | None = None
@@ -980,7 +1011,7 @@ class Monitor:
     def taken(self, since: Mark, read_bytes: int = 0) -> Usage:
         """Return what the guest took ``since`` a request beside others began."""
         now = self.mark()
-        peak = (self._gauge.resident() if self._gauge is not None else None) or 0
+        peak = max(self._peak, (self._gauge.resident() if self._gauge is not None else None) or 0)
         output = now.output_bytes - since.output_bytes
         cpu = max(0.0, now.cpu_seconds - since.cpu_seconds)
         return Usage(now.at - since.at, cpu, peak, output, read_bytes)
@@ -990,13 +1021,11 @@ class Monitor:
         self._cpu_now()
         return Mark(self._clock(), self._cpu, self._earlier_output + self.output_bytes)
 
-    def begin(self, pid: int | None, since: Mark | None = None) -> None:
-        """Begin a request that goes to the guest ``pid``, or went there at ``since``."""
+    def begin(self, pid: int | None) -> None:
+        """Begin a request that goes to the guest ``pid``, which runs no other."""
         self._follow(pid)
         self._began = self._clock()
         self._cpu_began = self._cpu = self._cpu_now() or 0.0
-        if since is not None:
-            self._cpu_began = since.cpu_seconds
         self._earlier_output += self.output_bytes
         self._peak = self.output_bytes = 0
         if self._scratch is not None:
@@ -1008,6 +1037,12 @@ class Monitor:
             self._look_in(0 if soon else FIRST_LOOK, self._look)
         else:
             self._look_in(0 if soon else BASELINE, self._leave_out_earlier)
+
+    def go_on(self, since: Mark) -> None:
+        """Go on with requests of which the first began at ``since``: an earlier one has ended."""
+        self._began, self._cpu_began = since.at, since.cpu_seconds
+        self.output_bytes += self._earlier_output - since.output_bytes
+        self._earlier_output = since.output_bytes
 
     def end(self, read_bytes: int = 0) -> Usage:
         """End the request, whichever way it went; return what it took."""
@@ -1109,7 +1144,9 @@ class Monitor:
     # --- readings -----------------------------------------------------------------------------
 
     def _removed(self) -> int:
-        return removed_bytes(self._pids(), self._policy.max_file_size)
+        # Snapshots keep what was open when they were made.
+        pids = {*self._pids(), *self._copies()}
+        return removed_bytes(pids, self._policy.max_file_size, self._places)
 
     def _pids(self) -> list[int]:
         """Return the guest's process, and those that it has started."""

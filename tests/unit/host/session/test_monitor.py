@@ -219,6 +219,28 @@ def test_a_full_folder_is_told_of(process, tmp_path):
     assert seen == [("scratch", False)]
 
 
+def test_files_that_only_a_snapshot_still_has_are_the_sessions(process, tmp_path, monkeypatch):
+    used = 0
+    monkeypatch.setattr(limits, "_used", lambda _: used)
+    reactor, seen = Reactor(), []
+    monitor = Monitor(
+        reactor,
+        policy(scratch_max_bytes=16 << 20),
+        (str(tmp_path),),
+        lambda: reactor.now,
+        lambda *excess: seen.append(excess),
+        copies=lambda: {os.getpid(): 0},
+    )
+    monitor.begin(process.pid)
+    with (tmp_path / "kept").open("wb") as file:
+        file.write(bytes(20 << 20))
+        used = 20 << 20
+        (tmp_path / "kept").unlink()
+        reactor.advance(FIRST_LOOK)
+    monitor.lost()
+    assert seen == [("scratch", False)]
+
+
 def test_what_a_request_took_is_told_at_its_end(process):
     reactor, monitor, _ = watched(process)
     burn(process, 0.1)
