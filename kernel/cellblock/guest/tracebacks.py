@@ -9,7 +9,9 @@ import linecache
 import os
 import re
 import socket
+import sys
 import traceback
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -147,10 +149,22 @@ def _call(error: BaseException) -> FailedCall | None:
         return FailedCall("memory")
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         return FailedCall("process", errno.EAGAIN)
+    if isinstance(error, ModuleNotFoundError):
+        return _import_beside(error.name)
     code = getattr(error, "sqlite_errorcode", None)
     if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
         return FailedCall("database", errno.EACCES)
     return _os_error(error) if isinstance(error, OSError) else None
+
+
+def _import_beside(module: object) -> FailedCall | None:
+    """Return what was to be imported, if it lies in the working folder, which imports passed by."""
+    if "" in sys.path or type(module) is not str:
+        return None
+    name = module.partition(".")[0]
+    folder = os.getcwd()
+    found = PathFinder.find_spec(name, [folder]) is not None
+    return FailedCall("import", target=_bounded(os.path.join(folder, name))) if found else None
 
 
 def _os_error(error: OSError) -> FailedCall | None:

@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import sqlite3
+import sys
 
 import pytest
 
@@ -32,6 +33,17 @@ DENIED = errno.EACCES
 )
 def test_a_call_is_told_with_number_and_target(error, told):
     assert failed_call(error) == told
+
+
+def test_a_module_that_imports_passed_by_is_told_with_its_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["/usr/lib"])
+    (tmp_path / "helper.py").touch()
+    missing = [ModuleNotFoundError("x", name=name) for name in ("helper.sub", "other", None)]
+    told = FailedCall("import", target=str(tmp_path / "helper"))
+    assert [failed_call(error) for error in missing] == [told, None, None]
+    monkeypatch.setattr(sys, "path", [""])
+    assert failed_call(missing[0]) is None
 
 
 def test_a_target_is_no_longer_than_the_wire_takes():
