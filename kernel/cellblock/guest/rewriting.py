@@ -328,8 +328,9 @@ def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
                     # In a class's body a lambda would not see the names of that.
                     nothing = ast.arguments([], [], None, [], [], None, [])
                     asked = part.cls if in_class else ast.Lambda(nothing, part.cls)
-                    names = [ast.Constant(len(part.patterns)), ast.Constant(common)]
-                    made.append(_bind(name, _call(PATTERN, asked, ast.Constant(in_class), *names)))
+                    known, count = ast.Constant(in_class), ast.Constant(len(part.patterns))
+                    named = ast.Tuple([ast.Constant(one) for one in common], ast.Load())
+                    made.append(_bind(name, _call(PATTERN, asked, known, count, named)))
                     part.cls = ast.copy_location(_name(name), part.cls)
     if not made:
         return None
