@@ -157,9 +157,10 @@ def _refuse_prompt(*_args: object, **_options: object) -> None:
 def forbid_debugger(module: Any) -> None:
     """Have no debugger ask, where cells are approved. ``module`` is ``pdb``.
 
-    IPython's and others derive from its class: there a prompt is an ``interaction``.
+    IPython's and others derive from its class: whatever starts them, they ask in ``cmdloop``. A
+    cell's own call of ``set_trace`` is refused where it stands, not at the next line.
     """
-    module.Pdb.set_trace = module.Pdb.interaction = _refuse_prompt
+    module.Pdb.set_trace = module.Pdb.interaction = module.Pdb.cmdloop = _refuse_prompt
 
 
 def forbid_console(module: Any) -> None:

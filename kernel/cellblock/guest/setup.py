@@ -306,6 +306,8 @@ def prepare(request: messages.Prepare) -> Prepared:
     }
     if Rules.from_builtins(request.rules).admission:
         patches |= PROMPTS
+        for name in PROMPTS.keys() & sys.modules.keys():
+            PROMPTS[name](sys.modules[name])
     patch_when_imported(patches)
     sys.path.extend(request.paths)
     for name in request.preload:

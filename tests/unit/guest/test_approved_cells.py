@@ -39,6 +39,7 @@ WAYS = {
     "a debugger's set_trace": lambda pdb: pdb.Pdb().set_trace(),
     "run": lambda pdb: pdb.run("1"),
     "runcall": lambda pdb: pdb.runcall(lambda: 1),
+    "cmdloop": lambda pdb: pdb.Pdb().cmdloop(),
     "post_mortem": lambda pdb: pdb.post_mortem(_traceback()),
 }
 
