@@ -16,6 +16,7 @@ import time
 
 import pytest
 
+from cellblock.guest import snapshots
 from cellblock.guest.confine import LOCKS, arch, confine, landlock, libc, notify
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.notify import Gate, Request
@@ -191,6 +192,55 @@ def test_a_fork_passes_once_when_a_snapshot_is_due_and_never_else(plan):
     guest = Guest(forks, plan())
 
     assert guest.serve() == ["EPERM", "EPERM"]
+
+
+def test_a_signal_that_comes_while_a_snapshot_is_forked_costs_no_snapshot(plan):
+    """Linux begins such a fork again (clone(2), ERESTARTNOINTR): the gate sees a second one."""
+
+    class Signalled(Guest):
+        def _hear(self):
+            heard = super()._hear()
+            if "waits" in self.said:
+                self.said.remove("waits")
+                # The call is stopped until it is answered.
+                select.select([self.listener], [], [])
+                os.kill(self.pid, signal.SIGURG)
+            return heard
+
+    def forks(say, ask):
+        seen = []
+        signal.signal(signal.SIGURG, lambda *_: seen.append("handled"))
+        for fork in (snapshots.fork, os.fork):
+            say("snapshot")
+            ask()
+            say("waits")
+            pid = 0
+            try:
+                pid = fork()
+            except OSError as error:
+                say(errno.errorcode[error.errno])
+                continue
+            if pid == 0:
+                say(f"copy blocks {signal.pthread_sigmask(signal.SIG_BLOCK, ())}")
+                os._exit(0)
+            os.waitpid(pid, 0)
+            say(f"original blocks {signal.pthread_sigmask(signal.SIG_BLOCK, ())}")
+            say(seen.pop())
+
+    guest = Signalled(forks, plan())
+
+    assert guest.serve() == ["copy blocks set()", "original blocks set()", "handled", "EPERM"]
+
+
+def test_a_fork_that_is_due_for_anybody_is_left_for_whom_none_is_due():
+    gate = Gate(-1, MACHINE, plan_of())
+    gate.allow_fork(None)
+    gate.allow_fork(os.getpid())
+    asked = Request(1, os.getpid(), "clone", (signal.SIGCHLD, 0, 0, 0, 0, 0))
+    assert gate.decide(asked) == 0
+    gate.withdraw_fork((None,))
+    assert gate.decide(asked) == 0
+    assert gate.decide(asked) == errno.EPERM
 
 
 def test_a_snapshot_can_signal_itself_and_not_the_original_nor_the_reverse(plan):

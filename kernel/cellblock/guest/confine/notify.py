@@ -236,7 +236,7 @@ class Gate:
         space = bytearray(_NOTIF.size)
         try:
             fcntl.ioctl(self._listener, NOTIF_RECV, space)
-        except FileNotFoundError:  # its task was killed meanwhile
+        except (FileNotFoundError, InterruptedError):  # its task was killed, or a child ended
             return True
         except OSError:
             return False
@@ -303,7 +303,8 @@ class Gate:
         due = [pid for pid in self._due_forks if pid in {process_id, None}]
         if request.task != process_id or flags & CLONE_SHARED or not due:
             return False
-        self._due_forks.remove(due[0])
+        # One that is due for anybody is left for a process that has none of its own.
+        self._due_forks.remove(process_id if process_id in due else None)
         return True
 
     def _may_watch(self) -> bool:

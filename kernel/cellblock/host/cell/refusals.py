@@ -144,13 +144,16 @@ def _address(target: str) -> str:
 
 
 def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    policy = config.policy
+    policy, plan = config.policy, config.prepare.plan
+    largest = plan.limits.max_file_size
     match call.errno:
+        case errno.EFBIG if largest is not None and largest != policy.max_file_size:
+            return _limit(policy, "scratch_max_bytes", "cells keep no more files")
         case errno.EFBIG:
             return _limit(policy, "max_file_size", "cells write no files larger")
         case errno.EMFILE:
             return _limit(policy, "max_open_files", "cells open no more files")
-        case errno.ENOSPC if config.prepare.plan.bounded:
+        case errno.ENOSPC if plan.bounded:
             return _limit(policy, "scratch_max_bytes", "cells keep no more files")
     return None
 

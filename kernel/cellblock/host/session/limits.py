@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from cellblock.backends.plan import scratch_end
 from cellblock.descriptors import closing, open_folder
 from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
@@ -559,9 +560,6 @@ DEEPEST: Final = 64
 MOST_FOLDERS: Final = 100_000
 #: What counts as too much whatever the limit is.
 ENDLESS: Final = 2**60
-#: Above the limit by this part, and this many bytes, there is no time left for an interrupt.
-FAR_PART, FAR_BYTES = 4, 64 << 20
-
 #: Of ``st_blocks`` (stat(2)).
 _BLOCK: Final = 512
 
@@ -685,8 +683,7 @@ class Scratch:
     @property
     def far(self) -> bool:
         """Whether there is so much that to wait would make it worse."""
-        bound = max(self.limit, self._floor or 0)
-        return self.full and self.size > bound + max(bound // FAR_PART, FAR_BYTES)
+        return self.full and self.size > scratch_end(max(self.limit, self._floor or 0))
 
 
 def _sizes(folder: str) -> Iterator[int]:
@@ -963,6 +960,8 @@ class Monitor:
         #: Whether what the guest's processes used before this request is known.
         self._based = False
         self._peak = self._known_peak = 0
+        #: Whether it could only be estimated that there is too much memory, as processes share it.
+        self.is_estimate = False
         #: Of the request, and of those before it.
         self.output_bytes = self._earlier_output = 0
 
@@ -1098,11 +1097,13 @@ class Monitor:
         self._take_peak(memory)
         held = memory.held + max(0, self._shared_memory() - memory.shared)
         held += self._kernel.held(self._pids)
+        self.is_estimate = False
         if self._most is None or self._family is None:
             return self._most is not None and held > self._most
         if held + self._family.held(memory, copies) <= self._most:
             return False
         others = self._family.measured(memory, copies)
+        self.is_estimate = held <= self._most and others is None
         return others is None or held + others > self._most
 
     # --- readings -----------------------------------------------------------------------------

@@ -503,3 +503,17 @@ def test_what_is_in_dev_shm_is_removed_as_far_as_a_host_has_time_for_it(tmp_path
         "a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/d/deeper"
     ]  # fmt: skip
     shared.close()
+
+
+@pytest.mark.parametrize("measured", [None, 300_000_000])
+def test_it_is_known_whether_what_processes_hold_could_only_be_estimated(
+    process, monkeypatch, measured
+):
+    monkeypatch.setattr(Family, "held", lambda *_: 200_000_000)
+    monkeypatch.setattr(Family, "measured", lambda *_: measured)
+    reactor, monitor, seen = watched(
+        process, memory_max_bytes=100_000_000, subprocess_execution=True
+    )
+    reactor.advance(FIRST_LOOK)
+    assert seen[0] == ("memory", True)
+    assert monitor.is_estimate is (measured is None)

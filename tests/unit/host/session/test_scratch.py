@@ -226,7 +226,7 @@ def test_who_finds_it_full_may_clear_up_and_not_add(tmp_path):
 
 
 def test_far_too_full_is_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "FAR_BYTES", MIB)
+    monkeypatch.setattr(limits, "scratch_end", lambda bound: bound + MIB)
     write(tmp_path / "1", MIB * 3 // 2)
     found = looked(tmp_path)
     assert (found.full, found.far) == (True, False)
