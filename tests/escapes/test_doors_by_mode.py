@@ -70,6 +70,7 @@ def matcher(text):
     return []
 shell.Completer.custom_matchers.append(matcher)
 globals()[Key('asked')] = 1
+shell.register_magic_function(lambda line: print('MARK' + 'ED'), 'line', 'output')
 """
 TEMPLATE = (
     'def run(state):\n    """Run the cell that defines hooks."""\n'
@@ -160,6 +161,10 @@ DOORS = {
     "unstored cell": (lambda kernel: cell(kernel, store_history=False), ADMITTED),
     "help on an attribute": (lambda kernel: kernel.run("told.asked?")[0], ADMITTED),
     "help with source": (lambda kernel: kernel.run("told.asked??")[0], ADMITTED),
+    "view of the host's, by a name that a cell took": (
+        lambda kernel: kernel.run("%output told")[0],
+        JUDGED,
+    ),
     "cell of a subshell": (in_subshell, ADMITTED),
     "expression beside no cell": (expression, ADMITTED),
     "expression of a silent cell": (lambda kernel: expression(kernel, silent=True), ADMITTED),

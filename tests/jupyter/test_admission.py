@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import zmq
 
 from cellblock.host.audit import log as chain
 from support import reading
@@ -35,6 +36,33 @@ HANDLES = (
     "get_comm_manager().register_target('mine', on_open)"
 )
 HEARD = "print(heard)"
+#: Installed, and imported by no guest before a cell does.
+PACKAGE = "fastjsonschema"
+#: Approved cells that import, by themselves or in a Python that they start, and print whether what
+#: lies beside the notebook ran. Each file there prints "beside".
+SHADOWED = f"import {PACKAGE}"
+BESIDE = "import helper"
+IN_A_CHILD = (
+    "import subprocess, sys\n"
+    "child = [sys.executable, '-c', 'import helper']\n"
+    "print(subprocess.run(child, capture_output=True, text=True).stdout)"
+)
+CHILDREN = f"{UNSAFE}subprocess_execution = true\n"
+IMPORTS = (SHADOWED, BESIDE, IN_A_CHILD)
+#: Approved cells that would run what is typed, or lies in a file.
+UNSAID = {
+    "a file": "%run evil.py",
+    "a file, by a name that is made": "get_ipython().run_line_magic('r' + 'un', 'evil.py')",
+    "a file, in a magic's code": "%%capture\n%run evil.py",
+    "a debugger after errors": "%pdb on\n1/0",
+    "a debugger after errors, without its magic": "get_ipython().call_pdb = True\n1/0",
+    "a debugger": "breakpoint()\n1",
+    "the debugger's module": "import pdb; pdb.Pdb().set_trace()\n1",
+    "IPython's debugger": "from IPython.core.debugger import set_trace; set_trace()\n1",
+    "a debugger of a statement": "import pdb; pdb.run('1')",
+    "a console": "import code; code.interact()",
+    "a shell in the shell": "from IPython import embed; embed()",
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +93,15 @@ def begin(place):
 @pytest.fixture(scope="module")
 def opened(begin):
     """Any cell may run: where attacks succeed."""
-    return begin("opened", UNSAFE, "--allow-unsafe")
+    return begin("opened", CHILDREN, "--allow-unsafe")
 
 
 @pytest.fixture(scope="module")
 def closed(begin, place):
     """Approved cells alone may run."""
-    text = f'{UNSAFE}admission = "approved"\n'
+    text = f'{CHILDREN}admission = "approved"\n'
     reads = READS.format(home=place.home)
-    cells = (OBSERVE, RESET, FINE, ASKS, reads, HANDLES, HEARD)
+    cells = (OBSERVE, RESET, FINE, ASKS, reads, HANDLES, HEARD, *IMPORTS, *UNSAID.values())
     approve(place, place.policy(text, "closed"), *cells)
     return begin("closed", text, "--allow-unsafe")
 
@@ -147,6 +175,61 @@ def test_completion_and_inspection_run_nothing(closed):
         closed.ask("complete_request", {"code": code, "cursor_pos": len(code)})
         closed.ask("inspect_request", {"code": code, "cursor_pos": len(code), "detail_level": 1})
     assert ran(closed) == "False"
+
+
+@pytest.fixture
+def beside(place):
+    """Modules beside the notebook, put there after the approval."""
+    files = [place.write(f"{name}.py", "print('beside')") for name in (PACKAGE, "helper")]
+    yield
+    for file in files:
+        file.unlink()
+
+
+@pytest.mark.usefixtures("beside")
+def test_an_approved_import_finds_nothing_beside_the_notebook(closed):
+    assert reading.stream(closed.run(SHADOWED)[1]) == ""
+    assert reading.stream(closed.run(IN_A_CHILD)[1]) == "\n"
+    reply, published = closed.run(BESIDE)
+    assert reply["ename"] == "ModuleNotFoundError"
+    assert reading.stream(published) == ""
+    shown = " ".join(reading.card_text(published).split())
+    assert "cells import no module of the folder that they run in" in shown
+    assert "Install it as a package beside cellblock" in shown
+
+
+@pytest.mark.usefixtures("beside")
+def test_positive_control_where_any_cell_may_run_imports_look_beside_the_notebook(opened):
+    assert [reading.stream(opened.run(cell)[1]).strip() for cell in IMPORTS] == ["beside"] * 3
+
+
+@pytest.mark.parametrize("name", UNSAID)
+def test_an_approved_cell_runs_nothing_that_is_typed_or_in_a_file(closed, name):
+    closed.run(RESET)
+    assert typed(closed, UNSAID[name]) == 0
+    assert ran(closed) == "False"
+
+
+@pytest.mark.parametrize("name", ["a file, by a name that is made", "a debugger"])
+def test_positive_control_where_any_cell_may_run_what_is_typed_or_in_a_file_runs(opened, name):
+    opened.run(RESET)
+    typed(opened, UNSAID[name])
+    assert ran(opened) == "True"
+
+
+def typed(kernel, code):
+    """Run a cell, answer what it asks with code, then with an end; return how often it asked."""
+    mid, asked = kernel.execute_send(code, allow_stdin=True), 0
+    while True:
+        ready, _, _ = zmq.select([kernel.shell, kernel.stdin], [], [], 30)
+        if kernel.stdin not in ready:
+            kernel.reply(mid)
+            kernel.until_idle(mid)
+            return asked
+        value = "continue" if asked else "!globals()['ran'] = 1"
+        question = kernel.recv("stdin")
+        kernel.send("input_reply", {"status": "ok", "value": value}, "stdin", parent=question)
+        asked += 1
 
 
 def test_views_and_blank_cells_need_no_approval(closed):

@@ -34,7 +34,8 @@ _WHOLE: Final = ("policy", "tools")
 #: As IPython's transformer writes one that is a cell by itself; nothing in it is expanded.
 _VIEW: Final = re.compile(
     r"get_ipython\(\)\.run_line_magic\("
-    rf"(?:'(?:{'|'.join(_OF)})', '[A-Za-z0-9 ._-]{{0,100}}'|'(?:{'|'.join(_WHOLE)})', '')\)\n?"
+    rf"'(?:(?P<of>{'|'.join(_OF)})', '(?P<argument>[A-Za-z0-9 ._-]{{0,100}})"
+    rf"|(?P<whole>{'|'.join(_WHOLE)})', ')'\)\n?"
 )
 _BLANKS: Final = " \t\r\n"
 
@@ -92,12 +93,24 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """A view of the host's that a cell asks for, and what it says of it: no source."""
+
+    name: str
+    argument: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ruling:
-    """A decision: refused by ``findings``, or admitted by what ``by`` says. ``run`` a template."""
+    """A decision: refused by ``findings``, or admitted by what ``by`` says.
+
+    ``run`` a template, or show a ``view``, in place of the cell's text.
+    """
 
     findings: tuple[Finding, ...] = ()
     by: str = ""
     run: Run | None = None
+    view: View | None = None
 
 
 _OPEN: Final = Ruling()
@@ -117,7 +130,7 @@ def judge(raw: str, admitted: Admitted) -> Ruling:
     if admitted.kind == "any":
         return _OPEN if call is None else _judge_template(raw, call, admitted, "")
     if runs_nothing(raw):
-        return Ruling(by="no code")
+        return Ruling(by="no code", view=_view(raw))
     by = ""
     if admitted.kind == "approved":
         found = admitted.cells.get(sha256(raw))
@@ -142,9 +155,15 @@ def judge_expression(text: str, admitted: Admitted) -> Ruling:
 
 def runs_nothing(raw: str) -> bool:
     """Whether a cell is blank, or asks the host for one of its views and does nothing else."""
-    if not raw.strip(_BLANKS):
-        return True
-    return raw.lstrip(_BLANKS).startswith("%") and bool(_VIEW.fullmatch(transform(raw).source))
+    return not raw.strip(_BLANKS) or _view(raw) is not None
+
+
+def _view(raw: str) -> View | None:
+    """Return the view that a cell asks for by itself; None for a cell that says anything else."""
+    if not raw.lstrip(_BLANKS).startswith("%"):
+        return None
+    found = _VIEW.fullmatch(transform(raw).source)
+    return found and View(found["of"] or found["whole"], found["argument"] or "")
 
 
 # --- templates --------------------------------------------------------------------------------

@@ -227,8 +227,10 @@ def analyse(source: str, rules: Rules) -> tuple[Finding, ...]:
     """Return every finding in ``source``, in order of position. Never raises.
 
     Source that is not Python has no findings: it can't run, and the guest reports the error.
+    Without a language layer, all that is looked for is magics that run what nobody approved, where
+    cells are approved.
     """
-    if not rules.language:
+    if not (rules.language or (rules.admission and "_magic" in source)):
         return ()
     return tuple(_analyse(source, rules, 0, 0))
 
@@ -280,6 +282,11 @@ def _analyse(
     if depth > _NESTING_LIMIT:
         _refuse_unread(report, RecursionError("magics within magics"))
         return report.findings
+    if not rules.language:
+        for node in ast.walk(tree):
+            if type(node) is ast.Call:
+                magics.check_unapproved(node, report)
+        return sorted(report.findings)
     walk(tree, report, _CHECKS)
     magics.settle_commands(tree, report)
     names.settle_pending(tree, report)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 UNCHECKED_MAGICS = word_set("""
     alias_magic debug ed edit load_ext macro pdb recall reload_ext rep rerun run
     """)
+#: What is said of one where cells are approved, or name a template.
+UNAPPROVED = "runs code that nobody approved"
+INSTEAD_OF_UNAPPROVED = "Put the code into a cell, and have that approved."
 #: Magics that no policy of mode safe is told to list: the guards refuse what they call.
 _OUTSIDE = word_set("""
     cat cd conda cp dhist file ldir lf lk ll load loadpy logstart ls lx mamba micromamba mkdir mv
@@ -55,6 +58,8 @@ MAGICS = word_set("""
     """)
 
 _RUNNERS = frozenset({"run_line_magic", "run_cell_magic"})
+#: How many arguments a line magic is called with; a cell magic has one more.
+_OF_LINE = 2
 _SHELL = frozenset({"system", "getoutput", "getoutput_pipe", "system_raw", "system_piped"})
 #: Magics whose argument is code, and whether IPython leaves braces in it alone (@no_var_expand).
 _CODE_LINE = {"time": True, "timeit": True, "prun": True}
@@ -85,6 +90,7 @@ _FILE_OPTIONS = re.compile(r"(?:^|\s)-\w*[DT]")
 _WORD = re.compile(r"\s*\S+")
 _MAX_OPTIONS = 24
 _LOOKUP_ARGUMENT = re.compile(r"[\w.*%\[\]\s-]*")
+_CAPTURE_OPTION = re.compile(r"--no-[a-z]+")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _EXPANDED = re.compile(r"[{}$]")
 
@@ -149,6 +155,32 @@ def does_nothing(name: str, line: str) -> bool:
     if name == "load_ext":
         return said == "autoreload"
     return name == "autoreload" and _AUTORELOAD.fullmatch(said) is not None
+
+
+def is_unapproved(name: str) -> bool:
+    """Whether no cell may use this magic where cells are approved or name a template.
+
+    Whatever the policy's mode, and whatever text was approved: code of ``%run x.py`` is in x.py.
+    """
+    # ``%autoreload`` is of the extension that %load_ext would load.
+    return name in UNCHECKED_MAGICS or name == "autoreload"
+
+
+def check_unapproved(node: ast.Call, report: Report) -> None:
+    """Refuse a magic that runs what no cell says, also in code that another magic carries."""
+    method, arguments = _shape(node) or ("", [""])
+    name, line = arguments[0], arguments[1] if method in _RUNNERS else ""
+    if method not in _RUNNERS or (len(arguments) == _OF_LINE and does_nothing(name, line)):
+        return
+    if is_unapproved(name):
+        mark = "%" if len(arguments) == _OF_LINE else "%%"
+        remedy = INSTEAD_OF_UNAPPROVED
+        report.add("magic-not-allowed", node, mark + name, why=UNAPPROVED, remedy=remedy)
+    shift = report.shift + node.lineno - 1
+    if name in _CODE_LINE:
+        report.findings += report.nested(line, report.rules, shift)
+    if name in _CODE_BODY and len(arguments) > _OF_LINE:
+        report.findings += report.nested(arguments[2], report.rules, shift + 1)
 
 
 def settle_commands(tree: ast.AST, report: Report) -> None:
@@ -225,8 +257,12 @@ def _check_arguments(node: ast.Call, name: str, line: str, report: Report) -> No
     elif name in _CODE_LINE:
         _check_code(node, name, line, report)
     elif name == "capture":  # binds the name that it is given
-        for word in _IDENTIFIER.findall(line):
-            refuse_reserved(word, node, report)
+        for word in line.split():
+            if word.isidentifier():
+                refuse_reserved(word, node, report)
+            elif not _CAPTURE_OPTION.fullmatch(word):
+                why = "is not the name of a variable"
+                report.add("argument-not-allowed", node, word, why=why)
 
 
 def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Report) -> None:

@@ -143,6 +143,44 @@ def patch_pdb(module: Any) -> None:
     module.set_trace = set_trace
 
 
+#: What is said where a debugger or a console would ask for code.
+NO_PROMPT: Final = (
+    "There is no debugger and no console here: what is typed into one is code that nobody "
+    'approved. Take out what starts it, or debug under a policy with admission = "any".'
+)
+
+
+def _refuse_prompt(*_args: object, **_options: object) -> None:
+    raise RuntimeError(NO_PROMPT)
+
+
+def forbid_debugger(module: Any) -> None:
+    """Have no debugger ask, where cells are approved. ``module`` is ``pdb``.
+
+    IPython's and others derive from its class: whatever starts them, they ask in ``cmdloop``. A
+    cell's own call of ``set_trace`` is refused where it stands, not at the next line.
+    """
+    module.Pdb.set_trace = module.Pdb.interaction = module.Pdb.cmdloop = _refuse_prompt
+
+
+def forbid_console(module: Any) -> None:
+    """Have no console ask, where cells are approved. ``module`` is ``code``."""
+    module.InteractiveConsole.interact = _refuse_prompt
+
+
+def forbid_embedded_shell(module: Any) -> None:
+    """Have no ``embed()`` ask, where cells are approved. ``module`` is IPython's."""
+    module.InteractiveShellEmbed.mainloop = _refuse_prompt
+
+
+#: What asks for code, by its module.
+PROMPTS: Final[Mapping[str, Patch]] = {
+    "IPython.terminal.embed": forbid_embedded_shell,
+    "code": forbid_console,
+    "pdb": forbid_debugger,
+}
+
+
 def patch_start_method(module: Any) -> None:
     """Fork by default in 3.14 too: its server of forks listens on a socket, which no cell may."""
     if sys.version_info >= (3, 14):

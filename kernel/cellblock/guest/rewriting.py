@@ -19,6 +19,7 @@ import ast
 import contextlib
 import itertools
 from functools import lru_cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from cellblock.analysis.names import COMMON, OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
@@ -103,7 +104,7 @@ def separable(tree: Any) -> Any:
 
     What the rewriting looks up as globals it declares once; ``whole`` declares it for each.
     """
-    if not isinstance(tree.body, list):  # one expression
+    if not isinstance(tree, ast.Module | ast.Interactive):  # an expression declares nothing
         return tree
     ours = [node for node in tree.body if type(node) is ast.Global and TAKE in node.names]
     for node in ours:
@@ -321,14 +322,15 @@ def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
                     constants = (arg for arg in called.args if type(arg) is ast.Constant)
                     raise refusal("".join(str(arg.value) for arg in constants))
             elif type(part) is ast.MatchClass:
-                common = not COMMON.isdisjoint(part.kwd_attrs)
+                common = tuple(sorted(COMMON.intersection(part.kwd_attrs)))
                 if part.patterns or common or _calls(part.cls):
                     name = f"{_OWN}pattern {next(_numbers)}>"
                     # In a class's body a lambda would not see the names of that.
                     nothing = ast.arguments([], [], None, [], [], None, [])
                     asked = part.cls if in_class else ast.Lambda(nothing, part.cls)
-                    flags = (ast.Constant(in_class), ast.Constant(common))
-                    made.append(_bind(name, _call(PATTERN, asked, *flags)))
+                    known, count = ast.Constant(in_class), ast.Constant(len(part.patterns))
+                    named = ast.Tuple([ast.Constant(one) for one in common], ast.Load())
+                    made.append(_bind(name, _call(PATTERN, asked, known, count, named)))
                     part.cls = ast.copy_location(_name(name), part.cls)
     if not made:
         return None
@@ -386,19 +388,38 @@ class _StandIn(type):
     """
 
     _of: Any
-    #: Whatever says that it is one, and is not, is none.
-    _strict = False
+    #: Of the names that are read, those of ``COMMON``: whatever only says that it is one is none
+    #: then, and one that has such a name from the library is refused.
+    _common: tuple[str, ...] = ()
 
     def __instancecheck__(cls, instance: object) -> bool:
         kind = cls._of()
-        return issubclass(type(instance), kind) if cls._strict else isinstance(instance, kind)
+        if not cls._common:
+            return isinstance(instance, kind)
+        classes = _classes_of(type(instance))
+        if not any(each is kind for each in classes):
+            return False
+        for name in cls._common:
+            if not all(_leaves_to_cells(each, name) for each in classes):
+                raise refusal(name)
+        return True
 
 
-def pattern(asked: Any, known: bool, common: bool) -> Any:
+def _leaves_to_cells(kind: type, name: str) -> bool:
+    """Whether a class is a cell's own, or answers no read of ``name``."""
+    if kind.__flags__ & (HEAP | IMMUTABLE) == HEAP:
+        return True
+    space = _names_of(kind)
+    forwards = "__getattr__" in space or type(space.get("__getattribute__")) is FunctionType
+    return name not in space and not forwards
+
+
+def pattern(asked: Any, known: bool, count: int, common: tuple[str, ...]) -> Any:
     """Return the stand-in for a class, or the class itself where that makes no difference.
 
     ``asked`` is the class where it is ``known``, else what returns it: what that raises, a match
-    raises. ``common``: ``format`` and the like are read by name.
+    raises. It is called once, so that what is checked is what is matched. The pattern reads the
+    first ``count`` names of ``__match_args__``, and ``common`` ones by name.
 
     Raises:
         AttributeViolation: matching would read what is not free.
@@ -407,33 +428,34 @@ def pattern(asked: Any, known: bool, common: bool) -> Any:
     """
     try:
         kind = asked if known else asked()
-    except Exception:
-        return _frozen("class", (), {"__match_args__": (), "_of": staticmethod(asked)})
+    except Exception as error:
+        return _frozen("class", (), {"__match_args__": (), "_of": staticmethod(_raising(error))})
     if not isinstance(kind, type) or (type(kind) is type and not kind.__flags__ & HEAP):
         if common:
-            raise refusal("format")
+            raise refusal(common[0])
         return kind  # no class, as the interpreter says then, or one that does not change
     names = getattr(kind, "__match_args__", () if not kind.__flags__ & _MATCHES_ITSELF else None)
     if names is not None and type(names) is not tuple:
         raise TypeError(f"__match_args__ must be a tuple (got {type(names).__name__})")
-    plain = type(kind) is type and all(k is object or _is_plain(k) for k in kind.__mro__)
-    common = common or not COMMON.isdisjoint(map(text_of, names or ()))
-    for name in names or ():
-        if type(name) is not str or not (is_free(name) or (plain and name in COMMON)):
+    used = (names or ())[:count]
+    for name in used:
+        if type(name) is not str or not (is_free(name) or name in COMMON):
             raise refusal(text_of(name))
-    if common and not plain:
-        raise refusal("format")
     # What says that it is one may have changed the class's names by then.
-    return _stand_in(kind, names, common)
+    common += tuple(name for name in used if name in COMMON)
+    return _stand_in(kind, None if names is None else used, common)
 
 
-def _is_plain(kind: type) -> bool:
-    return type(kind) is type and kind.__flags__ & (HEAP | IMMUTABLE) == HEAP
+def _raising(error: Exception) -> Any:
+    def of() -> None:
+        raise error
+
+    return of
 
 
 @lru_cache(maxsize=256)
-def _stand_in(kind: type, names: tuple[str, ...] | None, strict: bool) -> type:
-    space: dict[str, Any] = {"_of": staticmethod(lambda: kind), "_strict": strict}
+def _stand_in(kind: type, names: tuple[str, ...] | None, common: tuple[str, ...]) -> type:
+    space: dict[str, Any] = {"_of": staticmethod(lambda: kind), "_common": common}
     if names is None:  # one that binds the subject, as int does
         return _frozen(_name_of(kind), (int,), space)
     return _frozen(_name_of(kind), (), {**space, "__match_args__": names})
@@ -446,6 +468,8 @@ def _frozen(name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
 
 
 _name_of = type.__dict__["__name__"].__get__
+_names_of = type.__dict__["__dict__"].__get__
+_classes_of = type.__dict__["__mro__"].__get__
 #: Py_TPFLAGS_MATCH_SELF.
 _MATCHES_ITSELF = 1 << 22
 

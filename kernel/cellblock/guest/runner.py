@@ -127,6 +127,8 @@ class Runner:
         hook = shell.displayhook
         hook.is_asked, hook.value = request.value, messages.NOTHING
         run = self._run_cell if request.template is None else self._run_template
+        if request.view is not None:
+            run = self._show_view
         error = self._guarded(run, request) or shell.display_error()
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
@@ -245,11 +247,21 @@ class Runner:
                     shell.events.trigger("post_run_cell", result)
         return cast("messages.Error | None", failed)
 
-    def _run_template(self, request: messages.Execute) -> messages.Error | None:
-        shell, template = self._shell, request.template
+    def _show_view(self, request: messages.Execute) -> messages.Error | None:
+        """Answer a view of the host's by its own function: not by what cells made of the name."""
+        self._store_input(request)
+        view = cast("messages.View", request.view)
+        return self._guarded(self._shell.views[view.name], view.argument)
+
+    def _store_input(self, request: messages.Execute) -> None:
         if request.store_history and not request.silent:
             with _alone:
-                shell.history_manager.store_inputs(request.execution_count, request.raw)
+                history = self._shell.history_manager
+                history.store_inputs(request.execution_count, request.raw)
+
+    def _run_template(self, request: messages.Execute) -> messages.Error | None:
+        shell, template = self._shell, request.template
+        self._store_input(request)
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
         shell.events.trigger("pre_execute")

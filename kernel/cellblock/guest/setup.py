@@ -40,6 +40,7 @@ from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscalls import HANDING_OVER
 from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
+    PROMPTS,
     patch_charts,
     patch_pdb,
     patch_standard_library,
@@ -53,6 +54,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from cellblock.guest.library_patches import Patch
     from cellblock.guest.network import Network
     from cellblock.guest.probes import LockTrial
 
@@ -250,7 +252,9 @@ class Prepared:
         sys.stdout = output.out_stream("stdout", 1, out)
         sys.stderr = output.out_stream("stderr", 2, out)
         self._shell.display_pub.out = self._shell.displayhook.out = out
-        if not self._rules.language:
+        if self._rules.admission:
+            keep_to_installed_modules(self.request.cwd)
+        elif not self._rules.language:
             # As ipykernel has it, behind the standard library: what lies in the folder that a cell
             # runs in. The zygote has not.
             folders = enumerate(sys.path)
@@ -272,6 +276,19 @@ class Prepared:
         self._server.serve_forever()
 
 
+def keep_to_installed_modules(cwd: str) -> None:
+    """Have no import look into the folder that cells run in, where cells are approved.
+
+    A module there is a file that nobody approved, and may be put there after the approval. Nor do
+    Pythons look there that cells start: ``python -m`` and ``-c`` would look there first
+    (``python -m pip``, multiprocessing's helpers).
+    """
+    here = os.path.realpath(cwd)
+    # The path is the host's: ``python -m cellblock`` has its working folder there.
+    sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
+    os.environ["PYTHONSAFEPATH"] = "1"
+
+
 def prepare(request: messages.Prepare) -> Prepared:
     """Build everything that guests share. Runs in the zygote, before any fork.
 
@@ -285,13 +302,16 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.environ.update(request.environment | dict.fromkeys(_HOME_VARIABLES, home))
     if request.charts:
         patch_charts(request.charts, vega=request.vega)
-    patch_when_imported(
-        {
-            "multiprocessing.context": patch_start_method,
-            "pdb": patch_pdb,
-            "threadpoolctl": patch_threadpoolctl,
-        }
-    )
+    patches: dict[str, Patch] = {
+        "multiprocessing.context": patch_start_method,
+        "pdb": patch_pdb,
+        "threadpoolctl": patch_threadpoolctl,
+    }
+    if Rules.from_builtins(request.rules).admission:
+        patches |= PROMPTS
+        for name in PROMPTS.keys() & sys.modules.keys():
+            PROMPTS[name](sys.modules[name])
+    patch_when_imported(patches)
     sys.path.extend(request.paths)
     for name in request.preload:
         importlib.import_module(name)

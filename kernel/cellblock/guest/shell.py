@@ -21,6 +21,7 @@ import zlib
 from functools import partial
 from importlib import import_module
 from textwrap import fill
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
@@ -37,11 +38,19 @@ from traitlets import Instance, Type, default
 from traitlets.config import Config
 
 from cellblock.analysis import analyse
-from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
+from cellblock.analysis.magics import (
+    CONFIG,
+    INSTEAD_OF_UNAPPROVED,
+    UNAPPROVED,
+    does_nothing,
+    is_unapproved,
+    without_comment,
+)
 from cellblock.analysis.names import BINDABLE_BUILTINS
 from cellblock.guest import tracebacks
 from cellblock.guest.guards.access import text_of
 from cellblock.guest.kernel import GuestApp, add_modules
+from cellblock.guest.library_patches import NO_PROMPT
 from cellblock.guest.output import (
     OutStream,
     Publisher,
@@ -203,6 +212,8 @@ class GuestShell(InteractiveShell):
     displayhook_class = Type(ResultHook)
     #: All that user code finds as its builtins.
     names: Any
+    #: What shows the host's views, by the names of their magics.
+    views: Mapping[str, Callable[[str], None]]
     #: Memory for what comes after a cell that has taken all of it; a guest sets it.
     refill: Callable[[], None] = staticmethod(lambda: None)
 
@@ -341,7 +352,10 @@ class GuestShell(InteractiveShell):
         )
 
     def debugger(self, force: bool = False) -> None:  # noqa: FBT002 - IPython's signature
-        """Debug, where somebody can answer it."""
+        """Debug, where somebody can answer it, and what they type needs no approval."""
+        if type(self).rules.admission:
+            sys.stderr.write(f"{NO_PROMPT}\n")
+            return
         with contextlib.suppress(StdinNotImplementedError):
             super().debugger(force)
 
@@ -472,11 +486,18 @@ class GuestShell(InteractiveShell):
 
     def _allows_magic(self, name: str) -> bool:
         rules = type(self).rules
-        return rules is None or not rules.language or name in rules.magics
+        if rules is None:
+            return True
+        if rules.admission and is_unapproved(name):
+            return False
+        return not rules.language or name in rules.magics
 
     def _admit_magic(self, name: str) -> None:
-        if not self._allows_magic(name):
-            raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
+        if self._allows_magic(name):
+            return
+        if type(self).rules.admission and is_unapproved(name):
+            raise UsageError(f"%{name} {UNAPPROVED} (magic-not-allowed). {INSTEAD_OF_UNAPPROVED}")
+        raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
 
 
 GuestShell.__name__ = GuestShell.__qualname__ = "ZMQInteractiveShell"
@@ -624,6 +645,7 @@ class HostMagics:
             actions["lsmagic"] = self._list_magics
         for name, action in actions.items():
             shell.register_magic_function(action, "line", name)
+        shell.views = MappingProxyType(actions)
 
     def _show_policy(self, line: str) -> None:
         """Show the policy in force; %policy narrow timeout=10, in a cell of its own, narrows it."""

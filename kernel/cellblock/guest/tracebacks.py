@@ -11,8 +11,10 @@ import os
 import re
 import resource
 import socket
+import sys
 import threading
 import traceback
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -152,6 +154,8 @@ def _call(error: BaseException) -> FailedCall | None:
         return FailedCall("memory")
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         return FailedCall("thread", errno.EAGAIN if _has_room_for_stack() else errno.ENOMEM)
+    if isinstance(error, ModuleNotFoundError):
+        return _import_beside(error.name)
     code = getattr(error, "sqlite_errorcode", None)
     if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
         return FailedCall("database", errno.EACCES)
@@ -168,6 +172,16 @@ def _has_room_for_stack() -> bool:
     except OSError:
         return False
     return True
+
+
+def _import_beside(module: object) -> FailedCall | None:
+    """Return what was to be imported, if it lies in the working folder, which imports passed by."""
+    if "" in sys.path or type(module) is not str:
+        return None
+    name = module.partition(".")[0]
+    folder = os.getcwd()
+    found = PathFinder.find_spec(name, [folder]) is not None
+    return FailedCall("import", target=_bounded(os.path.join(folder, name))) if found else None
 
 
 def _os_error(error: OSError) -> FailedCall | None:

@@ -661,7 +661,8 @@ def _error(name: str, why: str) -> dict[str, Any]:
 def cell_of(message: Message) -> ExecuteRequest:
     """Return the cell of an ``execute_request``; code that is not text runs as none."""
     content = message.content
-    silent, code = bool(content.get("silent", False)), content.get("code")
+    silent, sent = bool(content.get("silent", False)), content.get("code")
+    code = sent if isinstance(sent, str) else ""
     given = content.get("user_expressions")
     cell, gone = message.metadata.get("cellId"), message.metadata.get("deletedCells")
     deleted = gone if isinstance(gone, list) else ()
@@ -671,7 +672,7 @@ def cell_of(message: Message) -> ExecuteRequest:
             expressions[name] = text
             room -= len(text)
     return ExecuteRequest(
-        code=code if isinstance(code, str) else "",
+        code=code,
         silent=silent,
         store_history=bool(content.get("store_history", True)) and not silent,
         allow_stdin=bool(content.get("allow_stdin")),

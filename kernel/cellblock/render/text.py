@@ -15,6 +15,7 @@ answer to an earlier question answers nothing.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,8 +27,14 @@ if TYPE_CHECKING:
 COLUMNS = 80
 #: Begins each line of the host's questions; no question of a cell has it.
 HOSTS_MARK = "┃"
-#: Letters and symbols that draw nothing: the Hangul fillers, Braille's blank.
-_BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+#: What draws nothing, though much of it is printable to Python: Default_Ignorable_Code_Point of
+#: Unicode 16 (DerivedCoreProperties.txt), of which 256 variation selectors can hold a byte each;
+#: and what has an empty picture: Khitan's filler, a note without a head, Braille's blank.
+_BLANK = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\U00016fe4\U0001d159]"
+)
 #: Bidirectional classes (UAX #9) that reorder their neighbours, and categories of marks, which are
 #: drawn over their neighbours or not at all.
 _REORDERING = frozenset({"R", "AL", "AN"})
@@ -37,7 +44,7 @@ ELLIPSIS = "…"
 
 
 def _is_visible(char: str) -> bool:
-    return char.isprintable() and char not in _BLANK_LETTERS
+    return char.isprintable() and _BLANK.match(char) is None
 
 
 def visible(text: str) -> str:
@@ -46,7 +53,7 @@ def visible(text: str) -> str:
     C0 controls become control pictures, all else ``⟨U+202E⟩``. What is left can neither move a
     terminal's cursor, nor reorder a line, nor hide in it.
     """
-    if text.isprintable() and _BLANK_LETTERS.isdisjoint(text):
+    if text.isprintable() and (text.isascii() or _BLANK.search(text) is None):
         return text
     return "".join(char if _is_visible(char) else _picture(char) for char in text)
 

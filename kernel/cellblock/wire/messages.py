@@ -490,11 +490,19 @@ class Granted(Struct, frozen=True, kw_only=True):
     packages: tuple[Name, ...] = ()
 
 
+class View(Struct, frozen=True):
+    """A view of the host's, as ``%usage 3`` asks for it, and what is said of it."""
+
+    name: str
+    argument: str
+
+
 class Execute(OfSubshell, tag="execute", frozen=True, kw_only=True):
     """Run one admitted cell. ``source`` is transformed, ``raw`` is what the user typed.
 
     With a ``template``, ``source`` is that template's: it runs in a namespace of its own, and then
-    its ``run(state)``. ``granted`` is all that was approved of and counts in this cell.
+    its ``run(state)``. With a ``view`` there is no source, and nothing of the session's runs.
+    ``granted`` is all that was approved of and counts in this cell.
     """
 
     id: Id
@@ -506,6 +514,7 @@ class Execute(OfSubshell, tag="execute", frozen=True, kw_only=True):
     user_expressions: dict[str, str] = {}
     allow_stdin: bool = False
     template: Template | None = None
+    view: View | None = None
     granted: Granted | None = None
     #: Whether ``Done`` is to have the last expression's value.
     value: bool = False
@@ -734,12 +743,13 @@ class Clear(OfSubshell, tag="clear", frozen=True, kw_only=True):
 
 
 class FailedCall(Struct, frozen=True):
-    """A call that the OS kernel refused a cell, as its guest says: advice for the words of a card.
+    """A call that a cell was refused, as its guest says: advice for the words of a card.
 
-    ``target`` is the path, without links, or ``host:port``; either may be missing.
+    ``target`` is the path, without links, or ``host:port``; either may be missing. An ``import``
+    is one of a module that lies in the folder that cells run in, where imports don't look.
     """
 
-    kind: Literal["database", "file", "memory", "network", "process", "signal", "thread"]
+    kind: Literal["database", "file", "import", "memory", "network", "process", "signal", "thread"]
     errno: Annotated[int, msgspec.Meta(ge=0, le=4095)] = 0
     target: Name = ""
 

@@ -1,13 +1,17 @@
 # ruff: noqa: RUF001 - look-alike letters are what is tested
 """Admission decides by the exact text, whatever else looks or runs the same."""
 
+from dataclasses import replace
+
 import pytest
 
+from cellblock.analysis import Rules, analyse, transform
 from cellblock.analysis.admission import (
     Admitted,
     Approved,
     Problem,
     Template,
+    View,
     judge,
     judge_expression,
     sha256,
@@ -111,6 +115,44 @@ def test_what_runs_no_code_takes_no_admission_and_all_else_does(kind):
     refused = {"approved": "cell-not-approved", "template": "not-a-template"}[kind]
     assert [rules(cell, admitted) for cell in RUNS_NOTHING] == [[]] * len(RUNS_NOTHING)
     assert [rules(cell, admitted) for cell in RUNS] == [[refused]] * len(RUNS)
+
+
+CONFINED = Rules(language=False, modules={}, raw_modules=frozenset(), magics=frozenset())
+UNAPPROVED = {
+    "%run x.py": "%run",
+    "x = 1\n%debug": "%debug",
+    "if x:\n    %pdb on": "%pdb",
+    "%time %run x.py": "%run",
+    "%%capture\n%%time\n%rerun": "%rerun",
+    "%%debug\nx": "%%debug",
+    "%load_ext helper": "%load_ext",
+    "get_ipython().run_line_magic('macro', 'm 1')": "%macro",
+}
+
+
+@pytest.mark.parametrize("cell", UNAPPROVED)
+def test_where_cells_are_approved_no_magic_brings_in_code_whatever_the_mode(cell):
+    source = transform(cell).source
+    (found,) = analyse(source, replace(CONFINED, admission=True))
+    assert (found.rule, found.subject) == ("magic-not-allowed", UNAPPROVED[cell])
+    assert (found.why, found.remedy) == (
+        "runs code that nobody approved",
+        "Put the code into a cell, and have that approved.",
+    )
+    assert analyse(source, CONFINED) == ()
+
+
+@pytest.mark.parametrize("cell", ["%load_ext autoreload", "%autoreload 2", "%time x = 1", "run(1)"])
+def test_where_cells_are_approved_all_other_magics_stay_in_mode_confined(cell):
+    assert analyse(transform(cell).source, replace(CONFINED, admission=True)) == ()
+
+
+def test_a_view_is_admitted_as_what_it_is_and_not_as_source():
+    admitted = Admitted("approved")
+    assert judge("%usage 3\n", admitted).view == View("usage", "3")
+    assert judge("%policy", admitted).view == View("policy", "")
+    assert judge(" ", admitted).view is None
+    assert judge("%usage 3", Admitted()).view is None
 
 
 def test_an_expression_beside_a_cell_is_refused_even_where_its_text_is_approved():

@@ -5,6 +5,7 @@ import os
 import resource
 import socket
 import sqlite3
+import sys
 
 import pytest
 
@@ -45,6 +46,17 @@ def test_a_thread_that_lacked_memory_for_its_stack_is_told_apart():
     os.wait()
     assert int(os.read(ours, 10)) == errno.ENOMEM
     assert failed_call(error).errno == errno.EAGAIN
+
+
+def test_a_module_that_imports_passed_by_is_told_with_its_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["/usr/lib"])
+    (tmp_path / "helper.py").touch()
+    missing = [ModuleNotFoundError("x", name=name) for name in ("helper.sub", "other", None)]
+    told = FailedCall("import", target=str(tmp_path / "helper"))
+    assert [failed_call(error) for error in missing] == [told, None, None]
+    monkeypatch.setattr(sys, "path", [""])
+    assert failed_call(missing[0]) is None
 
 
 def test_a_target_is_no_longer_than_the_wire_takes():

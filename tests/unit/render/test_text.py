@@ -16,6 +16,18 @@ def test_controls_are_spelled_out_and_widths_and_cuts_follow_the_terminal():
     assert clip("abc", 3) == "abc"
 
 
+@pytest.mark.parametrize("first", [0xFE00, 0xE0100])
+def test_nothing_hides_in_a_text_that_is_looked_at(first):
+    """Variation selectors: 256 of them can hold a byte each, and none is drawn."""
+    hidden = "".join(map(chr, range(first, first + 16)))
+    assert visible(f"a{hidden}b") == f"a{''.join(f'⟨U+{ord(char):04X}⟩' for char in hidden)}b"
+
+
+@pytest.mark.parametrize("code", [0xAD, 0x34F, 0x17B4, 0x17B5, 0x180B, 0x180F, 0x2065, 0x16FE4])
+def test_what_draws_nothing_is_spelled_out(code):
+    assert visible(f"a{chr(code)}b") == f"a⟨U+{code:04X}⟩b"
+
+
 @pytest.mark.parametrize("char", ["x", "\u6f22", "\u0301"])
 def test_a_word_of_any_length_is_broken_in_one_walk(char):
     word = char * 300_000

@@ -283,10 +283,30 @@ _BOUND = (types.MethodWrapperType, types.MethodType, types.BuiltinFunctionType)
 
 
 def _unless_module(_obj: Any, name: str, value: Any) -> Any:
-    """Settle ``obj`` of an AttributeError, and ``parser`` of a pure path: both may be a module."""
+    """Settle ``parser``, which may be a module: of a pure path it is."""
     if type(value) is types.MemberDescriptorType and value.__objclass__.__flags__ & IMMUTABLE:
         raise refusal(name)  # which reads it of any
     return None if is_real_module(value) else value
+
+
+def _not_of_error(obj: Any, name: str, value: Any) -> Any:
+    """Settle ``obj``: None of an AttributeError, whose own is what could not be read from.
+
+    That may be anything that the library came across, with a template of the cell's in hand:
+    ``"{0.f.__globals__.x}"`` comes to a namespace.
+    """
+    while (find := _FORWARDS.get(type(obj))) is not None:
+        obj = find(obj)
+    if issubclass(type(obj), AttributeError):
+        return None
+    return _unless_module(obj, name, value)
+
+
+#: What answers reads with what is another object's, and how that is found.
+_FORWARDS: dict[type, Callable[[Any], Any]] = {
+    super: super.__dict__["__self__"].__get__,
+    types.GenericAlias: types.GenericAlias.__dict__["__origin__"].__get__,
+}
 
 
 def check_state(state: Any) -> Any:
@@ -328,7 +348,7 @@ _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
     "__dict__": _namespace,
     **dict.fromkeys(OF_FUNCTIONS, _part),
     **dict.fromkeys((*_READERS, "__setattr__", "__delattr__"), _by_name),
-    "obj": _unless_module,
+    "obj": _not_of_error,
     "parser": _unless_module,
     "format": _template,
     "format_map": _template,

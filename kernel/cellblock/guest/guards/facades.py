@@ -135,7 +135,7 @@ class Importer:
         return found
 
     def _make(self, name: str) -> ModuleType:
-        facade, modules = ModuleType(name), self._current.rules.modules
+        facade, modules = _new_facade(name), self._current.rules.modules
         if name not in modules:
             return facade  # a package that is only the way to an allowed submodule
         before, real = len(sys.modules), importlib.import_module(_MOVED.get(name, name))
@@ -154,6 +154,15 @@ class Importer:
             if child.rpartition(".")[0] == name and child in sys.modules:
                 shown[child.rpartition(".")[2]] = self.facade(child)
         return facade
+
+
+def _new_facade(name: str) -> ModuleType:
+    """Return an empty module without the names of the import system, which no cell may read."""
+    made = ModuleType(name)
+    shown = namespace_of_module(made)
+    for each in [each for each in shown if not attribute_allowed(each)]:
+        del shown[each]
+    return made
 
 
 def _refusal(rule: str, subject: str) -> ImportViolation:

@@ -47,8 +47,8 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
     ``code`` is the cell, which may name the home folder.
     """
     policy, plan = config.policy, config.prepare.plan
-    if not plan.locks:
-        return None
+    if call.kind == "import" or not plan.locks:
+        return _import(call, policy)
     match call.kind:
         case "memory":
             return _limit(policy, "memory_max_bytes", "cells hold no more memory")
@@ -89,6 +89,18 @@ def advised(refusal: Refusal, code: str, policy: Policy) -> Refusal:
             advice = f"line {finding.line} has {finding.subject}, which {finding.why}"
             return dataclasses.replace(refusal, advice=advice, rewrite=finding.rewrite)
     return refusal
+
+
+def _import(call: FailedCall, policy: Policy) -> Refusal | None:
+    """Return the refusal of a module beside the notebook, which approved cells don't import.
+
+    No lock is behind it, and no other call is refused without locks.
+    """
+    if call.kind != "import" or policy.admission == "any":
+        return None
+    what = "cells import no module of the folder that they run in, since nobody approved the file"
+    instead = "install it as a package beside cellblock, or put what it does into the cell"
+    return Refusal("admission", what, Remedy(instead=instead), call.target)
 
 
 def _process(call: FailedCall, policy: Policy) -> Refusal | None:

@@ -818,7 +818,7 @@ class Requests:
             isinstance(message, messages.Execute)
             and self._repeatable.judge(message.source)  # it may define what a later one calls
             and not message.user_expressions
-            and not message.template
+            and not (message.template or message.view)
             and isinstance(reply, messages.Done)
             and reply.error is None
             and reply.repeatable

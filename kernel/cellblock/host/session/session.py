@@ -471,9 +471,12 @@ class Session:
         else:
             if rules.language and template is None:
                 self.own_builtins |= bound_builtins(source)
+            asked = ruling.view
+            view = None if asked is None else messages.View(asked.name, asked.argument)
             message = messages.Execute(
                 id=self.requests.next_id(),
-                source=source,
+                # Nobody approved its text: no magic or ``get_ipython`` of a cell's is given it.
+                source=source if view is None else "",
                 raw=request.code,
                 execution_count=request.execution_count,
                 silent=request.silent,
@@ -482,6 +485,7 @@ class Session:
                 allow_stdin=request.allow_stdin and not request.subshell,
                 subshell=request.subshell,
                 template=template,
+                view=view,
                 granted=granted,
                 value=request.value,
                 cell_id=request.cell or None,

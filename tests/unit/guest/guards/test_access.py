@@ -128,6 +128,32 @@ def test_a_classs_dictionary_is_shown_without_what_no_cell_may_hold():
     assert "__getattribute__" not in access.guarded_getattr(object, "__dict__")
 
 
+class OwnError(AttributeError):
+    """An error of a cell's class, which reads what the library's holds."""
+
+    def read(self):
+        return access.guarded_getattr(super(), "obj")
+
+
+ERROR = AttributeError(name="a", obj=library)
+READ = {
+    "a dot": lambda: access.read(ERROR, "obj"),
+    "getattr": lambda: access.guarded_getattr(ERROR, "obj"),
+    "the object's own method": lambda: access.guarded_getattr(ERROR, "__getattribute__")("obj"),
+    "super": lambda: OwnError(obj=library).read(),
+    "an alias": lambda: access.guarded_getattr(types.GenericAlias(ERROR, int), "obj"),
+    "an alias of an alias": lambda: access.guarded_getattr(
+        types.GenericAlias(types.GenericAlias(ERROR, int), int), "obj"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", READ)
+def test_no_error_hands_out_what_the_library_could_not_read_from(way):
+    assert READ[way]() is None
+    assert access.guarded_getattr(Answer(obj=library), "obj") is library
+
+
 def test_a_module_is_no_objects_parser():
     assert access.guarded_getattr(Answer(parser=random), "parser") is None
     assert access.guarded_getattr(Answer(parser="html"), "parser") == "html"

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from cellblock.analysis import Rules
+from cellblock.analysis.names import attribute_allowed
 from cellblock.guest.guards import facades
 from cellblock.guest.runner import RulesInForce
 from cellblock.guest.violations import AttributeViolation, ImportViolation
@@ -62,3 +63,9 @@ def test_what_reads_by_name_takes_free_names_alone(importer, name):
     with pytest.raises(AttributeViolation):
         make("__reduce_ex__")
     assert getattr(operator, name)("__reduce_ex__")  # positive control
+
+
+def test_a_facade_lists_no_name_that_cells_may_not_read(importer):
+    facade = importer.import_("operator")
+    assert {"add", "__name__", "__doc__"} <= set(dir(facade))
+    assert [name for name in dir(facade) if not attribute_allowed(name)] == []
