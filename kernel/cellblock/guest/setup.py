@@ -46,6 +46,7 @@ from cellblock.guest.library_patches import (
     patch_threadpoolctl,
     patch_when_imported,
 )
+from cellblock.guest.pip import patch_scripts
 from cellblock.guest.runner import RulesInForce
 from cellblock.wire import messages
 
@@ -284,6 +285,7 @@ def prepare(request: messages.Prepare) -> Prepared:
         patch_charts(request.charts, vega=request.vega)
     patch_when_imported(
         {
+            "IPython.core.magics.script": patch_scripts,
             "multiprocessing.context": patch_start_method,
             "pdb": patch_pdb,
             "threadpoolctl": patch_threadpoolctl,

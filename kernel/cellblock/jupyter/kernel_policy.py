@@ -17,6 +17,7 @@ from cellblock.host.services import adoption, changes
 from cellblock.host.session.config import SessionConfig, SessionOptions, predict_wrapping, resolve
 from cellblock.jupyter.early_zygote import working_folder
 from cellblock.policy import paths
+from cellblock.policy.folders import scratch_name
 from cellblock.policy.vocabulary import SESSION_NAME
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
     policy = paths.without_scratch(config.policy, scratch)
     found = adoption.adopt(prepare.plan.layers, policy, names)
     if found.staged is not None:
-        remove_tree(changes.Staged(scratch.name, ()).folder)
+        remove_tree(changes.Staged(scratch_name(scratch), ()).folder)
         prepare = replace(prepare, plan=replace(prepare.plan, layers=found.layers))
     return replace(
         config,

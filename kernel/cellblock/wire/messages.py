@@ -60,6 +60,9 @@ PAUSE: Final = 0.3
 #: In a layer's folder: what cells wrote, and overlayfs's own.
 UPPER: Final = "upper"
 WORK: Final = "work"
+#: What the layer of cells' home folder is called, where those of roots have numbers; and that
+#: folder, in scratch.
+HOME: Final = "home"
 #: Where locks and arrays of ``multiprocessing`` live.
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the name that shm_open(3) has
 
@@ -68,11 +71,14 @@ class Layer(Struct, frozen=True, kw_only=True):
     """A folder that cells seem to write in, and the session's folder that holds what they write.
 
     ``hidden`` and ``fixed`` are paths beneath ``root``: what cells never see of it, and what stays
-    as it is for them too. ``covered`` is what a narrower policy denied since.
+    as it is for them too. ``covered`` is what a narrower policy denied since. ``kept_in`` is the
+    user's folder that the files are listed and kept for, where that is not ``root``: cells' own
+    home folder is a layer over an empty folder, and stands for the user's.
     """
 
     root: str
     folder: str
+    kept_in: str = ""
     hidden: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     covered: tuple[str, ...] = ()
@@ -136,6 +142,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     def not_hidden(self, paths: Iterable[str]) -> list[str]:
         """Return those of ``paths`` that no layer hides; there may be thousands of either."""
         for layer in self.layers:
+            if layer.kept_in:  # nothing of the user's is below it that it could hide
+                continue
             top = layer.root.rstrip("/")
             hidden = {f"{top}/{name}" for name in (*layer.hidden, *layer.covered)}
             fixed = {f"{top}/{name}" for name in layer.fixed}

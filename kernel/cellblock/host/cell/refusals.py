@@ -149,15 +149,16 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
     Their ~ is their scratch folder, where that is missing which they mean. And of a home folder
     that is the project, or holds it, they read single files: no line in the policy changes that.
     """
-    path, field, scratch = os.path.normpath(call.target), "filesystem_read_roots", config.scratch
+    path, field, home = os.path.normpath(call.target), "filesystem_read_roots", _home_of(config)
     project, policy = str(config.project), config.policy
-    if call.errno == errno.ENOENT and within(path, str(scratch)) and _NAMES_HOME.search(code):
-        meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, scratch))
+    if call.errno == errno.ENOENT and within(path, home) and _NAMES_HOME.search(code):
+        meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, home))
         roots = (*policy.filesystem_read_roots, *policy.filesystem_staged_roots)
         instead = f"the project is {project}: put there what cells work with"
         if _is_in(meant, roots) and not _is_in(meant, denied(policy, private=config.private)):
             instead = f"write {meant}"
-        return Refusal(field, "~ is the cells' own scratch folder", Remedy(instead=instead), path)
+        what, asked = "~ is a folder of the cells' own", _named(path, config)
+        return Refusal(field, what, Remedy(instead=instead), asked)
     if call.errno not in (*_DENIED, errno.ENOENT) or not within(path, project):
         return None
     never = denied(policy, private=config.private)
@@ -168,6 +169,17 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
     what = "cells read the files beside a notebook in your home folder, and nothing else there"
     instead = "put the notebook, and what it works with, in a folder of its own: mkdir ~/analysis"
     return Refusal(field, what, Remedy(instead=instead), path)
+
+
+def _home_of(config: SessionConfig) -> str:
+    """Return the cells' home folder: what they write there is staged, or goes with the session."""
+    return config.prepare.environment.get("HOME") or str(config.scratch)
+
+
+def _named(path: str, config: SessionConfig) -> str:
+    """Return a path as a cell would write it."""
+    home = _home_of(config)
+    return f"~{path.removeprefix(home)}" if within(path, home) else path
 
 
 def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
@@ -251,6 +263,8 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
 
 def _below(config: SessionConfig) -> str:
     written = [root.removesuffix("?") for root in config.policy.filesystem_write_roots]
+    # The scratch folder, which their ~ is or lies in, has a name that nobody chose.
+    written = ["~" if root == str(config.scratch) else root for root in written]
     roots = [*config.prepare.plan.staged_roots, *written]
     return f"write below {' or '.join(roots[:2])}" if roots else ""
 

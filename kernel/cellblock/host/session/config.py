@@ -209,7 +209,10 @@ class SessionConfig(Struct, frozen=True):
         write_roots = tuple(root for root in plan.write_roots if root != SHARED_MEMORY)
         reads = (*plan.read_roots, *plan.staged_roots)
         plan = replace(plan, read_roots=reads, write_roots=write_roots, staged_roots=(), layers=())
-        moved = replace(self, policy=policy, prepare=replace(prepare, plan=plan))
+        # Its own home folder is no layer: what is in the session's can be read by its whole name.
+        environment = {**prepare.environment, "HOME": prepare.scratch}
+        prepare = replace(prepare, plan=plan, environment=environment)
+        moved = replace(self, policy=policy, prepare=prepare)
         return moved.in_folder(folder, inputs=prepare.inputs)
 
 
@@ -308,7 +311,7 @@ def _staged(
     written = standing(filled(root, fill) for root in policy.filesystem_write_roots)
     why = f"backend {backend.name} can't"
     if backend.stages:
-        why = why_not(layers, backend, written)
+        why = why_not([layer for layer in layers if not layer.kept_in], backend, written)
     if not why:
         return policy, layers, ""
     project, work = str(options.project), options.project / "work"
@@ -492,13 +495,15 @@ def guest_environment(
 ) -> dict[str, str]:
     """Return the environment of a guest: nothing of the host's but what is ``passed_on``.
 
-    The fixed values win: a guest's HOME is its scratch folder. Where it may start programs, this
+    The fixed values win: a guest's HOME is its scratch folder, or a layer in it, so that what it
+    writes below ``~`` is staged as in the project. Where it may start programs, this
     interpreter's come first, and ``!`` has the user's shell. joblib is told where it can have no
     workers: it would warn, or hang.
     """
     serial = plan.locks and (not plan.subprocess or PROC not in plan.read_roots)
     passed = {name: host[name] for name in passed_on if name in host}
     folder, shell = str(scratch), host.get("SHELL", "")
+    home = next((layer.root for layer in plan.layers if layer.kept_in), folder)
     starts_shell = plan.subprocess and any(within(real(shell), root) for root in plan.read_roots)
     # No accounts are known to a guest: without a name getpass.getuser() fails.
     return (
@@ -506,7 +511,7 @@ def guest_environment(
         | passed
         | {
             "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
-            "HOME": folder,
+            "HOME": home,
             "TMPDIR": folder,
             "LANG": "C.UTF-8",
             "PYTHONDONTWRITEBYTECODE": "1",
