@@ -27,6 +27,7 @@ from cellblock.guest import (
     guards,
     host_services,
     loop,
+    not_there,
     output,
     server,
     shell,
@@ -268,6 +269,8 @@ class Prepared:
             zygote=self._zygote,
             network=self._network,
         )
+        if not self._rules.language:
+            not_there.watch(out.send)
         self._server.serve_forever()
 
 

@@ -827,6 +827,18 @@ class Show(OfSubshell, tag="show", frozen=True, kw_only=True):
     argument: Name = ""
 
 
+class NotThere(OfSubshell, tag="not_there", frozen=True, kw_only=True):
+    """A cell looked for this and was told that it is not there, which raises nothing: advice.
+
+    A ``folder`` that was searched, by its path; a ``variable`` of the environment, by its name.
+    ``direct`` says that no library looked on the cell's behalf.
+    """
+
+    kind: Literal["folder", "variable"]
+    name: Name
+    direct: bool = True
+
+
 class ToolCall(OfSubshell, tag="tool_call", frozen=True, kw_only=True):
     """Call a tool. The id is the guest's own; ``arguments`` are an array and a map, encoded.
 
@@ -879,6 +891,6 @@ ToGuest = (
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | Variables | VariableValue | CommOut | Show | Undo | Checkpoint | Branch | ToolCall
+    | Variables | VariableValue | CommOut | Show | NotThere | Undo | Checkpoint | Branch | ToolCall
     | Preloaded | ToolWithdrawn | Breach
 )  # fmt: skip

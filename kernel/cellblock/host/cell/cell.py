@@ -177,8 +177,11 @@ class CellRun:
     def _say_what_was_written(self, exported: CellArtifacts | None) -> None:
         if exported:
             self._show_exported(exported)
+        views, code = self._front.views, self.request.code
+        for line in (views.secrets_once(code), views.home_once(code)):
+            if line and not self.request.silent:
+                self._outputs.notice(line)
         # Where somebody reads along; other runs say it when they end.
-        views = self._front.views
         if not self.request.allow_stdin:
             return
         if card := views.staging_once():
