@@ -26,7 +26,9 @@ def test_a_search_begins_in_the_folder_before_the_first_wildcard(event, args, fo
 
 
 def test_a_relative_search_begins_where_the_process_is():
-    assert not_there._searched("glob.glob", ("../data/*", False)) == str(pathlib.Path("../data").resolve())
+    assert not_there._searched("glob.glob", ("../data/*", False)) == str(
+        pathlib.Path("../data").resolve()
+    )
 
 
 class Environment(dict):

@@ -71,7 +71,7 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
             return _network(call, policy)
         case "signal" | "process":
             return _process(call, policy)
-    if call.kind == "file" and call.errno in (*_DENIED, errno.ENOENT):
+    if call.kind == "file" and call.target and call.errno in (*_DENIED, errno.ENOENT):
         target = beyond_links(os.path.normpath(call.target), config)
         call = msgspec.structs.replace(call, target=target)
     refusals = (
@@ -357,8 +357,9 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
 
 def _below(config: SessionConfig) -> str:
     written = [root.removesuffix("?") for root in config.policy.filesystem_write_roots]
-    # The scratch folder, which their ~ is or lies in, has a name that nobody chose.
-    written = ["~" if root == str(config.scratch) else root for root in written]
+    # Where what lies below their ~ is staged, that is the name to write, and not that of scratch.
+    if _home_of(config) != str(config.scratch):
+        written = ["~" if root == str(config.scratch) else root for root in written]
     roots = [*config.prepare.plan.staged_roots, *written]
     return f"write below {' or '.join(roots[:2])}" if roots else ""
 
