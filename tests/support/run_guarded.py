@@ -65,7 +65,7 @@ class Out:
         print(data.get("text/plain", data))
 
     def send(self, message):
-        print(message)
+        print("\n".join(message.traceback) if hasattr(message, "traceback") else message)
 
 
 class Guest:
@@ -91,8 +91,7 @@ class Guest:
         sys.displayhook = self.shell.displayhook
 
     def fail(self, error):
-        tracebacks.trim(error)
-        print("\n".join(tracebacks.render(self.shell, error)))
+        self.shell.showtraceback((type(error), error, error.__traceback__))
 
     def compiled(self, source):
         """Return the code of a program that is run as a whole."""

@@ -282,6 +282,7 @@ class Effects:
     def _hook(self) -> Callable[[str, tuple[Any, ...]], None]:
         events, writes, looks, forks, is_import = _EVENTS, _WRITES, _LOOKS, _FORKS, _is_import
         is_unchanging = self._is_unchanging
+        others: dict[str, Callable[[str, tuple[Any, ...]], None]]
         others = {"mmap.__new__": self._note_mapping}
         others |= dict.fromkeys(_SEARCHES, self._note_search)
 

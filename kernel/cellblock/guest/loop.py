@@ -18,6 +18,7 @@ from asyncio import _get_running_loop, _set_running_loop, base_events, selector_
 from asyncio.futures import _set_result_unless_cancelled  # type: ignore[attr-defined]
 from asyncio.tasks import _register_task, _unregister_task
 from collections import deque
+from collections.abc import Coroutine
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
@@ -26,7 +27,7 @@ from cellblock.guest.violations import OperationViolation
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Iterator
 
     from cellblock.guest.channel import Channel
     from cellblock.wire import messages
@@ -184,6 +185,31 @@ class Inbox(Protocol):
         """Return the next message, waiting for it."""
 
 
+class _Interruptible(Coroutine[Any, Any, Any]):
+    """A cell's coroutine, for which an interrupt that came while it waited is one."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], driver: Driver) -> None:
+        self._coroutine, self._driver = coroutine, driver
+
+    def __await__(self) -> Any:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Go on."""
+        return self._coroutine.send(value)
+
+    def throw(self, raised: Any, *rest: Any) -> Any:
+        """Throw what is thrown, but KeyboardInterrupt in the place of a cancellation by one."""
+        kind = raised if isinstance(raised, type) else type(raised)
+        if issubclass(kind, asyncio.CancelledError) and self._driver.was_interrupted:
+            return self._coroutine.throw(KeyboardInterrupt())
+        return self._coroutine.throw(raised, *rest)
+
+    def close(self) -> None:
+        """End it where it stands."""
+        self._coroutine.close()
+
+
 class Driver:
     """Runs cells on a ``GuestLoop`` and waits for messages in ``inbox`` while its tasks go on.
 
@@ -194,7 +220,8 @@ class Driver:
         self.readers = readers
         self.loop = GuestLoop()
         self._cell: asyncio.Task[Any] | None = None
-        self._interrupted = self._turning = False
+        #: The running cell is being cancelled for an interrupt.
+        self.was_interrupted = self._turning = False
         self.begin(inbox)
 
     def begin(self, inbox: Inbox) -> Self:
@@ -217,15 +244,11 @@ class Driver:
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a cell's coroutine to its end; an interrupt arrives as KeyboardInterrupt."""
         self._ensure_sound()
-        self._interrupted = False
+        self.was_interrupted = False
         # Not by create_task: a cell may have set a task factory.
-        self._cell = cell = asyncio.Task(coroutine, loop=self.loop)
+        self._cell = cell = asyncio.Task(_Interruptible(coroutine, self), loop=self.loop)
         try:
             return self.loop.run_until_complete(cell)
-        except asyncio.CancelledError:
-            if self._interrupted:
-                raise KeyboardInterrupt from None
-            raise
         finally:
             self._cell = None
             if not cell.done():
@@ -237,7 +260,7 @@ class Driver:
         cell = self._cell
         if cell is None or asyncio.current_task(self.loop) is cell:
             return False
-        self._interrupted = True
+        self.was_interrupted = True
         self.loop.call_soon_threadsafe(cell.cancel)
         return True
 

@@ -81,6 +81,24 @@ BATCH = 1 << 16
 _TIMEOUT = 0.5
 
 
+class OutStream(io.TextIOBase):
+    """What libraries know ``sys.stdout`` of a notebook by: it is no terminal, but shows text."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"  # as lone surrogates are written
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def isatty(self) -> bool:
+        """Return False: progress bars then pick their plain form."""
+        return False
+
+
+OutStream.__module__ = "ipykernel.iostream"
+
+
 def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOBase:
     """Return ``sys.stdout`` or ``sys.stderr``, whose other end is the front end.
 
@@ -89,10 +107,7 @@ def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOB
     """
     add, send, is_own = outlet.add, outlet.flush, outlet.is_own
 
-    class OutStream(io.TextIOBase):
-        encoding = "utf-8"
-        errors = "backslashreplace"  # as lone surrogates are written
-
+    class Stream(OutStream):
         def __init__(self) -> None:
             super().__init__()
             self.name = f"<{name}>"
@@ -113,19 +128,12 @@ def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOB
             """Return the descriptor that C code writes to."""
             return fd
 
-        def writable(self) -> bool:
-            """Return True."""
-            return True
-
         def _is_master_process(self) -> bool:
             """Whether no cell forked this process, by ipykernel's name for the question."""
             return is_own()
 
-        def isatty(self) -> bool:
-            """Return False: progress bars then pick their plain form."""
-            return False
-
-    return OutStream()
+    Stream.__name__, Stream.__module__ = OutStream.__name__, OutStream.__module__
+    return Stream()
 
 
 class _Bytes(io.RawIOBase):

@@ -94,6 +94,33 @@ def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
     return tree
 
 
+#: Where statements keep what ``whole`` puts beside them.
+_BESIDE = "looked_up"
+
+
+def separable(tree: Any) -> Any:
+    """Let a rewritten module's statements be compiled one by one, as IPython does.
+
+    What the rewriting looks up as globals it declares once; ``whole`` declares it for each.
+    """
+    ours = [node for node in tree.body if type(node) is ast.Global and TAKE in node.names]
+    for node in ours:
+        tree.body.remove(node)
+        for statement in tree.body:
+            setattr(statement, _BESIDE, node)
+    return tree
+
+
+def whole(tree: Any) -> Any:
+    """Put into a module, of one statement or more, what ``separable`` took out."""
+    body = getattr(tree, "body", None)
+    if isinstance(body, list) and body and (names := getattr(body[-1], _BESIDE, None)) is not None:
+        after = sum(1 for _ in itertools.takewhile(_stays_first, body))
+        if after < len(body):
+            body.insert(after, names)
+    return tree
+
+
 def compiled(tree: ast.AST, name: str, mode: str = "exec") -> CodeType:
     """Rewrite ``tree`` and compile it for the file ``name``. Raises as ``rewrite`` does."""
     made: Any = rewrite(tree)

@@ -9,18 +9,15 @@ import linecache
 import resource
 import sys
 import threading
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import msgspec
-from IPython.core.error import StdinNotImplementedError, UsageError
+from IPython.core import async_helpers, interactiveshell
 
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, definitions, entry
-from cellblock.guest import installed, tracebacks
+from cellblock.guest import installed
 from cellblock.guest.audit_hook import effects
-from cellblock.guest.output import current_cell, current_subshell, encodable
-from cellblock.guest.rewriting import is_future
+from cellblock.guest.output import current_cell, encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -33,6 +30,12 @@ if TYPE_CHECKING:
     from cellblock.guest.server import Reserve
     from cellblock.guest.shell import GuestShell
 
+
+#: IPython's runner of cells that await, and of those that don't.
+run_on_loop: Final[Any] = vars(async_helpers)["_asyncio_runner"]
+run_plain: Final[Any] = vars(async_helpers)["_pseudo_sync_runner"]
+_Info: Final[Any] = interactiveshell.ExecutionInfo
+_Result: Final[Any] = interactiveshell.ExecutionResult
 
 #: The file of the call that starts a template: the kernel's own, which tracebacks leave out.
 _TEMPLATE_CALL: Final = __file__
@@ -120,21 +123,13 @@ class Runner:
         effects.begin()
         shell.execution_count = request.execution_count
         shell.payload_manager.clear_payload()
-        shell.result_errors.pop(current_subshell.get(), None)
-        if not request.silent and request.store_history:
-            source = request.source if request.template is None else request.raw
-            with _alone:
-                shell.note_input(request.execution_count, source, request.raw)
-        # IPython numbers results by the count after the running cell's.
-        shell.execution_count = request.execution_count + 1
+        shell.forget_errors()
         hook = shell.displayhook
         hook.is_asked, hook.value = request.value, messages.NOTHING
-        shell.events.trigger("pre_execute")
-        error = self._guarded(self._execute, request)
-        error = error or shell.result_errors.get(current_subshell.get())
-        error = self._guarded(shell.events.trigger, "post_execute") or error
-        if not request.silent:
-            error = self._guarded(shell.events.trigger, "post_run_cell", None) or error
+        run = self._run_cell if request.template is None else self._run_template
+        error = self._guarded(run, request) or shell.display_error()
+        # IPython numbers results by the count after the running cell's.
+        shell.execution_count = request.execution_count + 1
         values = {}
         if error is None:
             values = {name: self._value(text) for name, text in request.user_expressions.items()}
@@ -164,24 +159,24 @@ class Runner:
             forget()
 
     def _guarded(self, action: Any, *args: Any) -> messages.Error | None:
-        """Call ``action`` as user code; return what it raised, shown and described."""
+        """Call ``action`` as user code; return what it returns, or what it raised, shown."""
         self.running = True
         try:
             try:
-                self._begin(action, *args)
+                return cast("messages.Error | None", self._begin(action, *args))
             except BaseException as exc:
-                return self._failed(exc)
+                self._shell.showtraceback((type(exc), exc, exc.__traceback__))
+                return cast("messages.Error", self._shell.error_of(exc))
         except BaseException as exc:
             return self._bare(exc)
         finally:
             self.running = False
-        return None
 
-    def _begin(self, action: Any, *args: Any) -> None:
+    def _begin(self, action: Any, *args: Any) -> Any:
         if self.interrupted:
             self.interrupted = False
             raise KeyboardInterrupt
-        action(*args)
+        return action(*args)
 
     def rehearse(self) -> None:
         """Run a cell that does nothing, and leaves no trace in names, hooks and numbers.
@@ -192,7 +187,9 @@ class Runner:
         request = messages.Execute(id=0, source="None", raw="None", execution_count=0)
         with contextlib.suppress(BaseException):  # a shell that a cell has spoilt
             self._findings(request)
-            self._execute(request)
+            compiler = self._shell.compile
+            body = compiler.ast_parse(request.source).body
+            run_plain(self._shell.run_ast_nodes(body, "<none>", "none", compiler))
 
     def query(self, action: Any, otherwise: Any) -> Any:
         """Return ``action()``, which may run user code; ``otherwise`` when it is interrupted."""
@@ -208,31 +205,6 @@ class Runner:
         """Call a comm's handler as user code, with its error shown."""
         self._guarded(self._in_reserve, action)
 
-    def _failed(self, error: BaseException) -> messages.Error:
-        call = tracebacks.failed_call(error)
-        tracebacks.trim(error)
-        sys.last_type, sys.last_value, sys.last_traceback = (
-            type(error),
-            error,
-            error.__traceback__,
-        )
-        shown = msgspec.structs.replace(self._described(error), failed_call=call)
-        if isinstance(error, UsageError):  # of a magic: no traceback is of use
-            sys.stderr.write(f"{shown.ename}: {shown.evalue}\n")
-        else:
-            self._out.send(shown)
-            if self._shell.call_pdb:  # %pdb on
-                with contextlib.suppress(StdinNotImplementedError):
-                    self._shell.debugger(force=True)
-        return shown
-
-    def _described(self, error: BaseException) -> messages.Error:
-        return messages.Error(
-            ename=type(error).__name__,
-            evalue=encodable(tracebacks.describe(error)),
-            traceback=[encodable(line) for line in tracebacks.render(self._shell, error)],
-        )
-
     def _bare(self, error: BaseException) -> messages.Error:
         """Show an error without a word of the user's code, which may never return."""
         name = type.__getattribute__(type(error), "__name__")
@@ -246,22 +218,49 @@ class Runner:
         self._out.send(shown)
         return shown
 
-    def _execute(self, request: messages.Execute) -> None:
-        shell = self._shell
-        if request.template is not None:
-            self._execute_template(request, request.template)
-            return
-        source = shell.with_automagic(request.source)
-        name = shell.compile.cache(source, request.execution_count, request.raw)
-        body = self._parse(source, name).body
-        quiet = len(body) if request.silent else _quiet(body, shell.ast_node_interactivity)
-        starts = [i for i in range(1, quiet) if is_future(body[i])]
-        for start, end in pairwise([0, *starts, quiet] if quiet else []):
-            self._run(ast.Module(body[start:end], []), name, "exec")
-        # What the rewriting has looked up as globals is so in what is shown, too.
-        names = [node for node in body[:1] if isinstance(node, ast.Global)]
-        for shown in body[quiet:]:
-            self._run(ast.Interactive([*names, shown]), name, "single")
+    def _run_cell(self, request: messages.Execute) -> messages.Error | None:
+        """Run a cell as ipykernel does (``IPythonKernel.do_execute``); return how it failed."""
+        shell, raw, spoilt = self._shell, request.raw, None
+        kept = request.store_history and not request.silent
+        try:
+            source = shell.transform_admitted(request.source, raw)
+        except Exception:
+            source, spoilt = raw, sys.exc_info()
+        prepared = {"transformed_cell": source, "preprocessing_exc_tuple": spoilt}
+        name = request.cell_id
+        cell = shell.run_cell_async(raw, kept, request.silent, cell_id=name, **prepared)
+        awaits = shell.should_run_async(raw, **prepared)
+        result = None
+        try:
+            if awaits and shell.loop_runner is run_on_loop:
+                result = self._driver.run(cell)
+            else:
+                with self._driver.entered():
+                    result = (shell.loop_runner if awaits else run_plain)(cell)
+        except BaseException as exc:
+            result = _Result(_Info(raw, kept, request.silent, True, name))
+            result.error_in_exec = exc
+            shell.showtraceback()
+        finally:
+            failed = shell.error_of_result(result)
+            with self._driver.entered():
+                shell.events.trigger("post_execute")
+                if not request.silent:
+                    shell.events.trigger("post_run_cell", result)
+        return cast("messages.Error | None", failed)
+
+    def _run_template(self, request: messages.Execute) -> messages.Error | None:
+        shell, template = self._shell, request.template
+        if request.store_history and not request.silent:
+            with _alone:
+                shell.history_manager.store_inputs(request.execution_count, request.raw)
+        # IPython numbers results by the count after the running cell's.
+        shell.execution_count = request.execution_count + 1
+        shell.events.trigger("pre_execute")
+        try:
+            return self._guarded(self._execute_template, request, template)
+        finally:
+            shell.events.trigger("post_execute")
 
     def _execute_template(self, request: messages.Execute, template: messages.Template) -> None:
         """Run a template's definitions in a namespace of its own, then its ``run(state)``."""
@@ -323,32 +322,11 @@ class Runner:
             code = self._shell.compile(expression.lstrip(" \t"), "<expression>", "eval")
             value = eval(code, self._shell.user_ns)
             data, metadata = self._shell.display_formatter.format(value)
-        except BaseException as exc:
-            tracebacks.trim(exc)
-            return {"status": "error", **msgspec.structs.asdict(self._described(exc))}
+        except BaseException:
+            return cast("dict[str, Any]", self._shell._user_obj_error())  # noqa: SLF001 - IPython's own
         finally:
             self.running = False
         return {"status": "ok", "data": data, "metadata": metadata}
-
-
-_ASSIGNS: Final = (ast.Assign, ast.AnnAssign, ast.AugAssign)
-
-
-def _quiet(body: list[ast.stmt], shown: str) -> int:
-    """Return how many of a cell's statements show no value, as IPython has it.
-
-    ``last_expr_or_assign`` adds what a last assignment binds.
-    """
-    if shown == "all" or not body:
-        return 0
-    last = body[-1]
-    if shown == "last_expr_or_assign" and isinstance(last, _ASSIGNS):
-        target = last.targets[0] if isinstance(last, ast.Assign) else last.target
-        if isinstance(target, ast.Name):
-            value = ast.Expr(ast.Name(target.id, ast.Load()))
-            body.append(ast.fix_missing_locations(ast.copy_location(value, last)))
-    is_shown = shown == "last" or (shown != "none" and isinstance(body[-1], ast.Expr))
-    return len(body) - is_shown
 
 
 def _read_bytes() -> int:

@@ -15,10 +15,8 @@ from collections import deque
 from functools import partial
 from importlib.machinery import FileFinder, PathFinder
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
-import comm
-from comm.base_comm import BaseComm, CommManager
 from IPython.core.error import StdinNotImplementedError
 from msgspec import structs
 
@@ -26,8 +24,9 @@ from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.confine import landlock
 from cellblock.guest.host_services import Calls
 from cellblock.guest.inspection import complete, get_variable, inspect, list_variables
+from cellblock.guest.kernel import GuestApp, GuestKernel
 from cellblock.guest.loop import ChannelReaders, Driver
-from cellblock.guest.output import current_cell, current_subshell, encodable, plain, set_parent
+from cellblock.guest.output import current_subshell, encodable
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots, part_files
 from cellblock.guest.violations import run_exempt
@@ -92,74 +91,6 @@ class Reserve:
             return False
         self._pieces.pop().close()
         return True
-
-
-_COMM_KINDS: Final = frozenset(get_args(messages.CommKind))
-
-
-class CommKernel:
-    """What libraries look for in ``get_ipython().kernel``: the comms, and which request runs.
-
-    An Output widget captures the output of a message id. The host puts the real one in place of
-    what is named here: a guest knows none.
-    """
-
-    def __init__(self, shell: GuestShell) -> None:
-        self.shell, self.comm_manager = shell, CommManager()
-        self.request = self.cell = 0
-
-    def get_parent(self, _channel: str | None = None) -> dict[str, Any]:
-        """Return a stand-in for the message that is being answered."""
-        header = {"msg_id": f"request-{self.request}", "cell": current_cell.get() or self.cell}
-        return {"header": header}
-
-    def set_parent(self, _identity: Any, parent: Any, _channel: str | None = None) -> None:
-        """Have what the calling thread or task shows belong to the cell of ``parent``."""
-        set_parent(parent)
-
-    def deliver(self, message: messages.CommIn) -> None:
-        """Hand a front end's message to the comm it names; unknown kinds are dropped."""
-        if message.kind in _COMM_KINDS:
-            content, metadata = message.content, message.metadata
-            envelope = {"content": content, "metadata": metadata, "buffers": message.buffers}
-            # The manager's methods have the kinds' names.
-            getattr(self.comm_manager, message.kind)(None, "", envelope)
-
-
-def _open_comms(out: Outlet, shell: GuestShell, runs_cell: Callable[[], bool]) -> CommKernel:
-    """Make ``comm.create_comm`` send through ``out``."""
-    kernel = CommKernel(shell)
-
-    class GuestComm(BaseComm):
-        def handle_msg(self, msg: Any) -> None:
-            # IPython's hooks would show here what a cell that runs beside this has plotted so far.
-            if runs_cell() and self._msg_callback:
-                self._msg_callback(msg)
-            else:
-                super().handle_msg(msg)
-
-        def publish_msg(
-            self,
-            msg_type: Any,
-            data: Any = None,
-            metadata: Any = None,
-            buffers: Any = None,
-            **keys: Any,
-        ) -> None:
-            if msg_type not in _COMM_KINDS:
-                raise ValueError(f"{msg_type!r} is no comm message")
-            out.send(
-                messages.CommOut(
-                    kind=msg_type,
-                    content=plain({"data": data or {}, "comm_id": self.comm_id, **keys}),
-                    metadata=plain(metadata or {}),
-                    buffers=[bytes(b) for b in buffers or ()],
-                ),
-            )
-
-    comm.create_comm = GuestComm
-    comm.get_comm_manager = lambda: kernel.comm_manager
-    return kernel
 
 
 # --- subshells (JEP 91): threads that take cells and comm messages while the main one runs a cell
@@ -347,15 +278,20 @@ class Server:
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
         self._runner = Runner(shell, current, self._driver, out, plan, self._reserve)
+        shell.refill = self._reserve.refill
         self._request: messages.Execute | None = None
         #: A request has begun that an interrupt is for.
         self._begun = False
         #: One may have come while none had: before this can hear of one, nobody knows.
         self._interrupted = True
         self._handler = self._on_interrupt  # one object, to be told from a cell's
-        self._kernel = _open_comms(out, shell, lambda: self._request is not None)
+        self._kernel = GuestKernel(shell, out, lambda: self._request is not None)
         # Where ipywidgets looks for what it needs to know.
         shell.kernel = self._kernel
+        if GuestApp.initialized():
+            app: Any = GuestApp.instance()
+            app.kernel = self._kernel
+            app.connection_file = sys.argv[-1] if "-f" in sys.argv else ""
 
     def serve_forever(self) -> None:
         """Serve; returns never, raises ``HostGone`` when the host hangs up."""
@@ -445,8 +381,9 @@ class Server:
         self._interrupted = True  # as for a new one
         self.calls.reset_after_fork()
         # Have ``In`` number the cells that this copy has not seen, too.
+        history: Any = self._shell.history_manager
         for count, text in resume.inputs:
-            self._shell.note_input(count, text)
+            history.store_inputs(count, text)
         lost = self._subshells.forget()
         resumed = self._snapshots.take_over(resume)
         resumed = structs.replace(resumed, tasks=resumed.tasks + lost)

@@ -5,6 +5,7 @@ import __future__ as futures
 
 import ast
 import builtins
+import contextlib
 import fnmatch
 import io
 import os
@@ -15,25 +16,33 @@ import subprocess
 import sys
 import weakref
 import zlib
+from functools import partial
+from importlib import import_module
 from textwrap import fill
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
+from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.compilerop import CachingCompiler
-from IPython.core.error import UsageError
+from IPython.core.error import InputRejected, StdinNotImplementedError, UsageError
 from IPython.core.getipython import get_ipython
-from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+from IPython.core.history import HistoryManager
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import no_var_expand
 from IPython.core.payload import PayloadManager
-from traitlets import Type
+from IPython.utils.text import LSString, SList
+from traitlets import Any as AnyTrait
+from traitlets import Instance, Type, default
 from traitlets.config import Config
 
 from cellblock.analysis import analyse
 from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
 from cellblock.analysis.names import BINDABLE_BUILTINS
+from cellblock.guest import tracebacks
 from cellblock.guest.guards.access import text_of
+from cellblock.guest.kernel import GuestApp, add_modules
 from cellblock.guest.output import (
+    OutStream,
     Publisher,
     ResultHook,
     current_cell,
@@ -42,14 +51,15 @@ from cellblock.guest.output import (
     set_parent,
 )
 from cellblock.guest.pip import answer_pip
-from cellblock.guest.rewriting import rewrite
-from cellblock.guest.tracebacks import describe
+from cellblock.guest.rewriting import rewrite, separable, whole
 from cellblock.guest.violations import violation_of
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextvars import Token
+
+    from IPython.core.interactiveshell import ExecutionResult
 
     from cellblock.analysis import Rules
     from cellblock.guest.server import Server
@@ -101,17 +111,15 @@ class CellCompiler(CachingCompiler):
         # Of the class, which no cell can change: an instance's own would come first.
         if not CellCompiler.rewritten:
             return tree
-        return rewrite(tree, text=bool(self.flags & futures.annotations.compiler_flag))
+        return separable(rewrite(tree, text=bool(self.flags & futures.annotations.compiler_flag)))
 
     def __call__(self, source: Any, filename: str, symbol: str, **options: Any) -> Any:
         """Compile a tree, or source that is parsed here."""
-        if isinstance(source, str) and CellCompiler.rewritten:
-            source = self.ast_parse(source, filename, symbol)
+        if CellCompiler.rewritten:
+            if isinstance(source, str):
+                source = self.ast_parse(source, filename, symbol)
+            source = whole(source)
         return super().__call__(source, filename, symbol, **options)
-
-
-#: A cell of one line that begins with a word which stands alone.
-_WORD_FIRST: Final = re.compile(r"[ \t]*[^\W\d]\w*(?:[ \t].*)?\n?\Z")
 
 
 class Payloads(PayloadManager):
@@ -130,6 +138,21 @@ class Payloads(PayloadManager):
         self._lists[current_subshell.get()] = payload
 
 
+class CellHistory(HistoryManager):
+    """``In``, with each cell under its number: the host counts those that never ran, too."""
+
+    def store_inputs(self, line_num: int, source: str, source_raw: str | None = None) -> None:
+        """Put a cell under its number; cells that never ran are blank."""
+        later = []
+        for inputs in (self.input_hist_parsed, self.input_hist_raw):
+            later.append(inputs[line_num + 1 :])
+            del inputs[line_num:]
+            inputs.extend([""] * (line_num - len(inputs)))
+        super().store_inputs(line_num, source, source_raw)
+        self.input_hist_parsed.extend(later[0])
+        self.input_hist_raw.extend(later[1])
+
+
 class SessionStore(dict[str, Any]):
     """What ``%store``, ``%cd`` and ``%bookmark`` keep: IPython's is a folder of the zygote's."""
 
@@ -138,51 +161,88 @@ class SessionStore(dict[str, Any]):
         return fnmatch.filter(self, pattern)
 
 
+#: Of ``ipykernel.zmqshell.KernelMagics``.
+_KERNEL_MAGICS: Final = (
+    "autosave", "clear", "connect_info", "edit", "less", "man", "more", "qtconsole", "subshell",
+)  # fmt: skip
+
+
+def _kernel_magic(shell: GuestShell, name: str, line: str) -> Any:
+    """Register ipykernel's own magics, and run one."""
+    magics: Any = import_module("ipykernel.zmqshell").KernelMagics
+    shell.register_magics(magics)
+    return shell.find_line_magic(name)(line)
+
+
+class _Shown(NamedTuple):
+    """An error, and the message by which the front end was told of it."""
+
+    raised: BaseException
+    error: messages.Error
+    #: A result was being formatted.
+    of_display: bool
+
+
+#: The frame that a cell's code is run from.
+_RUN_CODE: Final = InteractiveShell.run_code.__code__
+
+
 class GuestShell(InteractiveShell):
     """One user's namespace and everything IPython does with it.
 
-    Built in the zygote; each guest sets its way out. Libraries know a notebook by the name and
-    module of its shell, which are ipykernel's (``look_like_ipykernel``).
+    Built in the zygote; each guest sets its way out. It is what ``ipykernel.zmqshell`` has as
+    ``ZMQInteractiveShell`` (``guest.kernel``): libraries know a notebook by its shell.
     """
 
     rules: ClassVar[Any] = None
     #: What libraries know a kernel by; a guest sets it.
-    kernel: Any = None
-    #: What a running cell's result could not be shown for, by its subshell.
-    result_errors: dict[int, messages.Error]
+    kernel = AnyTrait()
+    exiter = Instance(ZMQExitAutocall)
     compiler_class = Type(CellCompiler)
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
+    #: All that user code finds as its builtins.
+    names: Any
+    #: Memory for what comes after a cell that has taken all of it; a guest sets it.
+    refill: Callable[[], None] = staticmethod(lambda: None)
+
+    @default("exiter")
+    def _default_exiter(self) -> ZMQExitAutocall:
+        return ZMQExitAutocall(self)
 
     def init_history(self) -> None:
         """Keep ``In`` and ``Out``; the database belongs to the host."""
-        super().init_history()
-        history: Any = self.history_manager
+        history: Any = CellHistory(shell=self, parent=self)
         history.enabled = False
+        self.history_manager = history
+        self.configurables.append(history)
 
     def init_payload(self) -> None:
         """Keep cells that run at the same time apart."""
-        self.result_errors = {}
+        self._shown_errors: dict[int, _Shown] = {}
+        self._failed_calls: dict[int, tuple[BaseException, messages.FailedCall]] = {}
         super().init_payload()
         manager: Any = Payloads(parent=self)
         self.configurables[-1] = self.payload_manager = manager
 
-    def note_input(self, count: int, source: str, raw: str | None = None) -> None:
-        """Put a cell into ``In`` under its number; cells that never ran are blank there."""
-        history: Any = self.history_manager
-        later = []
-        for inputs in (history.input_hist_parsed, history.input_hist_raw):
-            later.append(inputs[count + 1 :])
-            del inputs[count:]
-            inputs.extend([""] * (count - len(inputs)))
-        history.store_inputs(count, source, raw)
-        history.input_hist_parsed.extend(later[0])
-        history.input_hist_raw.extend(later[1])
+    def init_environment(self) -> None:
+        """Set what ipykernel sets, for programs that cells start."""
+        os.environ.update(
+            TERM="xterm-color", CLICOLOR="1", FORCE_COLOR="1", CLICOLOR_FORCE="1",
+            PAGER="cat", GIT_PAGER="cat",
+        )  # fmt: skip
 
     def init_hooks(self) -> None:
         """Send pages (``name?``) as payloads."""
         super().init_hooks()
         self.set_hook("show_in_pager", page.as_hook(payloadpage.page), 99)
+
+    def init_magics(self) -> None:
+        """Have ipykernel's magics beside IPython's; the first one imports its module."""
+        super().init_magics()
+        for name in _KERNEL_MAGICS:
+            run: Any = partial(_kernel_magic, self, name)
+            self.register_magic_function(run, "line", name)
 
     def init_virtualenv(self) -> None:
         """Leave sys.path as the host gave it."""
@@ -209,19 +269,135 @@ class GuestShell(InteractiveShell):
 
     reset_thread_parent = staticmethod(current_cell.reset)
 
-    def _showtraceback(self, etype: Any, evalue: BaseException, stb: list[str]) -> None:
-        """Show an error that does not end the cell, as of a formatter or from ``%tb``.
+    # --- running cells: IPython's own methods, with what a guest has to see to besides ----------
 
-        As under ipykernel, a cell whose result can't be shown goes on, and has failed.
+    def transform_admitted(self, source: str, raw: str) -> str:
+        """Return the Python that a cell is run as: ``source``, or what transformers make of it.
+
+        Under the language layer it is the text that was judged, whatever a library has registered.
         """
-        lines = [encodable(str(line)) for line in stb]
-        name, text = encodable(etype.__name__), encodable(describe(evalue))
-        error = messages.Error(ename=name, evalue=text, traceback=lines)
+        return source if type(self).rules.language else self.transform_cell(raw)
+
+    def transform_ast(self, node: Any) -> Any:
+        """Have transformers change the cell's tree; under the language layer there are none."""
+        if type(self).rules.language and self.ast_transformers:
+            self.ast_transformers.clear()
+            raise InputRejected(
+                "ast_transformers would change this cell after the policy's check, so they have "
+                "been removed. Run the cell again, without what registers them."
+            )
+        return super().transform_ast(node)
+
+    def should_run_async(self, raw_cell: str, **prepared: Any) -> bool:
+        """Return whether a cell awaits at its top level: never, without one of the two words."""
+        source = prepared.get("transformed_cell") or raw_cell
+        words = "await" in source or "async" in source
+        return words and super().should_run_async(raw_cell, **prepared)
+
+    async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
+        """Run a statement with the builtins that are its, and leave memory for what follows."""
+        # What a function finds as its builtins is decided when it is made.
+        self.user_ns["__builtins__"] = self.names
+        try:
+            return bool(await super().run_code(code_obj, result, async_=async_))
+        finally:
+            self._refill()
+
+    def _refill(self) -> None:
+        if not current_subshell.get():
+            self.refill()
+
+    # --- errors --------------------------------------------------------------------------------
+
+    def showtraceback(
+        self,
+        exc_tuple: Any = None,
+        filename: str | None = None,
+        tb_offset: int | None = None,
+        exception_only: bool = False,  # noqa: FBT002 - IPython's signature
+        running_compiled_code: bool = False,  # noqa: FBT002
+    ) -> None:
+        """Show an error as IPython does, without the kernel's frames.
+
+        Exception groups, which IPython prints, and MemoryError, for which there may be no room, are
+        shown as Python has them.
+        """
+        self._refill()
+        try:
+            kind, error, _ = self._get_exc_info(exc_tuple)
+        except ValueError:
+            super().showtraceback()
+            return
+        call = tracebacks.failed_call(error)
+        if call is not None:
+            self._failed_calls[current_subshell.get()] = error, call
+        tracebacks.trim(error)
+        found = error.__traceback__
+        starts_here = found is not None and found.tb_frame.f_code is _RUN_CODE
+        if not exception_only and tracebacks.is_pythons(error):
+            lines = tracebacks.by_python(error, found.tb_next if starts_here else found)
+            self._showtraceback(kind, error, lines)
+            return
+        tracebacks.prepare(self, error)
+        super().showtraceback(
+            (kind, error, found),
+            filename,
+            int(starts_here) if tb_offset is None else tb_offset,
+            exception_only,
+            running_compiled_code,
+        )
+
+    def debugger(self, force: bool = False) -> None:  # noqa: FBT002 - IPython's signature
+        """Debug, where somebody can answer it."""
+        with contextlib.suppress(StdinNotImplementedError):
+            super().debugger(force)
+
+    def _showtraceback(self, etype: Any, evalue: BaseException, stb: list[str]) -> None:
+        """Send an error to the front end, and keep it for the reply."""
+        hook: Any = self.displayhook
+        subshell = current_subshell.get()
+        failed, call = self._failed_calls.pop(subshell, (None, None))
+        error = messages.Error(
+            ename=encodable(etype.__name__),
+            evalue=encodable(tracebacks.describe(evalue)),
+            traceback=[encodable(str(line)) for line in stb],
+            failed_call=call if failed is evalue else None,
+        )
         publisher: Any = self.display_pub
         publisher.out.send(error)
-        hook: Any = self.displayhook
-        if hook.is_formatting:
-            self.result_errors[current_subshell.get()] = error
+        shown = _Shown(evalue, error, of_display=hook.is_formatting)
+        earlier = self._shown_errors.get(subshell)
+        if earlier is None or not earlier.of_display:
+            self._shown_errors[subshell] = shown
+
+    def _format_exception_for_storage(self, exception: BaseException, *_: Any, **__: Any) -> Any:
+        """Return what was shown of an error, for ``%history`` and others."""
+        error = self.error_of(exception)
+        return {"ename": error.ename, "evalue": error.evalue, "traceback": error.traceback}
+
+    def forget_errors(self) -> None:
+        """Begin a cell: nothing of it has failed yet."""
+        self._shown_errors.pop(current_subshell.get(), None)
+
+    def error_of(self, raised: BaseException) -> messages.Error:
+        """Return what was shown of an error, or what it says where nothing was."""
+        shown = self._shown_errors.get(current_subshell.get())
+        if shown is not None and shown.raised is raised:
+            return shown.error
+        name, text = encodable(type(raised).__name__), encodable(tracebacks.describe(raised))
+        return messages.Error(ename=name, evalue=text, traceback=[], is_shown=True)
+
+    def error_of_result(self, result: ExecutionResult) -> messages.Error | None:
+        """Return how a cell failed, None where it did not."""
+        raised = result.error_before_exec
+        if raised is None:
+            raised = result.error_in_exec
+        return None if raised is None else self.error_of(raised)
+
+    def display_error(self) -> messages.Error | None:
+        """Return why the running cell's result could not be shown: the cell has failed then."""
+        shown = self._shown_errors.get(current_subshell.get())
+        return shown.error if shown is not None and shown.of_display else None
 
     def init_completer(self) -> None:
         """Complete without evaluating, importing or jedi."""
@@ -247,6 +423,13 @@ class GuestShell(InteractiveShell):
         status = not said.success if said is not None else self.system_piped_to_streams(cmd)
         self.user_ns["_exit_code"] = int(status)
 
+    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:  # noqa: FBT002 - IPython's
+        """Return the output of ``!!cmd``; of pip, what ``!cmd`` says."""
+        said = answer_pip(self.var_expand(cmd, depth=depth + 1))
+        if said is None:
+            return super().getoutput(cmd, split=split, depth=depth + 1)
+        return SList(said.text.splitlines()) if split else LSString(said.text)
+
     def system_piped_to_streams(self, cmd: str) -> int:
         """Run ``cmd`` in a shell and return its exit status.
 
@@ -263,16 +446,6 @@ class GuestShell(InteractiveShell):
             for line in io.TextIOWrapper(output, errors="replace", newline=""):
                 sys.stdout.write(line.replace("\n", "\r\n"))
         return process.returncode
-
-    def with_automagic(self, source: str) -> str:
-        """Make a magic of a cell of one line such as ``ls data``, as IPython does."""
-        if not self.automagic or not _WORD_FIRST.match(source):
-            return source
-        manager: Any = self.prefilter_manager
-        made: str = manager.prefilter_lines(source)
-        if findings := analyse(made, self.rules_now()):
-            raise violation_of(findings[0])
-        return made
 
     def ask_exit(self) -> None:
         """Say who ends a session: the host, asked by a cell that says nothing else."""
@@ -315,20 +488,8 @@ class GuestShell(InteractiveShell):
             raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
 
 
-def look_like_ipykernel(*, is_module: bool) -> None:
-    """Give the shell ipykernel's name for it, by which libraries know a notebook.
-
-    Rich and Plotly read the name and the module of its class, tqdm whether the module is imported.
-    The real one would bring zmq, tornado and jupyter_client into every guest (ADR 0136).
-    ``is_module``: there is such a module, too. It holds the shell, so there is none where cells
-    have no packages that could look for it.
-    """
-    name, module = "ZMQInteractiveShell", ModuleType("ipykernel.zmqshell")
-    GuestShell.__name__ = GuestShell.__qualname__ = name
-    GuestShell.__module__ = module.__name__
-    if is_module:
-        setattr(module, name, GuestShell)
-        sys.modules[module.__name__] = module
+GuestShell.__name__ = GuestShell.__qualname__ = "ZMQInteractiveShell"
+GuestShell.__module__ = "ipykernel.zmqshell"
 
 
 def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
@@ -340,10 +501,13 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     config.InteractiveShell.automagic = not rules.language
     config.InteractiveShell.logstart = False
     config.IPKernelApp = Config()  # tqdm and others look for it
-    look_like_ipykernel(is_module=not rules.language or bool(rules.raw_modules))
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
+    if not rules.language or rules.raw_modules:
+        # Elsewhere cells have no packages that could look for them.
+        add_modules(GuestShell, OutStream)
+        GuestApp.instance(config=config).shell = shell
     if rules.language:
         # Cells find each other's finalizers there, and would the one of the history, which has the
         # shell: there is no database to close.
@@ -355,13 +519,13 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     shell.builtin_trap.__enter__()
     shell.display_trap.__enter__()
     if rules.language:
-        shell.user_ns["__builtins__"] = dict(names)
+        shell.names = dict(names)
     else:
         vars(builtins).update(names)
-        shell.user_ns["__builtins__"] = builtins
+        shell.names = builtins
         extensions: Any = shell.extension_manager
         extensions.load_extension("storemagic")  # as IPython's applications do
-    shell.last_execution_result = ExecutionResult(None)  # %xdel looks there
+    shell.user_ns["__builtins__"] = shell.names
     shell.db = SessionStore()
     hide(shell, "__builtins__")
     return shell
@@ -456,7 +620,6 @@ class HostMagics:
             "branch": self._branch,
             "changes": self._show_changes,
             "checkpoint": lambda line: self._keep_state(line, restores=False),
-            "lsmagic": self._list_magics,
             "output": self._show_output,
             "pip": self._pip,
             "policy": self._show_policy,
@@ -466,6 +629,8 @@ class HostMagics:
             "undo": self._undo,
             "usage": self._show_usage,
         }
+        if GuestShell.rules.language:
+            actions["lsmagic"] = self._list_magics
         for name, action in actions.items():
             shell.register_magic_function(action, "line", name)
 

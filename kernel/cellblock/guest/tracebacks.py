@@ -56,36 +56,25 @@ def _without_own_frames(tb: TracebackType | None) -> TracebackType | None:
     return result
 
 
-def render(shell: Any, error: BaseException) -> list[str]:
-    """Return the lines that IPython's current ``%xmode`` makes of ``error``.
-
-    Exception groups are beyond IPython's formatters and take Python's own; so does a MemoryError,
-    for which there may be no room.
-    """
-    try:
-        if isinstance(error, MemoryError):
-            return _by_python(error)
-        if isinstance(error, SyntaxError) and error.__traceback__ is None:
-            return list(shell.SyntaxTB.structured_traceback(type(error), error, []))
-        if any(isinstance(one, BaseExceptionGroup) for one in chain(error)):
-            return _by_python(error)
-        custom = getattr(error, "_render_traceback_", None)
-        if custom is not None:
-            return [str(line) for line in custom()]
-        # With pygments, which no guest needs before its first error.
-        from cellblock.guest import traceback_colours  # noqa: PLC0415
-
-        traceback_colours.make_once()
-        _register_cells(shell, error)
-        formatter = shell.InteractiveTB
-        tb = error.__traceback__
-        return list(formatter.structured_traceback(type(error), error, tb, tb_offset=0))
-    except Exception:
-        return [type(error).__name__ + ": <the traceback could not be formatted>"]
+def is_pythons(error: BaseException) -> bool:
+    """Whether Python itself is to show ``error``: IPython has no formatter, or needs memory."""
+    return isinstance(error, MemoryError) or any(
+        isinstance(one, BaseExceptionGroup) for one in chain(error)
+    )
 
 
-def _by_python(error: BaseException) -> list[str]:
-    return "".join(traceback.format_exception(error)).splitlines()
+def by_python(error: BaseException, tb: TracebackType | None) -> list[str]:
+    """Return the lines that Python prints of ``error``, from ``tb`` on."""
+    return "".join(traceback.format_exception(type(error), error, tb)).splitlines()
+
+
+def prepare(shell: Any, error: BaseException) -> None:
+    """Make what IPython's formatters need for ``error`` cheap."""
+    # With pygments, which no guest needs before its first error.
+    from cellblock.guest import traceback_colours  # noqa: PLC0415
+
+    traceback_colours.make_once()
+    _register_cells(shell, error)
 
 
 def _register_cells(shell: Any, error: BaseException) -> None:

@@ -497,6 +497,8 @@ class Execute(OfSubshell, tag="execute", frozen=True, kw_only=True):
     granted: Granted | None = None
     #: Whether ``Done`` is to have the last expression's value.
     value: bool = False
+    #: What the front end calls the cell; callbacks of ``pre_run_cell`` are told.
+    cell_id: str | None = None
     #: It ran before, as the same, and a copy is to catch up: it finds no other modules now.
     again: bool = False
 
@@ -731,6 +733,8 @@ class Error(OfSubshell, tag="error", frozen=True, kw_only=True):
     evalue: Text
     traceback: list[Text]
     failed_call: FailedCall | None = None
+    #: A magic or a handler of the cell's own has shown it, by other means.
+    is_shown: bool = False
 
 
 class InputRequest(Struct, tag="input_request", frozen=True, kw_only=True):

@@ -169,8 +169,7 @@ class CellRun:
             self._fail(*views.problem())
         else:
             if self._error is None and outcome.error is not None:
-                # As under ipykernel, how a magic is used stands on stderr, without a traceback.
-                self.error(outcome.error, publish=outcome.error.ename != "UsageError")
+                self.error(outcome.error, publish=not outcome.error.is_shown)
             self._say_unset()
             self._reply("error", outcome.payload, **(self._error or {}))
 

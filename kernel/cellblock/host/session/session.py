@@ -484,6 +484,7 @@ class Session:
                 template=template,
                 granted=granted,
                 value=request.value,
+                cell_id=request.cell or None,
             )
             self._send(message, refused, done, request.timeout)
 
