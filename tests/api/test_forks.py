@@ -447,4 +447,4 @@ def test_what_the_variant_wrote_and_staged_is_the_sandboxs(home):
         said(one, "open('b', 'w').write('b'); open(os.environ['HOME'] + '/c', 'w').write('c')")
         one.try_variants(["open(os.environ['HOME'] + '/c').read()"], lambda _: 0)
         assert said(one, "open(os.environ['HOME'] + '/c').read()") == "'c'"
-        assert sorted(change.path for change in one.changes()) == ["a", "b", "c"]
+        assert [change.path for change in one.changes()] == ["a", "b"]

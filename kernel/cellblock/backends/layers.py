@@ -38,11 +38,17 @@ _MOST_SAID: Final = 1_000
 
 
 def make_layers(
-    policy: Policy, *, scratch: Path, project: Path, private: Sequence[Path] = ()
+    policy: Policy,
+    *,
+    scratch: Path,
+    project: Path,
+    private: Sequence[Path] = (),
+    home: bool = False,
 ) -> tuple[Layer, ...]:
     """Return the layers of a session, and make their folders. Raises PolicyError.
 
-    They are named like the ``scratch`` folder, which no other session has.
+    They are named like the ``scratch`` folder, which no other session has. With ``home``, cells'
+    home folder is one, too, if there is any other.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     roots = plan.roots(policy.filesystem_staged_roots, fill)
@@ -71,9 +77,9 @@ def make_layers(
                 fixed=_beneath(root, filter(os.path.exists, imported)),
             )
         )
-    home = os.path.realpath(os.path.expanduser("~"))
-    if made and os.path.isdir(home) and home != "/":
-        made.append(_of_home(home, scratch, (*roots, *read), (*denied, *later)))
+    users = os.path.realpath(os.path.expanduser("~"))
+    if home and made and os.path.isdir(users) and users != "/":
+        made.append(_of_home(users, scratch, (*roots, *read), (*denied, *later)))
     return tuple(made)
 
 

@@ -78,6 +78,7 @@ def _asked(options: Options, scratch: Path) -> SessionOptions:
         options.inputs or {},
         asks=True,
         notebook=session_notebook(os.environ),
+        stages_home=True,
     )
 
 

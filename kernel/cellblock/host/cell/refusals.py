@@ -118,9 +118,10 @@ def judge_secrets(code: str, config: SessionConfig) -> Refusal | None:
     """Return why a file of settings is not there that a cell's library looks for by its name."""
     if not _READS_DOTENV.search(code):
         return None
-    files = (str(path) for path in config.secrets if path.name.startswith(".env"))
-    path = next((path for path in files if config.prepare.plan.locks), "")
-    return judge(FailedCall("file", errno.ENOENT, path), config) if path else None
+    made_since = f"{config.project}/.env"
+    files = [str(path) for path in config.secrets if path.name.startswith(".env")]
+    files += [made_since] if os.path.lexists(made_since) else []
+    return judge(FailedCall("file", errno.ENOENT, files[0]), config) if files else None
 
 
 def beyond_links(path: str, config: SessionConfig) -> str:

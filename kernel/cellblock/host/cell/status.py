@@ -315,7 +315,8 @@ class Views:
         if self.staged is None or self.told_of_staging or not self.staged.is_written_to():
             return None
         self.told_of_staging = True
-        what = "What cells write to your project is put aside"
+        below = " and below ~" if self.staged.has_home() else ""
+        what = f"What cells write to your project{below} is put aside"
         return tables.kept_note(f"{what}: %changes shows it, %changes keep keeps it.")
 
     def committed(self) -> str:
@@ -422,9 +423,10 @@ class Views:
         self._said.add(known)
         return f"notes{self.refusal_in_a_line(found).removeprefix('cellblock')}"
 
-    def home_once(self, code: str) -> str:
+    def home_once(self, code: str, since: float) -> str:
         """Return what a cell is told that wrote below ``~`` where that is not staged; or nothing.
 
+        ``since`` is when the cell began, in seconds since 1970: a program may have put files there.
         The names are a guest's: they are looked at, bounded and shown, and nothing is opened.
         """
         config = self._config
@@ -435,7 +437,8 @@ class Views:
         names = list[str]()
         with contextlib.suppress(OSError), os.scandir(config.prepare.scratch) as entries:
             for entry in islice(entries, MAX_SAID):
-                if not entry.name.startswith((".", "tmp")) and ("~", entry.name) not in self._said:
+                known = entry.name.startswith((".", "tmp")) or ("~", entry.name) in self._said
+                if not known and entry.stat(follow_symlinks=False).st_mtime >= since:
                     names.append(entry.name)
         self._said.update(("~", name) for name in names)
         if not names:

@@ -160,6 +160,10 @@ class Staged:
                     return True
         return False
 
+    def has_home(self) -> bool:
+        """Whether what cells write below ``~`` is staged, too."""
+        return any(is_of_home(folder) for _, folder, _ in self.layers)
+
     def commits(self) -> tuple[State, ...]:
         """Return what changes when a cell commits to the repository at a root. Takes microseconds.
 

@@ -32,10 +32,9 @@ from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
-from cellblock.host.services.changes import Change, Staged, enter, is_of_home, state, status
+from cellblock.host.services.changes import Change, Staged, enter, state, status
 from cellblock.host.sparse import end_file, read_parts, write_part
 from cellblock.render.text import visible
-from cellblock.wire.messages import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -108,7 +107,7 @@ def write_out(staged: Staged, folder: Path) -> None:
     What could not be kept is left out. Raises ChangesError, OSError.
     """
     chosen, gone = staged.chosen(overwrite=True), folder.with_suffix(".deleted.txt")
-    roots = [root for root, at, _ in staged.layers if not is_of_home(at)]
+    roots = [root for root, _, _ in staged.layers]
     remove_tree(str(folder))
     gone.unlink(missing_ok=True)
     deleted = "".join(f"{one.name}\n" for one in chosen if one.kind == "deleted")
@@ -120,10 +119,7 @@ def write_out(staged: Staged, folder: Path) -> None:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         where = os.path.realpath(folder)
-        if change.root not in roots:
-            below = f"{HOME}/{change.path}"
-        else:
-            below = f"{roots.index(change.root)}/{change.path}" if len(roots) > 1 else change.path
+        below = f"{roots.index(change.root)}/{change.path}" if len(roots) > 1 else change.path
         with contextlib.ExitStack() as stack:
             at, name = enter(where, below, stack, [])
             new = stack.enter_context(closing(os.open(name, NEW, 0o666, dir_fd=at)))

@@ -74,6 +74,9 @@ class SessionOptions(Struct, frozen=True):
     asks: bool = False
     #: The notebook that the cells are of, which may narrow the policy.
     notebook: Path | None = None
+    #: Whether cells have a home folder that is staged like the project. Programs exchange files
+    #: with theirs in the scratch folder, and there that is it.
+    stages_home: bool = False
 
     @property
     def policy_name(self) -> str:
@@ -209,10 +212,7 @@ class SessionConfig(Struct, frozen=True):
         write_roots = tuple(root for root in plan.write_roots if root != SHARED_MEMORY)
         reads = (*plan.read_roots, *plan.staged_roots)
         plan = replace(plan, read_roots=reads, write_roots=write_roots, staged_roots=(), layers=())
-        # Its own home folder is no layer: what is in the session's can be read by its whole name.
-        environment = {**prepare.environment, "HOME": prepare.scratch}
-        prepare = replace(prepare, plan=plan, environment=environment)
-        moved = replace(self, policy=policy, prepare=prepare)
+        moved = replace(self, policy=policy, prepare=replace(prepare, plan=plan))
         return moved.in_folder(folder, inputs=prepare.inputs)
 
 
@@ -292,7 +292,8 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
         private = (*_private(options, policy), *_secrets(policy, policy)[0])
         backend = choose(policy, "glance").backend
         folders: Any = {"private": private, "project": project, "scratch": scratch}
-        layers = make_layers(policy, **folders) if backend.stages else ()
+        home = options.stages_home
+        layers = make_layers(policy, home=home, **folders) if backend.stages else ()
         return planned(policy, backend, layers=layers, **folders)[1]
     return None
 
@@ -306,12 +307,16 @@ def _staged(
     """
     if not policy.filesystem_staged_roots:
         return policy, (), ""
-    layers = make_layers(policy, scratch=options.scratch, project=options.project, private=private)
+    folders: Any = {"scratch": options.scratch, "project": options.project, "private": private}
+    layers = make_layers(policy, home=options.stages_home, **folders)
     fill = {"{scratch}": str(options.scratch), "{project}": str(options.project)}
     written = standing(filled(root, fill) for root in policy.filesystem_write_roots)
     why = f"backend {backend.name} can't"
     if backend.stages:
-        why = why_not([layer for layer in layers if not layer.kept_in], backend, written)
+        projects = tuple(layer for layer in layers if not layer.kept_in)
+        why = why_not(projects, backend, written)
+        if not why and why_not(layers[len(projects) :], backend, ()):
+            layers = projects  # ~ is scratch, which may be on a disk that no layer can be over
     if not why:
         return policy, layers, ""
     project, work = str(options.project), options.project / "work"

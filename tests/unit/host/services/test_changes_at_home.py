@@ -7,7 +7,7 @@ import pytest
 
 from cellblock.errors import ChangesError
 from cellblock.host.services import changes
-from cellblock.host.services.keeping import finish, steps, write_out
+from cellblock.host.services.keeping import finish, steps
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import HOME, UPPER, Layer
 
@@ -105,13 +105,3 @@ def test_a_file_of_the_users_is_shown_beside_the_one_to_come(at_home, written):
     (change,) = at_home.changes()
     assert (change.kind, change.before) == ("changed", 4)
     assert "-mine\n+a cell's" in at_home.diff(change)
-
-
-def test_a_folder_of_changes_has_those_of_home_beside_the_projects(
-    at_home, written, upper, tmp_path
-):
-    (written / "results.csv").write_text("1")
-    (upper / "new").write_text("2")
-    write_out(at_home, tmp_path / "changes")
-    assert (tmp_path / "changes/home/results.csv").read_text() == "1"
-    assert (tmp_path / "changes/new").read_text() == "2"
