@@ -64,8 +64,11 @@ def _list(folder: str) -> None:
 
 def _searched(event: str, args: tuple[Any, ...]) -> str:
     """Return the folder that a search begins in, which has no wildcard; empty for none."""
-    if event == "glob.glob":
-        pattern, start = args[0], ""
+    if event == "glob.glob/2":
+        pattern, _, start, folder = args
+        start = "" if start is None else start
+        if folder is not None:  # a descriptor
+            return ""
     elif event == "os.walk":
         pattern, start = "", args[0]
     else:  # of pathlib

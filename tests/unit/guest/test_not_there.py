@@ -11,14 +11,16 @@ from cellblock.guest import not_there
 @pytest.mark.parametrize(
     ("event", "args", "folder"),
     [
-        ("glob.glob", ("/a/b/*.csv", False), "/a/b"),
-        ("glob.glob", ("/a/b*/c/*.csv", True), "/a"),
-        ("glob.glob", ("/*", True), "/"),
-        ("glob.glob", (b"/a/b/x.csv", False), "/a/b/x.csv"),
+        ("glob.glob/2", ("/a/b/*.csv", False, None, None), "/a/b"),
+        ("glob.glob/2", ("*.csv", False, "/a/c", None), "/a/c"),
+        ("glob.glob/2", ("*.csv", False, None, 7), ""),
+        ("glob.glob/2", ("/a/b*/c/*.csv", True, None, None), "/a"),
+        ("glob.glob/2", ("/*", True, None, None), "/"),
+        ("glob.glob/2", (b"/a/b/x.csv", False, None, None), "/a/b/x.csv"),
         ("os.walk", ("/a/b[1]", True, None, False), "/a/b[1]"),
         ("pathlib.Path.glob", ("/a", "b/*.csv"), "/a/b"),
         ("pathlib.Path.rglob", ("/a", "*.csv"), "/a"),
-        ("glob.glob", (None, False), ""),
+        ("glob.glob/2", (None, False, None, None), ""),
     ],
 )
 def test_a_search_begins_in_the_folder_before_the_first_wildcard(event, args, folder):
@@ -26,7 +28,7 @@ def test_a_search_begins_in_the_folder_before_the_first_wildcard(event, args, fo
 
 
 def test_a_relative_search_begins_where_the_process_is():
-    assert not_there._searched("glob.glob", ("../data/*", False)) == str(
+    assert not_there._searched("glob.glob/2", ("../data/*", False, None, None)) == str(
         pathlib.Path("../data").resolve()
     )
 

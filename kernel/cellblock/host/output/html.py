@@ -426,6 +426,11 @@ _EMBEDDED: Final = re.compile(
     r"((?:[^<>\"']|\"[^\"]{0,4000}+\"|'[^']{0,4000}+'){0,4000}+)>",
     re.IGNORECASE,
 )
+#: In the text itself: in lower case a text may have another length.
+_CLOSING: Final = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("audio", "iframe", "object", "video")
+}
 _SOURCE: Final = re.compile(
     r"(?<![\w-])(?:src|data)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'>]++))", re.IGNORECASE
 )
@@ -451,9 +456,8 @@ def name_embedded(text: str) -> str:
     while element := _EMBEDDED.search(text, at):
         name, attributes = element[1].lower(), element[2]
         end = element.end()
-        if name != "embed":
-            close = lowered.find(f"</{name}", end)
-            end = end if close < 0 else text.find(">", close) + 1 or len(text)
+        if name != "embed" and (close := _CLOSING[name].search(text, end)):
+            end = text.find(">", close.end()) + 1 or len(text)
         source = _SOURCE.search(attributes) if not _SOURCE_DOC.search(attributes) else None
         if source is None and name in ("audio", "video"):
             inside = _INSIDE.search(text, element.end(), end)

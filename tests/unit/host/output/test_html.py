@@ -196,7 +196,8 @@ LINE = (
     ],
 )
 def test_what_is_embedded_by_its_address_is_named_with_it(text, what):
-    assert html.clean(f"<b>x</b>{text}<i>y</i>") == f"<b>x</b>{LINE.format(what)}<i>y</i>"
+    shown = html.clean(f"<b>\u0130\u0130</b>{text}<i>y</i>")
+    assert shown == f"<b>\u0130\u0130</b>{LINE.format(what)}<i>y</i>"
     bundle = isolated({"text/html": text, "text/plain": "IFrame()"})
     assert bundle == {"text/html": LINE.format(what), "text/plain": "IFrame()"}
 
