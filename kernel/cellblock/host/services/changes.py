@@ -878,7 +878,21 @@ def end(number: str) -> Staged | None:
         nothing = False
     if nothing:
         remove_tree(Staged(number, ()).folder)
+    elif found is not None:
+        _remove_settings(found)
     return None if nothing else found
+
+
+def _remove_settings(staged: Staged) -> None:
+    """Remove what libraries put below ``~``, which may be much: nobody is offered it."""
+    for _, folder, _ in staged.layers:
+        upper = f"{folder}/{UPPER}"
+        with contextlib.suppress(OSError):
+            for name in os.listdir(upper) if is_of_home(folder) else ():
+                if _is_setting(name):
+                    remove_tree(f"{upper}/{name}")
+                    with contextlib.suppress(OSError):
+                        os.unlink(f"{upper}/{name}")  # no folder
 
 
 def sessions() -> list[Staged]:

@@ -75,6 +75,19 @@ def test_settings_and_caches_are_neither_listed_nor_kept(at_home, written):
     assert at_home.is_written_to()
 
 
+def test_when_the_session_ends_its_caches_go_and_its_files_stay(at_home, written, upper, home):
+    upper.mkdir(exist_ok=True)
+    (written / ".cache").mkdir()
+    (written / ".cache" / "model").write_text("large")
+    (written / ".link").symlink_to(home)
+    (written / "results.csv").write_text("1")
+    changes.begin(at_home).close()
+    left = changes.end(at_home.id)
+    assert [one.path for one in left.changes()] == ["results.csv"]
+    assert [path.name for path in written.iterdir()] == ["results.csv"]
+    assert (home / "notes").exists()
+
+
 def test_what_other_programs_run_is_never_kept_there_either(at_home, written, monkeypatch, home):
     monkeypatch.setenv("PATH", f"{home}/tools:/usr/bin")
     for path in ("bin/ls", "tools/git", "lab/.git/config", "lab/.env", "lab/conftest.py"):
