@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import weakref
 import zlib
 from functools import partial
@@ -103,7 +104,7 @@ class CellCompiler(CachingCompiler):
             return name
         source = raw_code.encode("utf-8", "surrogatepass")
         digest = zlib.crc32(source) if len(source) > _LONG_CELL else _murmur2(source)
-        return os.path.join("/", "tmp", f"ipykernel_{os.getpid()}", f"{digest}.py")
+        return os.path.join(tempfile.gettempdir(), f"ipykernel_{os.getpid()}", f"{digest}.py")
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
         """Parse and rewrite ``source``. Raises AttributeViolation besides."""
@@ -224,13 +225,6 @@ class GuestShell(InteractiveShell):
         super().init_payload()
         manager: Any = Payloads(parent=self)
         self.configurables[-1] = self.payload_manager = manager
-
-    def init_environment(self) -> None:
-        """Set what ipykernel sets, for programs that cells start."""
-        os.environ.update(
-            TERM="xterm-color", CLICOLOR="1", FORCE_COLOR="1", CLICOLOR_FORCE="1",
-            PAGER="cat", GIT_PAGER="cat",
-        )  # fmt: skip
 
     def init_hooks(self) -> None:
         """Send pages (``name?``) as payloads."""

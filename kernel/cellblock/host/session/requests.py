@@ -130,6 +130,8 @@ class InFlight:
         self.read = False
         #: The guest says that it has read it and is busy with something else.
         self.acknowledged = False
+        #: Its cell awaits.
+        self.awaits = False
         #: It called a tool, or may have used a connection: it must not run twice.
         self.called = False
         #: It asked the user, or showed what a page has a link to: both can be had once.
@@ -585,9 +587,8 @@ class Requests:
         match message:
             case messages.Began():
                 self._on_began(message)
-            case messages.Queued(id=number):
-                if (request := self._find(number)) is not None:
-                    request.acknowledged = True
+            case messages.Awaits() | messages.Queued():
+                self._on_progress(message)
             case messages.InputRequest():
                 self._on_question(message)
             case messages.Undo() | messages.Checkpoint() | messages.Branch():
@@ -621,6 +622,14 @@ class Requests:
         # make way for it has not arrived yet: that one will hit it.
         if request.interrupted_at is not None and (message.interrupted or not request.made_way):
             self.supervisor.interrupt()
+
+    def _on_progress(self, message: messages.Awaits | messages.Queued) -> None:
+        request = self._find(message.id)
+        if request is not None and isinstance(message, messages.Queued):
+            request.acknowledged = True
+        elif request is not None and request is self.request:
+            request.awaits = request.began
+            self._front.on_awaits()
 
     def _on_undo(self, asked: messages.Undo | messages.Checkpoint | messages.Branch) -> None:
         """Note that a cell asks for it; a handler or a thread may say so, too, and gets nothing."""
