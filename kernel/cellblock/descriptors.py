@@ -30,6 +30,9 @@ _MACOS = sys.platform == "darwin"
 _PLACE = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
 #: Of macOS' open(2).
 _O_NOFOLLOW_ANY = 0x20000000 if _MACOS else 0
+#: What a session's folder is called, and what the private folder around each begins with.
+SCRATCH = "scratch"
+SCRATCH_PREFIX = "cellblock-"
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: To read; it does not block on a named pipe.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -139,14 +142,15 @@ _NAMED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 def remove_tree(folder: str) -> None:
     """Remove ``folder`` and all in it, following no link; what can't be removed stays.
 
-    So is the private one of the same name around it, if there is one.
+    What is mounted in it stays too: in a zygote's namespace that is what cells staged.
+    So is the private one around a scratch folder.
     """
     with contextlib.suppress(OSError):
         _empty(folder)
     with contextlib.suppress(OSError):
         os.rmdir(folder)
     above, name = os.path.split(folder.rstrip("/"))
-    if os.path.basename(above) == name:
+    if name == SCRATCH and os.path.basename(above).startswith(SCRATCH_PREFIX):
         with contextlib.suppress(OSError):
             os.rmdir(above)
 
@@ -157,6 +161,7 @@ def _empty(folder: str) -> None:
     Raises OSError when the way back up is not the way down.
     """
     here = _open(folder, None)
+    device, _ = _identity(here)
     #: The folders above: what they are, the name that leads down, what else is in them.
     above: list[tuple[tuple[int, int], str, list[str]]] = []
     try:
@@ -167,6 +172,9 @@ def _empty(folder: str) -> None:
                 name = folders.pop()
                 with contextlib.suppress(OSError):
                     here = _open(name, before)
+                if here != before and _identity(here)[0] != device:
+                    os.close(here)
+                    here = before
                 if here != before:
                     above.append((_identity(before), name, folders))
                     os.close(before)

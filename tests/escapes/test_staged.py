@@ -110,9 +110,7 @@ def test_who_reads_along_is_told_once_that_writes_are_put_aside_and_others_at_th
         _, published = kernel.run(code, allow_stdin=True)
         assert reading.stream(published, "stderr") == ""
         said.append([reading.card_text(published)] if reading.of(published, "display_data") else [])
-    told = (
-        "What cells write to your project is put aside: %changes shows it, %changes keep keeps it."
-    )
+    told = "What cells write to your project and below ~ is put aside: %changes shows it, %changes keep keeps it."
     assert said == [[], [told], []]
     kernel.end()
     assert "To keep it: cellblock changes keep cellblock-" in kernel.stderr()

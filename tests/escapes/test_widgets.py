@@ -181,19 +181,25 @@ def test_the_judge_sees_what_acts():
 
 
 def test_a_refused_module_is_named_once_on_a_card_with_what_to_do(kernel):
-    _, published = kernel.run("for _ in range(9): widget('anywidget', 'AnyModel', 'AnyView')")
+    code = "for _ in range(9): widget('newwidget', 'AnyModel', 'AnyView')"
+    _, published = kernel.run(code)
     (card,) = reading.cards(published, "comm")
     assert card == {
         "version": 1,
-        "title": "cellblock did not show a widget of anywidget",
+        "title": "cellblock did not show a widget of newwidget",
         "outcome": "refused",
-        "module": "anywidget",
+        "module": "newwidget",
         "model": "AnyModel",
     }
     text = reading.card_text(published)
-    assert "cellblock did not show a widget of anywidget" in text
-    assert 'add.widget_modules = ["anywidget"]' in " ".join(text.split())
-    assert "a widget\n[cellblock left out application/vnd.jupyter.widget-view+json]" in text
+    assert "cellblock did not show a widget of newwidget" in text
+    assert 'add.widget_modules = ["newwidget"]' in " ".join(text.split())
+    left = "a widget\n[cellblock left out application/vnd.jupyter.widget-view+json]"
+    assert left in text
+    # What is left out of each cell is said there; the card comes once in the session.
+    _, published = kernel.run(code)
+    assert reading.cards(published, "comm") == []
+    assert left in reading.card_text(published)
 
 
 def test_many_refused_modules_are_no_flood(kernel):

@@ -57,6 +57,8 @@ SEEDS = [
     messages.CommOut(kind="comm_msg", content={"data": {"x": 1.5}}, buffers=[b"", b"x"]),
     messages.Show(what="policy"),
     messages.Show(what="output", argument="7 stderr last"),
+    messages.NotThere(kind="folder", name="/mnt/data"),
+    messages.NotThere(kind="variable", name="TOKEN", direct=False),
     messages.Execute(id=3, source="x", raw="x", execution_count=1, user_expressions={"a": "b"}),
     messages.Complete(id=3, code="x", cursor=1),
     messages.Inspect(id=3, code="x", cursor=1),

@@ -95,6 +95,7 @@ def test_after_a_restart_cells_see_their_files_and_keeping_works_once(start, kil
     kernel = start()
     kernel.run("import os; open('new.csv', 'w').write('a'); open('old.csv', 'a').write('b')")
     kernel.run("os.makedirs('out')")
+    kernel.run("open(os.path.expanduser('~/results.csv'), 'w').write('d')")
     kernel.run("os.chmod('.', 0)")  # nobody is kept out of what was staged by that
     start.end(restart=True, killed=killed)
     assert "To keep it" not in kernel.stderr()
@@ -102,14 +103,18 @@ def test_after_a_restart_cells_see_their_files_and_keeping_works_once(start, kil
     _, published = kernel.run("open('new.csv').read(), open('old.csv').read()")
     assert reading.result(published) == "('a', 'before\\nb')"
     assert SHOWN in said(published)
+    _, published = kernel.run("import os; open(os.path.expanduser('~/results.csv')).read()")
+    assert reading.result(published) == "'d'"
     assert kernel.run("_ = open('out/x', 'w').write('c')")[0]["status"] == "ok"
     _, published = kernel.run("%changes")
     shown = reading.card_text(published)
-    assert [name in shown for name in ("new.csv", "old.csv", "out/x")] == [True] * 3
+    names = ("new.csv", "old.csv", "out/x", "~/results.csv")
+    assert [name in shown for name in names] == [True] * 4
     (layer,) = start.layers()
     start.end()
-    assert start.command("keep", layer.name).endswith("kept 3\n")
+    assert start.command("keep", layer.name).endswith("kept 4\n")
     assert (kernel.world.work / "new.csv").read_text() == "a"
+    assert (kernel.world.home / "results.csv").read_text() == "d"
     assert "nothing" in start.command("keep", layer.name, "new.csv")
 
 

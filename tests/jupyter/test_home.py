@@ -52,18 +52,25 @@ def test_a_notebook_in_the_home_folder_is_told_to_move_and_then_everything_works
             assert kernel.run(code.format(""))[0]["status"] == "ok", code
 
 
-def test_who_names_the_home_folder_is_told_the_name_that_works(world):
+def test_below_home_cells_find_what_they_are_granted_and_stage_what_they_write(world):
     world.work = world.home / "lab"
     (world.home / ".ssh").mkdir()
     (world.home / ".ssh/id").write_text("KEY")
     with Kernel(argv_for("data"), world=world) as kernel:
         kernel.wait_heard()
-        said = refused(kernel, "import os; open(os.path.expanduser('~/lab/data/x.csv')).read()")
-        path = said.removeprefix("Write ")
-        _, published = kernel.run(f"open({path!r}).read()")
+        _, published = kernel.run("import os; open(os.path.expanduser('~/lab/data/x.csv')).read()")
         assert reading.result(published) == "'a,b'"
+        kernel.run("os.makedirs(os.path.expanduser('~/.cache/lib'))")
+        assert "No file of the project" in reading.card_text(kernel.run("%changes")[1])
+        kernel.run("_ = open(os.path.expanduser('~/results.csv'), 'w').write('1,2')")
+        kernel.run("_ = open(os.path.expanduser('~/lab/made.csv'), 'w').write('3')")
+        shown = reading.card_text(kernel.run("%changes")[1])
+        assert [name in shown for name in ("~/results.csv", "made.csv", "cache")] == [1, 1, 0]
+        assert not (world.home / "results.csv").exists()
         said = refused(kernel, "import pathlib; (pathlib.Path.home() / '.ssh/id').read_text()")
         assert said == f"The project is {world.work}: put there what cells work with."
+        (shown,) = reading.cards(kernel.run("open(os.path.expanduser('~/no.csv'))")[1], "refusal")
+        assert shown["asked"] == "~/no.csv"
         _, published = kernel.run("import tempfile; open(tempfile.gettempdir() + '/nothing')")
         assert reading.cards(published, "refusal") == []
 

@@ -411,8 +411,7 @@ def test_what_was_left_behind_does_not_go_on_beside(start, world):
 
     def sizes():
         found = {
-            path.name: path.stat().st_size
-            for path in world.root.glob("tmp/cellblock*/cellblock*/*")
+            path.name: path.stat().st_size for path in world.root.glob("tmp/cellblock-*/scratch/*")
         }
         return {name: found.get(name, 0) for name in LEFT_BEHIND}
 

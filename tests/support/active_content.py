@@ -242,7 +242,14 @@ BLANKS = [
 
 # --- messages ---------------------------------------------------------------------------------
 
-TEXTS = {"text/html", "text/latex", "text/markdown", "text/plain", "image/svg+xml"}
+TEXTS = {
+    "application/vnd.fasta.fasta",
+    "image/svg+xml",
+    "text/html",
+    "text/latex",
+    "text/markdown",
+    "text/plain",
+}
 RASTERS = {"image/bmp", "image/gif", "image/jpeg", "image/png", "image/webp"}
 DATA = {"application/json", "application/vnd.dataresource+json"}
 BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
@@ -386,6 +393,7 @@ def is_held(frame):
 
 
 READERS = {
+    "application/vnd.fasta.fasta": re.compile("<").findall,
     "image/svg+xml": in_html,
     "text/html": in_html,
     "text/latex": in_latex,

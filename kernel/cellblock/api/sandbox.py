@@ -57,6 +57,7 @@ from cellblock.policy.folders import (
     make_scratch,
     release_scratch,
     remove_scratch,
+    scratch_name,
     sweep_scratch_in_thread,
 )
 from cellblock.policy.model import Policy
@@ -387,7 +388,7 @@ class AsyncSandboxPool:
 def _remove(scratch: Path) -> None:
     """Remove a scratch folder, and the layers that are named like it if nothing is in them."""
     remove_scratch(str(scratch))
-    changes.end(scratch.name)
+    changes.end(scratch_name(scratch))
 
 
 # --- one sandbox ------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from cellblock.backends import plan
 from cellblock.backends.base import run_trial, trial_argv
 from cellblock.descriptors import remove_tree
 from cellblock.errors import BackendError
-from cellblock.policy.folders import cache_folder, changes_folder
+from cellblock.policy.folders import cache_folder, changes_folder, scratch_name
 from cellblock.policy.paths import names_without_wildcards, within
-from cellblock.wire.messages import UPPER, WORK, Layer, lies_in
+from cellblock.wire.messages import HOME, UPPER, WORK, Layer, lies_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,11 +38,17 @@ _MOST_SAID: Final = 1_000
 
 
 def make_layers(
-    policy: Policy, *, scratch: Path, project: Path, private: Sequence[Path] = ()
+    policy: Policy,
+    *,
+    scratch: Path,
+    project: Path,
+    private: Sequence[Path] = (),
+    home: bool = False,
 ) -> tuple[Layer, ...]:
     """Return the layers of a session, and make their folders. Raises PolicyError.
 
-    They are named like the ``scratch`` folder, which no other session has.
+    They are named like the ``scratch`` folder, which no other session has. With ``home``, cells'
+    home folder is one, too, if there is any other.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     roots = plan.roots(policy.filesystem_staged_roots, fill)
@@ -57,7 +63,7 @@ def make_layers(
             what = "nothing can be staged in a folder that is denied, or that Python imports from"
             remedy = "Start the kernel in another folder, or take the root out."
             raise policy.error(what, "filesystem_staged_roots", root, remedy)
-        folder = f"{changes_folder()}/{scratch.name}/{number}"
+        folder = f"{changes_folder()}/{scratch_name(scratch)}/{number}"
         with contextlib.suppress(OSError):  # whoever lays it says so
             # Nobody else's: cells may give what is in it any mode.
             os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
@@ -71,7 +77,32 @@ def make_layers(
                 fixed=_beneath(root, filter(os.path.exists, imported)),
             )
         )
+    users = os.path.realpath(os.path.expanduser("~"))
+    if home and made and os.path.isdir(users) and users != "/":
+        made.append(_of_home(users, scratch, (*roots, *read), (*denied, *later)))
     return tuple(made)
+
+
+def _of_home(home: str, scratch: Path, shown: Sequence[str], denied: Sequence[str]) -> Layer:
+    """Return the layer of the cells' home folder, and make its folders.
+
+    Nothing of the user's home is below it but links to what cells are granted there (``shown``), by
+    the names that it has for the user: so ``~/lab/x.csv`` is the project's file.
+    """
+    place, folder = f"{scratch}/{HOME}", f"{changes_folder()}/{scratch_name(scratch)}/{HOME}"
+    granted = [root for root in plan.outermost(shown) if within(root, home) and root != home]
+    with contextlib.suppress(OSError):  # whoever lays it says so
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        for name in (UPPER, WORK):
+            os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
+        for root in granted:
+            link = f"{place}{root.removeprefix(home)}"
+            os.makedirs(os.path.dirname(link), mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.symlink(root, link)
+    # What is hidden in the home folder (.ssh) is not listed there, and needs no whiteout.
+    hidden = [path for path in _beneath(home, (*denied, *granted)) if not path.startswith(".")]
+    return Layer(root=place, folder=folder, hidden=tuple(hidden), kept_in=home)
 
 
 def cover(layers: Iterable[Layer], policy: Policy, private: Sequence[Path]) -> tuple[Layer, ...]:

@@ -201,6 +201,8 @@ _EVENTS: Final = word_set("""
 """)
 #: Of what is read: the cell that is killed may have changed it.
 _LOOKS: Final = word_set("os.listdir os.scandir")
+#: Searches, which find nothing where a folder may not be read.
+_SEARCHES: Final = word_set("glob.glob/2 os.walk pathlib.Path.glob pathlib.Path.rglob")
 #: Of processes that may go on beside the cells; and a library whose threads no copy has, and which
 #: waits for them.
 _FORKS: Final = word_set("os.fork os.forkpty")
@@ -235,6 +237,8 @@ class Effects:
 
     def __init__(self) -> None:
         self.any = False
+        #: What is told of each search (``guest.not_there``).
+        self.on_search: Callable[[str, tuple[Any, ...]], None] = lambda _event, _args: None
         #: A cell has started what no copy has as it was: no cell is run again any more.
         self.lasting = False
         #: How often cells forked what is not known, and the processes that are, until they ended.
@@ -278,6 +282,9 @@ class Effects:
     def _hook(self) -> Callable[[str, tuple[Any, ...]], None]:
         events, writes, looks, forks, is_import = _EVENTS, _WRITES, _LOOKS, _FORKS, _is_import
         is_unchanging = self._is_unchanging
+        others: dict[str, Callable[[str, tuple[Any, ...]], None]]
+        others = {"mmap.__new__": self._note_mapping}
+        others |= dict.fromkeys(_SEARCHES, self._note_search)
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
             if event == "open":
@@ -295,8 +302,8 @@ class Effects:
             elif event == "os.mkdir":
                 is_there = args[0] == self._settings and os.path.isdir(args[0])
                 self.any = self.any or not (is_there or is_exempt())
-            elif event == "mmap.__new__" and not is_exempt():
-                self._note_mapping(args[0], args[2])
+            elif (note := others.get(event)) is not None:
+                note(event, args)
 
         return hook
 
@@ -325,7 +332,13 @@ class Effects:
         if not is_exempt():  # not a copy
             self.rekey()
 
-    def _note_mapping(self, fd: int, access: int) -> None:
+    def _note_search(self, event: str, args: tuple[Any, ...]) -> None:
+        self.on_search(event, args)  # which a guest has set since the hook was made
+
+    def _note_mapping(self, _event: str, args: tuple[Any, ...]) -> None:
+        if is_exempt():
+            return
+        fd, _, access, *_ = args
         if fd != -1:
             self.any = True
             self.lasting = self.lasting or access not in _SHARED

@@ -210,7 +210,13 @@ class Runner:
     def _bare(self, error: BaseException) -> messages.Error:
         """Show an error without a word of the user's code, which may never return."""
         name = type.__getattribute__(type(error), "__name__")
-        shown = messages.Error(ename=encodable(name), evalue="", traceback=[encodable(name)])
+        shown = messages.Error(
+            ename=encodable(name),
+            evalue="",
+            traceback=[encodable(name)],
+            # Where nothing else can be said of it, for want of memory, this still can.
+            failed_call=messages.FailedCall("memory") if isinstance(error, MemoryError) else None,
+        )
         self._out.send(shown)
         return shown
 

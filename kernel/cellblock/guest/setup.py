@@ -28,6 +28,7 @@ from cellblock.guest import (
     host_services,
     launch,
     loop,
+    not_there,
     output,
     server,
     shell,
@@ -48,6 +49,7 @@ from cellblock.guest.library_patches import (
     patch_threadpoolctl,
     patch_when_imported,
 )
+from cellblock.guest.pip import patch_scripts
 from cellblock.guest.runner import RulesInForce
 from cellblock.wire import messages
 
@@ -273,6 +275,8 @@ class Prepared:
             zygote=self._zygote,
             network=self._network,
         )
+        if not self._rules.language:
+            not_there.watch(out.send)
         self._server.serve_forever()
 
 
@@ -303,6 +307,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     if request.charts:
         patch_charts(request.charts, vega=request.vega)
     patches: dict[str, Patch] = {
+        "IPython.core.magics.script": patch_scripts,
         "multiprocessing.context": patch_start_method,
         "pdb": patch_pdb,
         "threadpoolctl": patch_threadpoolctl,

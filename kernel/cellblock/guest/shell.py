@@ -8,7 +8,6 @@ import builtins
 import contextlib
 import fnmatch
 import io
-import json
 import os
 import re
 import shlex
@@ -33,6 +32,7 @@ from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import no_var_expand
 from IPython.core.payload import PayloadManager
+from IPython.utils.text import LSString, SList
 from traitlets import Any as AnyTrait
 from traitlets import Instance, Type, default
 from traitlets.config import Config
@@ -60,12 +60,13 @@ from cellblock.guest.output import (
     encodable,
     set_parent,
 )
+from cellblock.guest.pip import answer_pip
 from cellblock.guest.rewriting import rewrite, separable, whole
 from cellblock.guest.violations import violation_of
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from contextvars import Token
 
     from IPython.core.interactiveshell import ExecutionResult
@@ -431,9 +432,16 @@ class GuestShell(InteractiveShell):
         """Run ``!cmd`` with its output in the cell; of pip, say where it would fail."""
         said = answer_pip(self.var_expand(cmd, depth=1))
         if said is not None:
-            sys.stderr.write(said)
-        status = bool(said) if said is not None else self.system_piped_to_streams(cmd)
+            (sys.stdout if said.success else sys.stderr).write(said.text)
+        status = not said.success if said is not None else self.system_piped_to_streams(cmd)
         self.user_ns["_exit_code"] = int(status)
+
+    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:  # noqa: FBT002 - IPython's
+        """Return the output of ``!!cmd``; of pip, what ``!cmd`` says."""
+        said = answer_pip(self.var_expand(cmd, depth=depth + 1))
+        if said is None:
+            return super().getoutput(cmd, split=split, depth=depth + 1)
+        return SList(said.text.splitlines()) if split else LSString(said.text)
 
     def system_piped_to_streams(self, cmd: str) -> int:
         """Run ``cmd`` in a shell and return its exit status.
@@ -722,101 +730,3 @@ class HostMagics:
 
     def _show(self, what: Any, argument: str = "") -> None:
         self.server.out.send(messages.Show(what=what, argument=encodable(argument)))
-
-
-# ``pip install`` in a cell: quiet where all of it is installed, else what to do instead.
-#
-# Notebooks install what they need in their first cell, and cells can install nothing. What is
-# installed as asked needs no word; for the rest there is one sentence instead of pip's errors.
-
-_PIP: Final = r"\s*(?:\S*python[\d.]*['\"]?\s+-m\s+)?pip[\d.]*\s+"
-#: One command of a shell escape, with what it sends elsewhere; no list of commands.
-_PIP_INSTALL: Final = re.compile(
-    rf"{_PIP}install\b"
-    r"(?P<arguments>(?:[^;|&<>`$'\"]|'[^']*'|\"[^\"`$]*\")*)(?:\s*[12]?>+\s*(?:&1|/dev/null)\s*)*"
-)
-#: What has pip list all folders of ``sys.path``: one that it may not list ends it.
-_PIP_LIST: Final = re.compile(rf"{_PIP}(?:check|freeze|list|show)\b")
-#: Options of pip's that take a value.
-_WITH_VALUE: Final = frozenset(
-    "-c -e -f -i -r -t --constraint --editable --extra-index-url --find-links --index-url "
-    "--no-binary --only-binary --prefix --progress-bar --requirement --root --target "
-    "--trusted-host --upgrade-strategy".split()
-)
-_REQUIREMENT_FILES: Final = ("-r", "--requirement")
-#: Of a file of requirements.
-_MOST_REQUIREMENTS: Final = 100_000
-
-
-def answer_pip(command: str) -> str | None:
-    """Return what to say to a command; empty where it installs what is there, None to most."""
-    if _PIP_LIST.match(command) and (closed := [path for path in sys.path if _is_closed(path)]):
-        names = ", ".join(map(json.dumps, closed))
-        return (
-            f"pip fails here: it lists {names}, where a package is installed from, and cells can't."
-            f" In the policy:\n    add.filesystem_read_roots = [{names}]\n"
-        )
-    found = _PIP_INSTALL.fullmatch(command.rstrip())
-    if found is None:
-        return None
-    try:
-        wanted = list(_requirements(shlex.split(found["arguments"], comments=True)))
-    except (OSError, ValueError):
-        return None  # pip says what is wrong with it
-    missing = [text for text in wanted if not _is_installed(text)]
-    if not missing:
-        return ""
-    names, allowed = shlex.join(missing), ", ".join(map(json.dumps, missing))
-    return (
-        f"Cells can't install packages, and this is not installed as asked: {', '.join(missing)}\n"
-        f"In a terminal: {shlex.quote(sys.executable)} -m pip install {names}\n"
-        f"Or have the host install it, by ops.install({allowed}) in a cell and in the policy:\n"
-        f'    ops.install = {{ index = "https://pypi.org/simple", allow = [{allowed}] }}\n'
-    )
-
-
-def _is_closed(folder: str) -> bool:
-    try:
-        os.scandir(folder or ".").close()
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return False
-
-
-def _requirements(words: list[str]) -> Iterator[str]:
-    at = iter(words)
-    for word in at:
-        if word in _REQUIREMENT_FILES:
-            yield from _requirements_of_file(next(at, ""))
-        elif word in ("-e", "--editable"):
-            yield next(at, "")
-        elif word in _WITH_VALUE:
-            next(at, None)
-        elif not word.startswith("-"):
-            yield word
-
-
-def _requirements_of_file(path: str) -> Iterator[str]:
-    with open(path, encoding="utf-8") as file:
-        lines = file.read(_MOST_REQUIREMENTS).splitlines()
-    for line in lines:
-        text = re.sub(r"(^|\s+)#.*", "", line).strip()
-        if text and not text.startswith("-"):
-            yield text
-
-
-def _is_installed(text: str) -> bool:
-    # A tenth of what a zygote imports, for one kind of cell.
-    from importlib import metadata  # noqa: PLC0415
-
-    from packaging import markers, requirements  # noqa: PLC0415
-
-    not_there = metadata.PackageNotFoundError
-    try:
-        wanted = requirements.Requirement(text)
-        if wanted.marker is not None and not wanted.marker.evaluate():
-            return True
-        version = metadata.version(wanted.name)
-    except (requirements.InvalidRequirement, markers.UndefinedEnvironmentName, not_there):
-        return False
-    return not wanted.url and wanted.specifier.contains(version, prereleases=True)

@@ -502,7 +502,8 @@ class _Zygote:
         self._control.shut_down()  # the reaper has it, too
         if self._folder:
             remove_tree(self._folder)
-        for above in self._above:
+        private, name = os.path.split(self._folder)
+        for above, each in zip(self._above, (name, os.path.basename(private)), strict=False):
             with contextlib.suppress(OSError):
-                os.rmdir(os.path.basename(self._folder), dir_fd=above)
+                os.rmdir(each, dir_fd=above)
         os._exit(0)

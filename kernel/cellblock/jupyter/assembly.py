@@ -28,7 +28,7 @@ from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import paths
-from cellblock.policy.folders import remove_scratch, sweep_scratch_in_thread
+from cellblock.policy.folders import remove_scratch, scratch_name, sweep_scratch_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def _end_changes(kernel: Kernel, scratch: Path) -> None:
 
     Where another kernel starts in its place, that has it.
     """
-    number = scratch.name
+    number = scratch_name(scratch)
     if (running := kernel.views.staged) is not None:
         running.close()
         if kernel.restarts:

@@ -24,6 +24,7 @@ from cellblock.host.session.config import (
 )
 from cellblock.jupyter.early_zygote import working_folder
 from cellblock.policy import paths
+from cellblock.policy.folders import scratch_name
 from cellblock.policy.vocabulary import SESSION_NAME
 from cellblock.render.text import encodable
 from cellblock.wire.messages import Launch
@@ -89,6 +90,7 @@ def _asked(options: Options, scratch: Path) -> SessionOptions:
         options.inputs or {},
         asks=True,
         notebook=session_notebook(os.environ),
+        stages_home=True,
     )
 
 
@@ -160,7 +162,7 @@ def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
     policy = paths.without_scratch(config.policy, scratch)
     found = adoption.adopt(prepare.plan.layers, policy, names)
     if found.staged is not None:
-        remove_tree(changes.Staged(scratch.name, ()).folder)
+        remove_tree(changes.Staged(scratch_name(scratch), ()).folder)
         prepare = replace(prepare, plan=replace(prepare.plan, layers=found.layers))
     return replace(
         config,

@@ -35,7 +35,7 @@ from cellblock.host.guests.zygote import Standing, Zygote, first_frame, place_of
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.jupyter import start
-from cellblock.policy.folders import remove_scratch
+from cellblock.policy.folders import remove_scratch, scratch_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,4 +192,4 @@ def _remove(early: EarlyZygote) -> None:
     """Leave nothing of a kernel that was never launched."""
     early.end()
     remove_scratch(str(early.scratch))
-    remove_tree(changes.Staged(early.scratch.name, ()).folder)
+    remove_tree(changes.Staged(scratch_name(early.scratch), ()).folder)

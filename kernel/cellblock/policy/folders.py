@@ -19,8 +19,12 @@ import stat
 import tempfile
 import time
 
-from cellblock.descriptors import FOLDER, closing, remove_tree
+from cellblock.descriptors import FOLDER, SCRATCH, SCRATCH_PREFIX, closing, remove_tree
 from cellblock.errors import StartError
+
+TYPE_CHECKING = False  # a zygote may be started before typing is imported
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def cache_folder() -> str:
@@ -66,7 +70,6 @@ def package_folder() -> str:
 
 
 #: What ``make_scratch`` calls a folder. Other folders of ours have one more word in their names.
-_PREFIX = "cellblock-"
 _SCRATCH = re.compile(r"cellblock-[a-z0-9_]{8}")
 #: The sticky bit says that the lock decides. It is set once there is one, so that a folder without
 #: it, as of a host that is just making one, is left alone.
@@ -81,12 +84,12 @@ _locks: dict[str, int] = {}
 def make_scratch() -> str:
     """Make a private folder for guests; return its path, without links. Raises StartError.
 
-    It lies in one of the same name that nobody else may enter: guests may give theirs any mode.
+    It lies in one that nobody else may enter: guests may give theirs any mode.
     ``remove_scratch`` removes it.
     """
     try:
-        private = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
-        folder = f"{private}/{os.path.basename(private)}"
+        private = os.path.realpath(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+        folder = f"{private}/{SCRATCH}"
         if os.access(private, os.R_OK | os.W_OK | os.X_OK):
             os.mkdir(folder, 0o700)
     except OSError as exc:
@@ -99,6 +102,11 @@ def make_scratch() -> str:
         raise StartError(f"{what}. Give its owner all rights: umask 077.")
     _hold(private, folder)
     return folder
+
+
+def scratch_name(scratch: Path) -> str:
+    """Return the name that a scratch folder has among all sessions': that of the one around it."""
+    return scratch.parent.name
 
 
 def _hold(private: str, folder: str) -> None:
@@ -153,7 +161,7 @@ def _sweep(above: str, name: str) -> None:
                 _remove_empty(above, name)
             return
         # By the descriptor: its name may have become another's.
-        remove_tree(f"/proc/self/fd/{private}/{name}")
+        remove_tree(f"/proc/self/fd/{private}/{SCRATCH}")
         os.rmdir(f"{above}/{name}")
 
 
@@ -164,5 +172,5 @@ def _remove_empty(above: str, name: str) -> None:
     of what a guest left, and stays.
     """
     with contextlib.suppress(FileNotFoundError):
-        os.rmdir(f"{above}/{name}/{name}")
+        os.rmdir(f"{above}/{name}/{SCRATCH}")
     os.rmdir(f"{above}/{name}")

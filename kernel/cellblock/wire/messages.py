@@ -60,6 +60,9 @@ PAUSE: Final = 0.3
 #: In a layer's folder: what cells wrote, and overlayfs's own.
 UPPER: Final = "upper"
 WORK: Final = "work"
+#: What the layer of cells' home folder is called, where those of roots have numbers; and that
+#: folder, in scratch.
+HOME: Final = "home"
 #: Where locks and arrays of ``multiprocessing`` live.
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the name that shm_open(3) has
 
@@ -68,11 +71,14 @@ class Layer(Struct, frozen=True, kw_only=True):
     """A folder that cells seem to write in, and the session's folder that holds what they write.
 
     ``hidden`` and ``fixed`` are paths beneath ``root``: what cells never see of it, and what stays
-    as it is for them too. ``covered`` is what a narrower policy denied since.
+    as it is for them too. ``covered`` is what a narrower policy denied since. ``kept_in`` is the
+    user's folder that the files are listed and kept for, where that is not ``root``: cells' own
+    home folder is a layer over an empty folder, and stands for the user's.
     """
 
     root: str
     folder: str
+    kept_in: str = ""
     hidden: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     covered: tuple[str, ...] = ()
@@ -136,6 +142,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     def not_hidden(self, paths: Iterable[str]) -> list[str]:
         """Return those of ``paths`` that no layer hides; there may be thousands of either."""
         for layer in self.layers:
+            if layer.kept_in:  # nothing of the user's is below it that it could hide
+                continue
             top = layer.root.rstrip("/")
             hidden = {f"{top}/{name}" for name in (*layer.hidden, *layer.covered)}
             fixed = {f"{top}/{name}" for name in layer.fixed}
@@ -859,6 +867,18 @@ class Show(OfSubshell, tag="show", frozen=True, kw_only=True):
     argument: Name = ""
 
 
+class NotThere(OfSubshell, tag="not_there", frozen=True, kw_only=True):
+    """A cell looked for this and was told that it is not there, which raises nothing: advice.
+
+    A ``folder`` that was searched, by its path; a ``variable`` of the environment, by its name.
+    ``direct`` says that no library looked on the cell's behalf.
+    """
+
+    kind: Literal["folder", "variable"]
+    name: Name
+    direct: bool = True
+
+
 class ToolCall(OfSubshell, tag="tool_call", frozen=True, kw_only=True):
     """Call a tool. The id is the guest's own; ``arguments`` are an array and a map, encoded.
 
@@ -912,6 +932,6 @@ FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Awaits
     | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | Variables | VariableValue | CommOut | Show | Undo | Checkpoint | Branch | ToolCall
+    | Variables | VariableValue | CommOut | Show | NotThere | Undo | Checkpoint | Branch | ToolCall
     | Preloaded | ToolWithdrawn | Breach
 )  # fmt: skip

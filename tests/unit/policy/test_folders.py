@@ -25,7 +25,7 @@ def host(tmp, then):
     argv = [sys.executable, "-c", HOST.format(then)]
     env = {**os.environ, "TMPDIR": str(tmp)}
     made = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    return made, Path(made.stdout.readline().strip()).name
+    return made, Path(made.stdout.readline().strip()).parent.name
 
 
 def names(tmp):
@@ -33,7 +33,7 @@ def names(tmp):
 
 
 def test_what_a_killed_host_left_is_removed_and_a_living_ones_is_not(tmp):
-    own = Path(folders.make_scratch()).name
+    own = Path(folders.make_scratch()).parent.name
     with host(tmp, "sys.stdin.read()")[0] as living, host(tmp, "sys.stdin.read()")[0] as killed:
         folders.sweep_scratch()
         assert len(names(tmp)) == 3
@@ -57,9 +57,9 @@ def test_what_guests_left_in_it_is_removed_and_no_link_is_followed(tmp):
     (kept / "cellblock-abcdefgh").mkdir(parents=True)
     (kept / "cellblock-abcdefgh" / "file").touch()
     kept.chmod(0o1700)
-    (tmp / name / name / "link").symlink_to(kept)
-    (tmp / name / name / "deep" / "er").mkdir(parents=True)
-    (tmp / name / name / "deep").chmod(0)
+    (tmp / name / "scratch" / "link").symlink_to(kept)
+    (tmp / name / "scratch" / "deep" / "er").mkdir(parents=True)
+    (tmp / name / "scratch" / "deep").chmod(0)
     (tmp / "cellblock-abcdefgh").symlink_to(kept)
     folders.sweep_scratch()
     assert names(tmp) == {"kept", "cellblock-abcdefgh"}
@@ -72,7 +72,7 @@ def test_what_a_host_left_that_was_killed_while_making_it_is_removed_later(tmp, 
     held.chmod(0o700)
     for name in ("cellblock-abcdefgh", "cellblock-trial-abcdefgh"):
         (tmp / name).mkdir(mode=0o700)
-    (tmp / "cellblock-abcdefgh" / "cellblock-abcdefgh").mkdir()
+    (tmp / "cellblock-abcdefgh" / "scratch").mkdir()
     here = names(tmp)
     folders.sweep_scratch()
     assert names(tmp) == here
@@ -86,7 +86,7 @@ def test_what_a_host_left_that_was_killed_while_making_it_is_removed_later(tmp, 
 )
 def test_what_says_not_that_a_lock_decides_is_left_alone(tmp, name, mode):
     """As the folder of an older version, or of a host that is just making it."""
-    (tmp / name / name).mkdir(parents=True)
+    (tmp / name / "scratch").mkdir(parents=True)
     (tmp / name).chmod(mode)
     folders.sweep_scratch()
     assert names(tmp) == {name}

@@ -139,7 +139,8 @@ def _mount_layer(layer: Layer) -> None:
         root, folder = opened(layer.root), opened(layer.folder)
         upper, work = opened(UPPER, above=folder), opened(WORK, above=folder)
         lower = _by(root)
-        if layer.hidden:
+        # Nothing of the user's is below the cells' home folder, but links to what they are granted.
+        if layer.hidden and not layer.kept_in:
             # A zygote that comes later has one of its own: nobody changes one that is in use.
             mask = opened(tempfile.mkdtemp(prefix="mask-", dir=layer.folder))
             for path in layer.hidden:
@@ -236,12 +237,14 @@ def seal(writable: Sequence[str], *, apart: bool) -> bool:
         tops = {path for path, _, _ in mounts}
         for path, options, _ in mounts:
             above = [top for top in places if path.startswith(f"{top}/")]
-            if above and ("rw" in options or not tops.issuperset(above)):
+            known = path in places or ("rw" not in options and tops.issuperset(above))
+            if above and not known:
                 return False  # one that was mounted in what cells write
         libc.mount("none", "/", "", MS_REC | MS_PRIVATE)
         for path in places - tops:
             with _opened(path) as fd:
-                libc.mount(_by(fd), _by(fd), "", MS_BIND)
+                # With what is mounted beneath: the home folder's layer lies in scratch.
+                libc.mount(_by(fd), _by(fd), "", MS_BIND | MS_REC)
         _set_attributes(machine, AT_FDCWD, "/", AT_RECURSIVE, added=MOUNT_ATTR_RDONLY)
         for path in places:
             with _opened(path) as fd:

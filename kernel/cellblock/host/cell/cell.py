@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 #: Names of one refused cell that are remembered.
 _MOST_UNSET: Final = 1_000
+#: Seconds between two ticks of the coarse clock, and more (clock_getres(2)).
+_TICK: Final = 0.05
 
 
 class CellRun:
@@ -58,6 +61,8 @@ class CellRun:
         self._error: dict[str, Any] | None = None
         self._metadata: dict[str, Any] = {}
         self._ended = False
+        #: In seconds since 1970, by the clock of file systems, which may be a tick behind.
+        self._began = time.time() - _TICK
 
     def start(self) -> None:
         """Echo the code, then run it."""
@@ -176,8 +181,11 @@ class CellRun:
     def _say_what_was_written(self, exported: CellArtifacts | None) -> None:
         if exported:
             self._show_exported(exported)
+        views, code = self._front.views, self.request.code
+        for line in (views.secrets_once(code), views.home_once(code, self._began)):
+            if line and not self.request.silent:
+                self._outputs.notice(line)
         # Where somebody reads along; other runs say it when they end.
-        views = self._front.views
         if not self.request.allow_stdin:
             return
         if card := views.staging_once():

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: Cards about refusals in one cell, and parts that its last card names.
 MAX_CARDS: Final = 5
 MAX_PARTS: Final = 12
+#: Things that a session is told of, each once.
+MAX_SAID: Final = 500
 
 
 class CommTraffic:
@@ -51,7 +53,10 @@ class CommTraffic:
             show=lambda data: self.bundle(data, show),
             linked=linked,
         )
+        #: What cards of this session have said, and how many cards the request has.
         self._refused: set[Refused] = set()
+        self._parts_said: set[tuple[str, str, str]] = set()
+        self._cards = 0
         self._parts: dict[tuple[str, str, str], None] = {}
 
     # --- from the front end -------------------------------------------------------------------
@@ -132,15 +137,16 @@ class CommTraffic:
         self._comms.reset()
 
     def begin(self) -> None:
-        """Count refusals anew, for a new request."""
-        self._refused.clear()
+        """Count cards anew, for a new request. What was said once in the session stays said."""
+        self._cards = 0
         self._parts.clear()
 
     def end(self) -> None:
         """Say what was left out of the widgets that passed."""
-        if self._parts:
-            parts = list(self._parts)
-            self._parts.clear()
+        parts = [part for part in self._parts if part not in self._parts_said]
+        self._parts.clear()
+        if parts and len(self._parts_said) < MAX_SAID:
+            self._parts_said.update(parts)
             self._card(outcomes.cleaned_widgets(parts, policy_name=self._policy_name))
 
     def _publish(self, passed: Passed, parent: Parent | None) -> None:
@@ -155,11 +161,12 @@ class CommTraffic:
                 self._parts[model.name.removesuffix("Model"), key, why] = None
 
     def _refuse(self, refused: Refused, show_card: Callable[[Bundle], None]) -> None:
-        """Show one card for each module and target, and no flood of cards."""
+        """Show one card in a session for each module and target, and no flood of cards."""
         once = Refused(refused.target, refused.module)
-        if once in self._refused or len(self._refused) >= MAX_CARDS:
+        if once in self._refused or self._cards >= MAX_CARDS or len(self._refused) >= MAX_SAID:
             return
         self._refused.add(once)
+        self._cards += 1
         name = self._policy_name
         if refused.target == WIDGET:
             known = refused.module in self._modules

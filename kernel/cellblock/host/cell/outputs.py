@@ -229,16 +229,21 @@ class Outputs:
                 self.comms.from_guest(message, self._parent, self._quota, self._show_card)
             case wire.Error():
                 self._error(message)
-            case wire.Show():
+            case wire.Show() | wire.NotThere():
                 self._answer(message)
             case wire.Clear(wait=wait):
                 if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
                     self._clear(wait=wait)
         self._brake.check()
 
-    def _answer(self, asked: wire.Show) -> None:
-        """Show a table or a page of ours, where there is room for one."""
-        if (bundle := self._views.answer(asked, self.cells_kept, self._quota)) is not None:
+    def _answer(self, asked: wire.Show | wire.NotThere) -> None:
+        """Show a table or a page of ours, or why something was not there, where there is room."""
+        if isinstance(asked, wire.NotThere):
+            code = "" if self._cell is None else self._cell.request.code
+            line = self._views.missing_once(asked, code)
+            if line and self._quota.admits(len(line)):
+                self.notice(line)
+        elif (bundle := self._views.answer(asked, self.cells_kept, self._quota)) is not None:
             self._show_card(bundle)
 
     def _clear(self, *, wait: bool) -> None:

@@ -15,6 +15,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.analyser import as_written
 from cellblock.backends.layers import receives_mounts
@@ -24,11 +26,14 @@ from cellblock.policy.network import parse_address
 from cellblock.policy.paths import pattern_beneath, reads_home_files, within
 from cellblock.render.cards import value_words
 from cellblock.render.outcomes import Refusal, Remedy
+from cellblock.wire.messages import FailedCall
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cellblock.host.session.config import SessionConfig
     from cellblock.policy.model import Policy
-    from cellblock.wire.messages import FailedCall
+    from cellblock.wire.messages import NotThere
 
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 #: Mounted anew, or by the OS kernel: no root opens it.
@@ -37,6 +42,16 @@ _SYSTEM: Final = ("/proc", "/sys")
 _MACHINES: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/run", "/sbin", "/usr", "/var")
 #: Bytes of a thread's stack, all of which count from its start (pthread_create(3), RLIMIT_STACK).
 _STACK: Final = 8 << 20
+#: Variables that each shell and session has, of which no cell's user thinks.
+_SHELLS_OWN: Final = frozenset(
+    ("_", "COLORTERM", "DISPLAY", "OLDPWD", "PWD", "SHELL", "SHLVL", "TERM", "WAYLAND_DISPLAY")
+)
+#: Calls that read .env, of python-dotenv, environs and python-decouple, and its extension.
+_READS_DOTENV: Final = re.compile(
+    r"\b(?:load_dotenv|dotenv_values|find_dotenv|read_env|decouple)\b|^\s*%dotenv\b", re.MULTILINE
+)
+#: Links on a way (path_resolution(7)).
+_MOST_LINKS: Final = 40
 #: How a cell names the home folder.
 _NAMES_HOME: Final = re.compile(r"~|expanduser|\bhome\(|\bHOME\b")
 
@@ -58,6 +73,9 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
             return _network(call, policy)
         case "signal" | "process" | "thread":
             return _process(call, policy)
+    if call.kind == "file" and call.target and call.errno in (*_DENIED, errno.ENOENT):
+        target = beyond_links(os.path.normpath(call.target), config)
+        call = msgspec.structs.replace(call, target=target)
     refusals = (
         _limits_of_files(call, config),
         _home(call, config, code),
@@ -65,6 +83,78 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
         _file(call, config),
     )
     return next(filter(None, refusals), None)
+
+
+def judge_missing(
+    message: NotThere, config: SessionConfig, code: str, environ: Mapping[str, str]
+) -> Refusal | None:
+    """Return what the policy had to do with what a cell looked for in vain; None for nothing.
+
+    ``environ`` is the kernel's own environment, ``code`` the cell.
+    """
+    if not config.prepare.plan.locks:
+        return None
+    if message.kind == "folder":
+        return _missing_folder(message.name, config, code)
+    name, field = message.name, "env_var_access"
+    named = message.direct or re.search(rf"\b{re.escape(name)}\b", code)
+    withheld = name in environ and name not in (*config.prepare.environment, *_SHELLS_OWN)
+    if not (named and withheld and name.isprintable()):
+        return None
+    remedy = Remedy(f'{field} = ["{name}"]', listed=True)
+    return Refusal(field, "cells get no such variable of the kernel's environment", remedy, name)
+
+
+def _missing_folder(name: str, config: SessionConfig, code: str) -> Refusal | None:
+    path = beyond_links(os.path.normpath(name), config)
+    if not os.path.isabs(path) or _is_in(path, (*_SYSTEM, *_MACHINES)):
+        return None
+    for number in (errno.ENOENT, errno.EACCES):
+        found = judge(FailedCall("file", number, path), config, code)
+        if found is not None and found.field in ("filesystem_read_roots", "read_deny_paths"):
+            return found
+    return None
+
+
+def judge_secrets(code: str, config: SessionConfig) -> Refusal | None:
+    """Return why a file of settings is not there that a cell's library looks for by its name."""
+    if not _READS_DOTENV.search(code):
+        return None
+    made_since = f"{config.project}/.env"
+    files = [str(path) for path in config.secrets if path.name.startswith(".env")]
+    files += [made_since] if os.path.lexists(made_since) else []
+    return judge(FailedCall("file", errno.ENOENT, files[0]), config) if files else None
+
+
+def beyond_links(path: str, config: SessionConfig) -> str:
+    """Return where links of the project lead that are on the way to ``path``.
+
+    Guests can't tell. What is read is links in folders that cells read and do not write; nothing
+    outside of them is looked at.
+    """
+    plan = config.prepare.plan
+    written = (*plan.write_roots, *(layer.root for layer in plan.layers if layer.kept_in))
+    roots = [*plan.read_roots, *(layer.root for layer in plan.layers if not layer.kept_in)]
+    for _ in range(_MOST_LINKS):
+        root = next((each for each in roots if within(path, each)), None)
+        if root is None or _is_in(path, written):
+            break
+        at, rest = root, path[len(root.rstrip("/")) + 1 :].split("/")
+        while rest:
+            at = f"{at.rstrip('/')}/{rest.pop(0)}"
+            try:
+                target = os.readlink(at)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                    return path
+                continue  # no link
+            path = os.path.normpath("/".join((os.path.dirname(at), target, *rest)))
+            if os.path.isabs(target):
+                path = os.path.normpath("/".join((target, *rest)))
+            break
+        else:
+            break
+    return path
 
 
 #: What the check says of a place that leads to what a field allows.
@@ -181,15 +271,16 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
     Their ~ is their scratch folder, where that is missing which they mean. And of a home folder
     that is the project, or holds it, they read single files: no line in the policy changes that.
     """
-    path, field, scratch = os.path.normpath(call.target), "filesystem_read_roots", config.scratch
+    path, field, home = os.path.normpath(call.target), "filesystem_read_roots", _home_of(config)
     project, policy = str(config.project), config.policy
-    if call.errno == errno.ENOENT and within(path, str(scratch)) and _NAMES_HOME.search(code):
-        meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, scratch))
+    if call.errno == errno.ENOENT and within(path, home) and _NAMES_HOME.search(code):
+        meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, home))
         roots = (*policy.filesystem_read_roots, *policy.filesystem_staged_roots)
         instead = f"the project is {project}: put there what cells work with"
         if _is_in(meant, roots) and not _is_in(meant, denied(policy, private=config.private)):
             instead = f"write {meant}"
-        return Refusal(field, "~ is the cells' own scratch folder", Remedy(instead=instead), path)
+        what, asked = "~ is a folder of the cells' own", _named(path, config)
+        return Refusal(field, what, Remedy(instead=instead), asked)
     if call.errno not in (*_DENIED, errno.ENOENT) or not within(path, project):
         return None
     never = denied(policy, private=config.private)
@@ -200,6 +291,22 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
     what = "cells read the files beside a notebook in your home folder, and nothing else there"
     instead = "put the notebook, and what it works with, in a folder of its own: mkdir ~/analysis"
     return Refusal(field, what, Remedy(instead=instead), path)
+
+
+def names_home(code: str) -> bool:
+    """Whether a cell names the home folder."""
+    return _NAMES_HOME.search(code) is not None
+
+
+def _home_of(config: SessionConfig) -> str:
+    """Return the cells' home folder: what they write there is staged, or goes with the session."""
+    return config.prepare.environment.get("HOME") or str(config.scratch)
+
+
+def _named(path: str, config: SessionConfig) -> str:
+    """Return a path as a cell would write it."""
+    home = _home_of(config)
+    return f"~{path.removeprefix(home)}" if within(path, home) else path
 
 
 def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
@@ -283,6 +390,9 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
 
 def _below(config: SessionConfig) -> str:
     written = [root.removesuffix("?") for root in config.policy.filesystem_write_roots]
+    # Where what lies below their ~ is staged, that is the name to write, and not that of scratch.
+    if _home_of(config) != str(config.scratch):
+        written = ["~" if root == str(config.scratch) else root for root in written]
     roots = [*config.prepare.plan.staged_roots, *written]
     return f"write below {' or '.join(roots[:2])}" if roots else ""
 

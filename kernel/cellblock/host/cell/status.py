@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends import plan
@@ -20,7 +21,13 @@ from cellblock.backends import report as reports
 from cellblock.errors import AdmissionError, BackendError, CellblockError, InputError, PolicyError
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import Quota
-from cellblock.host.cell.refusals import advised, judge
+from cellblock.host.cell.refusals import (
+    advised,
+    judge,
+    judge_missing,
+    judge_secrets,
+    names_home,
+)
 from cellblock.host.guests.zygote import ENDED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
@@ -75,6 +82,11 @@ _MOST_LISTED: Final = 10_000
 #: Cells that are remembered one by one, and characters of their first line.
 MAX_CELLS: Final = 1_000
 MAX_LINE: Final = 200
+#: Things that were not there, and names below ~, of which a session says something.
+MAX_SAID: Final = 500
+_MOST_LOOKED_FOR: Final = 2_000
+_FEW: Final = 3
+_LONGEST_NAME: Final = 100
 #: The locks without which no more can be laid on a guest.
 _GATE: Final = {"gate", "landlock", "seccomp"}
 _LASTING_REMEDY: Final = (
@@ -135,6 +147,10 @@ class Views:
         self.staged: Staged | None = None
         self.told_of_staging = False
         self._commits: tuple[State, ...] = ()
+        #: What was said once.
+        self._said = set[tuple[str, str]]()
+        #: How often cells told that they looked for something in vain.
+        self._looked_for = 0
         #: What one cell's listings of that took: which cell's, by its quota, and seconds.
         self._listing: tuple[Quota | None, float] = None, 0.0
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
@@ -302,7 +318,8 @@ class Views:
         if self.staged is None or self.told_of_staging or not self.staged.is_written_to():
             return None
         self.told_of_staging = True
-        what = "What cells write to your project is put aside"
+        below = " and below ~" if self.staged.has_home() else ""
+        what = f"What cells write to your project{below} is put aside"
         return tables.kept_note(f"{what}: %changes shows it, %changes keep keeps it.")
 
     def committed(self) -> str:
@@ -384,6 +401,57 @@ class Views:
         config = self._config
         found = judge(call, config, code) if config is not None else None
         return advised(found, code, config.policy) if config and found is not None else None
+
+    def missing_once(self, message: wire.NotThere, code: str) -> str:
+        """Return what a cell is told that looked for something in vain; empty for most, and later.
+
+        ``code`` is the cell.
+        """
+        config = self._config
+        self._looked_for += 1
+        if config is None or self._looked_for > _MOST_LOOKED_FOR:
+            return ""
+        return self._once(judge_missing(message, config, code, os.environ))
+
+    def secrets_once(self, code: str) -> str:
+        """Return what a cell is told that reads a file of secrets by its name; later nothing."""
+        return self._once(judge_secrets(code, self._config) if self._config is not None else None)
+
+    def _once(self, found: Refusal | None) -> str:
+        if found is None or len(self._said) >= MAX_SAID:
+            return ""
+        known = (found.field, found.asked)
+        if known in self._said:
+            return ""
+        self._said.add(known)
+        return f"notes{self.refusal_in_a_line(found).removeprefix('cellblock')}"
+
+    def home_once(self, code: str, since: float) -> str:
+        """Return what a cell is told that wrote below ``~`` where that is not staged; or nothing.
+
+        ``since`` is when the cell began, in seconds since 1970: a program may have put files there.
+        The names are a guest's: they are looked at, bounded and shown, and nothing is opened.
+        """
+        config = self._config
+        if config is None or config.policy.mode == "safe" or not names_home(code):
+            return ""
+        if config.prepare.environment.get("HOME") != config.prepare.scratch:
+            return ""  # a layer, which is listed
+        names = list[str]()
+        with contextlib.suppress(OSError), os.scandir(config.prepare.scratch) as entries:
+            for entry in islice(entries, MAX_SAID):
+                known = entry.name.startswith((".", "tmp")) or ("~", entry.name) in self._said
+                if not known and entry.stat(follow_symlinks=False).st_mtime >= since:
+                    names.append(entry.name)
+        self._said.update(("~", name) for name in names)
+        if not names:
+            return ""
+        shown = ", ".join(f"~/{visible(name[:_LONGEST_NAME])}" for name in sorted(names)[:_FEW])
+        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+        return (
+            f"notes: ~ is the cells' own scratch folder, and goes with the session: {shown}{more}. "
+            "Write to the project what you want to keep"
+        )
 
     def refusal_in_a_line(self, found: Refusal) -> str:
         """Return its reason and remedy for an exception's message."""

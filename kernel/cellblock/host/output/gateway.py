@@ -57,6 +57,7 @@ class Form(StrEnum):
 ALLOWED: Final[dict[str, Form]] = {
     "application/json": Form.json,
     "application/vnd.dataresource+json": Form.json,
+    "application/vnd.fasta.fasta": Form.markup,  # sequences for a viewer, without a tag
     "image/bmp": Form.base64,
     "image/gif": Form.base64,
     "image/jpeg": Form.base64,
@@ -81,11 +82,19 @@ def _sanitisers() -> Mapping[str, Callable[[str], str]]:
     from cellblock.host.output import html, tex  # noqa: PLC0415
 
     return {
+        "application/vnd.fasta.fasta": _without_tags,
         "image/svg+xml": html.clean_svg,
         "text/html": html.clean,
         "text/latex": tex.clean,
         "text/markdown": html.clean_markdown,
     }
+
+
+def _without_tags(text: str) -> str:
+    """Return text that a viewer might write into its page. Raises ``RefusedError`` for a tag."""
+    if "<" in text:
+        raise RefusedError("has a tag")
+    return text
 
 
 def sanitise(mime: str, text: str) -> str:
@@ -273,15 +282,19 @@ def isolated(data: Any) -> dict[str, Any]:
     """Return the bundle sanitised, but for a part that needs scripts: that goes into frames."""
     if type(data) is not dict or (_HTML not in data and _SCRIPT not in data):
         return clean_bundle(data)
+    if isinstance(html_text := data.get(_HTML), str) and len(html_text) <= MAX_DISPLAY:
+        from cellblock.host.output import html  # noqa: PLC0415 - see ``_sanitisers``
+
+        data = {**data, _HTML: html.name_embedded(html_text)}
     frames = _frames()
     page = frames.page_of(data)
     if page is None:
         return clean_bundle(data)
-    html = frames.framed(page)
-    if len(html) > MAX_DISPLAY:
+    framed = frames.framed(page)
+    if len(framed) > MAX_DISPLAY:
         return _with_note({}, [f"{_HTML} (too large)"])
     rest = {key: data[key] for key in ALLOWED if key in data and key != _HTML}
-    return clean_bundle(rest, used=len(html)) | {_HTML: html}
+    return clean_bundle(rest, used=len(framed)) | {_HTML: framed}
 
 
 _BY_DISPLAY: Final[dict[str, Show]] = {

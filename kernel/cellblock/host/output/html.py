@@ -356,7 +356,7 @@ class _Cleaner:
         self._moves = False
 
     def clean(self, text: str) -> str:
-        body, elements = regular(cut_opaque(text, self._replace))
+        body, elements = regular(cut_opaque(name_embedded(text), self._replace))
         self._missed |= elements & _MISSED
         body = tex.clean_formulas(self._filled(self._filtered(split_texts(body))))
         missed = ", ".join(sorted(self._missed))
@@ -419,6 +419,67 @@ class _Cleaner:
         return hole.sub(lambda found: self._drawings[int(found[1])], body)
 
 
+# --- pages and media of other addresses -----------------------------------------------------------
+
+_EMBEDDED: Final = re.compile(
+    r"<(audio|embed|iframe|object|video)(?=[\s/>])"
+    r"((?:[^<>\"']|\"[^\"]{0,4000}+\"|'[^']{0,4000}+'){0,4000}+)>",
+    re.IGNORECASE,
+)
+#: In the text itself: in lower case a text may have another length.
+_CLOSING: Final = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("audio", "iframe", "object", "video")
+}
+_SOURCE: Final = re.compile(
+    r"(?<![\w-])(?:src|data)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'>]++))", re.IGNORECASE
+)
+_SOURCE_DOC: Final = re.compile(r"(?<![\w-])srcdoc\s*+=", re.IGNORECASE)
+_INSIDE: Final = re.compile(r"<source(?=[\s/])[^<>]{0,4000}>", re.IGNORECASE)
+_LOADS: Final = re.compile(r"(?!data:|blob:|about:|javascript:|#)\S", re.IGNORECASE)
+#: Elements that may be looked at, so that looking is quick.
+_MOST_EMBEDDED: Final = 200
+_LONGEST_ADDRESS: Final = 500
+
+
+def name_embedded(text: str) -> str:
+    """Return HTML with a line for each page, sound or film that is embedded by its address.
+
+    Nothing is loaded into outputs, so all that was seen of it was an empty frame. HTML with a
+    script stays as it is: the text may be a part of a program.
+    """
+    lowered = text.lower()
+    found = sum(map(lowered.count, ("<audio", "<embed", "<iframe", "<object", "<video")))
+    if not 0 < found <= _MOST_EMBEDDED or "<script" in lowered:
+        return text
+    parts, at = [], 0
+    while element := _EMBEDDED.search(text, at):
+        name, attributes = element[1].lower(), element[2]
+        end = element.end()
+        if name != "embed" and (close := _CLOSING[name].search(text, end)):
+            end = text.find(">", close.end()) + 1 or len(text)
+        source = _SOURCE.search(attributes) if not _SOURCE_DOC.search(attributes) else None
+        if source is None and name in ("audio", "video"):
+            inside = _INSIDE.search(text, element.end(), end)
+            source = inside and _SOURCE.search(inside[0])
+        address = unescape(next(filter(None, source.groups()), "")) if source else ""
+        if not _LOADS.match(address.strip()):
+            parts.append(text[at : element.end()])
+            at = element.end()
+            continue
+        parts += [text[at : element.start()], _not_embedded(name, address.strip())]
+        at = end
+    parts.append(text[at:])
+    return "".join(parts)
+
+
+def _not_embedded(name: str, address: str) -> str:
+    what = {"audio": "sounds", "video": "films"}.get(name, "pages")
+    shown = escape(address[:_LONGEST_ADDRESS])
+    opened = f'<a href="{shown}" target="_blank">{shown}</a>'
+    return f"<p><small>[cellblock loads no {what} into outputs: open {opened} yourself]</small></p>"
+
+
 # --- a regular shape, before a tree is built ----------------------------------------------------
 #
 # HTML tree builders take quadratic time and worse over deep nesting, unclosed formatting elements
@@ -438,6 +499,8 @@ _ATTRIBUTES: Final = (
     rf"(?:\s*+=\s*+(?:{_QUOTED}|[^\s\"'<>=`][^\s\"'<>`]*+))?+)*+"
 )
 _TAG: Final = re.compile(rf"<(/?)({_NAME})({_ATTRIBUTES})[\s/]*+>")
+#: What an HTML parser takes for a comment that ends at the next ``>`` (WHATWG, "bogus comment").
+_IGNORED: Final = re.compile(r"<(?:[!?]|/[^A-Za-z])")
 _UNNAMED: Final = rf"</?{_NAME}{_ATTRIBUTES}[\s/]*+>"
 _QUOTED_VALUES: Final = re.compile(_QUOTED)
 #: A run of text and elements that hold text only, such as the cells of a table's row.
@@ -510,8 +573,9 @@ def _end_of(name: str, text: str, start: re.Match[str]) -> int:
 def regular(text: str) -> tuple[str, frozenset[str]]:
     """Return HTML whose tags are paired and nested at most 128 deep, and all elements' names.
 
-    It shows as ``text`` does. A ``<`` that opens no tag becomes ``&lt;``; a tag beyond the bounds
-    goes. The names leave out some that hold text only.
+    It shows as ``text`` does. Declarations, processing instructions and CDATA sections go, up to
+    the first ``>``: HTML has them as comments. A ``<`` that opens nothing becomes ``&lt;``; a tag
+    beyond the bounds goes. The names leave out some that hold text only.
     """
     tags = _Tags()
     parts, at = [], 0
@@ -523,6 +587,10 @@ def regular(text: str) -> tuple[str, frozenset[str]]:
         if start < 0:
             break
         parts.append(text[at:start])
+        if _IGNORED.match(text, start):
+            end = text.find(">", start)
+            at = len(text) if end < 0 else end + 1
+            continue
         tag = _TAG.match(text, start)
         parts.append(tags.take(tag) if tag else "&lt;")
         at = tag.end() if tag else start + 1

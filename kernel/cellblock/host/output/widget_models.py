@@ -161,6 +161,9 @@ _FUNCTIONS: Final = words(
 _CHARACTERS: Final = re.compile(
     r"""(?:[\w#%.+*/,()\s-]|'[\w ,.+-]*+'|"[\w ,.+\s-]*+")*+""", re.ASCII
 )
+#: Rows of names in quotes, as ``GridspecLayout`` writes them.
+_AREAS: Final = re.compile(r"""(?:\s*+"[\w .-]*+")++\s*+""", re.ASCII)
+_MOST_AREAS: Final = 100_000
 _CALL: Final = re.compile(r"([\w-]*+)\(", re.ASCII)
 _COLOR: Final = re.compile(r"#?[\w(),.%/ -]{0,100}", re.ASCII)
 _NO_OFFSET: Final = re.compile(r"(?:0(?:px|%|em)?|auto|inherit|initial|unset|revert)?")
@@ -173,12 +176,23 @@ def css(value: Any, _: Scope) -> str | None:
     """Return a property's value, None for none."""
     if value is None:
         return None
-    if not isinstance(value, str) or len(value) > _LONGEST or not _CHARACTERS.fullmatch(value):
+    if isinstance(value, str) and len(value) > _LONGEST:
+        raise RefusedError(f"more than {_LONGEST} characters")
+    if not isinstance(value, str) or not _CHARACTERS.fullmatch(value):
         raise RefusedError("not a plain CSS value")
     for call in _CALL.finditer(value):
         if call[1] and call[1].lower() not in _FUNCTIONS:
             raise RefusedError(f"{call[1][:40]}() is not allowed")
     return str(value)
+
+
+def areas(value: Any, scope: Scope) -> str | None:
+    """Return the names of a grid's cells, row by row: as many as a grid has cells."""
+    if isinstance(value, str) and len(value) > _LONGEST and _AREAS.fullmatch(value):
+        if len(value) > _MOST_AREAS:
+            raise RefusedError(f"more than {_MOST_AREAS:,} characters")
+        return value
+    return css(value, scope)
 
 
 def size(value: Any, scope: Scope) -> str | None:
@@ -448,8 +462,9 @@ _FONT: Final = _keys(
 _LAYOUT: Final = _keys(
     _WIDGET,
     (css, "align_content align_items align_self display flex_flow grid_area grid_auto_flow"),
-    (css, "grid_column grid_row grid_template_areas justify_content justify_items object_fit"),
+    (css, "grid_column grid_row justify_content justify_items object_fit"),
     (css, "order overflow visibility"),
+    (areas, "grid_template_areas"),
     (size, "border_bottom border_left border_right border_top flex grid_auto_columns"),
     (size, "grid_auto_rows grid_gap grid_template_columns grid_template_rows height max_height"),
     (size, "max_width min_height min_width object_position padding width"),

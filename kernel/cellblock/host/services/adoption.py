@@ -110,9 +110,10 @@ def _remove_masks(folder: str) -> None:
 
 def _why_not(one: Staged, layers: Sequence[Layer], policy: Policy) -> str | None:
     """Return why these layers can't be laid over what a session staged; None where they can."""
-    folders = [f"{one.folder}/{number}" for number in range(len(layers))]
-    places = [(layer.root, folder) for layer, folder in zip(layers, folders, strict=True)]
-    inodes = tuple(identity(layer.root)[1] for layer in layers)
+    roots = [layer.kept_in or layer.root for layer in layers]
+    folders = [f"{one.folder}/{Path(layer.folder).name}" for layer in layers]
+    places = list(zip(roots, folders, strict=True))
+    inodes = tuple(identity(root)[1] for root in roots)
     if places != [(root, folder) for root, folder, _ in one.layers] or one.inodes != inodes:
         return "it was of another folder"
     if not _is_ours(one.folder, shut=True) or not all(map(_is_ours, _parts(folders))):

@@ -46,7 +46,7 @@ from cellblock.policy.folders import changes_folder
 from cellblock.policy.model import Audit
 from cellblock.policy.paths import SECRETS, pattern_of, within
 from cellblock.render.text import unified, visible
-from cellblock.wire.messages import UPPER
+from cellblock.wire.messages import HOME, UPPER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
@@ -154,12 +154,17 @@ class Staged:
     kept: list[Kept] = field(default_factory=list, repr=False, compare=False)
 
     def is_written_to(self) -> bool:
-        """Whether cells wrote anything. Takes microseconds."""
+        """Whether cells wrote anything that is listed. Takes microseconds."""
         for _, folder, _ in self.layers:
+            home = is_of_home(folder)
             with contextlib.suppress(OSError), os.scandir(f"{folder}/{UPPER}") as entries:
-                if next(entries, None) is not None:
+                if any(not (home and _is_setting(entry.name)) for entry in entries):
                     return True
         return False
+
+    def has_home(self) -> bool:
+        """Whether what cells write below ``~`` is staged, too."""
+        return any(is_of_home(folder) for _, folder, _ in self.layers)
 
     def commits(self) -> tuple[State, ...]:
         """Return what changes when a cell commits to the repository at a root. Takes microseconds.
@@ -195,7 +200,15 @@ class Staged:
         found = list[Change]()
         for root, folder, hidden in self.layers:
             wanted = tuple(_beneath(root, path) for path in paths)
-            walk = _Walk(root, frozenset(hidden), settled, self.began, wanted, bounds)
+            walk = _Walk(
+                root,
+                frozenset(hidden),
+                settled,
+                self.began,
+                wanted,
+                bounds,
+                at_home=is_of_home(folder),
+            )
             for change in walk.changes(f"{folder}/{UPPER}"):
                 if change is None:
                     yield
@@ -206,16 +219,25 @@ class Staged:
     def named(self, paths: Collection[str]) -> list[str]:
         """Return whole paths. Raises ChangesError for one that could be in more than one root."""
         named, roots = list[str](), [root for root, _, _ in self.layers]
+        projects = [root for root, folder, _ in self.layers if not is_of_home(folder)]
         for path in paths:
+            if path == "~" or path.startswith("~/"):
+                named.append(os.path.normpath(f"{self._home()}{path[1:]}"))
+                continue
             at = os.path.normpath(os.path.join(self.base, path)) if self.base else path
             known = os.path.isabs(at) and any(_beneath(root, at) is not None for root in roots)
             if not known and not os.path.isabs(path):
-                if len(roots) > 1:
-                    folders = " or ".join(map(visible, roots))
+                if len(projects) > 1:
+                    folders = " or ".join(map(visible, projects))
                     raise ChangesError(f"{visible(path)} could lie in {folders}: name it whole")
-                at = path if path.startswith("..") else os.path.join(*roots, path)
+                at = path if path.startswith("..") else os.path.join(*projects, path)
             named.append(at)
         return named
+
+    def _home(self) -> str:
+        """Return the user's home folder, as the session had it."""
+        homes = (root for root, folder, _ in self.layers if is_of_home(folder))
+        return next(homes, os.path.expanduser("~"))
 
     def chosen(self, paths: Collection[str] = (), *, overwrite: bool = False) -> list[Change]:
         """Return what can be kept of the changes at or beneath ``paths``; without those, of all.
@@ -247,7 +269,12 @@ class Staged:
         return picked
 
     def label(self, change: Change) -> str:
-        """Return its path as ``named`` takes it: from ``base``, where that lies in the root."""
+        """Return its path as ``named`` takes it: from ``base``, where that lies in the root.
+
+        What cells wrote below ``~`` is called so.
+        """
+        if any(root == change.root and is_of_home(folder) for root, folder, _ in self.layers):
+            return f"~/{change.path}"
         if not within(self.base, change.root):
             return change.name
         path = os.path.relpath(change.name, self.base)
@@ -404,6 +431,20 @@ def finish(work: Generator[None, None, T]) -> T:
             return value
 
 
+def is_of_home(folder: str) -> bool:
+    """Whether a layer's folder holds what cells wrote below ``~``."""
+    return os.path.basename(folder) == HOME
+
+
+def _is_setting(name: str) -> bool:
+    """Whether an entry of a home folder is a program's own: a cache, settings, keys.
+
+    Cells' libraries write those all the time. They go with the session, and are neither listed nor
+    kept: what another program reads in the user's own home folder is the user's to write.
+    """
+    return name.startswith(".")
+
+
 def _beneath(root: str, path: str) -> str | None:
     """Return a path from a root, empty for all of it, None for what is elsewhere."""
     asked, top = os.path.normpath(path), root.rstrip("/")
@@ -480,12 +521,21 @@ class _Walk:
         began: float,
         wanted: Sequence[str | None],
         bounds: _Bounds,
+        *,
+        at_home: bool = False,
     ) -> None:
+        #: Whether it is the cells' home folder: they saw nothing of the user's there, so whatever
+        #: the layer looks like they deleted nothing.
+        self._at_home = at_home
         self._root, self._hidden, self._settled, self._bounds = root, hidden, settled, bounds
         self._began = int(began * 1e9)
         # The first is a program's own folder, if anything is.
         entries = map(os.path.realpath, sys.path if sys.flags.safe_path else sys.path[1:])
         self._imports = [one for one in entries if within(one, root) or within(root, one)]
+        places = os.environ.get("PATH", "").split(os.pathsep)
+        self._programs = [os.path.realpath(one) for one in places if os.path.isabs(one)]
+        # Added to PATH by many a .profile, at the next login after it was made.
+        self._programs.append(f"{root.rstrip('/')}/bin")
         #: Whether something else than a folder is above, in the project.
         self._blocked = 0
         self._asked, self._wanted = bool(wanted), [path for path in wanted if path is not None]
@@ -512,6 +562,8 @@ class _Walk:
             path = f"{prefix}{name}"
             staged, before = status(above, name), status(below, name)
             if staged is None or path in self._hidden:
+                continue
+            if self._at_home and not prefix and _is_setting(name):
                 continue
             never = _never_kept(name, staged, above, below)
             if stat.S_ISDIR(staged.st_mode) and not never:
@@ -602,7 +654,8 @@ class _Walk:
                 with contextlib.suppress(OSError):
                     under = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=below)))
             elif there is not None:
-                yield from self._change(path, status(above, name), there, deleted=True)
+                if not self._at_home:
+                    yield from self._change(path, status(above, name), there, deleted=True)
                 self._blocked += 1
             yield from self._folder(f"{path}/", inner, under, depth + 1)
             self._blocked -= there is not None and not stat.S_ISDIR(there.st_mode)
@@ -620,7 +673,7 @@ class _Walk:
 
         What the user made or changed after ``when`` is not what was deleted.
         """
-        if before is None or path in self._hidden:
+        if before is None or path in self._hidden or self._at_home:
             return
         if why := _never_kept(name, before, below):
             yield Change(self._root, path, "deleted", None, None, why)
@@ -689,6 +742,8 @@ class _Walk:
         if path.lower().endswith(_COMPILED):
             return "compiled code would run in place of the source beside it"
         whole = f"{self._root.rstrip('/')}/{path}"
+        if self._at_home and any(within(whole, one) for one in self._programs):
+            return "shells find programs there"
         folder = next((one for one in self._imports if within(whole, one)), "")
         if folder and path.endswith(_IMPORTED):
             return f"Python, cellblock's own too, imports from {folder}"
@@ -777,7 +832,7 @@ def of_layers(
 
     One that goes on with what was ``adopted`` began when that did.
     """
-    each = tuple((layer.root, layer.folder, layer.hidden) for layer in layers)
+    each = tuple((layer.kept_in or layer.root, layer.folder, layer.hidden) for layer in layers)
     number = os.path.basename(os.path.dirname(layers[0].folder)) if layers else ""
     return Staged(
         number,
@@ -789,7 +844,7 @@ def of_layers(
         -1 if adopted is None else adopted.lock,
         tuple(names),
         policy.as_dict(),
-        tuple(identity(layer.root)[1] for layer in layers),
+        tuple(identity(root)[1] for root, _, _ in each),
     )
 
 
@@ -855,7 +910,21 @@ def end(number: str) -> Staged | None:
         nothing = False
     if nothing:
         remove_tree(Staged(number, ()).folder)
+    elif found is not None:
+        _remove_settings(found)
     return None if nothing else found
+
+
+def _remove_settings(staged: Staged) -> None:
+    """Remove what libraries put below ``~``, which may be much: nobody is offered it."""
+    for _, folder, _ in staged.layers:
+        upper = f"{folder}/{UPPER}"
+        with contextlib.suppress(OSError):
+            for name in os.listdir(upper) if is_of_home(folder) else ():
+                if _is_setting(name):
+                    remove_tree(f"{upper}/{name}")
+                    with contextlib.suppress(OSError):
+                        os.unlink(f"{upper}/{name}")  # no folder
 
 
 def sessions() -> list[Staged]:

@@ -74,6 +74,9 @@ class SessionOptions(Struct, frozen=True):
     asks: bool = False
     #: The notebook that the cells are of, which may narrow the policy.
     notebook: Path | None = None
+    #: Whether cells have a home folder that is staged like the project. Programs exchange files
+    #: with theirs in the scratch folder, and there that is it.
+    stages_home: bool = False
 
     @property
     def policy_name(self) -> str:
@@ -290,7 +293,8 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
         private = (*_private(options, policy), *_secrets(policy, policy)[0])
         backend = choose(policy, "glance").backend
         folders: Any = {"private": private, "project": project, "scratch": scratch}
-        layers = make_layers(policy, **folders) if backend.stages else ()
+        home = options.stages_home
+        layers = make_layers(policy, home=home, **folders) if backend.stages else ()
         return planned(policy, backend, layers=layers, **folders)[1]
     return None
 
@@ -304,12 +308,16 @@ def _staged(
     """
     if not policy.filesystem_staged_roots:
         return policy, (), ""
-    layers = make_layers(policy, scratch=options.scratch, project=options.project, private=private)
+    folders: Any = {"scratch": options.scratch, "project": options.project, "private": private}
+    layers = make_layers(policy, home=options.stages_home, **folders)
     fill = {"{scratch}": str(options.scratch), "{project}": str(options.project)}
     written = standing(filled(root, fill) for root in policy.filesystem_write_roots)
     why = f"backend {backend.name} can't"
     if backend.stages:
-        why = why_not(layers, backend, written)
+        projects = tuple(layer for layer in layers if not layer.kept_in)
+        why = why_not(projects, backend, written)
+        if not why and why_not(layers[len(projects) :], backend, ()):
+            layers = projects  # ~ is scratch, which may be on a disk that no layer can be over
     if not why:
         return policy, layers, ""
     project, work = str(options.project), options.project / "work"
@@ -493,13 +501,15 @@ def guest_environment(
 ) -> dict[str, str]:
     """Return the environment of a guest: nothing of the host's but what is ``passed_on``.
 
-    The fixed values win: a guest's HOME is its scratch folder. Where it may start programs, this
+    The fixed values win: a guest's HOME is its scratch folder, or a layer in it, so that what it
+    writes below ``~`` is staged as in the project. Where it may start programs, this
     interpreter's come first, and ``!`` has the user's shell. joblib is told where it can have no
     workers: it would warn, or hang.
     """
     serial = plan.locks and (not plan.subprocess or PROC not in plan.read_roots)
     passed = {name: host[name] for name in passed_on if name in host}
     folder, shell = str(scratch), host.get("SHELL", "")
+    home = next((layer.root for layer in plan.layers if layer.kept_in), folder)
     starts_shell = plan.subprocess and any(within(real(shell), root) for root in plan.read_roots)
     # No accounts are known to a guest: without a name getpass.getuser() fails.
     return (
@@ -507,7 +517,7 @@ def guest_environment(
         | passed
         | {
             "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
-            "HOME": folder,
+            "HOME": home,
             "TMPDIR": folder,
             "LANG": "C.UTF-8",
             "PYTHONDONTWRITEBYTECODE": "1",

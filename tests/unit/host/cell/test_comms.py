@@ -46,3 +46,25 @@ def test_a_flood_of_buffers_is_a_flood_though_they_are_empty(said, buffer):
 
 def test_messages_without_buffers_pass_until_the_cap(said):
     assert len(said(80, [])) == 80
+
+
+class Refusals:
+    def comm(self, _name):
+        """Take what goes to the audit log."""
+
+
+def test_a_refused_module_is_told_once_a_session_and_another_still_is():
+    cards = []
+    policy = Policy().replace(display="sanitized", widget_modules=("mine",))
+    traffic = CommTraffic(Publisher(), policy, dict, print, withheld=Refusals(), linked=set())
+    for cell, module in enumerate(["bqplot", "bqplot", "other", "bqplot"]):
+        traffic.begin()
+        state = {"_model_module": module, "_model_name": "FigureModel"}
+        content = {"comm_id": f"c{cell}", "target_name": "jupyter.widget", "data": {"state": state}}
+        message = messages.CommOut(kind="comm_open", content=content)
+        quota = Quota({"stdout": CAP, "stderr": CAP, "display": CAP})
+        traffic.from_guest(message, None, quota, cards.append)
+        traffic.end()
+    assert [name in str(card) for card, name in zip(cards, ("bqplot", "other"), strict=True)] == [
+        True
+    ] * 2

@@ -349,3 +349,10 @@ def test_any_payload_is_a_page(payload):
         assert page["source"] == "page"
         assert isinstance(page["data"]["text/plain"], str)
         sent(page)
+
+
+def test_sequences_for_a_viewer_pass_as_text_and_no_tag_with_them():
+    mime = "application/vnd.fasta.fasta"
+    assert clean_bundle({mime: ">a\nACGT\n"}) == {mime: ">a\nACGT\n"}
+    refused = clean_bundle({mime: "><img src=x onerror=alert(1)>", "text/plain": "a"})
+    assert refused == {"text/plain": f"a\n[cellblock left out {mime} (has a tag)]"}

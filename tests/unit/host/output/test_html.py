@@ -4,7 +4,7 @@ import time
 import pytest
 
 from cellblock.host.output import html, markup
-from cellblock.host.output.gateway import clean_bundle
+from cellblock.host.output.gateway import clean_bundle, isolated
 from cellblock.host.output.text import RefusedError
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -115,8 +115,10 @@ ACTS = [
     ("<p id=jupyter-config-data>x</p>", '<p id="cb-jupyter-config-data">x</p>'),
     ("<a name=currentScript>x</a>", '<a rel="noopener noreferrer">x</a>'),
     ("<!--<b>-->x<!-- --!><b>y</b>", "x"),
-    ("<![CDATA[<b>]]>x", "&lt;![CDATA[<b>]]&gt;x</b>"),
-    ("<?php <b>?>x</b>", "&lt;?php <b>?&gt;x</b>"),
+    ("<![CDATA[<b>]]>x", "]]&gt;x"),
+    ("<?php <b>?>x</b>", "?&gt;x"),
+    ("<scr<!x>ipt>alert(1)</scr<?x?>ipt>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
+    ("<p title='<!DOCTYPE><b>'>x</p>", '<p title="&lt;!DOCTYPE&gt;&lt;b&gt;">x</p>'),
     ("<b x='<i>' y=\"</b>\">z</b>", "<b>z</b>"),
     ("<cellblock-svg class='0-0'></cellblock-svg>x", "<cellblock-svg></cellblock-svg>x"),
     ("a < b and c<d", "a &lt; b and c&lt;d"),
@@ -146,7 +148,7 @@ def test_what_acts_is_taken_out_quietly():
             "button, form",
         ),
         (
-            "<b>x</b><object data=x></object><embed src=x><video src=x></video>",
+            "<b>x</b><object></object><embed src='data:text/html,x'><video></video>",
             "embed, object, video",
         ),
         ("<b>x</b><link rel=stylesheet href=//e>", "link"),
@@ -161,6 +163,58 @@ def test_what_someone_would_miss_is_named(text, missed):
     cleaned = html.clean(text)
     assert cleaned.startswith("<b>x</b>")
     assert cleaned.endswith(f"\n<p><small>[cellblock left out {missed}]</small></p>")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<!DOCTYPE html>\n<html><body><p>A</p></body></html>", "\n<p>A</p>"),
+        ("<?xml version='1.0'?><p>A <![CDATA[ x ]]></p></ b>", "<p>A </p>"),
+        ("<p>A</p><!DOCTYPE svg PUBLIC '-//W3C//DTD SVG 1.1//EN'", "<p>A</p>"),
+        ("<p>a <3 b</p>", "<p>a &lt;3 b</p>"),
+    ],
+)
+def test_what_browsers_ignore_is_no_text(text, shown):
+    assert html.clean(text) == shown
+
+
+LINE = (
+    '<p><small>[cellblock loads no {} into outputs: open <a href="https://e.org/a?b=1&amp;c"'
+    ' target="_blank" rel="noopener noreferrer">https://e.org/a?b=1&amp;c</a> yourself]</small></p>'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("<iframe width='9' src=\"https://e.org/a?b=1&amp;c\" allowfullscreen></iframe>", "pages"),
+        ("<IFRAME src=https://e.org/a?b=1&c>instead</iframe>", "pages"),
+        ("<embed src='https://e.org/a?b=1&c'>", "pages"),
+        ("<object data='https://e.org/a?b=1&c'><b>instead</b></object>", "pages"),
+        ("<video controls src='https://e.org/a?b=1&c'></video>", "films"),
+        ("<audio controls><source src='https://e.org/a?b=1&c' type='a/b'>Old</audio>", "sounds"),
+    ],
+)
+def test_what_is_embedded_by_its_address_is_named_with_it(text, what):
+    shown = html.clean(f"<b>\u0130\u0130</b>{text}<i>y</i>")
+    assert shown == f"<b>\u0130\u0130</b>{LINE.format(what)}<i>y</i>"
+    bundle = isolated({"text/html": text, "text/plain": "IFrame()"})
+    assert bundle == {"text/html": LINE.format(what), "text/plain": "IFrame()"}
+
+
+def test_an_address_can_be_no_markup_and_no_program():
+    for source in ("javascript:alert(1)", "data:text/html,<script>1</script>", "", "#x"):
+        assert html.name_embedded(f"<iframe src='{source}'></iframe>").startswith("<iframe")
+    cleaned = html.clean('<iframe src="https://e/\'&quot;><img src=x onerror=alert(1)>"></iframe>')
+    assert "<img" not in cleaned
+    assert html.name_embedded(
+        "<iframe src=x></iframe><script>'<iframe src=y>'</script>"
+    ).startswith("<iframe")
+
+
+def test_embedded_pages_without_end_take_no_time():
+    assert html.name_embedded("<iframe " * 100_000).startswith("<iframe")
+    assert html.name_embedded("<iframe '" * 200 + "x" * 1_000_000).startswith("<iframe")
 
 
 def test_html_of_which_nothing_is_left_says_so_in_the_plain_text():

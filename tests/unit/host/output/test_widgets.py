@@ -539,3 +539,19 @@ def _kinds(tree):
             yield from _kinds(branch)
     else:
         yield tree
+
+
+def test_a_large_grid_has_its_areas_and_one_without_end_has_none(guest):
+    rows = " ".join(
+        f'"{" ".join(f"widget{9 * row + at:03}" for at in range(9))}"' for row in range(40)
+    )
+    _, passed = guest.open("Layout", BASE, grid_template_areas=rows)
+    assert passed.data["state"]["grid_template_areas"] == rows
+    for value, why in (
+        ('"a b" ' * 50_000, "more than 100,000 characters"),
+        ('"a" ' * 200 + "url(//e)", "more than 500 characters"),
+        ("a" * 501, "more than 500 characters"),
+        ("a;b", "not a plain CSS value"),
+    ):
+        _, passed = guest.open("Layout", BASE, grid_template_areas=value)
+        assert passed.left == [("grid_template_areas", why)]

@@ -1,0 +1,134 @@
+"""What cells look for in vain and without an error: folders that are searched, variables.
+
+``glob.glob`` of a folder that cells may not read gives an empty list, and ``os.getenv`` of a
+variable that was not passed on gives None: the cell goes on with nothing, and its user does not
+learn why. So the host is told what was looked for, each once; whether the policy had anything to do
+with it the host decides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.guest.audit_hook import effects, roots
+from cellblock.guest.output import encodable
+from cellblock.guest.violations import run_exempt
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    Tell = Callable[[messages.NotThere], None]
+
+#: Things of a kind that a session tells.
+_MOST: Final = 500
+_LONGEST: Final = 1_000
+#: Frames between a call and whoever made it.
+_DEEPEST: Final = 30
+_MAGIC: Final = re.compile(r"[*?\[]")
+_IMPORTS: Final = "<frozen importlib."
+#: Methods of ``os.environ`` that look a name up in order to set it.
+_SETTERS: Final = frozenset({"setdefault", "pop"})
+
+
+def watch(tell: Tell) -> None:
+    """Tell of searches and lookups from now on; there is no way back."""
+    effects.on_search = _searches(tell)
+    environ: Any = os.environ
+    environ.encodekey = _lookups(tell, environ.encodekey, vars(environ)["_data"])
+
+
+def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
+    seen = set[str]()
+
+    def on_search(event: str, args: tuple[Any, ...]) -> None:
+        folder = _searched(event, args)
+        if not folder or folder in seen or len(seen) >= _MOST or _caller() is None:
+            return
+        seen.add(folder)
+        try:
+            run_exempt(_list, folder)
+        except OSError:
+            tell(messages.NotThere(kind="folder", name=encodable(folder)[:_LONGEST]))
+
+    return on_search
+
+
+def _list(folder: str) -> None:
+    os.scandir(folder).close()
+
+
+def _searched(event: str, args: tuple[Any, ...]) -> str:
+    """Return the folder that a search begins in, which has no wildcard; empty for none."""
+    if event == "glob.glob/2":
+        pattern, _, start, folder = args
+        start = "" if start is None else start
+        if folder is not None:  # a descriptor
+            return ""
+    elif event == "os.walk":
+        pattern, start = "", args[0]
+    else:  # of pathlib
+        start, pattern = args[0], args[1]
+    try:
+        start, pattern = os.fsdecode(start), os.fsdecode(pattern)
+    except TypeError:
+        return ""
+    if magic := _MAGIC.search(pattern):
+        pattern = pattern[: magic.start()].rpartition("/")[0] or "/" * pattern.startswith("/")
+    return os.path.abspath(os.path.join(start, pattern))
+
+
+def _lookups(
+    tell: Tell, encode: Callable[[str], bytes], known: dict[bytes, bytes]
+) -> Callable[[str], bytes]:
+    seen = set[bytes]()
+
+    def encodekey(key: str) -> bytes:
+        """Return a variable's name as the environment has it."""
+        found = encode(key)
+        if found in known or found in seen or len(seen) >= _MOST:
+            return found
+        if sys._getframe(1).f_code.co_name == "__getitem__":  # noqa: SLF001 - as inspect does
+            direct = _caller()
+            if direct is not None:
+                seen.add(found)
+                name = encodable(key)[:_LONGEST]
+                tell(messages.NotThere(kind="variable", name=name, direct=direct))
+        return found
+
+    return encodekey
+
+
+def _caller() -> bool | None:
+    """Return whether a cell's own code calls, and not a library for it; None for all others."""
+    installed, direct = roots(), True
+    for frame in _frames(sys._getframe(2)):  # noqa: SLF001 - as inspect does
+        name = frame.f_code.co_filename
+        if name.startswith(_IMPORTS) or frame.f_code.co_name in _SETTERS:
+            return None
+        if name.startswith("<frozen ") or _is_pythons(name):
+            continue
+        if not name.startswith(installed):
+            return direct
+        direct = False
+    return None
+
+
+def _is_pythons(name: str) -> bool:
+    """Whether a file is one of the modules in which the call itself is made."""
+    folder, _, last = name.rpartition("/")
+    return last in {"glob.py", "os.py", "_collections_abc.py"} or (
+        folder.endswith("/pathlib") or last == "pathlib.py"
+    )
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back

@@ -1,0 +1,89 @@
+"""What is not there because of the policy, without an error: a line says so, once a session."""
+
+import pytest
+
+from support import machines, reading
+from support.kernels import Kernel, World, argv_for
+
+FOUND = "import glob, os, pathlib\nprint({})"
+FOLDERS = {
+    "a link that leads out": "glob.glob('data/*.csv')",
+    "a folder beside the project": "list(glob.iglob('../data/*.csv'))",
+    "below it, recursively": "list(pathlib.Path('../other').rglob('*.csv'))",
+    "by pathlib": "list(pathlib.Path('../more').glob('a/*.csv'))",
+    "by os.walk": "list(os.walk('../walked'))",
+}
+
+
+@pytest.fixture(params=["landlock", "bubblewrap"])
+def kernel(request):
+    if request.param == "bubblewrap" and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    world = World(backend=request.param)
+    outside = world.root / "outside"
+    for name in ("data", "other", "more/a", "walked"):
+        (world.work.parent / name).mkdir(parents=True, exist_ok=True)
+        (world.work.parent / name / "x.csv").write_text("a,b")
+    outside.mkdir()
+    (outside / "x.csv").write_text("a,b")
+    (world.work / "data").symlink_to(outside)
+    (world.work / ".env").write_text("TOKEN=1")
+    (world.work / "pyproject.toml").touch()
+    variables = dict.fromkeys(("MY_KEY", "MY_TOKEN", "MY_NAME", "MY_OWN", "PASSED"), "1")
+    policy = world.policy('extends = "data"\nenv_var_access = ["PASSED"]\n')
+    with Kernel(argv_for(policy), world=world, extra_env=variables) as made:
+        made.own_world = True
+        made.outside = outside
+        made.wait_heard()
+        made.run("None")
+        yield made
+    world.close()
+
+
+def said(kernel, code):
+    return reading.stream(kernel.run(code)[1], "stderr")
+
+
+def test_what_a_policy_hides_is_said_with_what_to_write_and_once(kernel):
+    work = kernel.world.work.parent
+    places = dict(zip(FOLDERS, ("", "data", "other", "more/a", "walked"), strict=True))
+    for kind, code in FOLDERS.items():
+        place = f"{work}/{places[kind]}" if places[kind] else str(kernel.outside)
+        line = said(kernel, FOUND.format(code))
+        assert f'add.filesystem_read_roots = ["{place}"]' in line, kind
+        assert line.count("cellblock notes") == 1, kind
+        assert said(kernel, FOUND.format(code)) == "", kind
+    _reply, published = kernel.run("open('data/x.csv')")
+    (shown,) = reading.cards(published, "refusal")
+    assert shown["asked"] == f"{kernel.outside}/x.csv"
+
+    for code, name in (
+        ("os.getenv('MY_KEY')", "MY_KEY"),
+        ("os.environ['MY_TOKEN']", "MY_TOKEN"),
+        ("'MY_NAME' in os.environ", "MY_NAME"),
+    ):
+        assert f'add.env_var_access = ["{name}"]' in said(kernel, code), name
+        assert said(kernel, code) == ""
+    line = said(kernel, "def load_dotenv(): pass\nload_dotenv()")
+    assert f'add.filesystem_read_roots = ["{kernel.world.work}/.env"]' in line
+
+
+def test_what_is_nowhere_or_allowed_is_no_word_worth(kernel):
+    for code in (
+        "import glob, os, pathlib; glob.glob('nowhere/*') + glob.glob('*.csv')",
+        "list(pathlib.Path('.').rglob('*.py')), list(os.walk('.')), glob.glob('/usr/lib/x*')",
+        "os.getenv('NOWHERE_EITHER'), os.environ['PASSED'], os.getenv('HOME'), os.getenv('DISPLAY')",
+        "os.environ.setdefault('MY_OWN', '2'); os.environ['MY_KEY'] = '3'; os.environ['MY_KEY']",
+        "import json, tempfile, logging; tempfile.mkdtemp(); print('load')",
+    ):
+        assert said(kernel, code) == "", code
+
+
+def test_below_a_home_that_is_not_staged_a_cell_is_told_what_goes_with_the_session():
+    with Kernel(argv_for("unsafe", "--allow-unsafe")) as kernel:
+        kernel.wait_heard()
+        kernel.run("None")
+        code = "import os; _ = open(os.path.expanduser('~/results.csv'), 'w').write('1')"
+        assert "goes with the session: ~/results.csv. Write to the project" in said(kernel, code)
+        assert said(kernel, code) == ""
+        assert said(kernel, "import tempfile; tempfile.mkdtemp(); os.path.expanduser('~')") == ""
