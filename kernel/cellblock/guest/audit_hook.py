@@ -199,6 +199,10 @@ _EVENTS: Final = word_set("""
     os.utime pty.spawn socket.bind socket.connect socket.getaddrinfo
     socket.gethostbyname socket.sendto sqlite3.connect subprocess.Popen
 """)
+#: Of these, what starts a program.
+_PROGRAMS: Final = word_set("""
+    os.fork os.forkpty os.posix_spawn os.spawn os.system pty.spawn subprocess.Popen
+""")
 #: Of what is read: the cell that is killed may have changed it.
 _LOOKS: Final = word_set("os.listdir os.scandir")
 #: Of processes that may go on beside the cells; and a library whose threads no copy has, and which
@@ -235,6 +239,8 @@ class Effects:
 
     def __init__(self) -> None:
         self.any = False
+        #: Called before a cell starts a program, or forks.
+        self.on_program: Callable[[], None] = lambda: None
         #: A cell has started what no copy has as it was: no cell is run again any more.
         self.lasting = False
         #: How often cells forked what is not known, and the processes that are, until they ended.
@@ -288,8 +294,7 @@ class Effects:
                     self.any = self.any or not is_exempt()
             elif event in events or event in forks:
                 if not is_exempt():
-                    self.any = True
-                    self._forks += event in forks
+                    self._note(event)
             elif event in looks:
                 self.any = self.any or not (is_unchanging(args[0]) or is_import())
             elif event == "os.mkdir":
@@ -299,6 +304,12 @@ class Effects:
                 self._note_mapping(args[0], args[2])
 
         return hook
+
+    def _note(self, event: str) -> None:
+        self.any = True
+        self._forks += event in _FORKS
+        if event in _PROGRAMS:
+            self.on_program()
 
     def _is_unchanging(self, path: object) -> bool:
         if type(path) is bytes:

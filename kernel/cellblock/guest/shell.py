@@ -6,13 +6,10 @@ import __future__ as futures
 import ast
 import builtins
 import fnmatch
-import io
 import json
 import os
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 import weakref
 import zlib
@@ -20,19 +17,29 @@ from textwrap import fill
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
+from IPython.core import (
+    application,
+    completerlib,
+    interactiveshell,
+    magics,
+    oinspect,
+    page,
+    payloadpage,
+)
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import no_var_expand
 from IPython.core.payload import PayloadManager
+from IPython.utils import process
 from traitlets import Type
 from traitlets.config import Config
 
 from cellblock.analysis import analyse
 from cellblock.analysis.magics import CONFIG, does_nothing, without_comment
 from cellblock.analysis.names import BINDABLE_BUILTINS
+from cellblock.guest import shell_escapes
 from cellblock.guest.guards.access import text_of
 from cellblock.guest.output import (
     Publisher,
@@ -239,31 +246,6 @@ class GuestShell(InteractiveShell):
         """Show it, as for ``%load``: a cell does not write the reader's next cell."""
         sys.stdout.write(s if s.endswith("\n") else f"{s}\n")
 
-    def system(self, cmd: str) -> None:
-        """Run ``!cmd`` with its output in the cell; of pip, say where it would fail."""
-        said = answer_pip(self.var_expand(cmd, depth=1))
-        if said is not None:
-            sys.stderr.write(said)
-        status = bool(said) if said is not None else self.system_piped_to_streams(cmd)
-        self.user_ns["_exit_code"] = int(status)
-
-    def system_piped_to_streams(self, cmd: str) -> int:
-        """Run ``cmd`` in a shell and return its exit status.
-
-        Lines end as under ipykernel, which has a terminal between.
-        """
-        with subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
-            self.var_expand(cmd, depth=2),
-            shell=True,
-            executable=shutil.which(os.environ.get("SHELL", "sh")),  # as IPython chooses it
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        ) as process:
-            output: Any = process.stdout
-            for line in io.TextIOWrapper(output, errors="replace", newline=""):
-                sys.stdout.write(line.replace("\n", "\r\n"))
-        return process.returncode
-
     def with_automagic(self, source: str) -> str:
         """Make a magic of a cell of one line such as ``ls data``, as IPython does."""
         if not self.automagic or not _WORD_FIRST.match(source):
@@ -331,6 +313,15 @@ def look_like_ipykernel(*, is_module: bool) -> None:
         sys.modules[module.__name__] = module
 
 
+def run_escape(command: str) -> int:
+    """Run ``!command``, for which IPython calls this; of pip, say where it would fail."""
+    said = answer_pip(command)
+    if said is None:
+        return shell_escapes.run(command)
+    sys.stderr.write(said)
+    return int(bool(said))
+
+
 def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     """Return the shell, with ``names`` as all that user code finds as its builtins."""
     config = Config()
@@ -341,6 +332,8 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     config.InteractiveShell.logstart = False
     config.IPKernelApp = Config()  # tqdm and others look for it
     look_like_ipykernel(is_module=not rules.language or bool(rules.raw_modules))
+    for module in (interactiveshell, process):
+        vars(module)["system"] = run_escape
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
