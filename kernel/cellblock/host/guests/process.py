@@ -116,8 +116,9 @@ def _stream_of(message: FromGuest) -> tuple[StreamName, int, int] | None:
 
 # --- programs of a guest ---------------------------------------------------------------------
 
-#: Processes that are looked at for an interrupt.
-_MOST_PROGRAMS: Final = 1_000
+#: Processes that are looked at for an interrupt, and how often: each look finds what those that
+#: were interrupted had started until then, and nobody starts anything with an interrupt before him.
+_MOST_PROGRAMS, _MOST_LOOKS = 1_000, 10
 
 
 def children(pid: int) -> list[int]:
@@ -129,20 +130,30 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def _open_program(pid: int, group: int, session: int) -> int | None:
-    """Return a descriptor of a process if it is in this group of this session.
+def _interrupt(pid: int, group: int, session: int) -> None:
+    """Send SIGINT to a process if it is in this group of this session.
 
     Its number could be another's by now, so it is opened before it is asked where it is.
     """
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        return None
     with contextlib.suppress(OSError):
-        if (os.getpgid(pid), os.getsid(pid)) == (group, session):
-            return pidfd
-    os.close(pidfd)
-    return None
+        pidfd = os.pidfd_open(pid)
+        try:
+            if (os.getpgid(pid), os.getsid(pid)) == (group, session):
+                signal.pidfd_send_signal(pidfd, signal.SIGINT)
+        finally:
+            os.close(pidfd)
+
+
+def _parent(pid: int) -> int:
+    status = Path(f"/proc/{pid}/stat").read_bytes()
+    return int(status.rpartition(b") ")[2].split()[1])
+
+
+def _is_in(pid: int, session: int) -> bool:
+    try:
+        return os.getsid(pid) == session
+    except OSError:
+        return False
 
 
 # --- a guest ----------------------------------------------------------------------------------
@@ -468,36 +479,43 @@ class Guest:
         comes between the last look and the wait would be heard of at the wait's end.
         """
         self.stop_waking()
-        programs = self._programs()
         # The guest first: what it waits for is to end because of the interrupt, not before it.
         self.signal(signal.SIGINT)
-        for pidfd in programs:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(pidfd, signal.SIGINT)
-            os.close(pidfd)
+        with contextlib.suppress(OSError):
+            self._interrupt_programs()
         for seconds in _WAKES:
             wake = self._reactor.call_later(seconds, lambda: self.signal(signal.SIGURG))
             self._wakes.append(wake)
 
-    def _programs(self) -> list[int]:
-        """Return descriptors of what the guest has started and left in its process group.
+    def _interrupt_programs(self) -> None:
+        """Send SIGINT to what cells have started and left in the guest's process group.
 
         Those are whom a terminal interrupts. Copies of the guest are there, too, and not meant.
         """
-        found: list[int] = []
         if (pid := self.pid) is None:
-            return found
-        with contextlib.suppress(OSError):
-            group, session = os.getpgid(pid), os.getsid(pid)
-            copies, waiting = self.lineage.pids(), children(pid)
-            for _ in range(_MOST_PROGRAMS):
-                if not waiting:
-                    break
-                child = waiting.pop()
-                if child not in copies:
-                    waiting += children(child)
-                    pidfd = _open_program(child, group, session)
-                    found += [] if pidfd is None else [pidfd]
+            return
+        group, session, told = os.getpgid(pid), os.getsid(pid), set[int]()
+        for _ in range(_MOST_LOOKS):
+            found = self._programs(pid, session) - told
+            for program in found:
+                _interrupt(program, group, session)
+            told |= found
+            if not found:
+                return
+
+    def _programs(self, pid: int, session: int) -> set[int]:
+        """Return the guest's descendants in its session, with those whose parent has ended.
+
+        Those come to the zygote, which does not know whose they are where it has forks of a guest.
+        """
+        copies, found, waiting = self.lineage.pids(), set[int](), children(pid)
+        if len(self.lineage.users) == 1:
+            waiting += children(_parent(pid))
+        while waiting and len(found) < _MOST_PROGRAMS:
+            child = waiting.pop()
+            if child != pid and child not in copies and _is_in(child, session):
+                found.add(child)
+                waiting += children(child)
         return found
 
     def stop_waking(self) -> None:
