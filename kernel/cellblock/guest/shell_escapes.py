@@ -20,8 +20,8 @@ from typing import Any, Final
 #: Milliseconds between looks whether a shell has ended, which a program in the background may
 #: outlive: while that has the pipe, its end tells nothing.
 _LOOK: Final = 50
-#: Seconds that an interrupted command has to end, as in IPython.
-_GRACE: Final = 0.2
+#: Seconds that an interrupted command has to end before it is killed.
+_GRACE: Final = 1.0
 _READ: Final = 1 << 16
 #: Programs in Python write at once, as they do where they have a terminal.
 _UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}
@@ -42,7 +42,7 @@ def run(command: str) -> int:
         bufsize=0,
         env=_UNBUFFERED | os.environ,
     )
-    output = _Output(process)
+    output = _Output(process, process.stdout)
     try:
         output.show_until_end()
         process.wait()
@@ -58,9 +58,9 @@ def run(command: str) -> int:
 class _Output:
     """What a shell, and the programs that it started, write to one pipe."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], pipe: Any) -> None:
         self._process = process
-        self._pipe: Any = process.stdout
+        self._pipe = pipe
         os.set_blocking(self._pipe.fileno(), False)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._poll = select.poll()

@@ -479,27 +479,33 @@ class Guest:
         comes between the last look and the wait would be heard of at the wait's end.
         """
         self.stop_waking()
-        # The guest first: what it waits for is to end because of the interrupt, not before it.
-        self.signal(signal.SIGINT)
         with contextlib.suppress(OSError):
-            self._interrupt_programs()
+            self._interrupt_all()
         for seconds in _WAKES:
             wake = self._reactor.call_later(seconds, lambda: self.signal(signal.SIGURG))
             self._wakes.append(wake)
 
-    def _interrupt_programs(self) -> None:
-        """Send SIGINT to what cells have started and left in the guest's process group.
+    def _interrupt_all(self) -> None:
+        """Send SIGINT to the guest, and to what cells have started in its process group.
 
-        Those are whom a terminal interrupts. Copies of the guest are there, too, and not meant.
+        Those are whom a terminal interrupts. Copies of the guest are there, too, and not meant. The
+        guest comes first, as what it waits for is to end because of the interrupt, not before it;
+        and the others are known by then, as it does not wait for long.
         """
         if (pid := self.pid) is None:
+            self.signal(signal.SIGINT)
             return
-        group, session, told = os.getpgid(pid), os.getsid(pid), set[int]()
+        told = set[int]()
+        try:
+            group, session = os.getpgid(pid), os.getsid(pid)
+            found = self._programs(pid, session)
+        finally:
+            self.signal(signal.SIGINT)
         for _ in range(_MOST_LOOKS):
-            found = self._programs(pid, session) - told
             for program in found:
                 _interrupt(program, group, session)
             told |= found
+            found = self._programs(pid, session) - told
             if not found:
                 return
 
@@ -507,16 +513,23 @@ class Guest:
         """Return the guest's descendants in its session, with those whose parent has ended.
 
         Those come to the zygote, which does not know whose they are where it has forks of a guest.
+        Its children are looked at last: whoever comes to it meanwhile is found there.
         """
-        copies, found, waiting = self.lineage.pids(), set[int](), children(pid)
+        found, passed = set[int](), {pid, *self.lineage.pids()}
+        self._add_descendants(pid, session, found, passed)
         if len(self.lineage.users) == 1:
-            waiting += children(_parent(pid))
+            self._add_descendants(_parent(pid), session, found, passed)
+        return found
+
+    @staticmethod
+    def _add_descendants(pid: int, session: int, found: set[int], passed: set[int]) -> None:
+        """Add to ``found`` what descends from ``pid``, but for whom is ``passed`` over."""
+        waiting = children(pid)
         while waiting and len(found) < _MOST_PROGRAMS:
             child = waiting.pop()
-            if child != pid and child not in copies and _is_in(child, session):
+            if child not in passed and _is_in(child, session):
                 found.add(child)
                 waiting += children(child)
-        return found
 
     def stop_waking(self) -> None:
         """Cut no wait short any more: what was interrupted has ended."""
