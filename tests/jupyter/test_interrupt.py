@@ -265,14 +265,20 @@ def waiting(programs):
     return programs
 
 
-def begun(kernel, cell):
-    """Start a cell; return its id once a program of it has begun."""
+def begun(kernel, cell, programs=1):
+    """Start a cell; return its id once so many programs of it have begun."""
     mid = kernel.execute_send(cell)
-    kernel.until(lambda m: "begun" in m["content"].get("text", ""), mid)
+    heard = []
+
+    def have_begun(message):
+        heard.append(message["content"].get("text", ""))
+        return "".join(heard).count("begun") == programs
+
+    kernel.until(have_begun, mid)
     return mid
 
 
-def check_interrupted(kernel, wait, error):
+def check_interrupted(kernel, wait, error, programs=1):
     """Interrupt a cell; all that it started is to end, and the session to live."""
     # In one cell: a copy of the guest between two would hold the pipe.
     cell = f"""
@@ -284,7 +290,7 @@ finally:
     print("ended" if not os.read(r, 1) else "")
 """
     kernel.run("kept = 'still here'")
-    _, reply, published = interrupted(kernel, begun(kernel, cell))
+    _, reply, published = interrupted(kernel, begun(kernel, cell, programs))
     assert reply.get("ename", "") == error
     assert reading.stream(published).endswith("ended\n")
     assert reading.result(kernel.run("kept")[1]) == "'still here'"
@@ -298,7 +304,7 @@ def test_an_interrupt_ends_the_programs_that_a_cell_waits_for(waiting, how):
 @pytest.mark.parametrize("how", POOLS)
 def test_an_interrupt_ends_what_the_workers_of_a_pool_wait_for(data, how):
     data.run(IMPORTS)
-    check_interrupted(data, POOLS[how], "KeyboardInterrupt")
+    check_interrupted(data, POOLS[how], "KeyboardInterrupt", programs=2)
 
 
 def test_an_interrupt_ends_a_shell_escape_and_the_cell_goes_on(waiting):

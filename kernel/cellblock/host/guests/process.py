@@ -117,7 +117,7 @@ def _stream_of(message: FromGuest) -> tuple[StreamName, int, int] | None:
 # --- programs of a guest ---------------------------------------------------------------------
 
 #: Processes that are looked at for an interrupt, and how often: each look finds what those that
-#: were interrupted had started until then, and nobody starts anything with an interrupt before him.
+#: were interrupted had started until then. Who catches it may start more, as in a terminal.
 _MOST_PROGRAMS, _MOST_LOOKS = 1_000, 10
 
 
