@@ -310,7 +310,8 @@ def test_an_interrupt_ends_what_the_workers_of_a_pool_wait_for(data, how):
 def test_an_interrupt_ends_a_shell_escape_and_the_cell_goes_on(waiting):
     mid = begun(waiting, f"!{PROGRAM}\n_exit_code")
     _, reply, published = interrupted(waiting, mid)
-    assert (reply["status"], reading.result(published)) == ("ok", "-2")
+    # By the interrupt, or killed where it has not ended a second later.
+    assert (reply["status"], reading.result(published)) in {("ok", "-2"), ("ok", "-9")}
     assert reading.stream(published) == "^C\r\n"
 
 
