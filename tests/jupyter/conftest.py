@@ -30,6 +30,24 @@ def data(start_shared):
     return start_shared("data")
 
 
+#: Preset data lets cells start programs; unsafe, where its policy says so.
+PROGRAMS = {
+    "data": "",
+    "unsafe": 'extends = "unsafe"\nsubprocess_execution = true\n'
+    'filesystem_read_roots = ["/usr", "/bin", "/lib", "/lib64"]\n',
+}
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def programs(request, start_shared, tmp_path_factory):
+    """One kernel for a module, in each mode where cells may start programs."""
+    if not (text := PROGRAMS[request.param]):
+        return start_shared(request.param)
+    file = tmp_path_factory.mktemp("policy") / "programs.toml"
+    file.write_text(text)
+    return start_shared(file, "--allow-unsafe")
+
+
 @pytest.fixture(scope="session")
 def records():
     """Return a function: what is on a world's audit logs, of all kinds or of some, in its order."""

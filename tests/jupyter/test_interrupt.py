@@ -230,3 +230,100 @@ def test_a_debugger_is_handed_commands_as_from_python_3_14_on(unsafe):
     reply, published = unsafe.run("import pdb\nx = 6\npdb.set_trace(commands=['p x * 7', 'c'])\nx")
     assert reply["status"] == "ok"
     assert "42\n" in reading.stream(published)
+
+
+# --- programs that a cell waits for
+
+PROGRAM = "echo begun; sleep 600; echo late"
+#: ``w`` is held by what is started: the other end of its pipe is at its end when all have ended.
+WAITS = {
+    "run": f"subprocess.run({PROGRAM!r}, shell=True, pass_fds=[w])",
+    "wait": f"subprocess.Popen(['sh', '-c', {PROGRAM!r}], pass_fds=[w]).wait()",
+    "communicate": f"subprocess.Popen({PROGRAM!r}, shell=True, pass_fds=[w]).communicate()",
+    "os.system": f"os.set_inheritable(w, True); os.system({PROGRAM!r})",
+}
+#: Those of which the program's end is an answer, and no KeyboardInterrupt.
+ANSWERS = {"os.system"}
+POOLS = {
+    "pool": "with fork.Pool(2) as p: p.map(waits, range(2))",
+    "executor": "with Executor(2, fork) as e: list(e.map(waits, range(2)))",
+}
+IMPORTS = f"""
+import multiprocessing, os, subprocess, sys, time
+from concurrent.futures import ProcessPoolExecutor as Executor
+fork = multiprocessing.get_context("fork")
+def waits(_):
+    os.set_inheritable(w, True)
+    os.system({PROGRAM!r})
+"""
+
+
+@pytest.fixture(scope="module")
+def waiting(programs):
+    """A kernel whose cells wait for programs."""
+    programs.run(IMPORTS)
+    return programs
+
+
+def begun(kernel, cell, programs=1):
+    """Start a cell; return its id once so many programs of it have begun."""
+    mid = kernel.execute_send(cell)
+    heard = []
+
+    def have_begun(message):
+        heard.append(message["content"].get("text", ""))
+        return "".join(heard).count("begun") == programs
+
+    kernel.until(have_begun, mid)
+    return mid
+
+
+def check_interrupted(kernel, wait, error, programs=1):
+    """Interrupt a cell; all that it started is to end, and the session to live."""
+    # In one cell: a copy of the guest between two would hold the pipe.
+    cell = f"""
+r, w = os.pipe()
+try:
+    {wait}
+finally:
+    os.close(w)
+    print("ended" if not os.read(r, 1) else "")
+"""
+    kernel.run("kept = 'still here'")
+    _, reply, published = interrupted(kernel, begun(kernel, cell, programs))
+    assert reply.get("ename", "") == error
+    assert reading.stream(published).endswith("ended\n")
+    assert reading.result(kernel.run("kept")[1]) == "'still here'"
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_an_interrupt_ends_the_programs_that_a_cell_waits_for(waiting, how):
+    check_interrupted(waiting, WAITS[how], "" if how in ANSWERS else "KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("how", POOLS)
+def test_an_interrupt_ends_what_the_workers_of_a_pool_wait_for(data, how):
+    data.run(IMPORTS)
+    check_interrupted(data, POOLS[how], "KeyboardInterrupt", programs=2)
+
+
+def test_an_interrupt_ends_a_shell_escape_and_the_cell_goes_on(waiting):
+    mid = begun(waiting, f"!{PROGRAM}\n_exit_code")
+    _, reply, published = interrupted(waiting, mid)
+    # By the interrupt, or killed where it has not ended a second later.
+    assert (reply["status"], reading.result(published)) in {("ok", "-2"), ("ok", "-9")}
+    assert reading.stream(published) == "^C\r\n"
+
+
+def test_a_program_that_catches_an_interrupt_ends_as_it_likes(waiting):
+    program = (
+        "import os, time\n"
+        "try: os.write(1, b'begun'); time.sleep(600)\nexcept KeyboardInterrupt: os.write(1, b'cleaned')"
+    )
+    cell = f"p = subprocess.Popen([sys.executable, '-c', {program!r}]); p.wait()"
+    mid = begun(waiting, cell)
+    _, reply, published = interrupted(waiting, mid)
+    assert reply["ename"] == "KeyboardInterrupt"
+    after = waiting.run("p.wait()")[1]
+    assert reading.result(after) == "0"
+    assert reading.stream(published) + reading.stream(after) == "cleaned"

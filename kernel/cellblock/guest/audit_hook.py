@@ -199,6 +199,10 @@ _EVENTS: Final = word_set("""
     os.utime pty.spawn socket.bind socket.connect socket.getaddrinfo
     socket.gethostbyname socket.sendto sqlite3.connect subprocess.Popen
 """)
+#: Of these, what starts a program.
+_PROGRAMS: Final = word_set("""
+    os.fork os.forkpty os.posix_spawn os.spawn os.system pty.spawn subprocess.Popen
+""")
 #: Of what is read: the cell that is killed may have changed it.
 _LOOKS: Final = word_set("os.listdir os.scandir")
 #: Searches, which find nothing where a folder may not be read.
@@ -239,6 +243,8 @@ class Effects:
         self.any = False
         #: What is told of each search (``guest.not_there``).
         self.on_search: Callable[[str, tuple[Any, ...]], None] = lambda _event, _args: None
+        #: Called before a cell starts a program, or forks.
+        self.on_program: Callable[[], None] = lambda: None
         #: A cell has started what no copy has as it was: no cell is run again any more.
         self.lasting = False
         #: How often cells forked what is not known, and the processes that are, until they ended.
@@ -295,8 +301,7 @@ class Effects:
                     self.any = self.any or not is_exempt()
             elif event in events or event in forks:
                 if not is_exempt():
-                    self.any = True
-                    self._forks += event in forks
+                    self._note(event)
             elif event in looks:
                 self.any = self.any or not (is_unchanging(args[0]) or is_import())
             elif event == "os.mkdir":
@@ -306,6 +311,12 @@ class Effects:
                 note(event, args)
 
         return hook
+
+    def _note(self, event: str) -> None:
+        self.any = True
+        self._forks += event in _FORKS
+        if event in _PROGRAMS:
+            self.on_program()
 
     def _is_unchanging(self, path: object) -> bool:
         if type(path) is bytes:

@@ -1,23 +1,21 @@
 """What a cell shows: the guest's sys.stdout and sys.stderr, displays, results.
 
-A print costs a list append: text is collected and leaves in one frame, when there is much of it,
-when the cell ends or shows something, or a moment after the first of it was written.
+Text is written at once, to the pipe that programs and C code write to as well: so whatever a cell
+prints and starts stands in the order in which it happened. The host collects it. Where text goes
+another way than what came before, a mark says in which order (``wire.marks``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import fcntl
 import io
 import itertools
 import os
 import pprint
 import sys
-import threading
-import time
-from _thread import start_new_thread
-from collections import deque
 from contextvars import ContextVar, Token
-from operator import itemgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,10 +26,10 @@ from IPython.lib import pretty
 
 from cellblock.errors import FrameTooLargeError
 from cellblock.guest.guards.access import freeze, library_getattr, of_whole
-from cellblock.wire import messages, values
+from cellblock.wire import marks, messages, values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from cellblock.guest.channel import Channel
 
@@ -73,14 +71,6 @@ def set_parent(parent: Any) -> Token[int]:
     return current_cell.set(number if type(number) is int and 0 <= number < 1 << 31 else 0)
 
 
-#: Text waits at most this long, in seconds: below what a reader notices.
-LATENCY = 0.02
-#: Characters that are sent at once.
-BATCH = 1 << 16
-#: Seconds that a thread waits for another that sends before it looks whether that one lives.
-_TIMEOUT = 0.5
-
-
 class OutStream(io.TextIOBase):
     """What libraries know ``sys.stdout`` of a notebook by: it is no terminal, but shows text."""
 
@@ -99,13 +89,12 @@ class OutStream(io.TextIOBase):
 OutStream.__module__ = "ipykernel.iostream"
 
 
-def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOBase:
+def out_stream(name: messages.StreamName, outlet: Outlet) -> io.TextIOBase:
     """Return ``sys.stdout`` or ``sys.stderr``, whose other end is the front end.
 
     The outlet is held in a closure: cells get hold of the stream, and it knows the channel.
-    ``fileno`` is the real descriptor, for what writes below Python; that text takes the pipe.
     """
-    add, send, is_own = outlet.add, outlet.flush, outlet.is_own
+    add, send, is_own, fd = outlet.add, outlet.flush, outlet.is_own, outlet.fileno(name)
 
     class Stream(OutStream):
         def __init__(self) -> None:
@@ -114,18 +103,22 @@ def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOB
             self.buffer = _Bytes(self)
 
         def write(self, text: str) -> int:
-            """Collect ``text``; raises ``TypeError`` for anything else."""
+            """Write ``text``; raises ``TypeError`` for anything else."""
             if not isinstance(text, str):
                 raise TypeError(f"write() argument must be str, not {type(text).__name__}")
             add(name, text)
             return len(text)
 
         def flush(self) -> None:
-            """Send what was written so far."""
+            """Leave nothing behind: only a process that a cell forked keeps half a line."""
             send()
 
         def fileno(self) -> int:
-            """Return the descriptor that C code writes to."""
+            """Return a descriptor of the same pipe.
+
+            It is another than that of C code, as under ipykernel: libraries (wurlitzer) put a pipe
+            of theirs in the place of that one, and write here what comes through.
+            """
             return fd
 
         def _is_master_process(self) -> bool:
@@ -151,96 +144,117 @@ class _Bytes(io.RawIOBase):
         return len(blob)
 
 
-_FDS: Final[dict[str, int]] = {"stdout": 1, "stderr": 2}
+#: Where C code, and programs, write.
+_FDS: Final[dict[messages.StreamName, int]] = {"stdout": 1, "stderr": 2}
+_OTHER: Final[dict[messages.StreamName, messages.StreamName]] = {
+    "stdout": "stderr",
+    "stderr": "stdout",
+}
+#: Above those that have numbers of their own (``guest.setup``).
+_LOWEST: Final = 6
+#: Before cells can put something else in its place.
+_write: Final = os.write
 
 
 def _write_all(fd: int, data: bytes) -> None:
     while data:
-        data = data[os.write(fd, data) :]
+        data = data[_write(fd, data) :]
 
 
 class Outlet:
-    """The way out of a guest: text that is collected, and messages after the text before them."""
+    """The way out of a guest: text to its pipes, anything else to the channel, marks in both.
+
+    A process that a cell forked writes its text to its own stdout and stderr, in whole lines.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        #: Each piece of text behind its stream, its cell and its subshell.
-        self._parts = deque[tuple[tuple[messages.StreamName, int, int], str]]()
-        self._size = 0
-        self._lock = threading.Lock()
-        #: Which thread has it, as the OS kernel numbers them: Python's numbers are used again.
-        self._held = self._lock, 0
-        self._dirty = threading.Event()
-        self._drains = False
-        os.register_at_fork(after_in_child=self.reset_after_fork)
+        #: Of the same pipes as stdout and stderr: what a cell puts in the place of those is not
+        #: written to. The second ones are for cells.
+        self._own = {name: _twin(fd) for name, fd in _FDS.items()}
+        self._filenos = {name: _twin(fd) for name, fd in _FDS.items()}
+        #: Marks, numbered.
+        self._numbers = itertools.count(1)
+        #: The stream that was written to last, and the number of the cell that runs.
+        self._last: messages.StreamName = "stdout"
+        self._cell = 0
+        #: A program, or a fork, may be writing as well: each line has its place among its lines.
+        self._beside = False
+        #: In a process that a cell forked: the beginning of a line.
+        self._begun: dict[messages.StreamName, bytes] = {"stdout": b"", "stderr": b""}
+        os.register_at_fork(after_in_child=self._forget_lines)
 
     def is_own(self) -> bool:
         """Whether this is the guest, and no process that a cell forked."""
         return not self._channel.is_parents
 
+    def fileno(self, name: messages.StreamName) -> int:
+        """Return the descriptor that cells know a stream by."""
+        return self._filenos[name]
+
+    def begin(self, cell: int) -> None:
+        """Begin a cell of this number; 0 is of one that has none, or of a handler."""
+        self._cell = cell
+        self._beside = self._beside and _has_children()
+
+    def program_starts(self) -> None:
+        """Mark what was written before a program, or a fork, that is started now."""
+        self._beside = True
+        if not self._channel.is_parents:
+            self._mark(marks.PLAIN)
+
     def add(self, kind: messages.StreamName, text: str) -> None:
-        """Collect ``text`` for the stream ``kind``; a process that a cell forked writes lines."""
-        self._parts.append(((kind, current_cell.get(), current_subshell.get()), text))
-        self._size += len(text)
-        if self._size >= BATCH:
-            self.flush()
-        elif self._channel.is_parents:
-            if "\n" in text:
-                self.flush()
-        elif not self._dirty.is_set():
-            self._dirty.set()
-            if not self._drains:
-                self._start()
+        """Write ``text`` to the stream ``kind``."""
+        data = str.encode(text, "utf-8", "backslashreplace")
+        if self._channel.is_parents:
+            self._add_to_line(kind, data)
+            return
+        cell, subshell = current_cell.get(), current_subshell.get()
+        is_others = subshell or cell not in (0, self._cell)
+        if is_others or kind != self._last or self._beside:
+            self._last = kind
+            number = next(self._numbers)
+            _write_all(self._own[_OTHER[kind]], marks.encode(marks.PLAIN, number))
+            if is_others:
+                data = marks.encode(marks.TEXT, number, cell, subshell) + data + marks.END
+            else:
+                data = marks.encode(marks.TEXT, number) + data
+        _write_all(self._own[kind], data)
+
+    def _mark(self, kind: int) -> int:
+        """Mark a moment in both pipes; return its number."""
+        number = next(self._numbers)
+        mark = marks.encode(kind, number)
+        for fd in self._own.values():
+            _write_all(fd, mark)
+        return number
+
+    def _add_to_line(self, kind: messages.StreamName, data: bytes) -> None:
+        whole, end, rest = (self._begun[kind] + data).rpartition(b"\n")
+        self._begun[kind] = rest
+        _write_all(_FDS[kind], whole + end)
 
     def flush(self) -> None:
-        """Send what is collected."""
-        with self.hold():
-            self._dirty.clear()
-            self._size, parts = 0, []
-            with contextlib.suppress(IndexError):  # one by one: threads add to it meanwhile
-                while True:
-                    parts.append(self._parts.popleft())
-            for (kind, cell, subshell), group in itertools.groupby(parts, itemgetter(0)):
-                text = "".join(piece for _, piece in group)
-                if self._channel.is_parents:
-                    _write_all(_FDS[kind], text.encode("utf-8", "backslashreplace"))
-                    continue
-                for start in range(0, len(text), BATCH * 4):
-                    piece = encodable(text[start : start + BATCH * 4])
-                    self._channel.send(
-                        messages.Stream(name=kind, text=piece, cell=cell, subshell=subshell)
-                    )
+        """Write what a process that a cell forked has begun of a line."""
+        for kind, fd in _FDS.items():
+            data, self._begun[kind] = self._begun[kind], b""
+            _write_all(fd, data)
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        """Keep other threads from sending, and finish what is half sent: for a fork."""
-        own = threading.get_native_id()
-        if self._held[1] == own:  # a finaliser that prints, in the middle of it
-            yield
-            return
-        mine = lock, _ = self._lock, own
-        while not lock.acquire(timeout=_TIMEOUT):
-            # CPython 3.11 reaches no handler where no memory is left: a thread that ended so holds
-            # the lock for ever.
-            held, by = self._held
-            if held is lock is self._lock and not os.path.exists(f"/proc/self/task/{by}"):
-                self._lock = threading.Lock()
-            mine = lock, _ = self._lock, own
-        self._held = mine
-        try:
-            yield
-        finally:
-            self._held = lock, 0
-            lock.release()
+    def marked(self, message: Any) -> Any:
+        """Return ``message`` with its place among what was written; a forked process has none."""
+        if self._channel.is_parents:
+            return message
+        return msgspec.structs.replace(message, mark=self._mark(marks.MESSAGE))
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send ``message`` after all text so far; of a forked process, what is text of it."""
+        """Send ``message``, what is shown in its place; of a forked process, what is text of it."""
         if self._channel.is_parents:
             data = message.data if isinstance(message, messages.Display | messages.Result) else {}
             if "text/plain" in data:
                 self.add("stdout", f"{data['text/plain']}\n")
             return
-        self.flush()
+        if isinstance(message, messages.OfOutput | messages.Done):
+            message = self.marked(message)
         subshell = current_subshell.get()
         if subshell and isinstance(message, messages.OfSubshell):
             message = msgspec.structs.replace(message, subshell=subshell)
@@ -265,6 +279,7 @@ class Outlet:
 
     def end(self, done: messages.Done) -> None:
         """Send a cell's end, whatever its parts hold."""
+        flush_c()
         try:
             try:
                 self.send(done)
@@ -278,29 +293,60 @@ class Outlet:
             values = {k: {**left_out, "traceback": []} for k in done.user_expressions}
             self.send(msgspec.structs.replace(done, user_expressions=values, payload=[]))
 
-    def reset_after_fork(self) -> None:
-        """Reset a copy, which has neither the thread nor the text of the original."""
-        self._parts, self._size = deque(), 0
-        self._lock, self._dirty, self._drains = threading.Lock(), threading.Event(), False
-        self._held = self._lock, 0
+    def stand_on_own_pipes(self) -> None:
+        """Write to what stdout and stderr are now: in a copy, which has pipes of its own."""
+        for name, fd in _FDS.items():
+            for twin in (self._own[name], self._filenos[name]):
+                os.dup2(fd, twin, inheritable=False)
 
-    def _start(self) -> None:
-        """Start a thread that drains, which cells that count theirs don't see."""
-        try:
-            start_new_thread(self._drain, ())
-        except (RuntimeError, MemoryError):
-            self.flush()  # no room for one more: text leaves as it comes
-            return
-        self._drains = True
+    def _forget_lines(self) -> None:
+        self._begun = dict.fromkeys(self._begun, b"")
 
-    def _drain(self) -> None:
-        while True:
-            self._dirty.wait()
-            time.sleep(LATENCY)
-            try:
-                self.flush()
-            except OSError:
-                return
+
+# C's own stdout, which is full before it is written where it is no terminal.
+
+#: _IOLBF of setvbuf(3), of glibc, musl and macOS.
+_LINES: Final = 1
+_c: Final = ctypes.CDLL(None)
+_setvbuf, _fflush = _c.setvbuf, _c.fflush
+
+
+def _c_stdout() -> ctypes.c_void_p | None:
+    for name in ("stdout", "__stdoutp"):
+        with contextlib.suppress(ValueError):
+            return ctypes.c_void_p.in_dll(_c, name)
+    return None
+
+
+#: Looked up before the language layer is in force.
+_stdout: Final = _c_stdout()
+
+
+def write_lines_of_c() -> None:
+    """Have C code in this process write each line when it ends, as to a terminal."""
+    if _stdout is not None:
+        _setvbuf(_stdout, None, _LINES, ctypes.c_size_t(0))
+
+
+def flush_c() -> None:
+    """Write what C code has begun of a line."""
+    if _stdout is not None:
+        _fflush(_stdout)
+
+
+def _twin(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
+
+
+def _has_children() -> bool:
+    """Whether this process has a child, a copy that waits among them; nobody's end is taken."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except AttributeError:  # macOS has none before Python 3.13
+        return True
+    return True
 
 
 class Publisher(DisplayPublisher):

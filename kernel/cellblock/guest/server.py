@@ -428,6 +428,7 @@ class Server:
         if self._listing is not None:
             self._listing.begin_cell()
         self._kernel.cell = message.execution_count if message.store_history else 0
+        self.out.begin(self._kernel.cell)
         self._begin(message.id)
         try:
             done = self._runner.run(message)
@@ -467,6 +468,7 @@ class Server:
 
     def _comm(self, message: messages.CommIn) -> None:
         self._kernel.request, self._kernel.cell = message.id, 0
+        self.out.begin(0)
         self._begin(message.id)
         self._current.grant(message.granted)
         with self._driver.entered():
@@ -533,11 +535,8 @@ class Server:
             raise StdinNotImplementedError(
                 f"{name} was called, but this frontend does not support input requests."
             )
-        self.out.flush()  # what is read before one answers
-        return take_input(
-            self._channel,
-            messages.InputRequest(id=request.id, prompt=str(prompt), password=password),
-        )
+        asked = messages.InputRequest(id=request.id, prompt=str(prompt), password=password)
+        return take_input(self._channel, self.out.marked(asked))
 
 
 #: What matplotlib reads of the folder that it is imported in.

@@ -222,9 +222,11 @@ class Prepared:
         def report(operation: str) -> None:
             channel.send_and_exit(messages.Breach(operation=operation))
 
+        out = output.Outlet(channel)
+        output.write_lines_of_c()
         self._arm(report)
         effects.begin_session()  # what the locks' own attempts did is no cell's doing, either
-        self._serve(channel)
+        self._serve(channel, out)
 
     def _take(self, place: messages.SessionSetup) -> None:
         """Replace what was prepared for all by what this session has for itself."""
@@ -249,10 +251,10 @@ class Prepared:
                     os.close(GATE_FD)
         channel.send(messages.Ready(report=report))
 
-    def _serve(self, channel: Channel) -> None:
-        out = output.Outlet(channel)
-        sys.stdout = output.out_stream("stdout", 1, out)
-        sys.stderr = output.out_stream("stderr", 2, out)
+    def _serve(self, channel: Channel, out: output.Outlet) -> None:
+        sys.stdout = output.out_stream("stdout", out)
+        sys.stderr = output.out_stream("stderr", out)
+        effects.on_program = out.program_starts
         self._shell.display_pub.out = self._shell.displayhook.out = out
         if self._rules.admission:
             keep_to_installed_modules(self.request.cwd)

@@ -7,12 +7,9 @@ import ast
 import builtins
 import contextlib
 import fnmatch
-import io
 import os
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 import tempfile
 import weakref
@@ -23,7 +20,15 @@ from textwrap import fill
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
+from IPython.core import (
+    application,
+    completerlib,
+    interactiveshell,
+    magics,
+    oinspect,
+    page,
+    payloadpage,
+)
 from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import InputRejected, StdinNotImplementedError, UsageError
@@ -32,6 +37,7 @@ from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import no_var_expand
 from IPython.core.payload import PayloadManager
+from IPython.utils import process
 from IPython.utils.text import LSString, SList
 from traitlets import Any as AnyTrait
 from traitlets import Instance, Type, default
@@ -47,7 +53,7 @@ from cellblock.analysis.magics import (
     without_comment,
 )
 from cellblock.analysis.names import BINDABLE_BUILTINS
-from cellblock.guest import tracebacks
+from cellblock.guest import shell_escapes, tracebacks
 from cellblock.guest.guards.access import text_of
 from cellblock.guest.kernel import GuestApp, add_modules
 from cellblock.guest.library_patches import NO_PROMPT
@@ -428,37 +434,12 @@ class GuestShell(InteractiveShell):
         """Show it, as for ``%load``: a cell does not write the reader's next cell."""
         sys.stdout.write(s if s.endswith("\n") else f"{s}\n")
 
-    def system(self, cmd: str) -> None:
-        """Run ``!cmd`` with its output in the cell; of pip, say where it would fail."""
-        said = answer_pip(self.var_expand(cmd, depth=1))
-        if said is not None:
-            (sys.stdout if said.success else sys.stderr).write(said.text)
-        status = not said.success if said is not None else self.system_piped_to_streams(cmd)
-        self.user_ns["_exit_code"] = int(status)
-
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:  # noqa: FBT002 - IPython's
         """Return the output of ``!!cmd``; of pip, what ``!cmd`` says."""
         said = answer_pip(self.var_expand(cmd, depth=depth + 1))
         if said is None:
             return super().getoutput(cmd, split=split, depth=depth + 1)
         return SList(said.text.splitlines()) if split else LSString(said.text)
-
-    def system_piped_to_streams(self, cmd: str) -> int:
-        """Run ``cmd`` in a shell and return its exit status.
-
-        Lines end as under ipykernel, which has a terminal between.
-        """
-        with subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
-            self.var_expand(cmd, depth=2),
-            shell=True,
-            executable=shutil.which(os.environ.get("SHELL", "sh")),  # as IPython chooses it
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        ) as process:
-            output: Any = process.stdout
-            for line in io.TextIOWrapper(output, errors="replace", newline=""):
-                sys.stdout.write(line.replace("\n", "\r\n"))
-        return process.returncode
 
     def ask_exit(self) -> None:
         """Say who ends a session: the host, asked by a cell that says nothing else."""
@@ -512,6 +493,15 @@ GuestShell.__name__ = GuestShell.__qualname__ = "ZMQInteractiveShell"
 GuestShell.__module__ = "ipykernel.zmqshell"
 
 
+def run_escape(command: str) -> int:
+    """Run ``!command``, for which IPython calls this; of pip, say where it would fail."""
+    said = answer_pip(command)
+    if said is None:
+        return shell_escapes.run(command)
+    (sys.stdout if said.success else sys.stderr).write(said.text)
+    return int(not said.success)
+
+
 def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     """Return the shell, with ``names`` as all that user code finds as its builtins."""
     config = Config()
@@ -521,6 +511,8 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     config.InteractiveShell.automagic = not rules.language
     config.InteractiveShell.logstart = False
     config.IPKernelApp = Config()  # tqdm and others look for it
+    for module in (interactiveshell, process):
+        vars(module)["system"] = run_escape
     GuestShell.rules = rules
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)

@@ -302,7 +302,6 @@ class Snapshots:
         fds = self._channel.take_descriptors()
         self._catch_up()
         try:
-            self._outlet.flush()
             self._files = capture_files(self._files)
             threads = _names_of_threads()
             if self._openmp is not None:
@@ -333,7 +332,7 @@ class Snapshots:
         if len(fds) != _DESCRIPTORS:
             raise OSError(errno.EMFILE, "")
         drawn, register_tasks = _get_random(), self._driver.remember_tasks()
-        with self._outlet.hold(), self._channel.hold():
+        with self._channel.hold():
             pid = fork()
         if not pid:
             _set_random(drawn)  # ``random`` has seeded itself anew
@@ -382,7 +381,7 @@ class Snapshots:
         # The host stops it. Whoever could end it is gone: it goes on, and sees that by itself.
         libc.prctl(process.PR_SET_PDEATHSIG, signal.SIGCONT)
         self._channel.reset_after_fork()
-        self._outlet.reset_after_fork()
+        self._outlet.stand_on_own_pipes()
         self._channel.send(messages.SnapshotReady(id=request.id, connections=self._connections))
         return self._channel.recv()
 

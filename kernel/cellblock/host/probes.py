@@ -122,8 +122,8 @@ class Prover:
                 case _:
                     self._fail("a guest said something else than what it tried")
 
-        def on_text(_: str, text: str) -> None:
-            self._last_words = (self._last_words + text)[-_MAX_TEXT:]
+        def on_text(written: messages.Stream) -> None:
+            self._last_words = (self._last_words + written.text)[-_MAX_TEXT:]
 
         def on_lost(reason: str) -> None:
             if trial.thread:

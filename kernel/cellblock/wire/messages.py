@@ -42,6 +42,12 @@ class OfSubshell(Struct, frozen=True, kw_only=True):
     subshell: Count = 0
 
 
+class OfOutput(OfSubshell, frozen=True, kw_only=True):
+    """What a cell shows beside text; ``mark`` is its place in the pipes (``wire.marks``)."""
+
+    mark: Size = 0
+
+
 # What the guest must lock.
 
 
@@ -727,7 +733,7 @@ class Stream(OfSubshell, tag="stream", frozen=True, kw_only=True, omit_defaults=
     cell: Count = 0
 
 
-class Display(OfSubshell, tag="display", frozen=True, kw_only=True):
+class Display(OfOutput, tag="display", frozen=True, kw_only=True):
     """A mime bundle to show, or to replace an earlier one with; ``cell`` is as in ``Stream``."""
 
     data: Bundle
@@ -737,14 +743,14 @@ class Display(OfSubshell, tag="display", frozen=True, kw_only=True):
     cell: Count = 0
 
 
-class Result(OfSubshell, tag="result", frozen=True, kw_only=True):
+class Result(OfOutput, tag="result", frozen=True, kw_only=True):
     """The value of a cell's last expression."""
 
     data: Bundle
     metadata: dict[str, Any] = {}
 
 
-class Clear(OfSubshell, tag="clear", frozen=True, kw_only=True):
+class Clear(OfOutput, tag="clear", frozen=True, kw_only=True):
     """Clear the running cell's output."""
 
     wait: bool = False
@@ -762,7 +768,7 @@ class FailedCall(Struct, frozen=True):
     target: Name = ""
 
 
-class Error(OfSubshell, tag="error", frozen=True, kw_only=True):
+class Error(OfOutput, tag="error", frozen=True, kw_only=True):
     """An exception that ended the running cell, and the call that it came from."""
 
     ename: Text
@@ -774,17 +780,19 @@ class Error(OfSubshell, tag="error", frozen=True, kw_only=True):
 
 
 class InputRequest(Struct, tag="input_request", frozen=True, kw_only=True):
-    """input() or getpass() waits for the user."""
+    """input() or getpass() waits for the user; ``mark`` is as in ``OfOutput``."""
 
     id: Id
+    mark: Size = 0
     prompt: Text
     password: bool = False
 
 
 class Done(Struct, tag="done", frozen=True, kw_only=True):
-    """A cell ended. ``error`` is set when it failed; everything it printed came before."""
+    """A cell ended. ``error`` is set when it failed; what it printed stands before ``mark``."""
 
     id: Id
+    mark: Size = 0
     error: Error | None = None
     user_expressions: dict[Name, dict[str, Any]] = {}
     payload: list[dict[str, Any]] = []
@@ -841,7 +849,7 @@ class VariableValue(Struct, tag="variable_value", frozen=True, kw_only=True):
     why: Name = ""
 
 
-class CommOut(OfSubshell, tag="comm_out", frozen=True, kw_only=True):
+class CommOut(OfOutput, tag="comm_out", frozen=True, kw_only=True):
     """A comm message for the front end."""
 
     kind: CommKind
@@ -857,7 +865,7 @@ class Breach(Struct, tag="breach", frozen=True, kw_only=True):
     operation: Name
 
 
-class Show(OfSubshell, tag="show", frozen=True, kw_only=True):
+class Show(OfOutput, tag="show", frozen=True, kw_only=True):
     """A magic such as ``%policy`` ran: the host shows its table, or a page, here.
 
     ``argument`` is what was typed behind ``%usage``, ``%output`` and ``%template``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import fcntl
 import io
@@ -13,7 +12,6 @@ import socket
 import struct
 import termios
 import traceback
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from time import thread_time
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct
 
 from cellblock.errors import GuestError, WireError
-from cellblock.host.output.text import split_tail
+from cellblock.host.guests.pipes import Pipes
 from cellblock.wire import frames
 from cellblock.wire.messages import FromGuest, Stream, StreamName
 
@@ -116,50 +114,46 @@ def _stream_of(message: FromGuest) -> tuple[StreamName, int, int] | None:
     return message.name, message.cell, message.subshell
 
 
-# --- text from pipes --------------------------------------------------------------------------
+# --- programs of a guest ---------------------------------------------------------------------
 
-PIPE_READ: Final = 1 << 16
+#: Processes that are looked at for an interrupt, and how often: each look finds what those that
+#: were interrupted had started until then. Who catches it may start more, as in a terminal.
+_MOST_PROGRAMS, _MOST_LOOKS = 1_000, 10
 
 
-class Pipe:
-    """A guest's stdout or stderr, for what is written below Python."""
+def children(pid: int) -> list[int]:
+    """Return the processes that any thread of ``pid`` has started, as far as that can be seen."""
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_bytes().split())
+    return found
 
-    def __init__(self, fd: int, on_text: Callable[[str], None], reactor: Reactor) -> None:
-        self._fd, self._on_text, self._reactor = fd, on_text, reactor
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._cut = ""
-        os.set_blocking(fd, False)
-        reactor.watch(fd, self.drain)
 
-    def hold(self, *, held: bool) -> None:
-        """Leave what is written where it is, or take it again."""
-        if self._fd >= 0 and held:
-            self._reactor.unwatch(self._fd)
-        elif self._fd >= 0:
-            self._reactor.watch(self._fd, self.drain)
+def _interrupt(pid: int, group: int, session: int) -> None:
+    """Send SIGINT to a process if it is in this group of this session.
 
-    def drain(self) -> None:
-        """Pass on what is there."""
-        if self._fd < 0:
-            return
+    Its number could be another's by now, so it is opened before it is asked where it is.
+    """
+    with contextlib.suppress(OSError):
+        pidfd = os.pidfd_open(pid)
         try:
-            data = os.read(self._fd, PIPE_READ)
-        except BlockingIOError:
-            return
-        if not data:
-            self.close()
-            return
-        # A read ends anywhere: half a sequence waits for the rest of it.
-        text, self._cut = split_tail(self._cut + self._decode(data))
-        if text:
-            self._on_text(text)
+            if (os.getpgid(pid), os.getsid(pid)) == (group, session):
+                signal.pidfd_send_signal(pidfd, signal.SIGINT)
+        finally:
+            os.close(pidfd)
 
-    def close(self) -> None:
-        """Stop listening."""
-        if self._fd >= 0:
-            self._reactor.unwatch(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+
+def _parent(pid: int) -> int:
+    status = Path(f"/proc/{pid}/stat").read_bytes()
+    return int(status.rpartition(b") ")[2].split()[1])
+
+
+def _is_in(pid: int, session: int) -> bool:
+    try:
+        return os.getsid(pid) == session
+    except OSError:
+        return False
 
 
 # --- a guest ----------------------------------------------------------------------------------
@@ -189,6 +183,10 @@ class Lineage(Struct):
     number: int = 0
     session: int = -1
     users: list[LineageUser] = []
+
+    def pids(self) -> list[int]:
+        """Return the processes of all users: guests and copies."""
+        return [pid for user in self.users for pid in user.pids()]
 
     def others(self, than: LineageUser) -> list[int]:
         """Return the processes of the other users: guests and copies."""
@@ -220,7 +218,7 @@ class Guest:
         self,
         reactor: Reactor,
         on_message: Callable[[FromGuest], None],
-        on_text: Callable[[StreamName, str], None],
+        on_text: Callable[[Stream], None],
         on_lost: Callable[[str], None],
         *,
         check_sender: bool = False,
@@ -247,20 +245,16 @@ class Guest:
         self._wakes: list[Timer] = []
         self._pending = bytearray()
         self._reader = MessageReader(reactor, self._lose)
-        #: Its own ends of channel and pipes, and what else it inherits, until it is forked.
-        self.child_fds: list[int] = []
-        self.pipes: list[Pipe] = []
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.child_fds.append(theirs.detach())
-        streams: tuple[StreamName, ...] = "stdout", "stderr"
+        #: Its own ends of channel and pipes, and what else it inherits, until it is forked.
+        self.child_fds: list[int] = [theirs.detach()]
         try:
-            for name in streams:
-                read, write = os.pipe()
-                self.child_fds.append(write)
-                self.pipes.append(Pipe(read, partial(self._on_written, name), reactor))
+            self._pipes = Pipes(reactor, self._on_written, self._count)
         except OSError:
-            self._hang_up()
+            self._sock.close()
+            self.close_child_fds()
             raise
+        self.child_fds += self._pipes.child_fds
         self._sock.setblocking(False)
         # Out-of-band bytes would make the socket readable for ever with nothing to read (unix(7)).
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
@@ -361,8 +355,7 @@ class Guest:
     def _listen(self) -> None:
         """Listen to channel and pipes, or don't, as things are."""
         self._watch()
-        for pipe in self.pipes:
-            pipe.hold(held=self.held or self._rest is not None)
+        self._pipes.hold(held=self.held or self._rest is not None)
 
     def _watch(self) -> None:
         read, write = not self.held and self._rest is None, bool(self._pending)
@@ -371,8 +364,6 @@ class Guest:
     def _readable(self) -> None:
         if self._pending:
             self._flush()
-        if not self.held:
-            self.drain()  # what children wrote before they ended, and what is said now
         if self.held or self.closed:
             return
         ancillary: list[tuple[int, int, bytes]] = []
@@ -403,9 +394,16 @@ class Guest:
     def _take(self, data: bytes | int) -> None:
         try:
             for message in self._reader.messages(data):
+                mark: int | None = getattr(message, "mark", None)
+                if mark is not None:
+                    self._pipes.drain(before=mark or None)
+                    if self.closed:  # for what it has written
+                        return
                 self.on_message(message)
                 if self.closed:
                     return
+                if mark is not None:
+                    self._pipes.passed(mark)
             if not self.held:
                 self._reader.watch()
         except WireError as exc:
@@ -414,15 +412,12 @@ class Guest:
             traceback.print_exc()
             self._lose(f"protocol violation: {type(exc).__name__} over a message")
 
-    def _on_written(self, name: StreamName, text: str) -> None:
-        began = thread_time()
-        self.on_text(name, text)
-        self._count(thread_time() - began)
+    def _on_written(self, text: Stream) -> None:
+        self.on_text(text)
 
     def drain(self) -> None:
-        """Pass on raw output that arrived before the cell's end was told."""
-        for pipe in self.pipes:
-            pipe.drain()
+        """Pass on all that it has written: it ends, or has ended."""
+        self._pipes.drain_rest()
 
     def read_rest(self) -> None:
         """Take what it said before it ended: what the OS kernel holds of it, and no more.
@@ -478,16 +473,63 @@ class Guest:
                 os.kill(self.pid, number)
 
     def interrupt(self) -> None:
-        """Send SIGINT, and see to it that it is not slept through.
+        """Send SIGINT, to programs that it waits for too, and see that it is not slept through.
 
         CPython looks for signals between instructions, and when one has cut a wait short. One that
         comes between the last look and the wait would be heard of at the wait's end.
         """
         self.stop_waking()
-        self.signal(signal.SIGINT)
+        with contextlib.suppress(OSError):
+            self._interrupt_all()
         for seconds in _WAKES:
             wake = self._reactor.call_later(seconds, lambda: self.signal(signal.SIGURG))
             self._wakes.append(wake)
+
+    def _interrupt_all(self) -> None:
+        """Send SIGINT to the guest, and to what cells have started in its process group.
+
+        Those are whom a terminal interrupts. Copies of the guest are there, too, and not meant. The
+        guest comes first, as what it waits for is to end because of the interrupt, not before it;
+        and the others are known by then, as it does not wait for long.
+        """
+        if (pid := self.pid) is None:
+            self.signal(signal.SIGINT)
+            return
+        told = set[int]()
+        try:
+            group, session = os.getpgid(pid), os.getsid(pid)
+            found = self._programs(pid, session)
+        finally:
+            self.signal(signal.SIGINT)
+        for _ in range(_MOST_LOOKS):
+            for program in found:
+                _interrupt(program, group, session)
+            told |= found
+            found = self._programs(pid, session) - told
+            if not found:
+                return
+
+    def _programs(self, pid: int, session: int) -> set[int]:
+        """Return the guest's descendants in its session, with those whose parent has ended.
+
+        Those come to the zygote, which does not know whose they are where it has forks of a guest.
+        Its children are looked at last: whoever comes to it meanwhile is found there.
+        """
+        found, passed = set[int](), {pid, *self.lineage.pids()}
+        self._add_descendants(pid, session, found, passed)
+        if len(self.lineage.users) == 1:
+            self._add_descendants(_parent(pid), session, found, passed)
+        return found
+
+    @staticmethod
+    def _add_descendants(pid: int, session: int, found: set[int], passed: set[int]) -> None:
+        """Add to ``found`` what descends from ``pid``, but for whom is ``passed`` over."""
+        waiting = children(pid)
+        while waiting and len(found) < _MOST_PROGRAMS:
+            child = waiting.pop()
+            if child not in passed and _is_in(child, session):
+                found.add(child)
+                waiting += children(child)
 
     def stop_waking(self) -> None:
         """Cut no wait short any more: what was interrupted has ended."""
@@ -511,11 +553,11 @@ class Guest:
     # --- its end ------------------------------------------------------------------------------
 
     def _lose(self, reason: str) -> None:
+        self.drain()
         if reason:
             self.close()
         else:
             # It is ending by itself: its exit status says how, so it is not killed here.
-            self.drain()
             self._hang_up()
         self.on_lost(reason)
 
@@ -537,6 +579,5 @@ class Guest:
         if not self.closed:
             self._reactor.unwatch(self._sock.fileno())
             self._sock.close()
-        for pipe in self.pipes:
-            pipe.close()
+        self._pipes.close()
         self.close_child_fds()

@@ -500,12 +500,12 @@ class Supervisor:
         else:
             self.owner.on_message(message)
 
-    def on_text(self, kind: messages.StreamName, text: str) -> None:
-        """Take text that was written below Python; before a guest is ready, its last words."""
+    def on_text(self, written: messages.Stream) -> None:
+        """Take text that a guest wrote; before it is ready, its last words."""
         if self.guest is None:
-            self._last_words = (self._last_words + text)[-LAST_WORDS:]
+            self._last_words = (self._last_words + written.text)[-LAST_WORDS:]
         else:
-            self.owner.on_text(kind, text)
+            self.owner.on_text(written)
 
     def ran(self, request: PastRequest, answer: Callable[[], None], *, alone: bool = True) -> None:
         """Record that a request ran to its end; ``answer`` is called when it may be answered.

@@ -510,7 +510,8 @@ def guest_environment(
     passed = {name: host[name] for name in passed_on if name in host}
     folder, shell = str(scratch), host.get("SHELL", "")
     home = next((layer.root for layer in plan.layers if layer.kept_in), folder)
-    starts_shell = plan.subprocess and any(within(real(shell), root) for root in plan.read_roots)
+    starts_shell = plan.subprocess and bool(shell)
+    starts_shell = starts_shell and any(within(real(shell), root) for root in plan.read_roots)
     # No accounts are known to a guest: without a name getpass.getuser() fails.
     return (
         {"USER": "cellblock"}

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from cellblock.backends.plan import scratch_end
 from cellblock.descriptors import closing, open_folder
+from cellblock.host.guests.process import children as children_of
 from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
 
@@ -467,7 +468,7 @@ class Family:
         found: dict[int, _Stat] = {}
         # Read anew: that of a restored snapshot was the guest before it, until that was dead.
         own = _stat(self._pid)
-        waiting = _children(own.parent) if own else []
+        waiting = children_of(own.parent) if own else []
         others = frozenset(self._others())
         while waiting and len(found) < MAX_PROCESSES:
             pid = waiting.pop()
@@ -475,7 +476,7 @@ class Family:
                 continue
             # In this order: the time of a child that is waited for meanwhile is in neither, or in
             # its parent's, never in both.
-            children = _children(pid)
+            children = children_of(pid)
             member = _stat(pid)
             if member is not None and member.session == self._session:
                 waiting += children
@@ -508,15 +509,6 @@ class _Parts(NamedTuple):
 _SHARES: Final = re.compile(
     rb"^(Pss_Anon|Pss_File|Pss_Shmem|Private_Dirty|SwapPss):\s+(\d+) kB$", re.MULTILINE
 )
-
-
-def _children(pid: int) -> list[int]:
-    """Return the processes that any thread of ``pid`` has started."""
-    found: list[int] = []
-    with contextlib.suppress(OSError, ValueError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_bytes().split())
-    return found
 
 
 #: Given for what was touched, or for small ones (madvise(2), MADV_COLLAPSE: no fault at all).

@@ -642,9 +642,9 @@ class Requests:
         else:
             request.checkpoint = asked
 
-    def on_text(self, kind: messages.StreamName, text: str) -> None:
-        """Show text that was written below Python."""
-        self._show(messages.Stream(name=kind, text=text))
+    def on_text(self, text: messages.Stream) -> None:
+        """Show what cells, and programs that they started, have written."""
+        self._show(text)
 
     def _show(self, message: messages.FromGuest) -> None:
         if (subshell := getattr(message, "subshell", 0)) and subshell not in self.beside:
@@ -777,7 +777,6 @@ class Requests:
         if breach or request is None or guest is None:
             self._violation(breach)
             return
-        guest.drain()
         if not request.subshell:
             guest.stop_waking()
         if not isinstance(message, messages.Done):
