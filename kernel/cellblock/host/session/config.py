@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 #: Descriptors that the host needs for a copy of the guest: a socket, two pipes, a pidfd.
 _FILES_OF_A_COPY: Final = 4
+#: The folder of the project that cells write to where nothing can be staged.
+_WORK: Final = "work"
 #: Where guests find programs.
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
@@ -227,7 +229,7 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         condition = _condition(narrowed, options)
         # Not probed: the guest tries its locks itself before the first user byte.
         chosen = choose(narrowed, "attempt")
-        secrets, whole = _secrets(policy, narrowed)
+        secrets, whole = _secrets(policy, narrowed, options.project)
         private = tuple(_private(options, policy))
         narrowed, layers, unstaged = _staged(
             narrowed, chosen.backend, options, (*private, *secrets)
@@ -266,7 +268,7 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
 
 def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     """Return the same for a narrower policy. Raises PolicyError, BackendError."""
-    secrets, _ = _secrets(config.policy, policy)
+    secrets, _ = _secrets(config.policy, policy, config.project)
     named = tuple(dict.fromkeys((*config.secrets, *secrets)))
     narrowed = _resolved(
         policy,
@@ -286,7 +288,7 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
     with contextlib.suppress(Exception):  # whatever is wrong with a policy, ``resolve`` says
         project, scratch = options.project, options.scratch
         policy = load.load_unchecked(options.policy_name, project=project, scratch=scratch)
-        private = (*_private(options, policy), *_secrets(policy, policy)[0])
+        private = (*_private(options, policy), *_secrets(policy, policy, project)[0])
         backend = choose(policy, "glance").backend
         folders: Any = {"private": private, "project": project, "scratch": scratch}
         layers = make_layers(policy, **folders) if backend.stages else ()
@@ -311,7 +313,7 @@ def _staged(
         why = why_not(layers, backend, written)
     if not why:
         return policy, layers, ""
-    project, work = str(options.project), options.project / "work"
+    project, work = str(options.project), options.project / _WORK
     own = [root for root in written if within(root, project) and root != fill["{scratch}"]]
     # A checkout could bring a link of that name, to anything of the user's.
     if not own:
@@ -411,13 +413,17 @@ def _private(options: SessionOptions, policy: Policy) -> list[Path]:
     return [*own, *approvals, *options.private]
 
 
-def _secrets(policy: Policy, narrowed: Policy) -> tuple[tuple[Path, ...], bool]:
+def _secrets(policy: Policy, narrowed: Policy, project: Path) -> tuple[tuple[Path, ...], bool]:
     """Return what is denied by its name beneath what cells read, and whether all was looked at.
 
     A ``narrowed`` policy may deny more names; it takes no denial back by what it names as a root.
     """
     roots = (*policy.filesystem_read_roots, *policy.filesystem_write_roots)
-    found, whole = paths.find_secret_files(roots, narrowed.read_deny_paths)
+    filled = list(policy.filesystem_write_roots)
+    filled += itertools.chain.from_iterable(paths.host_write_roots(policy).values())
+    if policy.filesystem_staged_roots:  # cells have it where nothing can be staged: see ``_staged``
+        filled.append(str(project / _WORK))
+    found, whole = paths.find_secret_files(roots, narrowed.read_deny_paths, filled=filled)
     return tuple(map(Path, found)), whole
 
 

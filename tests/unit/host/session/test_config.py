@@ -15,9 +15,11 @@ from cellblock.host.session.config import (
     check_out_of_reach,
     resolve,
 )
+from cellblock.policy import paths
 from cellblock.policy.folders import make_scratch, remove_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Operations, WriteFile
+from cellblock.policy.paths import SECRETS
 from cellblock.wire import frames
 from cellblock.wire.messages import Plan
 
@@ -145,6 +147,56 @@ def test_variables_that_are_too_large_are_refused_with_a_sentence(tmp_path, monk
     refused = resolve(options[1])
     assert isinstance(refused, PolicyError)
     assert refused.remedy.startswith("Shorten the variables that env_var_access names")
+
+
+# --- names of secrets -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Return a function that resolves a policy whose cells read the project and have scratch."""
+    for name in ("scratch", "project/work"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def start(**changes):
+        project, scratch = tmp_path / "project", tmp_path / "scratch"
+        policy = Policy(backend="landlock", read_deny_paths=SECRETS).replace(
+            filesystem_read_roots=(str(project),), filesystem_write_roots=(str(scratch),)
+        )
+        return resolve(SessionOptions(policy.replace(**changes), project, scratch))
+
+    return start
+
+
+def put(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+@pytest.mark.parametrize(
+    "filled",
+    [
+        {"filesystem_write_roots": ("{0}/scratch", "{0}/project/work")},
+        {"artifact_export_paths": ("{0}/scratch/*.png",), "artifact_folder": "{0}/project/work"},
+        {"filesystem_staged_roots": ("{0}/project",)},
+    ],
+    ids=["written", "copied to", "written where nothing can be staged"],
+)
+def test_however_much_is_in_a_folder_that_cells_fill_secrets_elsewhere_are_denied(
+    start, tmp_path, monkeypatch, filled
+):
+    monkeypatch.setattr(paths, "MOST_ENTRIES", 40)
+    secret = put(tmp_path / "project/a/b/c/.env")
+    for number in range(40):
+        put(tmp_path / f"project/work/{number}/x")
+    changes = {
+        key: tuple(each.format(tmp_path) for each in value)
+        if type(value) is tuple
+        else value.format(tmp_path)
+        for key, value in filled.items()
+    }
+    assert secret in start(**changes).secrets
 
 
 # --- what has to be asked for ---------------------------------------------------------------------
