@@ -341,6 +341,13 @@ class AllowFork(Struct, tag="allow_fork", frozen=True, kw_only=True):
     pid: int | None
 
 
+class Protect(Struct, tag="protect", frozen=True, kw_only=True):
+    """Let no cell of a guest signal its snapshot ``pid``; numbers are as in ``AllowFork``."""
+
+    id: Id
+    pid: int
+
+
 class KeepOnly(Struct, tag="keep_only", frozen=True, kw_only=True):
     """The processes that a guest and its snapshots are; any other of ``session`` is killed.
 
@@ -863,7 +870,9 @@ class Branch(Struct, tag="branch", frozen=True, kw_only=True):
     drops: bool = False
 
 
-ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
+ToZygote = (
+    Prepare | Fork | AllowFork | Protect | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
+)  # fmt: skip
 FromZygote = (
     ScratchFolder | SharedMemory | Forked | Reaped | Answered | Narrowed | ForksEnded | Refreshed
     | Obeyed | ZygoteFailed

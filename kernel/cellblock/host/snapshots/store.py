@@ -460,6 +460,8 @@ class Snapshots:
         if snapshot.guest.pid in known or not snapshot.guest.sender_is_ours():
             return False
         snapshot.state, snapshot.connections = SnapshotState.kept, message.connections
+        if self._zygote is not None:
+            self._zygote.protect(snapshot.guest)  # before the guest is sent another cell
         return True
 
     def _stood(self, snapshot: Snapshot) -> None:
