@@ -40,7 +40,7 @@ from cellblock.wire import frames, messages
 from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from cellblock.backends.base import Backend, Chosen, View
@@ -234,6 +234,7 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         narrowed, layers, unstaged = _staged(
             narrowed, chosen.backend, options, (*private, *secrets)
         )
+        secrets, opened = _apart_from_cells_own(secrets, narrowed, options.project)
         config = _resolved(
             narrowed,
             chosen,
@@ -259,7 +260,7 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         operators=policy if narrowed != policy else None,
         notebook=str(options.notebook or ""),
         notice="; and ".join(
-            filter(None, (*_notices(policy, options, whole=whole), notice, unstaged))
+            filter(None, (*_notices(policy, options, opened, whole=whole), notice, unstaged))
         ),
         condition=condition,
         file=options.policy_name,
@@ -269,6 +270,14 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
 def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     """Return the same for a narrower policy. Raises PolicyError, BackendError."""
     secrets, _ = _secrets(config.policy, policy, config.project)
+    # What has come to a write root since is the cells' own, unless its name was no secret's.
+    before = config.policy.read_deny_paths
+    secrets = tuple(
+        path
+        for path in secrets
+        if not _beneath(path, policy.filesystem_write_roots)
+        or not paths.pattern_beneath(str(path), config.policy.filesystem_write_roots, before)
+    )
     named = tuple(dict.fromkeys((*config.secrets, *secrets)))
     narrowed = _resolved(
         policy,
@@ -288,7 +297,8 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
     with contextlib.suppress(Exception):  # whatever is wrong with a policy, ``resolve`` says
         project, scratch = options.project, options.scratch
         policy = load.load_unchecked(options.policy_name, project=project, scratch=scratch)
-        private = (*_private(options, policy), *_secrets(policy, policy, project)[0])
+        secrets, _ = _apart_from_cells_own(_secrets(policy, policy, project)[0], policy, project)
+        private = (*_private(options, policy), *secrets)
         backend = choose(policy, "glance").backend
         folders: Any = {"private": private, "project": project, "scratch": scratch}
         layers = make_layers(policy, **folders) if backend.stages else ()
@@ -370,8 +380,13 @@ def _load(options: SessionOptions) -> Policy:
     return policy
 
 
-def _notices(policy: Policy, options: SessionOptions, *, whole: bool) -> Iterator[str]:
-    """Yield what the user is told of what cells read of the project."""
+def _notices(
+    policy: Policy, options: SessionOptions, opened: Sequence[Path], *, whole: bool
+) -> Iterator[str]:
+    """Yield what the user is told of what cells read of the project.
+
+    ``opened`` has the name of a secret and lies where cells write.
+    """
     if paths.reads_home_files(policy, options.project):
         yield (
             f"lets cells read the files in {options.project} that are not hidden, and none of its "
@@ -382,6 +397,13 @@ def _notices(policy: Policy, options: SessionOptions, *, whole: bool) -> Iterato
         yield (
             "hides passwords (.env and the like) in the project's outer folders only: it has more "
             f"than {paths.MOST_ENTRIES:,} files. To hide others: read_deny_paths"
+        )
+
+    if opened:
+        more = f" and {len(opened) - 1:,} more like it" if opened[1:] else ""
+        yield (
+            f"lets cells read and change {opened[0]}{more}, for they may write there: move what is "
+            "secret elsewhere"
         )
 
 
@@ -425,6 +447,24 @@ def _secrets(policy: Policy, narrowed: Policy, project: Path) -> tuple[tuple[Pat
         filled.append(str(project / _WORK))
     found, whole = paths.find_secret_files(roots, narrowed.read_deny_paths, filled=filled)
     return tuple(map(Path, found)), whole
+
+
+def _apart_from_cells_own(
+    secrets: tuple[Path, ...], policy: Policy, project: Path
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return those of ``secrets`` that are denied, and those that lie where cells write.
+
+    Nothing there can be denied, and cells may have made it: it stops no kernel. But in a folder
+    that holds the notebook's own it is a user's: such a policy is refused.
+    """
+    roots = [root for root in policy.filesystem_write_roots if not within(str(project), root)]
+    opened = tuple(path for path in secrets if _beneath(path, roots))
+    return tuple(path for path in secrets if not _beneath(path, roots)), opened
+
+
+def _beneath(path: Path, roots: Iterable[str]) -> bool:
+    """Return whether a path lies in one of these roots."""
+    return any(within(str(path), root) for root in roots)
 
 
 def _first_cwd(policy: Policy, project: Path, scratch: Path) -> str:

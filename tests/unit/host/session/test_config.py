@@ -14,6 +14,7 @@ from cellblock.host.session.config import (
     _private,
     check_out_of_reach,
     resolve,
+    under_policy,
 )
 from cellblock.policy import paths
 from cellblock.policy.folders import make_scratch, remove_scratch
@@ -197,6 +198,51 @@ def test_however_much_is_in_a_folder_that_cells_fill_secrets_elsewhere_are_denie
         for key, value in filled.items()
     }
     assert secret in start(**changes).secrets
+
+
+def test_a_secrets_name_in_a_folder_that_cells_write_to_stops_no_kernel_and_is_told(
+    start, tmp_path
+):
+    written = {"filesystem_write_roots": (f"{tmp_path}/scratch", f"{tmp_path}/project/work")}
+    assert start(**written).notice == ""
+    put(tmp_path / "project/work/.git/config")
+    secret = put(tmp_path / "project/.env")
+    config = start(**written)
+    assert config.secrets == (secret,)
+    assert config.notice == (
+        f"lets cells read and change {tmp_path}/project/work/.git/config, for they may write there: "
+        "move what is secret elsewhere"
+    )
+    put(tmp_path / "project/work/.env")
+    assert f"{tmp_path}/project/work/.env and 1 more like it" in start(**written).notice
+
+
+def test_a_secret_in_a_folder_that_holds_the_notebooks_is_never_written_to(start, tmp_path):
+    put(tmp_path / "project/.env")
+    refused = start(filesystem_write_roots=(f"{tmp_path}/project",))
+    assert isinstance(refused, PolicyError)
+    assert refused.remedy == f"Choose a folder without {tmp_path}/project/.env in it."
+
+
+def test_what_cells_made_under_a_secrets_name_keeps_no_narrowing_from_them(start, tmp_path):
+    config = start()
+    put(tmp_path / "scratch/.env")
+    secret = put(tmp_path / "project/a/.env")
+    narrower = under_policy(config, config.policy.replace(timeout=100.0))
+    assert narrower.secrets == (secret,)
+    # A name that is denied from now on, and would be readable all the same.
+    put(tmp_path / "scratch/data.csv")
+    denied = config.policy.replace(read_deny_paths=(*SECRETS, "**/data.csv"))
+    with pytest.raises(PolicyError, match="this holds a denied path"):
+        under_policy(config, denied)
+
+
+def test_where_cells_may_write_no_more_a_secrets_name_is_denied(start, tmp_path):
+    written = (f"{tmp_path}/scratch", f"{tmp_path}/project/work")
+    config = start(filesystem_write_roots=written)
+    secret = put(tmp_path / "project/work/.env")
+    narrower = under_policy(config, config.policy.replace(filesystem_write_roots=written[:1]))
+    assert narrower.secrets == (secret,)
 
 
 # --- what has to be asked for ---------------------------------------------------------------------
