@@ -144,10 +144,14 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class LockReport(Struct, frozen=True, kw_only=True):
-    """What ``confine`` achieved: lock name to a short statement, e.g. ``landlock: ABI 7``."""
+    """What ``confine`` achieved: lock name to a short statement, e.g. ``landlock: ABI 7``.
+
+    ``begins_in`` is the folder that the guest begins in, where that is not the one it was to.
+    """
 
     achieved: dict[Name, Name] = {}
     failed: dict[Name, Name] = {}
+    begins_in: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
 
 
 # Host tools.
