@@ -223,8 +223,8 @@ class Views:
         if report.begins_in:
             wanted = visible(config.prepare.cwd)
             told = (
-                f"begins cells in {visible(report.begins_in)}: they can't enter {wanted}, which was "
-                "removed or is shut to them. Make it again or change its mode, and restart"
+                f"begins cells in {visible(report.begins_in)}: they can't enter {wanted}, which "
+                "was removed or is shut to them. Make it again or change its mode, and restart"
             )
             self.notice = "; and ".join(filter(None, (self.notice, told)))
         if first:

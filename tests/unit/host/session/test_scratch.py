@@ -4,6 +4,7 @@ import ctypes
 import gc
 import mmap
 import os
+from pathlib import Path
 
 import pytest
 
@@ -150,6 +151,18 @@ def test_files_without_a_name_count_where_their_processes_can_be_looked_into(tmp
         assert found.full
         for at in (opened, mapped):
             libc.munmap(ctypes.c_void_p(at), 4096)
+
+
+@pytest.mark.parametrize("bound", ["MOST_MAPPED", "MOST_OPENED"])
+def test_processes_that_take_long_to_look_into_may_keep_all_that_is_missing(monkeypatch, bound):
+    own = [os.getpid()]
+    assert removed_bytes(own, MIB) < limits.ENDLESS
+    read, real = [], limits.os.read
+    monkeypatch.setattr(limits.os, "read", lambda *args: read.append(args) or real(*args))
+    monkeypatch.setattr(limits, bound, 1)
+    assert removed_bytes(own * 1_000, MIB) == limits.ENDLESS
+    parts = len(Path("/proc/self/maps").read_bytes()) // 2_048 + 2  # of a page each, nearly (proc(5))
+    assert len(read) <= parts
 
 
 def test_what_others_write_to_the_disk_is_no_cells_fault(tmp_path, monkeypatch):
