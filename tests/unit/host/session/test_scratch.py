@@ -161,7 +161,9 @@ def test_processes_that_take_long_to_look_into_may_keep_all_that_is_missing(monk
     monkeypatch.setattr(limits.os, "read", lambda *args: read.append(args) or real(*args))
     monkeypatch.setattr(limits, bound, 1)
     assert removed_bytes(own * 1_000, MIB) == limits.ENDLESS
-    parts = len(Path("/proc/self/maps").read_bytes()) // 2_048 + 2  # of a page each, nearly (proc(5))
+    parts = (
+        len(Path("/proc/self/maps").read_bytes()) // 2_048 + 2
+    )  # of a page each, nearly (proc(5))
     assert len(read) <= parts
 
 
