@@ -433,17 +433,18 @@ class Family:
         """Return how many bytes the others hold by themselves, as the OS kernel divides them.
 
         None where this user may not ask, as of processes that are not dumpable in no user
-        namespace of ours. It reads each page table, so ask only when ``held``, which was asked
-        just before, is too much. What snapshots share, too, is divided among them and counts for
-        less.
+        namespace of ours, and where it would take too long. It reads each page table, so ask only
+        when ``held``, which was asked just before, is too much. What snapshots share, too, is
+        divided among them and counts for less.
         """
         shares = [0]
         alone = tables = 0
-        for pid in (self._pid, *(pid for pid in self._members() if pid not in copies)):
-            memory, parts = process_memory(pid), _Parts.of(pid)
-            if memory is None:
-                continue
-            if parts is None:
+        pids = (self._pid, *(pid for pid in self._members() if pid not in copies))
+        memories = {pid: found for pid in pids if (found := process_memory(pid)) is not None}
+        if sum(each.resident + _TABLES * each.tables for each in memories.values()) > MOST_WALKED:
+            return None
+        for pid, memory in memories.items():
+            if (parts := _Parts.of(pid)) is None:
                 return None
             shares.append(parts.share)
             if pid != self._pid:
@@ -480,6 +481,12 @@ class Family:
                 if pid != self._pid:
                     found[pid] = member
         return found
+
+
+#: Bytes in memory of processes whose pages are asked for at once: half a second. Pages that were
+#: only read are in no process's memory, but in its page tables: a byte of these counts as so many.
+MOST_WALKED: Final = 16 << 30
+_TABLES: Final = 64
 
 
 class _Parts(NamedTuple):
