@@ -94,6 +94,20 @@ def test_a_cell_can_not_keep_in_the_programs_place(home, staging):
         s.drop()
 
 
+def test_no_file_is_copied_that_is_larger_than_what_cells_may_keep(home, staging):
+    """The copy is seen when it is complete, and threads could have many made at once."""
+    (home / "project" / "large.csv").write_bytes(bytes(80 << 20))
+    with Sandbox(staging.replace(scratch_max_bytes=4 << 20)) as s:
+        refused = s.execute("open('large.csv', 'r+')").error
+        assert refused.message == (
+            "[Errno 27] File too large: 'large.csv' [cellblock: under policy staging cells keep no "
+            "more files than 4 MiB (scratch_max_bytes). To allow it, write in staging: "
+            "scratch_max_bytes = 8_388_608]"
+        )
+        assert s.execute("open('large.csv').read(1), open('old.csv', 'r+').write('a')").success
+        assert [one.path for one in s.changes()] == ["old.csv"]
+
+
 def test_where_nothing_is_staged_there_is_nothing_to_keep(sandbox):
     assert (sandbox.changes(), sandbox.keep()) == ((), ())
     with pytest.raises(ChangesError, match="nothing is staged under this policy"):

@@ -76,6 +76,7 @@ FATAL_FOR_ROOT = {
 #: Resource limits: the number that prlimit64(2) has for each, and how a report calls it.
 RLIMITS = {
     "core": resource.RLIMIT_CORE,
+    "locked memory": resource.RLIMIT_MEMLOCK,
     "signals": resource.RLIMIT_SIGPENDING,
     "memory_max_bytes": resource.RLIMIT_DATA,
     "max_open_files": resource.RLIMIT_NOFILE,

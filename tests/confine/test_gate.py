@@ -16,6 +16,7 @@ import time
 
 import pytest
 
+from cellblock.guest import snapshots
 from cellblock.guest.confine import LOCKS, arch, confine, landlock, libc, notify
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.notify import Gate, Request
@@ -191,6 +192,55 @@ def test_a_fork_passes_once_when_a_snapshot_is_due_and_never_else(plan):
     guest = Guest(forks, plan())
 
     assert guest.serve() == ["EPERM", "EPERM"]
+
+
+def test_a_signal_that_comes_while_a_snapshot_is_forked_costs_no_snapshot(plan):
+    """Linux begins such a fork again (clone(2), ERESTARTNOINTR): the gate sees a second one."""
+
+    class Signalled(Guest):
+        def _hear(self):
+            heard = super()._hear()
+            if "waits" in self.said:
+                self.said.remove("waits")
+                # The call is stopped until it is answered.
+                select.select([self.listener], [], [])
+                os.kill(self.pid, signal.SIGURG)
+            return heard
+
+    def forks(say, ask):
+        seen = []
+        signal.signal(signal.SIGURG, lambda *_: seen.append("handled"))
+        for fork in (snapshots.fork, os.fork):
+            say("snapshot")
+            ask()
+            say("waits")
+            pid = 0
+            try:
+                pid = fork()
+            except OSError as error:
+                say(errno.errorcode[error.errno])
+                continue
+            if pid == 0:
+                say(f"copy blocks {signal.pthread_sigmask(signal.SIG_BLOCK, ())}")
+                os._exit(0)
+            os.waitpid(pid, 0)
+            say(f"original blocks {signal.pthread_sigmask(signal.SIG_BLOCK, ())}")
+            say(seen.pop())
+
+    guest = Signalled(forks, plan())
+
+    assert guest.serve() == ["copy blocks set()", "original blocks set()", "handled", "EPERM"]
+
+
+def test_a_fork_that_is_due_for_anybody_is_left_for_whom_none_is_due():
+    gate = Gate(-1, MACHINE, plan_of())
+    gate.allow_fork(None)
+    gate.allow_fork(os.getpid())
+    asked = Request(1, os.getpid(), "clone", (signal.SIGCHLD, 0, 0, 0, 0, 0))
+    assert gate.decide(asked) == 0
+    gate.withdraw_fork((None,))
+    assert gate.decide(asked) == 0
+    assert gate.decide(asked) == errno.EPERM
 
 
 def test_a_snapshot_can_signal_itself_and_not_the_original_nor_the_reverse(plan):
@@ -377,7 +427,7 @@ def test_networks_and_programs_are_as_the_policy_has_them_by_now():
 
 def test_a_guest_does_not_use_up_what_the_users_epolls_may_watch(plan, monkeypatch):
     monkeypatch.setattr(notify, "WATCHES", 20)
-    monkeypatch.setattr(notify, "WATCHES_A_SECOND", 0)
+    monkeypatch.setattr(notify, "REGROWN", 1 << 40)
 
     def watch(say, _ask):
         watched, polls = socket.socketpair()[0], [select.epoll() for _ in range(30)]
@@ -393,17 +443,29 @@ def test_a_guest_does_not_use_up_what_the_users_epolls_may_watch(plan, monkeypat
     assert guest.serve() == ["ok", "ENOSPC"]
 
 
-def test_what_may_be_watched_grows_with_time(monkeypatch):
+@pytest.mark.parametrize(
+    ("most", "calls", "refused"),
+    [
+        ("WATCHES", ["epoll_ctl"], errno.ENOSPC),
+        ("PORTS", ["bind", "listen"], errno.EADDRINUSE),
+    ],
+)
+def test_what_may_be_taken_of_what_all_programs_share_grows_with_time(
+    monkeypatch, most, calls, refused
+):
     now = [0.0]
-    monkeypatch.setattr(notify, "WATCHES", 1_000)
+    monkeypatch.setattr(notify, most, 1_000)
     monkeypatch.setattr(notify.time, "monotonic", lambda: now[0])
-    by = decider()
-    add = functools.partial(decide, by, "epoll_ctl", 3, 1, 4)
+    by = decider(network=True)
 
-    assert {add() for _ in range(notify.WATCHES)} == {0}
-    assert add() == errno.ENOSPC
-    now[0] += 1.5 / notify.WATCHES_A_SECOND
-    assert (add(), add()) == (0, errno.ENOSPC)
+    def take():
+        calls.reverse()
+        return decide(by, calls[0], 3, 1, 4)
+
+    assert {take() for _ in range(1_000)} == {0}
+    assert take() == refused
+    now[0] += 1.5 * notify.REGROWN / 1_000
+    assert (take(), take()) == (0, refused)
 
 
 def test_a_snapshot_shares_nothing_with_whoever_forks_it():

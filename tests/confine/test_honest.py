@@ -113,6 +113,22 @@ def paths(w):
     return resolved == w.scratch / "link"
 
 
+def files_to_sockets(w):
+    """Send files: with sendfile where that is allowed, else by reading them."""
+    (w.scratch / "sent").write_text("x")
+    ends = socket.socketpair()
+    with (w.scratch / "sent").open("rb") as file:
+        ends[0].sendfile(file)
+        file.seek(0)
+
+        async def send():
+            ends[0].setblocking(False)
+            await asyncio.get_running_loop().sock_sendfile(ends[0], file)
+
+        asyncio.run(send())
+    return ends[1].recv(10)
+
+
 def memory(_w):
     patch_standard_library()
     asked = [
@@ -186,6 +202,7 @@ HONEST = {
     database: "ok: 1",
     copies: "ok: xx",
     paths: "ok: True",
+    files_to_sockets: "ok: b'xx'",
     memory: "ok: ({b'abc'}, 'mmap')",
     mapped_files: "ok: b'abc'",
     callback_from_c: "ok: [1, 2, 3]",

@@ -298,6 +298,7 @@ FEW = "; ".join(
     f"import cellblock.host.{name} as {name[-3:]}; {name[-3:]}.MOST_ENTRIES = 1_000"
     for name in ("services.changes", "session.limits")
 )
+FEW += "; import cellblock.host.cell.status as status; status._MOST_LISTED = 1_000"
 
 
 @pytest.fixture

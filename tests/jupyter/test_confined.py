@@ -70,6 +70,13 @@ def test_what_ipykernel_runs_runs_under_data(project, backend):
             assert (shown or "") in result.output + (result.result or "")
 
 
+def test_a_parser_of_arguments_finds_none_where_no_kernel_was_started(project):
+    code = "import argparse, sys; argparse.ArgumentParser().parse_args(); sys.argv"
+    with Sandbox(Policy.preset("data"), project=project) as sandbox:
+        (program,) = eval(sandbox.execute(code).result)
+    assert program.endswith("/ipykernel_launcher.py")
+
+
 def test_distutils_is_setuptools_as_with_its_pth_file(project):
     pytest.importorskip("_distutils_hack", reason="setuptools is not installed")
     with Sandbox(Policy.preset("data"), project=project) as sandbox:

@@ -124,6 +124,8 @@ def test_it_has_the_folder_and_the_environment_of_its_launch_and_nothing_of_the_
     elsewhere.mkdir()
     second = Running(manager, cwd=str(elsewhere))
     assert (second.pid, second.run(code)) == (ready, f"{elsewhere} None None")
+    named = second.run("import sys; print(*sys.argv[1:], os.environ['JPY_PARENT_PID'] != '')")
+    assert named == f"-f {second.kernel.connection_file} True"
     ready = waiting()
     # Whatever else differs may have been read as the process began.
     third = Running(manager, cwd=str(world.work), env={**os.environ, "OTHER": "two"})

@@ -27,7 +27,7 @@ from cellblock.analysis.transform import parse, transform_as_ipython
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cellblock.analysis.findings import Remedy, Report
+    from cellblock.analysis.findings import Remedy, Report, Rules
 
 
 #: Magics that run what no cell says: text from files, from the history, from a debugger's prompt.
@@ -74,6 +74,8 @@ CONFIG = re.compile(
         (["']\w++["']|[\[({]\s*+(?:["']\w++["']\s*+(?:,\s*+)?)++[\])}]))\s*+(?:\#.*)?""",
     re.VERBOSE | re.ASCII,
 )
+
+
 _TRAITS = (
     "Set InlineBackend.figure_format, InlineBackend.figure_formats or "
     "InteractiveShell.ast_node_interactivity, to text."
@@ -322,3 +324,8 @@ def _parses(source: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
+
+
+def may_configure(rules: Rules, kind: str, trait: str, value: object) -> bool:
+    """Return whether a trait may be set, be it by ``%config`` or by whoever starts the kernel."""
+    return not rules.language or CONFIG.fullmatch(f"{kind}.{trait} = {value!r}") is not None

@@ -149,9 +149,17 @@ def parse_expression(source: str) -> ast.Expression:
         return ast.parse(source, mode="eval")
 
 
+#: How a cell begins that was copied with its prompt: IPython looks at the first two lines.
+_PROMPT: Final = re.compile(
+    r"\s*(?:[^\n]*\n)?[ \t]*(?:\[(?:ins|nav)\])?[ \t]*(?:In \[\d+\]:|\.{3,}:)"
+)
+
+
 @lru_cache(maxsize=1)
 def transform(raw: str) -> Transformed:
     """Return what IPython makes of ``raw``. Never raises: what can't be transformed comes back."""
+    if _PROMPT.match(raw):  # ``In [1]: x = 5`` is Python, too: an annotation
+        return _transform(raw)
     try:
         parse(raw)
     except SyntaxError:

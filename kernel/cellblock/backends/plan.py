@@ -56,6 +56,10 @@ PROC: Final = "/proc"
 #: Bytes of shared memory where memory has no limit.
 _LEAST_SHM: Final = 64 * 2**20
 
+#: Above ``scratch_max_bytes`` by this part, and this many bytes, there is no time left for an
+#: interrupt.
+_FAR_PART, _FAR_BYTES = 4, 64 * 2**20
+
 #: What a zygote takes besides its guests, in bytes and in threads, those of ``preload`` too.
 _ZYGOTE_BYTES: Final = 512 * 2**20
 _ZYGOTE_TASKS: Final = 32
@@ -118,13 +122,34 @@ def make_plan(
         # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
         relayed=backend.relays and has_list(policy),
         subprocess=policy.subprocess_execution,
-        limits=Limits(**{field: getattr(policy, field) for field in LIMITS}),
+        limits=_limits(policy, staged=bool(layers), kept=write_roots == (fill["{scratch}"],)),
         locks=backend.locks,
         required=backend.locks,
     )
     named = (*read, *write_roots, *(layer.root for layer in layers))
     _refuse_large(plan, policy, every, named)
     return plan
+
+
+def _limits(policy: Policy, *, staged: bool, kept: bool) -> Limits:
+    """Return what the guest limits by itself.
+
+    An overlay copies a whole file of the project when a cell opens it for writing, where nobody
+    sees it until that is done. But Linux holds the process to its limit on files meanwhile. So
+    where cells write to nothing but layers and what is ``kept`` in the scratch folder, no file may
+    be larger than what they may have there altogether.
+    """
+    limits = {field: getattr(policy, field) for field in LIMITS}
+    largest, most = policy.max_file_size, policy.scratch_max_bytes
+    if staged and kept and most is not None:
+        end = scratch_end(most)
+        limits["max_file_size"] = end if largest is None else min(largest, end)
+    return Limits(**limits)
+
+
+def scratch_end(bound: int) -> int:
+    """Return the bytes in the scratch folder, for a bound, with which a cell is killed at once."""
+    return bound + max(bound // _FAR_PART, _FAR_BYTES)
 
 
 def _refuse_large(plan: Plan, policy: Policy, denied: Iterable[str], named: Sequence[str]) -> None:

@@ -56,7 +56,7 @@ def diff(session: Session, paths: Paths = None) -> None:
     """Show what was changed, as a unified diff."""
     staged = _session(session)
     chosen = staged.chosen(paths or (), overwrite=True)
-    digests = keeping.finish(keeping.digests(staged, chosen))
+    digests = changes.finish(keeping.digests(staged, chosen))
     for change in chosen:
         diff = staged.diff(change, digests.get(change.name, ""), whole=True)
         typer.echo("\n".join(map(visible, diff.split("\n"))))

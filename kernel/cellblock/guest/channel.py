@@ -144,6 +144,12 @@ class Channel:
         """Keep a message for the main thread."""
         self._inbox.append(message)
 
+    def take_comm(self) -> messages.CommIn | None:
+        """Return a comm message that is the next in turn, if one is."""
+        if self._inbox and isinstance(self._inbox[0], messages.CommIn):
+            return self._inbox.popleft()  # type: ignore[return-value]
+        return None
+
     def has_arrived(self) -> bool:
         """Whether something can be read now; any thread may ask."""
         return bool(select.select([self._sock], [], [], 0)[0])

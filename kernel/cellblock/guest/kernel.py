@@ -62,18 +62,22 @@ class _Executing(ModuleType):
     """A module that is being executed: it has the names that it has by now."""
 
 
-def _execute(module: Any) -> None:
+def _execute(module: ModuleType) -> None:
     with _loading:
         if type(module) is not _Later:
             return  # another thread has, or this one is about to
         spec: Any = module.__spec__
-        module.__class__ = _Executing
+        _become(module, _Executing)
         try:
             spec.loader.exec_module(module)
         except BaseException:
-            module.__class__ = _Later
+            _become(module, _Later)
             raise
-        module.__class__ = ModuleType
+        _become(module, ModuleType)
+
+
+def _become(module: Any, kind: type[ModuleType]) -> None:
+    module.__class__ = kind
 
 
 def _find(name: str, places: list[str] | None) -> ModuleSpec | None:
@@ -123,7 +127,7 @@ def add_modules(shell_class: type, stream_class: type) -> None:
 
 def _later(spec: ModuleSpec) -> ModuleType:
     module = module_from_spec(spec)
-    module.__class__ = _Later
+    _become(module, _Later)
     return module
 
 
@@ -191,6 +195,19 @@ class GuestKernel:
     def set_parent(self, _identity: Any, parent: Any, _channel: str | None = None) -> None:
         """Have what the calling thread or task shows belong to the cell of ``parent``."""
         set_parent(parent)
+
+    def do_shutdown(self, restart: bool) -> dict[str, Any]:
+        """Say who ends or restarts a session; return what ipykernel's kernel returns.
+
+        Under ipykernel this ends the process. Here what runs in a guest ends no session: its
+        variables are the user's, and so are the states that they can go back to.
+        """
+        if restart:
+            said = "To restart, use Restart Kernel of the front end; %reset -f drops the variables."
+        else:
+            said = "To end the session, put exit into a cell of its own."
+        sys.stderr.write(f"{said}\n")
+        return {"status": "ok", "restart": restart}
 
     def deliver(self, message: messages.CommIn) -> None:
         """Hand a front end's message to the comm it names; unknown kinds are dropped."""

@@ -150,13 +150,18 @@ class ChannelReaders:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._uses: dict[asyncio.AbstractEventLoop, int] = {}
+        #: A cell awaits, so that what is read may have to wait.
+        self.in_cell = False
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Make ``loop`` a reader, or count one more use of it."""
         uses = self._uses.get(loop, 0)
         if not uses:
-            loop.add_reader(self._channel.fileno(), self._channel.read)
+            loop.add_reader(self._channel.fileno(), self._read)
         self._uses[loop] = uses + 1
+
+    def _read(self) -> None:
+        self._channel.read(tell=self.in_cell)
 
     def end(self, loop: asyncio.AbstractEventLoop) -> None:
         """Count one use less; a loop without any reads no more."""
@@ -222,6 +227,10 @@ class Driver:
         self._cell: asyncio.Task[Any] | None = None
         #: The running cell is being cancelled for an interrupt.
         self.was_interrupted = self._turning = False
+        #: Takes up what a cell need not end for, while it awaits; the main thread's has one.
+        self.deliver: Callable[[], None] | None = None
+        #: That runs now: an interrupt is for it.
+        self.delivers = False
         self.begin(inbox)
 
     def begin(self, inbox: Inbox) -> Self:
@@ -248,17 +257,40 @@ class Driver:
         # Not by create_task: a cell may have set a task factory.
         self._cell = cell = asyncio.Task(_Interruptible(coroutine, self), loop=self.loop)
         try:
-            return self.loop.run_until_complete(cell)
+            if self.deliver is None:
+                return self.loop.run_until_complete(cell)
+            with self._reading_ahead():
+                return self.loop.run_until_complete(cell)
         finally:
             self._cell = None
             if not cell.done():
                 with suppress(Exception):  # a loop that this cell has spoilt
                     cell.cancel()
 
+    @contextmanager
+    def _reading_ahead(self) -> Iterator[None]:
+        """Read the channel while a cell awaits."""
+        loop = self.loop
+        self.readers.in_cell = True
+        self.readers.begin(loop)
+        try:
+            yield
+        finally:
+            self.readers.in_cell = False
+            self.readers.end(loop)
+
+    def _deliver(self) -> None:
+        if self._cell is not None and self.deliver is not None:
+            self.delivers = True
+            try:
+                self.deliver()
+            finally:
+                self.delivers = False
+
     def interrupt(self) -> bool:
         """Interrupt an awaiting cell by cancelling it; return whether that was the way."""
         cell = self._cell
-        if cell is None or asyncio.current_task(self.loop) is cell:
+        if cell is None or self.delivers or asyncio.current_task(self.loop) is cell:
             return False
         self.was_interrupted = True
         self.loop.call_soon_threadsafe(cell.cancel)
@@ -296,6 +328,8 @@ class Driver:
         if self._turning:
             here = threading.get_ident() == self._thread
             self.loop.stop() if here else self.loop.call_soon_threadsafe(self._stop_turning)
+        elif self._cell is not None and self.deliver is not None:
+            self.loop.call_soon_threadsafe(self._deliver)
 
     def _stop_turning(self) -> None:
         """Stop the loop; not where that comes late, and the loop turns for a cell."""

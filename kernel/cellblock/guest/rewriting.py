@@ -103,6 +103,8 @@ def separable(tree: Any) -> Any:
 
     What the rewriting looks up as globals it declares once; ``whole`` declares it for each.
     """
+    if not isinstance(tree.body, list):  # one expression
+        return tree
     ours = [node for node in tree.body if type(node) is ast.Global and TAKE in node.names]
     for node in ours:
         tree.body.remove(node)

@@ -160,7 +160,7 @@ class Runner:
 
     def _guarded(self, action: Any, *args: Any) -> messages.Error | None:
         """Call ``action`` as user code; return what it returns, or what it raised, shown."""
-        self.running = True
+        outer, self.running = self.running, True
         try:
             try:
                 return cast("messages.Error | None", self._begin(action, *args))
@@ -170,7 +170,7 @@ class Runner:
         except BaseException as exc:
             return self._bare(exc)
         finally:
-            self.running = False
+            self.running = outer
 
     def _begin(self, action: Any, *args: Any) -> Any:
         if self.interrupted:
@@ -227,6 +227,8 @@ class Runner:
         result = None
         try:
             if awaits and shell.loop_runner is run_on_loop:
+                if self._driver.deliver is not None:
+                    self._out.send(messages.Awaits(id=request.id))
                 result = self._driver.run(cell)
             else:
                 with self._driver.entered():

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from IPython.core.error import StdinNotImplementedError
 from msgspec import structs
 
+from cellblock.guest import launch
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.confine import landlock
 from cellblock.guest.host_services import Calls
 from cellblock.guest.inspection import complete, get_variable, inspect, list_variables
 from cellblock.guest.kernel import GuestApp, GuestKernel
 from cellblock.guest.loop import ChannelReaders, Driver
-from cellblock.guest.output import current_subshell, encodable
+from cellblock.guest.output import current_cell, current_subshell, encodable
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots, part_files
 from cellblock.guest.violations import run_exempt
@@ -277,6 +278,7 @@ class Server:
             connects=raw and (plan.network or plan.relayed),
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
+        self._driver.deliver = self._deliver_beside
         self._runner = Runner(shell, current, self._driver, out, plan, self._reserve)
         shell.refill = self._reserve.refill
         self._request: messages.Execute | None = None
@@ -291,7 +293,6 @@ class Server:
         if GuestApp.initialized():
             app: Any = GuestApp.instance()
             app.kernel = self._kernel
-            app.connection_file = sys.argv[-1] if "-f" in sys.argv else ""
 
     def serve_forever(self) -> None:
         """Serve; returns never, raises ``HostGone`` when the host hangs up."""
@@ -336,6 +337,8 @@ class Server:
         match message:
             case messages.Execute():
                 self._execute(message)
+            case messages.Launch():
+                run_exempt(launch.begin, message, self._shell, self._rules)
             case (
                 messages.Complete()
                 | messages.Inspect()
@@ -389,7 +392,7 @@ class Server:
         resumed = structs.replace(resumed, tasks=resumed.tasks + lost)
         if (place := resume.place) is not None:
             os.environ.update(place.environment, IPYTHONDIR=place.ipython_dir)
-            tempfile.tempdir = None
+            tempfile.tempdir = place.environment["TMPDIR"]
             run_exempt(lambda: enter_nearest(place.cwd))
         if resume.plan is not None:
             self._runner.plan = resume.plan
@@ -472,6 +475,22 @@ class Server:
         self._end()
         self._snapshots.ran_again()
         self.out.send(messages.Done(id=message.id))
+
+    def _deliver_beside(self) -> None:
+        """Hand over comm messages that came while a cell awaits, which may be what it awaits."""
+        kernel = self._kernel
+        while (message := self._channel.take_comm()) is not None:
+            before = kernel.request, kernel.cell
+            kernel.request, kernel.cell = message.id, 0
+            # In the context of this call of the loop's, and no other.
+            current_subshell.set(message.subshell)
+            current_cell.set(0)
+            self._channel.send(messages.Began(id=message.id))
+            try:
+                self._runner.run_handler(partial(kernel.deliver, message))
+            finally:
+                kernel.request, kernel.cell = before
+                self.out.send(messages.Done(id=message.id))
 
     def _begin(self, number: int) -> None:
         """Direct interrupts to this request, and tell the host whether one came before."""

@@ -26,6 +26,7 @@ from cellblock.guest import (
     audit_hook,
     guards,
     host_services,
+    launch,
     loop,
     output,
     server,
@@ -232,7 +233,8 @@ class Prepared:
             os.environ.pop(name, None)
         os.environ.update(place.environment)
         os.environ["IPYTHONDIR"] = self._shell.ipython_dir = place.ipython_dir
-        tempfile.tempdir = None  # the zygote's may have been looked up
+        # Not to be looked for: IPython names cells by it, before the first of them runs.
+        tempfile.tempdir = place.environment["TMPDIR"]
 
     def _lock(self, channel: Channel, begins_in: str, *, gated: bool) -> None:
         with _failure_reported(channel):
@@ -279,6 +281,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     what is imported would read settings and follow links that somebody else put there
     (promise P12).
     """
+    launch.name_program()
     home = tempfile.mkdtemp(prefix=".prepared-", dir=request.scratch)
     os.chdir(home)
     os.environ.update(request.environment | dict.fromkeys(_HOME_VARIABLES, home))

@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import weakref
 import zlib
 from functools import partial
@@ -102,7 +103,7 @@ class CellCompiler(CachingCompiler):
             return name
         source = raw_code.encode("utf-8", "surrogatepass")
         digest = zlib.crc32(source) if len(source) > _LONG_CELL else _murmur2(source)
-        return os.path.join("/", "tmp", f"ipykernel_{os.getpid()}", f"{digest}.py")
+        return os.path.join(tempfile.gettempdir(), f"ipykernel_{os.getpid()}", f"{digest}.py")
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
         """Parse and rewrite ``source``. Raises AttributeViolation besides."""
@@ -223,13 +224,6 @@ class GuestShell(InteractiveShell):
         super().init_payload()
         manager: Any = Payloads(parent=self)
         self.configurables[-1] = self.payload_manager = manager
-
-    def init_environment(self) -> None:
-        """Set what ipykernel sets, for programs that cells start."""
-        os.environ.update(
-            TERM="xterm-color", CLICOLOR="1", FORCE_COLOR="1", CLICOLOR_FORCE="1",
-            PAGER="cat", GIT_PAGER="cat",
-        )  # fmt: skip
 
     def init_hooks(self) -> None:
         """Send pages (``name?``) as payloads."""
@@ -356,10 +350,15 @@ class GuestShell(InteractiveShell):
         hook: Any = self.displayhook
         subshell = current_subshell.get()
         failed, call = self._failed_calls.pop(subshell, (None, None))
+        name = encodable(etype.__name__)
+        try:
+            lines = [encodable(str(line)) for line in stb]
+        except Exception:  # what an error's own ``_render_traceback_`` returned
+            lines = [f"{name}: <the traceback could not be formatted>"]
         error = messages.Error(
-            ename=encodable(etype.__name__),
+            ename=name,
             evalue=encodable(tracebacks.describe(evalue)),
-            traceback=[encodable(str(line)) for line in stb],
+            traceback=lines,
             failed_call=call if failed is evalue else None,
         )
         publisher: Any = self.display_pub

@@ -241,10 +241,17 @@ def fork() -> int:
     the interpreter's repairs in the child: a request to give up the GIL, made by a thread that the
     child does not have, would be waited for in between for ever. Other threads' loss is known, and
     told to the user when a copy takes over.
+
+    Signals wait meanwhile. If one came, Linux would give the fork up and begin it again
+    (ERESTARTNOINTR): the gate would see a second fork, and only one is due.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return int(run_exempt(_fork))
+    before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return int(run_exempt(_fork))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 #: Taken before cells can put something else in its place.

@@ -6,9 +6,12 @@ import contextlib
 import errno
 import inspect
 import linecache
+import mmap
 import os
 import re
+import resource
 import socket
+import threading
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -124,6 +127,8 @@ _LONGEST_TEXT: Final = 10_000
 _LONGEST_TARGET: Final = 1_000
 #: SQLITE_CANTOPEN, SQLITE_READONLY; SQLite does not say what it could not open.
 _SQLITE: Final = {14, 8}
+#: A stack's bytes where RLIMIT_STACK has no limit (pthread_create(3): 2 MiB on most machines).
+_STACK: Final = 2 << 20
 #: Of errno(3): a system call returns no other.
 _LAST_ERRNO: Final = 4_095
 #: Functions whose arguments are an address, in Python's own sockets and in what wraps them.
@@ -146,11 +151,23 @@ def _call(error: BaseException) -> FailedCall | None:
     if isinstance(error, MemoryError):
         return FailedCall("memory")
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
-        return FailedCall("process", errno.EAGAIN)
+        return FailedCall("thread", errno.EAGAIN if _has_room_for_stack() else errno.ENOMEM)
     code = getattr(error, "sqlite_errorcode", None)
     if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
         return FailedCall("database", errno.EACCES)
     return _os_error(error) if isinstance(error, OSError) else None
+
+
+def _has_room_for_stack() -> bool:
+    """Return whether a thread's stack would fit: the C library gives the same error if not."""
+    size = threading.stack_size() or resource.getrlimit(resource.RLIMIT_STACK)[0]
+    if size == resource.RLIM_INFINITY:
+        size = _STACK
+    try:
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _os_error(error: OSError) -> FailedCall | None:

@@ -50,6 +50,15 @@ if TYPE_CHECKING:
 _TOLD = 0.05
 
 
+class _Kept:
+    """A gate, and the number of the guest under it."""
+
+    def __init__(self, gate: notify.Gate, number: int) -> None:
+        self.gate, self.number = gate, number
+        #: Seconds that answers took, and that the host has not been told of.
+        self.seconds = 0.0
+
+
 class Gatekeeper:
     """Every gate there is, in one poll loop.
 
@@ -66,13 +75,11 @@ class Gatekeeper:
     ) -> None:
         self._poll, self._plan, self._obey_pending = poll, plan, obey_pending
         self._tell = tell
-        #: By guest: seconds that answers to it took, and that the host has not been told of.
-        self._seconds: dict[int, float] = {}
         #: None where guests are under no gate: the filter that asks is one of the locks.
         self._machine = arch.current() if "seccomp" in plan.locks else None
-        #: By descriptor: sockets on which a listener is to come, and gates; each guest's number.
+        #: By descriptor: sockets on which a listener is to come, with the guest's number; gates.
         self._awaited: dict[int, tuple[socket.socket, int]] = {}
-        self._gates: dict[int, tuple[notify.Gate, int]] = {}
+        self._gates: dict[int, _Kept] = {}
         #: By guest: the session that it began.
         self._sessions: dict[int, int] = {}
         #: By the request to end them: sessions that are ending.
@@ -106,15 +113,14 @@ class Gatekeeper:
 
     def _answer(self, fd: int) -> None:
         """Answer a call, and have the time that it took counted for the guest."""
-        gate, number = self._gates[fd]
+        kept = self._gates[fd]
         began = time.thread_time()
-        if not gate.answer():
+        if not kept.gate.answer():
             self._forget(fd)
-        seconds = self._seconds.get(number, 0.0) + time.thread_time() - began
-        if seconds >= _TOLD:
-            self._tell(messages.Answered(id=number, seconds=seconds))
-            seconds = 0.0
-        self._seconds[number] = seconds
+        kept.seconds += time.thread_time() - began
+        if kept.seconds >= _TOLD:
+            self._tell(messages.Answered(id=kept.number, seconds=kept.seconds))
+            kept.seconds = 0.0
 
     def _take_listener(self, fd: int) -> None:
         sock, number = self._awaited.pop(fd)
@@ -124,16 +130,16 @@ class Gatekeeper:
             if listeners and self._machine is not None:
                 listener = listeners[0]
                 os.set_inheritable(listener, False)
-                self._gates[listener] = notify.Gate(listener, self._machine, self._plan), number
+                gate = notify.Gate(listener, self._machine, self._plan)
+                self._gates[listener] = _Kept(gate, number)
                 self._poll.register(listener, select.POLLIN)
 
     def _forget(self, fd: int) -> None:
         self._poll.unregister(fd)
-        gate, _ = self._gates.pop(fd)
-        gate.close()
+        self._gates.pop(fd).gate.close()
 
     def _of(self, number: int) -> list[notify.Gate]:
-        return [gate for gate, whose in self._gates.values() if whose == number]
+        return [kept.gate for kept in self._gates.values() if kept.number == number]
 
     def allow_fork(self, number: int, pid: int | None) -> None:
         """Let one more fork through, of ``pid``: guest ``number``, or a snapshot of it."""
@@ -179,7 +185,6 @@ class Gatekeeper:
         for number in forks:
             for gate in self._of(number):
                 gate.withdraw_fork()
-            self._seconds.pop(number, None)
         sessions = (self._sessions.pop(number, None) for number in forks)
         self._ending[request] = frozenset(session for session in sessions if session is not None)
 
@@ -205,8 +210,8 @@ class Gatekeeper:
         """Close everything: for a fork, which must hold no listener."""
         for sock, _ in self._awaited.values():
             sock.close()
-        for gate, _ in self._gates.values():
-            gate.close()
+        for kept in self._gates.values():
+            kept.gate.close()
 
 
 #: Channel, stdout, stderr, and the way to the relay where there is one.

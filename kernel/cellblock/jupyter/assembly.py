@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import zmq
 
+from cellblock.errors import StartError
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.consent.approver import Approver, Prompt
@@ -83,6 +84,8 @@ def _launched(
         options, begun = warm.launched(reactor, config, early)
     context: zmq.Context[Any] = zmq.Context()
     connection = channels.read_connection(Path(options.connection_file))
+    if why_not := options.ipykernel.why_not(connection.info):
+        raise StartError(why_not)
     bound = channels.bind(context, connection)
     if begun is not None:
         begun()  # its server has enough to do while the policy is read
@@ -104,8 +107,9 @@ def assemble(
     views = Views(config)
     kept = OutputLog(default_path().parent / "output", views.kept_bytes())
     audit = open_audit(views.in_force)
-    history = History(default_path() if options.history else None)
+    history = History(default_path() if options.ipykernel.keeps_history else None)
     kernel = Kernel(reactor, bound, codec, history, views, kept, audit)
+    kernel.heed(options.ipykernel)
     reactor.call_later(_SWEEP, kept.sweep)
     reactor.call_later(_SWEEP, early.remember)
     reactor.call_later(_SWEEP, sweep_scratch_in_thread)
@@ -125,6 +129,7 @@ def assemble(
         early.end()
     else:
         record_start(config, kernel)
+        kernel.run_first(options.ipykernel.cells)
         if config.policy.approvals == "never":
             begin()
         else:

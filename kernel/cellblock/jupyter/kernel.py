@@ -7,6 +7,7 @@ offered.
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 import uuid
@@ -25,10 +26,11 @@ from cellblock.host.output import gateway
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter import messages
 from cellblock.jupyter.channels import Backpressure, Channels
+from cellblock.jupyter.messages import Message
 from cellblock.policy.vocabulary import HOST_TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import zmq
 
@@ -38,8 +40,9 @@ if TYPE_CHECKING:
     from cellblock.host.cell.status import Views
     from cellblock.host.session.history import History
     from cellblock.host.session.types import Stopped, Timer
+    from cellblock.jupyter.ipykernel_options import IPKernelOptions
     from cellblock.jupyter.lab import Lab
-    from cellblock.jupyter.messages import Message, MessageCodec
+    from cellblock.jupyter.messages import MessageCodec
     from cellblock.jupyter.reactor import ZmqReactor
     from cellblock.render.text import Question
     from cellblock.wire import messages as wire
@@ -89,6 +92,8 @@ class Shell:
         self.abort_until = 0.0
         #: Nobody sends it anything any more.
         self.is_deleted = False
+        #: No thread of the guest's: it takes comm messages while the main shell's cell awaits.
+        self.is_beside = False
 
 
 class Kernel(Front):
@@ -127,6 +132,10 @@ class Kernel(Front):
         #: When the first cell runs even if nobody has subscribed to iopub.
         self._subscriber_deadline: float | None = None
         self._history_due: Timer | None = None
+        #: Seconds after an error in which cells that arrive are refused.
+        self.abort_window = ABORT_WINDOW
+        #: What asked for cells that the kernel sent itself, by the message.
+        self._first: dict[str, str] = {}
         #: Whether who shut it down starts another one in its place.
         self.restarts = False
         self._shell = {
@@ -203,7 +212,33 @@ class Kernel(Front):
         """Return the shell that is to answer a message."""
         named = message.header.get("subshell_id")
         found = self._subshells.get(named) if isinstance(named, str) else None
-        return found if found is not None and message.kind in _BESIDE else self._main
+        if found is not None and message.kind in _BESIDE:
+            return found
+        return self._beside_main() if self._goes_beside(message) else self._main
+
+    def _goes_beside(self, message: Message) -> bool:
+        """Return whether a message is for the main shell's cell, which awaits: its turn is now."""
+        if message.kind not in _COMMS or self.session is None or not self.session.awaits:
+            return False
+        if not self._offers_subshells:  # what was approved for the cell would be allowed to it
+            return False
+        return all(earlier.kind in _COMMS for earlier in self._main.queue)
+
+    def _beside_main(self) -> Shell:
+        found = next((shell for shell in self._shells.values() if shell.is_beside), None)
+        if found is None:
+            self._made_subshells += 1
+            found = Shell(self._made_subshells, self.outputs.beside())
+            found.is_beside = True
+            self._shells[found.number] = found
+        return found
+
+    def on_awaits(self) -> None:
+        """Have comm messages taken up that came before the running cell began to await."""
+        queue = self._main.queue
+        while queue and self._goes_beside(queue[0]):
+            self._beside_main().queue.append(queue.popleft())
+        self._reactor.call_later(0, self._answer_all)
 
     def _on_control(self) -> None:
         """Answer what control needs, and nothing else.
@@ -245,7 +280,7 @@ class Kernel(Front):
         match message.kind:
             case "list_subshell_request":
                 content["subshell_id"] = list(self._subshells)
-            case "create_subshell_request" if len(self._shells) <= MOST_SUBSHELLS:
+            case "create_subshell_request" if len(self._subshells) < MOST_SUBSHELLS:
                 content["subshell_id"] = self._create_subshell()
             case "create_subshell_request":
                 content = _error("TooManySubshells", f"there are {MOST_SUBSHELLS}: delete one")
@@ -279,7 +314,8 @@ class Kernel(Front):
 
     def _tell_subshells(self) -> None:
         if self.session is not None:
-            self.session.have_subshells(tuple(self._shells)[1:])
+            told = [one.number for one in self._shells.values() if not one.is_beside]
+            self.session.have_subshells(tuple(told)[1:])
 
     def outputs_of(self, subshell: int) -> Outputs:
         """Return what shows the outputs of a shell: those of one that is no more are the main's."""
@@ -336,6 +372,8 @@ class Kernel(Front):
     def _finish(self, shell: Shell) -> None:
         message, shell.current = shell.current, None
         self.channels.status("idle", message)
+        if shell.is_beside and self._main.current is not None:
+            self.channels.status("busy", self._main.current)  # as in ``_is_for_lab``
         if shell.is_deleted:
             self._forget(shell)
         if shell.queue:
@@ -359,6 +397,32 @@ class Kernel(Front):
         self._reactor.stop()
 
     # --- cells --------------------------------------------------------------------------------
+
+    def heed(self, asked: IPKernelOptions) -> None:
+        """Do what options of ipykernel's ask of requests; say which ask for nothing here."""
+        if asked.abort_seconds is not None:
+            self.abort_window = asked.abort_seconds
+        if asked.unused:
+            what = "these options are for parts of ipykernel that are not here"
+            sys.stderr.write(f"cellblock: {what}: {', '.join(asked.unused)}\n")
+
+    def run_first(self, cells: Sequence[tuple[str, str]]) -> None:
+        """Run cells before any that a front end sends: what asks for each, and its source.
+
+        They go the way of every cell. What they print is shown nowhere, as under ipykernel; one
+        that fails is told of where the kernel was started, and above the first cell's output.
+        """
+        for option, source in cells:
+            number = uuid.uuid4().hex
+            content = {"code": source, "silent": True, "stop_on_error": False}
+            self._first[number] = option
+            self._main.queue.append(Message.own("execute_request", number, content))
+        self._reactor.call_later(0, self._answer_all)
+
+    def _say_first_failed(self, option: str, content: dict[str, Any]) -> None:
+        said = f"{option} failed: {content.get('ename')}: {content.get('evalue')}"
+        sys.stderr.write(f"cellblock: {said}\n")
+        self.views.notice = "; and ".join(filter(None, (self.views.notice, f"says: {said}")))
 
     def _execute(self, message: Message, shell: Shell) -> None:
         if shell is self._main and message.header.get("subshell_id") is not None:
@@ -400,10 +464,13 @@ class Kernel(Front):
             while self._take_arrived():
                 pass
         if message is not None:
-            self.channels.reply("shell", content, message, metadata=metadata)
+            if (option := self._first.pop(message.header["msg_id"], None)) is None:
+                self.channels.reply("shell", content, message, metadata=metadata)
+            elif content["status"] == "error":
+                self._say_first_failed(option, content)
             if abort:
                 shell.failed_cell = message.metadata.get("cellId")
-                shell.abort_until = time.monotonic() + ABORT_WINDOW
+                shell.abort_until = time.monotonic() + self.abort_window
                 self._abort_queued(shell)
         self._finish(shell)
         if self._history_due is not None:
@@ -436,7 +503,7 @@ class Kernel(Front):
             return False
         if not message.content.get("stop_on_error", True):
             return False
-        shell.abort_until = time.monotonic() + ABORT_WINDOW
+        shell.abort_until = time.monotonic() + self.abort_window
         return True
 
     def _abort_queued(self, shell: Shell) -> None:

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from cellblock.analysis.magics import may_configure
 from cellblock.descriptors import remove_tree
 from cellblock.host.services import adoption, changes
-from cellblock.host.session.config import SessionConfig, SessionOptions, predict_wrapping, resolve
+from cellblock.host.session.config import (
+    SessionConfig,
+    SessionOptions,
+    can_see,
+    predict_wrapping,
+    resolve,
+)
 from cellblock.jupyter.early_zygote import working_folder
 from cellblock.policy import paths
 from cellblock.policy.vocabulary import SESSION_NAME
+from cellblock.render.text import encodable
+from cellblock.wire.messages import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from cellblock.errors import BackendError, PolicyError
     from cellblock.jupyter.early_zygote import EarlyZygote
     from cellblock.jupyter.start import Options
+    from cellblock.policy.model import Policy
 
 
 #: Files in a run-time folder that open a kernel or a server.
@@ -43,6 +53,7 @@ def resolve_first(
         early.start(predict_wrapping(asked))
     config = resolve(asked)
     if isinstance(config, SessionConfig):
+        config = _with_launch(config, options)
         early.settle(config.wrap)
         if not options.warm:
             config = _adopted(config, options)
@@ -59,6 +70,7 @@ def resolve_launched(
     """
     config = resolve(_asked(options, early.scratch))
     if isinstance(config, SessionConfig):
+        config = _with_launch(config, options)
         early.settle(config.wrap)
         early.recollect(options.policy, working_folder())
         config = _adopted(config, options)
@@ -77,6 +89,60 @@ def _asked(options: Options, scratch: Path) -> SessionOptions:
         options.inputs or {},
         asks=True,
         notebook=session_notebook(os.environ),
+    )
+
+
+def _with_launch(config: SessionConfig, options: Options) -> SessionConfig:
+    """Return one whose guests are told what Jupyter started the kernel with.
+
+    They are not told what the session is called where that names a folder which they can't see.
+    """
+    given, plan = options.ipykernel, config.prepare.plan
+    session = os.environ.get(SESSION_NAME, "")
+    if (path := Path(session)).is_absolute() and not can_see(plan, str(path.parent)):
+        session = ""
+    traits = {
+        kind: {trait: _plain(value) for trait, value in section.items()}
+        for kind, section in given.shell.items()
+    }
+    launch = Launch(
+        arguments=("-f", encodable(options.connection_file)),
+        session=encodable(session),
+        has_parent=bool(os.environ.get("JPY_PARENT_PID")),
+        searches_folder=given.searches_folder,
+        config=traits,
+    )
+    said = _refused_traits(config.policy, traits) if traits else ""
+    return replace(
+        config,
+        prepare=replace(config.prepare, launch=launch),
+        notice="; and ".join(filter(None, (config.notice, said))),
+    )
+
+
+def _refused_traits(policy: Policy, traits: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what the user is told of traits that guests do not set; empty where they set all."""
+    rules = policy.rules()
+    refused = [
+        f"--{kind}.{trait}"
+        for kind, section in traits.items()
+        for trait, value in section.items()
+        if not may_configure(rules, kind, trait, value)
+    ]
+    if not refused:
+        return ""
+    return (
+        f"does not set {', '.join(refused)}: in mode {policy.mode} options set what %config may "
+        "set in a cell, and nothing else"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a trait's value as the wire takes it: traitlets have types of their own for some."""
+    if isinstance(value, list | tuple):
+        return [encodable(str(one)) for one in value]
+    return (
+        value if value is None or isinstance(value, bool | int | float) else encodable(str(value))
     )
 
 

@@ -110,32 +110,30 @@ class StagedChanges:
             self._next = time.monotonic() + _AGAIN
             self.look()
             return
-        began, views = time.monotonic(), self._kernel.views
-        self._next = began + _LEAST
+        self._next, views = time.monotonic() + _LEAST, self._kernel.views
         written = views.staged is not None and views.staged.is_written_to()
         staged = views.listable() if written else None
         if staged is None:
             self._made(Listing(None, {}, {}))
             return
-        try:
-            found = staged.changes()
-        except (ChangesError, OSError) as error:
-            self._made(Listing(staged, {}, {}, problem=str(error)))
-            return
-
-        def read(digests: dict[str, str]) -> None:
-            shown: dict[str, Change] = {}
-            for one in found[:MOST_FILES]:
-                shown.setdefault(visible(staged.label(one)), one)
-            digest = of_keeping(found, digests, ()).sha256
-            self._made(Listing(staged, shown, digests, digest, max(0, len(found) - MOST_FILES)))
 
         def failed(why: str) -> None:
             self._made(Listing(staged, {}, {}, problem=why))
 
+        self._read.run(self._read_all(staged), self._made, failed)
+
+    def _read_all(self, staged: Staged) -> Generator[None, None, Listing]:
+        """Return the list of all that is staged, with digests, in short steps."""
+        began = time.monotonic()
+        found = yield from staged.listing()
         now = time.monotonic()
         self._next = now + max(_LEAST, _REST * (now - began))
-        self._read.run(self._digests(staged, found), read, failed)
+        digests = yield from self._digests(staged, found)
+        shown: dict[str, Change] = {}
+        for one in found[:MOST_FILES]:
+            shown.setdefault(visible(staged.label(one)), one)
+        digest = of_keeping(found[:MOST_FILES], digests, ()).sha256
+        return Listing(staged, shown, digests, digest, max(0, len(found) - MOST_FILES))
 
     def _digests(
         self, staged: Staged, found: Sequence[Change]
@@ -201,7 +199,7 @@ class StagedChanges:
             raise ChangesError("something is being kept: wait for that")
         chosen = self._chosen(paths)
         # What is staged now, under the policy that is in force now; contents are compared later.
-        now = [] if staged is None else staged.changes([each.name for each in chosen if paths])
+        now = [] if staged is None else staged.changes([each.name for each in chosen])
         if staged is None or not digest or digest != one.digest or not set(chosen) <= set(now):
             raise ChangesError("it is not what was shown any more: look again")
         wanted, decision = (

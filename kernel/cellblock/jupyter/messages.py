@@ -71,6 +71,20 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     content: dict[str, Any]
     buffers: list[bytes]
 
+    @classmethod
+    def own(cls, kind: str, msg_id: str, content: dict[str, Any]) -> Message:
+        """Return a message that the kernel sends itself: nobody is answered."""
+        header = {"msg_id": msg_id, "msg_type": kind, "version": PROTOCOL}
+        return cls(
+            identities=[],
+            raw_header=encode(header),
+            header=header,
+            parent={},
+            metadata={},
+            content=content,
+            buffers=[],
+        )
+
     @property
     def kind(self) -> str:
         """The message's type, e.g. ``execute_request``."""

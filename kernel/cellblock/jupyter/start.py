@@ -16,33 +16,22 @@ import sys
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
+from cellblock.jupyter.ipykernel_options import OptionsError, read
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
 if TYPE_CHECKING:
+    from cellblock.jupyter.ipykernel_options import IPKernelOptions
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.reactor import ZmqReactor
 
 
 USAGE = (
     "usage: python -E -P -m cellblock -f CONNECTION_FILE"
-    " [--policy NAME|FILE] [--input FILE] [--allow-unsafe]"
+    " [--policy NAME|FILE] [--input FILE] [--allow-unsafe] [options of ipykernel's]"
 )
-#: What Jupyter tools add for ipykernel, and is cosmetic or about what this kernel has no part of.
-#: Each with its value in the same word, or without one.
-IGNORED = (
-    "--Application.log_level",
-    "--IPKernelApp.log_level",
-    "--IPKernelApp.parent_appname",
-    "--InteractiveShell.colors",
-    "--colors",
-    "--debug",
-    "--log-level",
-    "--quiet",
-)
-#: ipykernel's, of settings and start-up files, which are nobody's here: accepted, and said so.
-PROFILES = ("--profile", "--profile-dir")
-#: nbclient's, for a kernel that is called python3: no history on disk, whichever file is named.
-OWN_HISTORY = "--HistoryManager.hist_file"
+#: As ipykernel takes a connection file, besides ``-f``.
+CONNECTION_FILE = ("--f", "--IPKernelApp.connection_file")
+_OWN = ("-f", "--policy", "--input")
 #: The provisioner's, of a kernel that waits for its launch.
 WARM = "--warm"
 #: Seconds between looks at whether whoever started the kernel is still there.
@@ -53,11 +42,11 @@ _STDERR = 2
 class Options:
     """The kernel's command line.
 
-    ``inputs`` is a file of what cells find there, empty for none. Without ``history`` none is kept
-    on disk, nor read from there. With ``warm`` it waits for its launch (``warm``).
+    ``inputs`` is a file of what cells find there, empty for none. With ``warm`` it waits for its
+    launch (``warm``). ``ipykernel`` is what ipykernel's own options ask for.
     """
 
-    __slots__ = ("allow_unsafe", "connection_file", "history", "inputs", "policy", "warm")
+    __slots__ = ("allow_unsafe", "connection_file", "inputs", "ipykernel", "policy", "warm")
 
     def __init__(
         self,
@@ -66,45 +55,45 @@ class Options:
         *,
         allow_unsafe: bool,
         inputs: str,
-        history: bool = True,
+        ipykernel: IPKernelOptions,
         warm: bool = False,
     ) -> None:
         self.connection_file, self.policy = connection_file, policy
-        self.allow_unsafe, self.inputs, self.history = allow_unsafe, inputs, history
-        self.warm = warm
+        self.allow_unsafe, self.inputs = allow_unsafe, inputs
+        self.ipykernel, self.warm = ipykernel, warm
 
 
 def parse(argv: list[str]) -> Options:
     """Parse the command line; by hand, because argparse costs a kernel's start 6 ms.
 
     Raises ``SystemExit`` with the usage for an option that is unknown or given twice: one that is
-    ignored might have been a restriction. Those that are harmless are listed.
+    ignored might have been a restriction. Options of ipykernel's are known.
     """
     values: dict[str, str] = {}
-    allow, history, warm, rest = False, True, False, list(argv)
+    allow, warm, rest, others = False, False, list(argv), list[str]()
     while rest:
-        name, _, value = rest.pop(0).partition("=")
-        name = "-f" if name == "--f" else name
+        word = rest.pop(0)
+        name, _, value = word.partition("=")
+        name = "-f" if name in CONNECTION_FILE else name
         if name == "--allow-unsafe" and not value:
             allow = True
         elif name == WARM and not value:
             warm = True
-        elif name == OWN_HISTORY and value:
-            history = False
-        elif name in IGNORED:
-            continue
-        elif name in PROFILES and (value or rest):
-            value = value or rest.pop(0)
-            sys.stderr.write(f"cellblock: {name} {value}: profiles of IPython's are not read\n")
-        elif name in {"-f", "--policy", "--input"} and name not in values and (value or rest):
+        elif name in _OWN and name not in values and (value or rest):
             values[name] = value or rest.pop(0)
-        else:
+        elif name in _OWN:
             raise SystemExit(f"cellblock: unknown argument {name!r}\n{USAGE}")
+        else:
+            others.append(word)
+    try:
+        ipykernel = read(others)
+    except OptionsError as error:
+        raise SystemExit(f"cellblock: {error}\n{USAGE}") from None
     if "-f" not in values:
         raise SystemExit(USAGE)
     policy, inputs = values.get("--policy", "safe"), values.get("--input", "")
     return Options(
-        values["-f"], policy, allow_unsafe=allow, inputs=inputs, history=history, warm=warm
+        values["-f"], policy, allow_unsafe=allow, inputs=inputs, ipykernel=ipykernel, warm=warm
     )
 
 

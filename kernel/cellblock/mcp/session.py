@@ -26,7 +26,7 @@ from cellblock.errors import CellblockError, ChangesError
 from cellblock.host.audit import log
 from cellblock.host.consent.request import of_keeping
 from cellblock.host.output.text import without_styles
-from cellblock.host.services import keeping
+from cellblock.host.services import changes, keeping
 from cellblock.render import policy_card, tables
 from cellblock.render.text import encodable, exact, visible, visible_lines
 
@@ -608,7 +608,7 @@ class Session:
                 "nothing was kept: it is a person's to say, and this client can't ask one. In a "
                 f"terminal: cellblock changes keep {staged.id}"
             )
-        digests = await asyncio.to_thread(lambda: keeping.finish(keeping.digests(staged, chosen)))
+        digests = await asyncio.to_thread(lambda: changes.finish(keeping.digests(staged, chosen)))
         wanted = of_keeping(chosen, digests, paths)
         if not wanted.whole:
             raise ChangesError(

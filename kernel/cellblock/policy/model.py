@@ -403,7 +403,8 @@ class Policy(Table):
     env_var_access: Names = ()
     """Environment variables passed to cells. All others are stripped; HOME, LANG, PATH,
     PYTHONDONTWRITEBYTECODE and TMPDIR always have sandbox values, USER where it is not
-    passed; SHELL is passed on where cells may start it."""
+    passed; SHELL is passed on where cells may start it. A kernel's cells have JPY_PARENT_PID,
+    JPY_SESSION_NAME and variables for terminals as under ipykernel."""
 
     display: Literal["text", "sanitized", "isolated"] = "sanitized"
     """What of a cell's output reaches the page: ``text`` alone; rich output ``sanitized`` of all

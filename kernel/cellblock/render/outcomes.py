@@ -442,13 +442,15 @@ def stopped(
     lost: Sequence[str] = (),
     own: bool = False,
     beside: bool = False,
+    estimated: bool = False,
     policy_name: str = "",
 ) -> Bundle:
     """Return the card for a stopped cell.
 
     ``limit`` is the limit reached ("60 s") or the cause known ("signal 11"); it may be empty.
     ``lost`` names what the restored snapshot lacks. ``own`` says that the limit came with the
-    cell, not from the policy; ``beside`` that it is the end of another that ran at the same time.
+    cell, not from the policy; ``beside`` that it is the end of another that ran at the same time;
+    ``estimated`` that nothing told how much memory the cell's processes share.
     """
     reason = Reason(reason)
     lines = [
@@ -458,6 +460,13 @@ def stopped(
     if reason in {Reason.files, Reason.scratch}:
         anew = "%changes drop and restart" if reason is Reason.files else "restart"
         lines.append(f"Its files are still there: remove some in a cell, or {anew} the kernel.")
+        if reason is Reason.scratch:
+            lines.append("A removed file counts until all that have it open close it.")
+    if estimated and reason is Reason.memory:
+        lines.append(
+            "What its processes share could only be estimated here. To have it measured, set "
+            f'backend = "bubblewrap" {_file_of(policy_name)}.'
+        )
     if own:
         lines.append("To raise it: timeout where the cell is run, up to timeout in the policy.")
     elif setting := _SETTINGS.get(reason):

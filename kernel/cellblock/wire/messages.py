@@ -268,6 +268,26 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     tool_max_bytes: int = 0
     #: What cells find in ``inputs``, each value as JSON. For guests: no zygote is told.
     inputs: dict[str, str] = {}
+    #: What Jupyter started the kernel with. For guests: no zygote is told.
+    launch: Launch | None = None
+
+
+class Launch(Struct, tag="launch", frozen=True, kw_only=True):
+    """What Jupyter started the kernel with: the first that a guest reads which is about to serve.
+
+    It comes after ``SessionSetup``: a kernel that waits for its launch has guests before that.
+    """
+
+    #: Arguments, as ipykernel would find them behind its own name.
+    arguments: tuple[str, ...] = ()
+    #: The notebook, or whatever else the server calls the session; empty where it calls it nothing.
+    session: str = ""
+    #: Whether the server said which process it is.
+    has_parent: bool = False
+    #: Whether cells import what lies in the folder that they run in.
+    searches_folder: bool = True
+    #: Traits for IPython's shell and what belongs to that, by class; values as on a command line.
+    config: dict[str, dict[str, Any]] = {}
 
 
 class SessionSetup(Struct, tag="session_setup", frozen=True, kw_only=True):
@@ -678,6 +698,12 @@ class Began(Struct, tag="began", frozen=True, kw_only=True, omit_defaults=True):
     interrupted: bool = False
 
 
+class Awaits(Struct, tag="awaits", frozen=True, kw_only=True):
+    """A cell of the main shell awaits from here on: comm messages are taken up meanwhile."""
+
+    id: Id
+
+
 class Queued(Struct, tag="queued", frozen=True, kw_only=True):
     """A request was read beside an answer, while the main thread is busy, which takes it later."""
 
@@ -724,7 +750,7 @@ class FailedCall(Struct, frozen=True):
     ``target`` is the path, without links, or ``host:port``; either may be missing.
     """
 
-    kind: Literal["database", "file", "memory", "network", "process", "signal"]
+    kind: Literal["database", "file", "memory", "network", "process", "signal", "thread"]
     errno: Annotated[int, msgspec.Meta(ge=0, le=4095)] = 0
     target: Name = ""
 
@@ -882,11 +908,12 @@ FromZygote = (
     | Obeyed | ZygoteFailed
 )  # fmt: skip
 ToGuest = (
-    SessionSetup | Execute | Complete | Inspect | ListVariables | GetVariable | SetVariables | Input
-    | CommIn | ToolResult | Preload | Subshells | Snapshot | Resume
+    SessionSetup | Launch | Execute | Complete | Inspect | ListVariables | GetVariable
+    | SetVariables | Input | CommIn | ToolResult | Preload | Subshells | Snapshot | Resume
 )  # fmt: skip
 FromGuest = (
-    Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
+    Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Awaits
+    | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
     | Variables | VariableValue | CommOut | Show | Undo | Checkpoint | Branch | ToolCall
     | Preloaded | ToolWithdrawn | Breach

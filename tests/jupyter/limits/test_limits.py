@@ -105,6 +105,7 @@ def test_a_full_scratch_folder_ends_the_cell_and_can_be_cleared(tight):
         "(scratch_max_bytes).\n"
         "It was interrupted: your variables are there, with what it did until then.\n"
         "Its files are still there: remove some in a cell, or restart the kernel.\n"
+        "A removed file counts until all that have it open close it.\n"
         "To raise it, set scratch_max_bytes in the file of policy tight. %policy shows\nwhat is set now."
     )
     assert tight.run("import time\ntime.sleep(0.3)")[0]["status"] == "ok"

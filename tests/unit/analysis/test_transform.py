@@ -31,6 +31,8 @@ def test_python_is_left_alone(cell):
         ("a = !ls", "a = get_ipython().getoutput('ls')\n"),
         ("f?", "get_ipython().run_line_magic('pinfo', 'f')\n"),
         (">>> x = 1\n... y", "x = 1\ny\n"),
+        ("In [1]: x = 5\nIn [2]: x", "x = 5\nx\n"),
+        ("\nIn [1]: if x:\n   ...:     y", "if x:\n    y\n"),
         ("    x = 1\n    y = 2", "x = 1\ny = 2\n"),
     ],
 )

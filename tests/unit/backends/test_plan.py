@@ -18,6 +18,8 @@ from cellblock.policy import paths
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import Layer, Plan
 
+MIB = 2**20
+
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
@@ -475,6 +477,27 @@ def test_limits_are_the_policys(planned):
     limits = planned(memory_max_bytes=None, max_file_size=7, max_open_files=9).limits
 
     assert (limits.memory_max_bytes, limits.max_file_size, limits.max_open_files) == (None, 7, 9)
+
+
+def test_where_all_that_cells_write_is_bounded_together_no_file_may_be_larger(home, tmp_path):
+    (tmp_path / "scratch").mkdir()
+    layer = Layer(root=str(home / "project"), folder=str(tmp_path / "layer"))
+
+    def largest(layers=(layer,), **fields):
+        own = {"filesystem_write_roots": ("{scratch}",), "scratch_max_bytes": 512 * MIB}
+        policy = Policy().replace(**{**own, "max_file_size": 4096 * MIB, **fields})
+        folders = {"scratch": tmp_path / "scratch", "project": home / "project"}
+        return make_plan(policy, Landlock(), layers=layers, **folders).limits.max_file_size
+
+    assert largest() == largest(max_file_size=None) == 640 * MIB
+    assert largest(max_file_size=7) == 7
+    assert largest(scratch_max_bytes=MIB) == 65 * MIB
+    for unbounded in (
+        {"layers": ()},
+        {"scratch_max_bytes": None},
+        {"filesystem_write_roots": ("{scratch}", str(home / "data"))},
+    ):
+        assert largest(**unbounded) == 4096 * MIB
 
 
 def test_a_zygote_has_its_folder_where_no_guest_may_write(planned, home, tmp_path):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import socket
 import sqlite3
 
@@ -22,7 +23,7 @@ DENIED = errno.EACCES
         (PermissionError("no (os error 13): /a"), FailedCall("file", DENIED, "/a")),  # polars
         (OSError(DENIED, "x", 7), FailedCall("file", DENIED)),
         (MemoryError(), FailedCall("memory")),
-        (RuntimeError("can't start new thread"), FailedCall("process", errno.EAGAIN)),
+        (RuntimeError("can't start new thread"), FailedCall("thread", errno.EAGAIN)),
         (socket.gaierror(socket.EAI_AGAIN, "x"), FailedCall("network", errno.EHOSTUNREACH)),
         (ValueError("/etc/passwd"), None),
         (OSError("no number"), None),
@@ -32,6 +33,18 @@ DENIED = errno.EACCES
 )
 def test_a_call_is_told_with_number_and_target(error, told):
     assert failed_call(error) == told
+
+
+def test_a_thread_that_lacked_memory_for_its_stack_is_told_apart():
+    error = RuntimeError("can't start new thread")
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        resource.setrlimit(resource.RLIMIT_DATA, (1 << 20, 1 << 20))
+        os.write(theirs, str(failed_call(error).errno).encode())
+        os._exit(0)
+    os.wait()
+    assert int(os.read(ours, 10)) == errno.ENOMEM
+    assert failed_call(error).errno == errno.EAGAIN
 
 
 def test_a_target_is_no_longer_than_the_wire_takes():

@@ -7,13 +7,15 @@ import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from cellblock.guest import zygote
 from cellblock.guest.confine import arch, notify
 from cellblock.guest.zygote import Gatekeeper, _Control
 from cellblock.wire import frames
-from cellblock.wire.messages import Narrow, Plan
+from cellblock.wire.messages import Answered, Narrow, Plan
 from support import processes
 
 pytestmark = pytest.mark.skipif(arch.current() is None, reason="no table for this machine")
@@ -186,3 +188,29 @@ def test_a_gate_is_let_go_when_nobody_is_under_it_and_not_when_a_look_was_interr
     keeper.act(listener, select.POLLHUP)
     assert not keeper.concerns(listener)
     os.close(write)
+
+
+def test_the_time_of_answers_goes_with_the_gate(monkeypatch):
+    """Kept by the guest's number, it stayed for each guest that there ever was."""
+    answers, clock, told = iter([True, False, True, True]), iter(range(100)), []
+    monkeypatch.setattr(notify.Gate, "answer", lambda _: next(answers))
+    monkeypatch.setattr(zygote.time, "thread_time", lambda: next(clock) * 0.02)
+    keeper = Gatekeeper(select.poll(), Plan(locks=("seccomp",)), lambda: None, told.append)
+    for _ in range(2):
+        listener = gated(keeper)
+        keeper.act(listener, select.POLLIN)
+        keeper.act(listener, select.POLLIN)
+    assert told == []
+    answers = iter([True])
+    keeper.act(listener, select.POLLIN)
+    assert told == [Answered(id=1, seconds=pytest.approx(0.06))]
+    keeper.act(listener, select.POLLHUP)
+
+
+def gated(keeper):
+    """Hand guest 1's listener over; a file stands in for it."""
+    with keeper.expect(1) as theirs, Path(os.devnull).open("rb") as listener:
+        waiting = concerning(keeper)
+        socket.send_fds(theirs, [b"g"], [listener.fileno()])
+        keeper.act(waiting, select.POLLIN)
+    return concerning(keeper)

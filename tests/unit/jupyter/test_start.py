@@ -59,19 +59,20 @@ def test_it_knows_every_backend_and_its_program():
     assert start.WRAPPER == PROGRAM
 
 
-def test_what_jupyter_tools_add_for_ipykernel_is_taken_and_anything_else_ends_the_start():
+def test_options_of_ipykernels_are_taken_and_any_other_ends_the_start():
     added = ["--HistoryManager.hist_file=:memory:", "--debug", "--profile-dir", "x", "--profile=y"]
     options = start.parse(["--f=file", "--policy", "data", *added])
-    taken = options.connection_file, options.policy, options.history, options.allow_unsafe
-    assert taken == ("file", "data", False, False)
-    assert start.parse(["-f", "file"]).history
-    for word in (
-        "--HistoryManager.hist_file",
-        "--InteractiveShellApp.exec_lines=x",
-        "--ip=0.0.0.0",
-    ):
-        with pytest.raises(SystemExit):
-            start.parse(["-f", "file", word])
+    assert (options.connection_file, options.policy, options.allow_unsafe) == (
+        "file",
+        "data",
+        False,
+    )
+    assert not options.ipykernel.keeps_history
+    assert start.parse(["-f", "file"]).ipykernel.keeps_history
+    assert start.parse(["--IPKernelApp.connection_file=file"]).connection_file == "file"
+    for words in (["--HistoryManager.hist_file"], ["--polcy=safe"], ["-f", "other"], ["x.ipynb"]):
+        with pytest.raises(SystemExit, match="usage: "):
+            start.parse(["-f", "file", *words])
 
 
 class Around:

@@ -1,4 +1,4 @@
-"""The card for a cell that got around the language layer and met the audit hook."""
+"""Cards for cells that were stopped, and what a cell that got around the language layer did."""
 
 import pytest
 
@@ -33,3 +33,15 @@ def test_operations_are_told_by_what_they_are_about(name, about):
 def test_an_operation_of_the_guests_own_invention_is_shown_short_and_as_text():
     assert operation("x\ud800" * 900)[:1] == "x"
     assert len(operation("x" * 900)) == 60
+
+
+def test_the_card_says_where_memory_that_processes_share_could_only_be_estimated():
+    card = stopped("memory", "2 GiB", state=State.restored, estimated=True, policy_name="mine")
+    assert card["text/plain"] == (
+        "The cell was stopped: it used more than 2 GiB of memory (memory_max_bytes).\n"
+        "Your variables are as they were before it.\n"
+        "What its processes share could only be estimated here. To have it measured, set\n"
+        'backend = "bubblewrap" in the file of policy mine.\n'
+        "To raise it, set memory_max_bytes in the file of policy mine. %policy shows what\n"
+        "is set now."
+    )

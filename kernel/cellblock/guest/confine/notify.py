@@ -5,7 +5,8 @@ threads there are, whether a fork is the one that a snapshot is due, whether a s
 is the guest itself (a snapshot that took over has another process id than its filter knows).
 Others have another answer once the policy has become narrower, and a filter is for good: where
 there is a network, and where programs may be started, these calls are asked about as well.
-And some are counted: of what epolls watch, Linux allows a user so many, all programs together.
+And some are counted: of what epolls watch, and of ports, there are so many for all programs of a
+user, or of the machine, together.
 For all of them the guest's first filter stops the call and notifies the holder of its listener.
 
 The holder is the zygote: trusted, idle, and gone only when the guest is. It sees registers,
@@ -81,6 +82,8 @@ EXECUTING: Final = "execve"
 #: Counted: one more thing in an epoll.
 WATCHING: Final = "epoll_ctl"
 _OPERATION, _ADD = 1, 1
+#: Counted: each may take a port, the latter for a socket that has none.
+TAKING_PORTS: Final = ("bind", "listen")
 _NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
 _STOPPED: Final = (
     *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING),
@@ -181,6 +184,26 @@ class DueRuleset(msgspec.Struct, frozen=True):
     alone: bool = True
 
 
+class Allowance:
+    """How much a session may still take of something that it shares with other programs.
+
+    The gate can't know what a session gives back. So the allowance grows with time, up to ``most``.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._left, self._counted = most, float(most), time.monotonic()
+
+    def take(self) -> bool:
+        """Take one; return False if there is none left."""
+        now = time.monotonic()
+        more = (now - self._counted) * self._most / REGROWN
+        self._left, self._counted = min(self._most, self._left + more), now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class Gate:
     """The zygote's end of one guest's gate: call ``answer()`` when the listener is readable.
 
@@ -198,8 +221,8 @@ class Gate:
         self._protected: dict[int, int] = {}
         #: Tasks whose start was let through, and when.
         self._started: dict[int, float] = {}
-        #: What may yet be added to epolls, and when that was counted.
-        self._watches, self._counted = float(WATCHES), time.monotonic()
+        #: What may yet be added to epolls, and ports that may yet be taken.
+        self._watches, self._ports = Allowance(WATCHES), Allowance(PORTS)
 
     def close(self) -> None:
         """Close the listener: calls that are stopped, and all that come, fail with ENOSYS."""
@@ -260,7 +283,7 @@ class Gate:
         space = bytearray(_NOTIF.size)
         try:
             fcntl.ioctl(self._listener, NOTIF_RECV, space)
-        except FileNotFoundError:  # its task was killed meanwhile
+        except (FileNotFoundError, InterruptedError):  # its task was killed, or a child ended
             return True
         except OSError:
             return False
@@ -292,11 +315,11 @@ class Gate:
 
     def _decide(self, request: Request) -> int:
         if request.call in _NETWORKING:
-            return 0 if self.plan.network else errno.EACCES
+            return self._reach(request) if self.plan.network else errno.EACCES
         if request.call == EXECUTING:
             return 0 if self.plan.subprocess else errno.EPERM
         if request.call == WATCHING:
-            return 0 if self._may_watch() else errno.ENOSPC
+            return 0 if self._watches.take() else errno.ENOSPC
         process_id, threads = _process_of(request.task)
         if request.call in STARTING:
             return self._start(request, process_id, threads)
@@ -306,6 +329,11 @@ class Gate:
         ours = self.plan.subprocess and descends(target, process_id)
         ours = ours and not self._is_protected(target)
         return 0 if target == process_id or ours else errno.EPERM
+
+    def _reach(self, request: Request) -> int:
+        if request.call in TAKING_PORTS and not self._ports.take():
+            return errno.EADDRINUSE
+        return 0
 
     def _start(self, request: Request, process_id: int, threads: int) -> int:
         if not self._may_start(request, process_id):
@@ -328,17 +356,8 @@ class Gate:
         due = [pid for pid in self._due_forks if pid in {process_id, None}]
         if request.task != process_id or flags & CLONE_SHARED or not due:
             return False
-        self._due_forks.remove(due[0])
-        return True
-
-    def _may_watch(self) -> bool:
-        """Count one more thing that is watched, for what is watched no more can't be known."""
-        now = time.monotonic()
-        more = (now - self._counted) * WATCHES_A_SECOND
-        self._watches, self._counted = min(WATCHES, self._watches + more), now
-        if self._watches < 1:
-            return False
-        self._watches -= 1
+        # One that is due for anybody is left for a process that has none of its own.
+        self._due_forks.remove(process_id if process_id in due else None)
         return True
 
     def _count(self, task: int, threads: int) -> int:
@@ -474,10 +493,13 @@ def _most_watches() -> int:
         return 400_000  # of a machine with 2 GiB
 
 
-#: What may be added to epolls at once, and for each second that passes. What is watched no more
-#: can't be known, so this leaves room for honest servers, and hours until others lack any.
+#: What may be added to epolls, and ports that may be taken, at once: a quarter of what there is. Of
+#: ports that is what Linux gives to whoever names none (ip(7), ip_local_port_range).
 WATCHES: Final = _most_watches() // 4
-WATCHES_A_SECOND: Final = WATCHES / 2_500
+PORTS: Final = 28_232 // 4
+#: Seconds in which an allowance grows from nothing to all: room for honest servers, and hours until
+#: others lack any.
+REGROWN: Final = 2_500
 
 
 def end_session(number: int, keep: tuple[int, ...]) -> None:

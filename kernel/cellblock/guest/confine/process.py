@@ -273,12 +273,14 @@ MOST_SIGNALS: Final = 1_024
 
 
 def apply_limits(limits: Limits, *, gated: bool = False) -> str:
-    """Set every limit that is configured; no core dumps, and few signals that wait.
+    """Set every limit that is configured; no core dumps or locked pages, few signals that wait.
 
     ``gated``: the gate counts tasks. Raises OSError, ValueError, LockFailed.
     """
     done = [
         _lower(resource.RLIMIT_CORE, 0, "core"),
+        # Pages of files count for no process, as they can be read again; locked ones stay.
+        _lower(resource.RLIMIT_MEMLOCK, 0, "locked memory"),
         _lower(resource.RLIMIT_SIGPENDING, MOST_SIGNALS, "signals"),
     ]
     for field, which in RLIMITS.items():

@@ -14,6 +14,8 @@ membarrier, futex_waitv: no library of the data stack makes them; they reach bey
 readlink: the target of a link outside the roots is contents, not a name.
 flock: an exclusive lock needs no write access and would stop the file's other users.
 memfd_create, mlockall, SysV and POSIX queues: memory that the limits do not see (as mmap, gated).
+sendfile, splice, tee, vmsplice: a byte under way keeps its page, a huge one too, when the file is
+    truncated and no process has the page. copy_file_range leaves nothing under way.
 fallocate but for its mode 0: blocks beyond a file's end, which RLIMIT_FSIZE does not bound.
 timer_create, sigqueue: they deliver SIGSTOP, and a stopped guest is a hung kernel.
 seccomp, landlock_* (but see ``NEEDS_GATE``): one cell could lock out the cells after it.
@@ -111,7 +113,6 @@ ALWAYS: Final = (
         read
         readahead
         readv
-        sendfile
         write
         writev
         """,
@@ -333,6 +334,8 @@ REFUSED_WITH: Final = {
     "readlinkat": errno.EINVAL,
     "removexattr": errno.ENOTSUP,
     "removexattrat": errno.ENOTSUP,
+    # Python, Go and Rust then read and write.
+    "sendfile": errno.EINVAL,
     "setxattr": errno.ENOTSUP,
     "setxattrat": errno.ENOTSUP,
 }

@@ -316,6 +316,9 @@ class Front(ABC):
     def stop_holding(self) -> None:
         """Stop holding the guest for front ends that are behind: it must be heard now."""
 
+    def on_awaits(self) -> None:  # noqa: B027 - fronts without comms do nothing
+        """Take up comm messages: the running cell awaits from here on."""
+
     def on_output(self, message: wire.FromGuest) -> None:
         """Pass a guest's output on."""
         self.outputs_of(getattr(message, "subshell", 0)).show(message)

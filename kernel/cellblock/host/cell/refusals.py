@@ -35,6 +35,8 @@ _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _SYSTEM: Final = ("/proc", "/sys")
 #: The machine's folders, where nobody means to have cells write.
 _MACHINES: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/run", "/sbin", "/usr", "/var")
+#: Bytes of a thread's stack, all of which count from its start (pthread_create(3), RLIMIT_STACK).
+_STACK: Final = 8 << 20
 #: How a cell names the home folder.
 _NAMES_HOME: Final = re.compile(r"~|expanduser|\bhome\(|\bHOME\b")
 
@@ -54,7 +56,7 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
             return _database(config)
         case "network":
             return _network(call, policy)
-        case "signal" | "process":
+        case "signal" | "process" | "thread":
             return _process(call, policy)
     refusals = (
         _limits_of_files(call, config),
@@ -91,6 +93,8 @@ def advised(refusal: Refusal, code: str, policy: Policy) -> Refusal:
 
 def _process(call: FailedCall, policy: Policy) -> Refusal | None:
     field = "subprocess_execution"
+    if call.kind == "thread":
+        return _thread(call, policy)
     if call.errno == errno.EAGAIN:
         return _limit(policy, "max_processes", "cells have no more threads and processes")
     if call.errno not in _DENIED:
@@ -100,6 +104,19 @@ def _process(call: FailedCall, policy: Policy) -> Refusal | None:
     if policy.subprocess_execution:
         return None
     return Refusal(field, "cells start no programs", Remedy(f"{field} = true"))
+
+
+def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
+    """Return which of two limits kept a thread from its start: the C library does not say.
+
+    The guest may have looked when other threads had ended already. So memory is also named where
+    it has no room for the stacks of as many threads as there may be.
+    """
+    memory, most = policy.memory_max_bytes, policy.max_processes
+    crowded = memory is not None and (most is None or memory < most * _STACK)
+    if call.errno == errno.ENOMEM or crowded:
+        return _limit(policy, "memory_max_bytes", "cells and their threads hold no more memory")
+    return _limit(policy, "max_processes", "cells have no more threads and processes")
 
 
 def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
@@ -132,13 +149,16 @@ def _address(target: str) -> str:
 
 
 def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    policy = config.policy
+    policy, plan = config.policy, config.prepare.plan
+    largest = plan.limits.max_file_size
     match call.errno:
+        case errno.EFBIG if largest is not None and largest != policy.max_file_size:
+            return _limit(policy, "scratch_max_bytes", "cells keep no more files")
         case errno.EFBIG:
             return _limit(policy, "max_file_size", "cells write no files larger")
         case errno.EMFILE:
             return _limit(policy, "max_open_files", "cells open no more files")
-        case errno.ENOSPC if config.prepare.plan.bounded:
+        case errno.ENOSPC if plan.bounded:
             return _limit(policy, "scratch_max_bytes", "cells keep no more files")
     return None
 

@@ -26,6 +26,7 @@ from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
 from cellblock.host.services.changes import GIT, MOST_ENTRIES
 from cellblock.host.session.history import default_path
+from cellblock.host.session.types import ESTIMATED
 from cellblock.host.snapshots import restore
 from cellblock.policy import paths
 from cellblock.policy.model import Gap, Status
@@ -69,6 +70,8 @@ _IN_HOME: Final = (
 #: Seconds of the diffs in one listing of what is staged, and of all listings that a cell asks for.
 _MOST_DIFFS: Final = 0.5
 _MOST_LISTING: Final = 2.0
+#: Entries that ``%changes`` looks at: nothing else goes on meanwhile, 0.3 s at most.
+_MOST_LISTED: Final = 10_000
 #: Cells that are remembered one by one, and characters of their first line.
 MAX_CELLS: Final = 1_000
 MAX_LINE: Final = 200
@@ -472,7 +475,7 @@ class Views:
                 return tables.kept_note(_IN_HOME)
             return tables.kept_note("Nothing is staged under this policy.")
         try:
-            return self.changes_card(staged, staged.changes(shlex.split(argument)))
+            return self.changes_card(staged, staged.changes(shlex.split(argument), _MOST_LISTED))
         except (CellblockError, OSError, ValueError) as error:
             return tables.kept_note(f"What was written can't be listed: {error}")
 
@@ -576,7 +579,14 @@ def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
     own = stopped.seconds is not None
     name = "" if policy is None else policy.name
     card = cards.stopped(
-        why, limit, state=state, lost=lost, own=own, beside=stopped.beside, policy_name=name
+        why,
+        limit,
+        state=state,
+        lost=lost,
+        own=own,
+        beside=stopped.beside,
+        estimated=stopped.detail == ESTIMATED,
+        policy_name=name,
     )
     return card, cards.stopped_failure(card)
 

@@ -36,6 +36,7 @@ lies beside a notebook is run by cells, and never because the notebook was opene
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -437,6 +438,7 @@ class Supervisor:
         elif guest is not None:
             guest.ready = True
             guest.hold(held=self._held)
+            self._tell_launch(guest)
             if zygote is not None:
                 self.snapshots.begin(guest, zygote)
             self.snapshots.take_when_idle()
@@ -446,6 +448,12 @@ class Supervisor:
                 self._first = None
                 self._use_spare(first)
             self.owner.on_served()
+
+    def _tell_launch(self, guest: Guest) -> None:
+        """Tell a guest that is about to serve what Jupyter started the kernel with."""
+        if self._prepare.launch is not None:
+            with contextlib.suppress(CellblockError):  # one that is gone will be replaced
+                guest.send(self._prepare.launch)
 
     def _give_up(self, detail: str) -> None:
         self._closed = True
@@ -474,6 +482,7 @@ class Supervisor:
         self._speak_with(spare)
         self._guest, spare.ready = spare, True
         spare.hold(held=self._held)
+        self._tell_launch(spare)
         self.snapshots.begin(spare, self.zygote)
         self.snapshots.take()
         return True

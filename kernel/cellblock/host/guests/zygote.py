@@ -496,7 +496,7 @@ def first_frame(prepare: messages.Prepare) -> messages.Prepare:
     """Return what a zygote is told first of all: the policy, and nothing of a session."""
     # Found now, not when it was planned: the user may have made a folder anew since.
     mounts = tuple(map(identity, prepare.plan.mounted))
-    return replace(prepare, inputs={}, mounts=mounts)
+    return replace(prepare, inputs={}, launch=None, mounts=mounts)
 
 
 def tell(sock: socket.socket, first: messages.Prepare) -> None:

@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass, field, replace
 from importlib.machinery import all_suffixes
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from cellblock.descriptors import (
     FILE,
@@ -49,11 +49,13 @@ from cellblock.render.text import unified, visible
 from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 
     from cellblock.host.services.keeping import Kept
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import Layer
+
+T = TypeVar("T")
 
 #: Seconds for which what was not kept can still be, and sessions of which that is so.
 KEPT_FOR: Final = 7 * 24 * 3600
@@ -180,15 +182,25 @@ class Staged:
         """Return what differs from the project, sorted; with ``paths``, what is at or beneath them.
 
         A path that is not absolute begins at ``base``, or beneath the only root. A folder counts by
-        the files in it. Raises ChangesError for more than ``most`` entries (``MOST_ENTRIES``), or
-        for folders too deep.
+        the files in it. It takes 30 µs an entry. Raises ChangesError for more than ``most`` entries
+        (``MOST_ENTRIES``), or for folders too deep.
         """
+        return finish(self.listing(paths, most))
+
+    def listing(
+        self, paths: Collection[str] = (), most: int | None = None
+    ) -> Generator[None, None, list[Change]]:
+        """Return the same as ``changes`` in steps of an entry, for a loop that has to go on."""
         bounds, settled, paths = _Bounds(most or MOST_ENTRIES), self.settled(), self.named(paths)
         found = list[Change]()
         for root, folder, hidden in self.layers:
             wanted = tuple(_beneath(root, path) for path in paths)
             walk = _Walk(root, frozenset(hidden), settled, self.began, wanted, bounds)
-            found += walk.changes(f"{folder}/{UPPER}")
+            for change in walk.changes(f"{folder}/{UPPER}"):
+                if change is None:
+                    yield
+                else:
+                    found.append(change)
         return sorted(found, key=lambda change: change.name)
 
     def named(self, paths: Collection[str]) -> list[str]:
@@ -382,6 +394,16 @@ class Staged:
             return -1
 
 
+def finish(work: Generator[None, None, T]) -> T:
+    """Return what a generator returns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+
 def _beneath(root: str, path: str) -> str | None:
     """Return a path from a root, empty for all of it, None for what is elsewhere."""
     asked, top = os.path.normpath(path), root.rstrip("/")
@@ -468,22 +490,25 @@ class _Walk:
         self._blocked = 0
         self._asked, self._wanted = bool(wanted), [path for path in wanted if path is not None]
 
-    def changes(self, upper: str) -> list[Change]:
-        """Return what differs. Raises ChangesError."""
+    def changes(self, upper: str) -> Iterator[Change | None]:
+        """Yield what differs, and None before each entry is looked at. Raises ChangesError."""
         with contextlib.ExitStack() as stack:
             try:
                 above = stack.enter_context(closing(os.open(upper, FOLDER)))
             except OSError:
-                return []
+                return
             below: int | None = None
             with contextlib.suppress(OSError):
                 below = stack.enter_context(closing(open_unlinked(self._root, FOLDER)))
-            return list(self._folder("", above, below, 0))
+            yield from self._folder("", above, below, 0)
 
-    def _folder(self, prefix: str, above: int, below: int | None, depth: int) -> Iterator[Change]:
+    def _folder(
+        self, prefix: str, above: int, below: int | None, depth: int
+    ) -> Iterator[Change | None]:
         """Compare a folder of the layer with the same of the project."""
         names = self._names(prefix, above)
         for name in names:
+            yield None
             path = f"{prefix}{name}"
             staged, before = status(above, name), status(below, name)
             if staged is None or path in self._hidden:
@@ -496,6 +521,7 @@ class _Walk:
             elif not self._is_same(above, below, name, staged, before):
                 yield from self._instead(path, below, name, staged, before, never)
         for name in self._covered(prefix, above, below, names):
+            yield None
             if f"{prefix}{name}" not in self._hidden:
                 yield from self._deleted(f"{prefix}{name}", below, name, status(below, name), None)
 
@@ -507,7 +533,7 @@ class _Walk:
         staged: os.stat_result,
         before: os.stat_result | None,
         never: str,
-    ) -> Iterator[Change]:
+    ) -> Iterator[Change | None]:
         """Yield what stands in a place of the project, or that of a folder which is gone there.
 
         Where ``never`` says why it is not kept, that is one change for all beneath it.
@@ -521,7 +547,7 @@ class _Walk:
         yield from self._change(path, staged, before)
         if before is not None and stat.S_ISDIR(before.st_mode):
             for one in self._deleted(path, below, name, before, None):
-                yield replace(one, why_not=one.why_not or _IN_ITS_PLACE)
+                yield one and replace(one, why_not=one.why_not or _IN_ITS_PLACE)
 
     def _names(self, prefix: str, folder: int) -> list[str]:
         """Return the names in a folder that are wanted, or lead there."""
@@ -560,7 +586,7 @@ class _Walk:
 
     def _enter(
         self, path: str, above: int, below: int | None, name: str, depth: int
-    ) -> Iterator[Change]:
+    ) -> Iterator[Change | None]:
         if depth >= _DEEPEST:
             why = f"its folders are nested more than {_DEEPEST} deep"
             yield Change(self._root, path, "new", None, None, why)
@@ -589,8 +615,8 @@ class _Walk:
         before: os.stat_result | None,
         staged: os.stat_result | None,
         when: int | None = None,
-    ) -> Iterator[Change]:
-        """Yield what was deleted with a name: the files of a folder one by one.
+    ) -> Iterator[Change | None]:
+        """Yield what was deleted with a name: the files of a folder one by one, None before each.
 
         What the user made or changed after ``when`` is not what was deleted.
         """
@@ -611,6 +637,7 @@ class _Walk:
             except OSError:
                 return
             for inner in self._names(f"{path}/", fd):
+                yield None
                 below_it = status(fd, inner)
                 yield from self._deleted(f"{path}/{inner}", fd, inner, below_it, None, when)
 

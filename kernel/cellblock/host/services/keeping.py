@@ -32,7 +32,7 @@ from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
-from cellblock.host.services.changes import Change, Staged, enter, state, status
+from cellblock.host.services.changes import Change, Staged, enter, finish, state, status
 from cellblock.host.sparse import end_file, read_parts, write_part
 from cellblock.render.text import visible
 
@@ -170,16 +170,6 @@ class StepRunner:
         if self._steps is not None:
             self._steps.close()
             self._steps = None
-
-
-def finish(work: Generator[None, None, T]) -> T:
-    """Return what a generator returns."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            made: T = end.value
-            return made
 
 
 def digests(staged: Staged, changes: Sequence[Change]) -> Generator[None, None, dict[str, str]]:

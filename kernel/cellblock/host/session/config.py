@@ -289,7 +289,8 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
     )
-    return replace(narrowed, operators=config.operators, file=config.file)
+    prepare = replace(narrowed.prepare, launch=config.prepare.launch)
+    return replace(narrowed, prepare=prepare, operators=config.operators, file=config.file)
 
 
 def predict_wrapping(options: SessionOptions) -> Wrapping | None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from cellblock.backends.plan import scratch_end
 from cellblock.descriptors import closing, open_folder
 from cellblock.host.services.changes import MOST_ENTRIES
 from cellblock.host.session.types import Stopped, Usage
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.requests import InFlight
     from cellblock.host.session.types import Reactor, Timer, Why
     from cellblock.policy.model import Policy
+    from cellblock.wire.messages import Layer
 
 
 # --- time ---------------------------------------------------------------------------------------
@@ -483,9 +485,9 @@ class Family:
         return found
 
 
-#: Bytes in memory of processes whose pages are asked for at once: half a second. Pages that were
+#: Bytes in memory of processes whose pages are asked for at once: two seconds. Pages that were
 #: only read are in no process's memory, but in its page tables: a byte of these counts as so many.
-MOST_WALKED: Final = 16 << 30
+MOST_WALKED: Final = 64 << 30
 _TABLES: Final = 64
 
 
@@ -566,9 +568,6 @@ DEEPEST: Final = 64
 MOST_FOLDERS: Final = 100_000
 #: What counts as too much whatever the limit is.
 ENDLESS: Final = 2**60
-#: Above the limit by this part, and this many bytes, there is no time left for an interrupt.
-FAR_PART, FAR_BYTES = 4, 64 << 20
-
 #: Of ``st_blocks`` (stat(2)).
 _BLOCK: Final = 512
 
@@ -609,6 +608,8 @@ class Scratch:
         self.grew = False
         #: What is used of the file systems beside what was found: the least that was seen.
         self._beside = _used((*folders, *layers))
+        #: Of removed files, when it was last asked, and no more than the disk still lacks.
+        self._nameless = 0
         #: Looks to wait until it is asked again where the rest is; how many that were last.
         self._wait, self._waited = 0, 0
 
@@ -635,19 +636,23 @@ class Scratch:
 
     def _search(self) -> None:
         """Walk at once, as often as more is gone than was found; then ask for what has no name."""
-        found = 0
+        found = self._nameless = 0
         for _ in range(WALKS_AT_ONCE):
             self._walk = None
             self._step(AT_ONCE)
             found = max(found, self.size)
             if self._unfound() <= UNFOUND or self.full:
                 break
-        unfound = self._unfound()
-        if unfound > UNFOUND and not self.full:
-            found += min(unfound, self._removed())
+        if not self._nameless and not self.full:
+            self._nameless = self._ask_nameless(self._unfound())
+            found += self._nameless
         self._waited = min(max(1, 2 * self._waited), MOST_WAITED)
         self._wait = self._waited
         self.size = max(self.size, found)
+
+    def _ask_nameless(self, unfound: int) -> int:
+        """Return how many of the bytes that were not found are of removed files."""
+        return min(unfound, self._removed()) if unfound > UNFOUND else 0
 
     def _unfound(self) -> int:
         return _used((*self._folders, *self._layers)) - self._beside - self.size
@@ -664,10 +669,14 @@ class Scratch:
             self.size = max(self.size, total)
             return
         self._files = self._counted_files
-        self.grew, self.size, self._walk = total > self.size, total, None
-        self._beside = min(self._beside, _used((*self._folders, *self._layers)) - total)
+        beside = _used((*self._folders, *self._layers)) - total
+        self._beside = min(self._beside, beside)
+        self._nameless = min(self._nameless, beside - self._beside)
         if self._floor is None:
-            self._floor = total
+            self._nameless = self._ask_nameless(beside - self._beside)
+            self._floor = total + self._nameless
+        size = total + self._nameless
+        self.grew, self.size, self._walk = size > self.size, size, None
 
     def fills(self) -> bool:
         """Look, and return whether there is too much in it."""
@@ -692,8 +701,7 @@ class Scratch:
     @property
     def far(self) -> bool:
         """Whether there is so much that to wait would make it worse."""
-        bound = max(self.limit, self._floor or 0)
-        return self.full and self.size > bound + max(bound // FAR_PART, FAR_BYTES)
+        return self.full and self.size > scratch_end(max(self.limit, self._floor or 0))
 
 
 def _sizes(folder: str) -> Iterator[int]:
@@ -746,11 +754,8 @@ def _used(folders: Iterable[str]) -> int:
     return sum(taken.values())
 
 
-#: A file that is mapped and has no name any more, in /proc/PID/maps: its inode. Not in /dev/shm,
-#: which is memory.
-_NAMELESS: Final = re.compile(
-    rb"^\S+ \S+ \S+ \S+ (\d+) +/(?!dev/|memfd:|SYSV).* \(deleted\)$", re.MULTILINE
-)
+#: A file that is mapped and has no name any more, in /proc/PID/maps: its inode, and its last name.
+_NAMELESS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
 
 
 #: Bytes that are read at once.
@@ -761,32 +766,51 @@ MOST_MAPPED: Final = 16 << 20
 MOST_OPENED: Final = 20_000
 
 
-def removed_bytes(pids: Iterable[int], largest: int | None) -> int:
-    """Return at most how many bytes files have that processes keep, and that have no name any more.
+def removed_bytes(pids: Iterable[int], largest: int | None, folders: Iterable[str]) -> int:
+    """Return at most how many bytes removed files have that processes keep.
 
-    Of a file that is mapped and no longer open nobody can be asked how large it is: it counts as
-    the ``largest`` that there may be. 0 for processes that this user may not look into; ``ENDLESS``
-    for those that would take too long.
+    Only files whose last name was beneath one of ``folders`` count: a library that the user
+    replaces while a cell uses it was not made by the cell. The size of a file that is mapped, and
+    neither open nor run, is unknown: it counts as the ``largest`` that there may be. 0 for
+    processes that this user may not look into; ``ENDLESS`` for those that would take too long.
     """
+    beneath = tuple(os.fsencode(f"{os.path.realpath(folder)}/") for folder in folders)
     mapped_left, opened_left = MOST_MAPPED, MOST_OPENED
     opened = dict[tuple[int, int], int]()
     mapped = set[int]()
     for pid in pids:
+        process, maps = _living_thread(pid, mapped_left)
+        # A program that unmaps itself is kept by this link alone.
+        kept = [f"{process}/exe"]
         with contextlib.suppress(OSError):
-            fds = os.listdir(f"/proc/{pid}/fd")
-            maps = _read_until(f"/proc/{pid}/maps", mapped_left)
-            mapped_left -= len(maps)
-            opened_left -= len(fds)
-            if min(mapped_left, opened_left) < 0:
-                return ENDLESS
-            for fd in fds:
-                with contextlib.suppress(OSError):
-                    status = os.stat(f"/proc/{pid}/fd/{fd}")
-                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
-                        opened[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
-            mapped.update(map(int, _NAMELESS.findall(maps)))
+            kept += (f"{process}/fd/{fd}" for fd in os.listdir(f"{process}/fd"))
+        mapped_left -= len(maps)
+        opened_left -= len(kept)
+        if min(mapped_left, opened_left) < 0:
+            return ENDLESS
+        mapped.update(int(at) for at, name in _NAMELESS.findall(maps) if name.startswith(beneath))
+        for link in kept:
+            with contextlib.suppress(OSError):
+                status = os.stat(link)
+                removed = stat.S_ISREG(status.st_mode) and status.st_nlink == 0
+                if removed and os.readlink(os.fsencode(link)).startswith(beneath):
+                    opened[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
     closed = mapped.difference(inode for _, inode in opened)
     return sum(opened.values()) + len(closed) * (ENDLESS if largest is None else largest)
+
+
+def _living_thread(pid: int, most: int) -> tuple[str, bytes]:
+    """Return where /proc has a thread of a process, and what the process has mapped.
+
+    The first thread shows nothing once it has ended, though others go on with its files. Of what is
+    mapped it is the beginning where there is more than ``most`` bytes of it.
+    """
+    with contextlib.suppress(OSError):
+        for task in islice(os.listdir(f"/proc/{pid}/task"), MAX_PROCESSES):
+            with contextlib.suppress(OSError):
+                if maps := _read_until(f"/proc/{pid}/task/{task}/maps", most):
+                    return f"/proc/{pid}/task/{task}", maps
+    return f"/proc/{pid}", b""
 
 
 def _read_until(path: str, most: int) -> bytes:
@@ -973,7 +997,7 @@ class Monitor:
         on_excess: Callable[[Excess, bool], None],
         *,
         copies: Callable[[], Mapping[int, int]] = dict,
-        layers: Sequence[str] = (),
+        layers: Sequence[Layer] = (),
         shared_memory: Callable[[], int] = int,
     ) -> None:
         self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
@@ -982,7 +1006,9 @@ class Monitor:
         self.orphans_cpu: Callable[[], float] = float
         self.answering_cpu: Callable[[], float] = float
         self.held_together: Callable[[], int] = int
-        self._folders, self._layers = folders, layers
+        self._folders, self._layers = folders, [layer.folder for layer in layers]
+        #: Where guests see what they write.
+        self._places = (*folders, *(layer.root for layer in layers))
         self.narrow_to(policy)
         self._gauge: Gauge | None = None
         self._family: Family | None = None
@@ -995,6 +1021,8 @@ class Monitor:
         #: Whether what the guest's processes used before this request is known.
         self._based = False
         self._peak = self._known_peak = 0
+        #: Whether it could only be estimated that there is too much memory, as processes share it.
+        self.is_estimate = False
         #: Of the request, and of those before it.
         self.output_bytes = self._earlier_output = 0
 
@@ -1013,7 +1041,7 @@ class Monitor:
     def taken(self, since: Mark, read_bytes: int = 0) -> Usage:
         """Return what the guest took ``since`` a request beside others began."""
         now = self.mark()
-        peak = (self._gauge.resident() if self._gauge is not None else None) or 0
+        peak = max(self._peak, (self._gauge.resident() if self._gauge is not None else None) or 0)
         output = now.output_bytes - since.output_bytes
         cpu = max(0.0, now.cpu_seconds - since.cpu_seconds)
         return Usage(now.at - since.at, cpu, peak, output, read_bytes)
@@ -1023,13 +1051,11 @@ class Monitor:
         self._cpu_now()
         return Mark(self._clock(), self._cpu, self._earlier_output + self.output_bytes)
 
-    def begin(self, pid: int | None, since: Mark | None = None) -> None:
-        """Begin a request that goes to the guest ``pid``, or went there at ``since``."""
+    def begin(self, pid: int | None) -> None:
+        """Begin a request that goes to the guest ``pid``, which runs no other."""
         self._follow(pid)
         self._began = self._clock()
         self._cpu_began = self._cpu = self._cpu_now() or 0.0
-        if since is not None:
-            self._cpu_began = since.cpu_seconds
         self._earlier_output += self.output_bytes
         self._peak = self.output_bytes = 0
         if self._scratch is not None:
@@ -1041,6 +1067,12 @@ class Monitor:
             self._look_in(0 if soon else FIRST_LOOK, self._look)
         else:
             self._look_in(0 if soon else BASELINE, self._leave_out_earlier)
+
+    def go_on(self, since: Mark) -> None:
+        """Go on with requests of which the first began at ``since``: an earlier one has ended."""
+        self._began, self._cpu_began = since.at, since.cpu_seconds
+        self.output_bytes += self._earlier_output - since.output_bytes
+        self._earlier_output = since.output_bytes
 
     def end(self, read_bytes: int = 0) -> Usage:
         """End the request, whichever way it went; return what it took."""
@@ -1130,17 +1162,21 @@ class Monitor:
         self._take_peak(memory)
         held = memory.held + max(0, self._shared_memory() - memory.shared)
         held += self._kernel.held(self._pids)
+        self.is_estimate = False
         if self._most is None or self._family is None:
             return self._most is not None and held > self._most
         if held + self._family.held(memory, copies) <= self._most:
             return False
         others = self._family.measured(memory, copies)
+        self.is_estimate = held <= self._most and others is None
         return others is None or held + others > self._most
 
     # --- readings -----------------------------------------------------------------------------
 
     def _removed(self) -> int:
-        return removed_bytes(self._pids(), self._policy.max_file_size)
+        # Snapshots keep what was open when they were made.
+        pids = {*self._pids(), *self._copies()}
+        return removed_bytes(pids, self._policy.max_file_size, self._places)
 
     def _pids(self) -> list[int]:
         """Return the guest's process, and those that it has started."""

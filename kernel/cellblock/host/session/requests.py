@@ -51,8 +51,8 @@ from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
 from cellblock.host.services.relay import Relay
 from cellblock.host.services.tools.broker import Broker
 from cellblock.host.services.tools.calls import CellCalls, Tooling
-from cellblock.host.session.limits import Deadlines, Monitor
-from cellblock.host.session.types import NarrowingStep, Refused, Stopped
+from cellblock.host.session.limits import Deadlines, Mark, Monitor
+from cellblock.host.session.types import ESTIMATED, NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import PastRequest
 from cellblock.policy.paths import within
 from cellblock.render.cards import count
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.approver import Approver
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
-    from cellblock.host.session.limits import Excess, Mark
+    from cellblock.host.session.limits import Excess
     from cellblock.host.session.types import Reactor, SessionSettings, Usage, Why
 
 
@@ -122,14 +122,16 @@ class InFlight:
         self.refreshed = False
         #: Another ran at the same time, so that what either did can't be told apart.
         self.overlapped = False
-        #: Where clock and counters were when it went to the guest, as ``Monitor.mark`` has them.
-        self.since: Mark | None = None
+        #: Where clock and counters were when it came, and then when it went to the guest.
+        self.since = Mark(0.0, 0.0, 0)
         self.state = RequestState.admitted
         self.began_at = 0.0
         #: The guest has read it: the channel was seen to be empty after it.
         self.read = False
         #: The guest says that it has read it and is busy with something else.
         self.acknowledged = False
+        #: Its cell awaits.
+        self.awaits = False
         #: It called a tool, or may have used a connection: it must not run twice.
         self.called = False
         #: It asked the user, or showed what a page has a link to: both can be had once.
@@ -290,7 +292,7 @@ class Requests:
             clock,
             self.on_excess,
             copies=copies,
-            layers=[layer.folder for layer in prepare.plan.layers],
+            layers=prepare.plan.layers,
             shared_memory=self.supervisor.shared_memory,
         )
         self._monitor.others = self.supervisor.snapshots.others
@@ -352,7 +354,7 @@ class Requests:
         ``number`` is that of its cell in the audit log.
         """
         request = InFlight(message, done, seconds)
-        request.number = number
+        request.number, request.since = number, self._monitor.mark()
         if self._of(request.subshell) is not None:
             raise RuntimeError("one request at a time")
         self.supervisor.begin(message)
@@ -368,7 +370,8 @@ class Requests:
         elif steps and guest is not None:
             # Done without the guest, which may be past hearing, and no snapshot is put off for it.
             request.state, request.began_at = RequestState.running, self._clock()
-            self._monitor.begin(guest.pid)
+            if not self._others(request):
+                self._monitor.begin(guest.pid)
             request.undo_steps = steps
             self._undo_alone(request, messages.Done(id=message.id))
         else:
@@ -377,7 +380,7 @@ class Requests:
     def _submit_beside(self, request: InFlight) -> None:
         self.prepare_guest()
         self.beside[request.subshell] = request
-        request.since, request.deadlines = self._monitor.mark(), self._new_deadlines()
+        request.deadlines = self._new_deadlines()
         if self._failure is not None:
             self.finish(request, self._failure)
         else:
@@ -441,7 +444,7 @@ class Requests:
             other.overlapped = request.overlapped = True
         self._deadlines_of(request).sent(request)
         self.tools.begin(request.subshell, request.number)
-        if not (request.subshell and others):
+        if not others:
             self._monitor.begin(guest.pid)
         request.since = self._monitor.mark()
         try:
@@ -585,9 +588,8 @@ class Requests:
         match message:
             case messages.Began():
                 self._on_began(message)
-            case messages.Queued(id=number):
-                if (request := self._find(number)) is not None:
-                    request.acknowledged = True
+            case messages.Awaits() | messages.Queued():
+                self._on_progress(message)
             case messages.InputRequest():
                 self._on_question(message)
             case messages.Undo() | messages.Checkpoint() | messages.Branch():
@@ -622,6 +624,14 @@ class Requests:
         if request.interrupted_at is not None and (message.interrupted or not request.made_way):
             self.supervisor.interrupt()
 
+    def _on_progress(self, message: messages.Awaits | messages.Queued) -> None:
+        request = self._find(message.id)
+        if request is not None and isinstance(message, messages.Queued):
+            request.acknowledged = True
+        elif request is not None and request is self.request:
+            request.awaits = request.began
+            self._front.on_awaits()
+
     def _on_undo(self, asked: messages.Undo | messages.Checkpoint | messages.Branch) -> None:
         """Note that a cell asks for it; a handler or a thread may say so, too, and gets nothing."""
         request = self.request
@@ -647,11 +657,16 @@ class Requests:
 
     def on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
-        request = self._charged()
+        sent = [one for one in self._all() if one.runs_code and one.state > RequestState.admitted]
         if urgent:
-            self.supervisor.replace(Stopped(why))
-        elif request is not None and request.state is not RequestState.ending:
-            self._deadlines_of(request).over(request, why)
+            estimated = why == "memory" and self._monitor.is_estimate
+            self.supervisor.replace(Stopped(why, ESTIMATED if estimated else ""))
+        elif sent:
+            # What requests take that run at the same time can't be told apart. It counts from
+            # when the first of them began, and for that one.
+            first = min(sent, key=lambda one: one.since)
+            if first.state is not RequestState.ending:
+                self._deadlines_of(first).over(first, why)
 
     def _abandon(self, request: InFlight) -> None:
         """Answer a query with nothing. The guest keeps its state; its answer will be late."""
@@ -916,12 +931,11 @@ class Requests:
             self.request = None
         others = self._others(request)
         read_bytes = reply.read_bytes if ran else 0
-        if others and request.subshell and request.since is not None:
+        if others:
             self.usage = self._monitor.taken(request.since, read_bytes)
+            self._monitor.go_on(min(one.since for one in others))
         else:
             self.usage = self._monitor.end(read_bytes)
-            if others and guest is not None:
-                self._monitor.begin(guest.pid, others[0].since)
         if isinstance(reply, messages.Done) and reply.compiled and self.on_compiled is not None:
             self.on_compiled(reply.compiled)
         self.tool_calls = self.tools.end(request.subshell)

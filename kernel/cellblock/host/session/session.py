@@ -37,7 +37,7 @@ from cellblock.host.guests import background
 from cellblock.host.services import changes, keeping
 from cellblock.host.session.config import granted_services
 from cellblock.host.session.narrowing import Narrower, recorded_changes, settings_of
-from cellblock.host.session.requests import Requests
+from cellblock.host.session.requests import Requests, RequestState
 from cellblock.host.session.types import ExecuteRequest, Outcome, outcome_of
 from cellblock.policy import paths
 from cellblock.render import tables
@@ -626,6 +626,12 @@ class Session:
             done(reply if isinstance(reply, kind) else None)
 
         self.requests.submit(message, finish)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the main shell's cell awaits, and comm messages can be taken up meanwhile."""
+        request = self.requests.request
+        return request is not None and request.awaits and request.state is RequestState.running
 
     def comm(
         self,

@@ -90,6 +90,10 @@ class Restored(Struct, frozen=True):
     missed: tuple[int, ...] = ()
 
 
+#: The detail of ``Stopped`` where it could only be estimated what processes share of memory.
+ESTIMATED: Final = "estimated"
+
+
 class Stopped(Struct, frozen=True):
     """A cell was ended from outside, or a guest was lost."""
 

@@ -27,6 +27,7 @@ lost. Else its state would exist in it alone while it takes over, and end with i
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections import deque
@@ -108,6 +109,8 @@ class Snapshots:
         self._unknown = 0
         #: The last of them: that they are lost may be seen before the guest's word on why.
         self._lost_forks = deque[int](maxlen=_MAX_FORKING)
+        #: Whether the last was refused by the gate.
+        self._refused = False
         #: Of a fork: what it had when it was made, and whose it was.
         self.base: Reading | None = None
         self.parent: Snapshots | None = None
@@ -433,6 +436,15 @@ class Snapshots:
             self._say_failed(message)
 
     def _say_failed(self, message: messages.SnapshotFailed) -> None:
+        """Tell the user that a fork failed; but have another made first where it was not due.
+
+        The gate lets a fork through that is due. It is due no more when it took so long that it was
+        taken back, on a busy machine.
+        """
+        if message.errno == errno.EPERM and not self._refused:
+            self._refused = True
+            self.take_when_idle()
+            return
         self._budget.say("failed", f"one could not be made ({os.strerror(message.errno)})")
 
     def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
@@ -462,6 +474,7 @@ class Snapshots:
         snapshot.state, snapshot.connections = SnapshotState.kept, message.connections
         if self._zygote is not None:
             self._zygote.protect(snapshot.guest)  # before the guest is sent another cell
+        self._refused = False
         return True
 
     def _stood(self, snapshot: Snapshot) -> None:

@@ -4,8 +4,8 @@ POLICY = "unsafe"
 ALONE = True
 
 
-#: The shell has ipykernel's name (ADR 0136), in a module of that name with nothing else in it.
-CODE = "import gc, sys\nprint([k for k in sys.modules if k.startswith(('cellblock.host', 'cellblock.jupyter', 'zmq', 'ipykernel')) and k != 'ipykernel.zmqshell'])"
+#: What ipykernel's modules would bring along: they are executed when they are asked (ADR 0136).
+CODE = "import gc, sys\nprint([k for k in sys.modules if k.startswith(('cellblock.host', 'cellblock.jupyter', 'zmq', 'tornado', 'jupyter_client'))])"
 
 
 def attack(door):

@@ -79,6 +79,23 @@ def test_of_too_many_sessions_the_oldest_goes(upper, staged, monkeypatch):
     assert {one.id for one in changes.sessions()} == {"one", "third"}
 
 
+def test_a_listing_goes_in_steps_of_an_entry_whatever_comes_of_it(project, upper, staged):
+    """A host lists between its other work."""
+    for number in range(30):
+        (project / f"same{number}").write_text("x")
+        (upper / f"same{number}").write_text("x")
+        (upper / f"settled{number}").write_text("x")
+        (upper / f"new{number}").write_text("x")
+    staged.settle([one for one in staged.changes() if one.path.startswith("settled")])
+    found = []
+
+    def listing():
+        found.extend((yield from staged.listing()))
+
+    assert sum(1 for _ in listing()) == 90
+    assert {one.path for one in found} == {f"new{number}" for number in range(30)}
+
+
 def test_a_folder_with_files_without_end_is_not_read_to_its_end(upper, staged, monkeypatch):
     monkeypatch.setattr(changes, "MOST_ENTRIES", 1_000)
     (upper / "many").mkdir()

@@ -219,6 +219,28 @@ def test_a_full_folder_is_told_of(process, tmp_path):
     assert seen == [("scratch", False)]
 
 
+def test_files_that_only_a_snapshot_still_has_are_the_sessions(process, tmp_path, monkeypatch):
+    used = 0
+    monkeypatch.setattr(limits, "_used", lambda _: used)
+    reactor, seen = Reactor(), []
+    monitor = Monitor(
+        reactor,
+        policy(scratch_max_bytes=16 << 20),
+        (str(tmp_path),),
+        lambda: reactor.now,
+        lambda *excess: seen.append(excess),
+        copies=lambda: {os.getpid(): 0},
+    )
+    monitor.begin(process.pid)
+    with (tmp_path / "kept").open("wb") as file:
+        file.write(bytes(20 << 20))
+        used = 20 << 20
+        (tmp_path / "kept").unlink()
+        reactor.advance(FIRST_LOOK)
+    monitor.lost()
+    assert seen == [("scratch", False)]
+
+
 def test_what_a_request_took_is_told_at_its_end(process):
     reactor, monitor, _ = watched(process)
     burn(process, 0.1)
@@ -517,3 +539,17 @@ def test_what_is_in_dev_shm_is_removed_as_far_as_a_host_has_time_for_it(tmp_path
         "a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/d/deeper"
     ]  # fmt: skip
     shared.close()
+
+
+@pytest.mark.parametrize("measured", [None, 300_000_000])
+def test_it_is_known_whether_what_processes_hold_could_only_be_estimated(
+    process, monkeypatch, measured
+):
+    monkeypatch.setattr(Family, "held", lambda *_: 200_000_000)
+    monkeypatch.setattr(Family, "measured", lambda *_: measured)
+    reactor, monitor, seen = watched(
+        process, memory_max_bytes=100_000_000, subprocess_execution=True
+    )
+    reactor.advance(FIRST_LOOK)
+    assert seen[0] == ("memory", True)
+    assert monitor.is_estimate is (measured is None)

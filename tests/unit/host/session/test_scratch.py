@@ -4,14 +4,26 @@ import ctypes
 import gc
 import mmap
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from cellblock.host.session import limits
-from cellblock.host.session.limits import DEEPEST, LEAST, Scratch, removed_bytes
+from cellblock.host.session.limits import DEEPEST, ENDLESS, LEAST, Scratch, removed_bytes
+from support.processes import until
 
 MIB = 1 << 20
+LIBC = ctypes.CDLL(None)
+LIBC.mmap.restype = ctypes.c_void_p
+
+
+def map_page(file):
+    """Map a page of a file without a descriptor of its own, as Python's mmap has; return where."""
+    return LIBC.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
 
 
 def looked(folder, limit=MIB):
@@ -130,19 +142,15 @@ def test_files_without_a_name_count_where_their_processes_can_be_looked_into(tmp
     monkeypatch.setattr(limits, "UNFOUND", 4 * MIB)
     used = 100 * MIB
     monkeypatch.setattr(limits, "_used", lambda _: used)
-    had = removed_bytes([os.getpid()], 8 * MIB)
-    found = Scratch(
-        [str(tmp_path)], 12 * MIB, removed=lambda: removed_bytes([os.getpid()], 8 * MIB) - had
-    )
+    folder = [str(tmp_path)]
+    found = Scratch(folder, 12 * MIB, removed=lambda: removed_bytes([os.getpid()], 8 * MIB, folder))
     found.look()
-    libc = ctypes.CDLL(None)
-    libc.mmap.restype = ctypes.c_void_p
     with write(tmp_path / "open", 6 * MIB).open("rb") as file:
         (tmp_path / "open").unlink()
-        opened = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        opened = map_page(file)
         with write(tmp_path / "mapped", 6 * MIB).open("rb") as other:
             (tmp_path / "mapped").unlink()
-            mapped = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, other.fileno(), 0)
+            mapped = map_page(other)
         found.look()
         assert not found.full  # the disk has no less: they are elsewhere
         used += 13 * MIB
@@ -150,17 +158,90 @@ def test_files_without_a_name_count_where_their_processes_can_be_looked_into(tmp
         assert found.size == 13 * MIB  # six, and eight that one may have that is not open
         assert found.full
         for at in (opened, mapped):
-            libc.munmap(ctypes.c_void_p(at), 4096)
+            LIBC.munmap(ctypes.c_void_p(at), 4096)
+
+
+def test_a_removed_file_counts_where_the_first_thread_of_who_keeps_it_has_ended(tmp_path):
+    program = """
+import ctypes, os, threading
+file = open("kept", "w+b")
+file.write(bytes(6 << 20))
+file.flush()
+os.unlink("kept")
+threading.Thread(target=threading.Event().wait).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as process:
+        first = Path(f"/proc/{process.pid}/task/{process.pid}/status")
+        until(lambda: "State:\tZ" in first.read_text())
+        found = removed_bytes([process.pid], ENDLESS, [str(tmp_path)])
+        process.kill()
+    assert found == 6 * MIB
+
+
+def test_a_removed_program_counts_while_it_runs(tmp_path):
+    """Nothing but the link exe leads to a program that has unmapped itself."""
+    program = Path(shutil.copy(shutil.which("sleep"), tmp_path))
+    with program.open("ab") as file:
+        file.write(bytes(6 * MIB))
+    with subprocess.Popen([program, "60"]) as process:
+        program.unlink()
+        found = removed_bytes([process.pid], ENDLESS, [str(tmp_path)])
+        process.kill()
+    assert 6 * MIB < found < 8 * MIB
+
+
+def test_a_library_that_the_user_replaces_is_not_what_a_cell_keeps(tmp_path):
+    cells, project = tmp_path / "cells", tmp_path / "project"
+    cells.mkdir()
+    project.mkdir()
+    library = write(project / "library", MIB)
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
+        library.unlink()
+        assert removed_bytes([os.getpid()], 8 * MIB, [str(cells)]) == 0
+        assert removed_bytes([os.getpid()], 8 * MIB, [str(cells), str(project)]) == MIB
+
+
+def test_removed_files_in_an_in_memory_file_system_count_as_others_do():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        with write(Path(folder, "kept"), MIB).open("rb") as file:
+            mapped = map_page(file)
+        Path(folder, "kept").unlink()
+        assert removed_bytes([os.getpid()], 8 * MIB, [folder]) == 8 * MIB
+        LIBC.munmap(ctypes.c_void_p(mapped), 4096)
+
+
+def test_who_finds_removed_files_may_clear_up_and_not_add(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "UNFOUND", MIB)
+    used = removed = 0
+    monkeypatch.setattr(limits, "_used", lambda _: used)
+    found = Scratch([str(tmp_path)], 4 * MIB, removed=lambda: removed)
+    used = removed = 6 * MIB
+    assert found.fills()
+    assert found.fills()
+    found.begin()
+    assert not any(found.fills() for _ in range(5))
+    used = removed = 8 * MIB
+    assert any(found.fills() for _ in range(5))
+    used = removed = 0
+    found.begin()
+    assert (found.fills(), found.size) == (False, 0)
+    # What others write to the disk meanwhile is not for a removed file that is closed.
+    used = removed = 6 * MIB
+    assert found.fills()
+    removed = 0
+    found.begin()
+    assert (found.fills(), found.size) == (False, 0)
 
 
 @pytest.mark.parametrize("bound", ["MOST_MAPPED", "MOST_OPENED"])
 def test_processes_that_take_long_to_look_into_may_keep_all_that_is_missing(monkeypatch, bound):
     own = [os.getpid()]
-    assert removed_bytes(own, MIB) < limits.ENDLESS
+    assert removed_bytes(own, MIB, ["/tmp"]) < limits.ENDLESS
     read, real = [], limits.os.read
     monkeypatch.setattr(limits.os, "read", lambda *args: read.append(args) or real(*args))
     monkeypatch.setattr(limits, bound, 1)
-    assert removed_bytes(own * 1_000, MIB) == limits.ENDLESS
+    assert removed_bytes(own * 1_000, MIB, ["/tmp"]) == limits.ENDLESS
     parts = (
         len(Path("/proc/self/maps").read_bytes()) // 2_048 + 2
     )  # of a page each, nearly (proc(5))
@@ -241,7 +322,7 @@ def test_who_finds_it_full_may_clear_up_and_not_add(tmp_path):
 
 
 def test_far_too_full_is_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "FAR_BYTES", MIB)
+    monkeypatch.setattr(limits, "scratch_end", lambda bound: bound + MIB)
     write(tmp_path / "1", MIB * 3 // 2)
     found = looked(tmp_path)
     assert (found.full, found.far) == (True, False)

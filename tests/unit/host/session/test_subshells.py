@@ -88,6 +88,36 @@ def test_what_a_subshell_exceeds_ends_its_guest_and_all_that_ran_there_are_told_
     assert beside.stops == {"1": Stopped("timeout"), "2": Stopped("timeout", beside=True)}
 
 
+def test_short_cells_beside_a_long_one_do_not_make_it_count_anew(beside, monkeypatch):
+    """Else a subshell's cell could compute, and fill the scratch folder, without end."""
+    begun, monitor = [], beside.sim.session.requests._monitor
+    begin = monitor.begin
+    monkeypatch.setattr(monitor, "begin", lambda pid: begun.append(pid) or begin(pid))
+    long = beside.begun("1", 7)
+    beside.sim.reactor.advance(2)
+    for code in ("2", "3"):
+        short = beside.begun(code)
+        beside.sim.reactor.advance(1)
+        beside.done(short)
+        assert beside.ended[code].usage.wall_seconds == pytest.approx(1, abs=0.1)
+    assert len(begun) == 1
+    short = beside.begun("4")
+    beside.sim.reactor.advance(1)
+    beside.done(long)
+    assert beside.ended["1"].usage.wall_seconds == pytest.approx(5, abs=0.2)
+    beside.done(short)
+    assert beside.ended["4"].usage.wall_seconds == pytest.approx(1, abs=0.1)
+    beside.begun("5")
+    assert len(begun) == 2
+
+
+def test_what_cells_take_side_by_side_is_charged_to_the_one_that_began_first(beside):
+    beside.begun("1", 7)
+    beside.begun("2")
+    beside.sim.session.requests.on_excess("cpu", urgent=False)
+    assert beside.stops == {"1": Stopped("cpu"), "2": Stopped("cpu", beside=True)}
+
+
 def test_when_the_main_shells_cell_is_killed_what_ran_beside_it_is_told_why(beside):
     beside.begun("1")
     beside.begun("2", 7)

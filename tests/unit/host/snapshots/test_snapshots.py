@@ -72,6 +72,26 @@ def test_a_guest_that_says_it_can_make_none_is_believed_and_the_user_told_once(s
     assert sim.notices() == ["one could not be made (Cannot allocate memory)"]
 
 
+def test_a_copy_that_the_gate_refused_is_asked_for_once_more_before_the_user_is_told(sim):
+    """It took so long that it was taken back: on a busy machine the next one stands."""
+    for _ in range(2):
+        sim.cell()
+        asked = sim.guest.copy()
+        sim.reactor.advance(store.PATIENCE)
+        sim.hears(messages.SnapshotFailed(id=asked.number, errno=errno.EPERM))
+        sim.reactor.advance(store.IDLE)
+        assert sim.guest.copy().number > asked.number
+        sim.stands(sim.guest.copy())
+    assert sim.notices() == []
+
+    sim.cell()
+    for _ in range(2):
+        assert sim.notices() == []
+        sim.hears(messages.SnapshotFailed(id=sim.guest.copy().number, errno=errno.EPERM))
+        sim.reactor.advance(store.IDLE)
+    assert sim.notices() == ["one could not be made (Operation not permitted)"]
+
+
 def test_the_user_is_told_also_where_the_end_of_the_copy_is_seen_before_the_guests_word(sim):
     assert sim.cell(seconds=0.2) is None
     asked = sim.guest.copy()
