@@ -294,6 +294,24 @@ def test_the_original_can_not_kill_the_snapshot_that_would_replace_it(plan):
     assert guest.serve() == ["EPERM", "copy lives"]
 
 
+def test_a_cell_that_may_start_programs_ends_its_own_and_no_snapshot():
+    by = decider(processes=True)
+    snapshot, program = (subprocess.Popen(["/usr/bin/sleep", "60"]) for _ in range(2))
+    try:
+        by.protect(snapshot.pid)
+        for call, args in (("kill", ()), ("tgkill", (snapshot.pid,))):
+            assert decide(by, call, snapshot.pid, *args, signal.SIGKILL) == errno.EPERM
+        assert decide(by, "kill", program.pid, signal.SIGKILL) == 0
+        by.protect(program.pid)
+        program.kill()
+        select.select([os.pidfd_open(program.pid)], [], [])
+        assert decide(by, "kill", program.pid, signal.SIGKILL) == 0  # another's number from now on
+    finally:
+        for each in (snapshot, program):
+            each.kill()
+            each.wait()
+
+
 def test_processes_and_threads_are_counted_together_where_they_are_allowed(plan):
     def spawn(say, _ask):
         some = []

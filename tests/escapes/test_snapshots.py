@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support import machines, processes, reading
+from support import heirs, machines, processes, reading
 from support.processes import until
 
 PRELUDE = """
@@ -372,3 +372,29 @@ def test_a_generator_that_a_cell_froze_does_not_keep_a_copy_from_taking_over(ker
     run(kernel, "kept = 7\ndef frozen(*_): raise RuntimeError\nrandom.seed = frozen" + LONG)
     assert "what" not in stopped(kernel, "os._exit(1)").partition("Not restored")[2]
     assert run(kernel, "kept") == "7"
+
+
+def test_a_cell_that_may_start_programs_can_not_end_its_own_copies(start, world):
+    policy = world.policy("extends = 'unsafe'\nsubprocess_execution = true\n")
+    kernel = start(policy, "--allow-unsafe", world=world)
+    run(kernel, "import os, subprocess, sys\nx = 41\n%checkpoint kept")
+    guest = kernel.guest()
+    # The host stops a copy once it stands.
+    copies = until(lambda: [p for p in heirs.children(guest) if (state(p) or "Z")[0] == "T"])
+    ended = run(
+        kernel,
+        f"""
+program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+def end(pid):
+    try:
+        return os.kill(pid, 9)
+    except OSError as error:
+        return error.errno
+[end(pid) for pid in ({copies}[0], program.pid)]
+""",
+    )
+    assert ended == "[1, None]"
+    assert "Your variables are as they were before it." in stopped(
+        kernel, "os.kill(os.getpid(), 9)"
+    )
+    assert run(kernel, "x") == "41"

@@ -219,3 +219,19 @@ def test_denials_of_a_narrower_policy_hold_in_what_is_adopted(start):
     start.end(restart=True)
     _, published = start().run("open('new.csv')")
     assert f"{LEFT}: this policy allows more" in said(published)
+
+
+def test_a_folder_that_cells_shut_themselves_out_of_stops_no_guest_and_loses_nothing(start):
+    kernel = start('snapshots = "off"')
+    kernel.run("import os; _ = open('new.csv', 'w').write('a')")
+    assert kernel.run("os.chmod('.', 0); os._exit(1)")[0]["status"] == "error"
+    reply, published = kernel.run("import os; os.getcwd()")
+    assert reply["status"] == "ok"
+    above = str(kernel.world.work.parent)
+    assert reading.result(published) == repr(above)
+    assert f"begins cells in {above}: they can't enter {kernel.world.work}" in said(published)
+    assert kernel.run(f"os.chmod({str(kernel.world.work)!r}, 0o755)")[0]["status"] == "ok"
+    start.end(restart=True)
+    kernel = start('snapshots = "off"')
+    _, published = kernel.run("import os; os.getcwd(), open('new.csv').read()")
+    assert reading.result(published) == repr((str(kernel.world.work), "a"))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 
 import pytest
@@ -207,6 +208,15 @@ def test_a_kernel_ends_with_whoever_started_it(start):
     os.kill(kernel.proc.pid, signal.SIGKILL)
     kernel.proc.wait(5)
     assert processes.gone(pids[1:]) == []
+
+
+def test_a_kernel_ends_if_whoever_started_it_was_gone_before_it_looked(world):
+    starter = subprocess.Popen(["/bin/true"])
+    starter.wait()
+    env = {"JPY_PARENT_PID": str(starter.pid)}
+    kernel = Kernel(argv_for("safe"), world=world, extra_env=env)
+    assert kernel.proc.wait(30) == 0
+    kernel.close()
 
 
 def test_a_shutdown_before_anything_else_is_obeyed(world):

@@ -108,13 +108,13 @@ def _read(statement: ast.stmt) -> set[str]:
 #: what reads, writes or waits where no event tells of it.
 _WORDS: Final = word_set("""
     access asctime cffi clock_gettime communicate cryptography ctime ctypes CURRENT_TIMESTAMP
-    current_timestamp default_timer exists formatdate getatime getctime getmtime getpid getrandom
-    getrusage getsize glob gmtime h5py id is_dir is_file is_mount is_symlink isdir isfile lexists
-    localtime lstat make_msgid memmap mmap monotonic monotonic_ns now OSFile perf_counter
-    perf_counter_ns polars poll Popen process_time process_time_ns psutil pyarrow RAND_bytes Random
-    randomblob readline readlines recv recvfrom rglob samefile shared_memory stat stdin stdout
-    strftime thread_time time_ns timeit times to_feather to_hdf to_orc to_parquet today utcnow
-    uuid1 which
+    current_timestamp default_timer exists formatdate get_native_id getatime getctime getmtime
+    getpid getrandom getrusage getsize glob gmtime h5py hash id is_dir is_file is_mount is_symlink
+    isdir isfile lexists localtime lstat make_msgid memmap mmap monotonic monotonic_ns native_id now
+    OSFile perf_counter perf_counter_ns polars poll Popen process_time process_time_ns psutil
+    pyarrow RAND_bytes Random randomblob readline readlines recv recvfrom rglob samefile
+    shared_memory stat stdin stdout strftime thread_time time_ns timeit times to_feather to_hdf
+    to_orc to_parquet today utcnow uuid1 which
 """)
 #: These do where they are called, or called with nothing, and the clock of that name as a value;
 #: otherwise they are names of columns.

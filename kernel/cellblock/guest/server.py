@@ -393,7 +393,7 @@ class Server:
         if (place := resume.place) is not None:
             os.environ.update(place.environment, IPYTHONDIR=place.ipython_dir)
             tempfile.tempdir = place.environment["TMPDIR"]
-            run_exempt(lambda: os.chdir(place.cwd))
+            run_exempt(lambda: enter_nearest(place.cwd))
         if resume.plan is not None:
             self._runner.plan = resume.plan
             landlock.request_ruleset()
@@ -541,6 +541,20 @@ class Server:
 
 #: What matplotlib reads of the folder that it is imported in.
 _SETTINGS_FILE: Final = "matplotlibrc"
+
+
+def enter_nearest(folder: str) -> str:
+    """Enter a folder, or the nearest one above it that can be entered; return which.
+
+    Cells may have removed the folder where they write, or have changed its mode.
+    """
+    while folder != "/":
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
+            return folder
+        folder = os.path.dirname(folder)
+    os.chdir(folder)
+    return folder
 
 
 def _import_ahead(modules: tuple[str, ...]) -> bool:

@@ -208,13 +208,13 @@ class Prepared:
         if not isinstance(place, messages.SessionSetup):
             raise TypeError("the first frame must be SessionSetup")
         self._take(place)
-        os.chdir(self.request.cwd)
+        begins_in = server.enter_nearest(self.request.cwd)
         if not self._rules.language:
-            self._shell.user_ns["_dh"][:] = [self.request.cwd]
+            self._shell.user_ns["_dh"][:] = [begins_in]
         sys.dont_write_bytecode = True
         if trial is not None:
             trial.before_locks()
-        self._lock(channel, gated=gated)
+        self._lock(channel, begins_in, gated=gated)
         if trial is not None:
             channel.send(trial.run())
             return
@@ -242,13 +242,15 @@ class Prepared:
         # Not to be looked for: IPython names cells by it, before the first of them runs.
         tempfile.tempdir = place.environment["TMPDIR"]
 
-    def _lock(self, channel: Channel, *, gated: bool) -> None:
+    def _lock(self, channel: Channel, begins_in: str, *, gated: bool) -> None:
         with _failure_reported(channel):
             try:
                 report = confine(self.request.plan, hand_over=_hand_over if gated else None)
             finally:
                 if gated:
                     os.close(GATE_FD)
+        if begins_in != self.request.cwd:
+            report = msgspec.structs.replace(report, begins_in=begins_in)
         channel.send(messages.Ready(report=report))
 
     def _serve(self, channel: Channel, out: output.Outlet) -> None:

@@ -146,6 +146,11 @@ class Gatekeeper:
         for gate in self._of(number):
             gate.allow_fork(pid)
 
+    def protect(self, number: int, pid: int) -> None:
+        """Let no cell of guest ``number`` signal a snapshot of it."""
+        for gate in self._of(number):
+            gate.protect(pid)
+
     def keep_only(self, request: KeepOnly) -> None:
         """Allow a guest no fork any more, and end what is in its session beside these."""
         for gate in self._of(request.id):
@@ -414,6 +419,8 @@ class _Zygote:
                 self._control.send(messages.Forked(id=message.id, pid=pid), os.pidfd_open(pid))
             case messages.AllowFork(id=number, pid=pid):
                 self._gates.allow_fork(number, pid)
+            case messages.Protect(id=number, pid=pid):
+                self._gates.protect(number, pid)
             case messages.KeepOnly():
                 self._gates.keep_only(message)
             case messages.EndForks(id=number, forks=forks):

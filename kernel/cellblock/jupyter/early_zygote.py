@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
 from cellblock.host.guests.spawn import WrappingCache
-from cellblock.policy.folders import cache_folder, make_scratch
+from cellblock.policy.folders import cache_folder, changes_folder, make_scratch
 
 if TYPE_CHECKING:
     import socket
@@ -56,7 +56,13 @@ class EarlyZygote:
         #: It, where it has guests before the launch that it waits for.
         self.ahead: GuestsAhead | None = None
         if bare is None:
-            self.start(self.recollect(policy, project).recall())
+            around = self.recollect(policy, project).recall()
+            if around is not None and (folder := changes_folder()) in around.words:
+                with contextlib.suppress(OSError):  # it is made again, and reported
+                    # The user may have deleted it. What is missing is not mounted, and no layer
+                    # that is made later is seen by the zygote.
+                    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.start(around)
 
     def recollect(self, policy: str, project: Path) -> WrappingCache:
         """Have the wrapping kept for kernels of this policy and folder; return where that is."""

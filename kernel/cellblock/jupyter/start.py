@@ -162,19 +162,33 @@ def _serve(reactor: ZmqReactor, kernel: Kernel) -> None:
             signal.SIGHUP: reactor.stop,
         },
     )
-    if os.environ.get("JPY_PARENT_PID"):  # stop when that is gone, as ipykernel does
+    if starter := os.environ.get("JPY_PARENT_PID"):  # stop when that is gone, as ipykernel does
         parent = os.getppid()
 
         def look() -> None:
-            if os.getppid() == parent:
-                reactor.call_later(PARENT_POLL, look)
-            else:
+            if os.getppid() != parent or _is_gone(starter):
                 reactor.stop()
+            else:
+                reactor.call_later(PARENT_POLL, look)
 
         reactor.call_later(PARENT_POLL, look)
     reactor.run()
     with contextlib.suppress(OSError):
         sys.stderr.flush()
+
+
+def _is_gone(starter: str) -> bool:
+    """Return whether the process of this number, which started the kernel, is no more.
+
+    It may have ended before anybody looked for a first time: then somebody else is our parent.
+    With a parent outside of our pid namespace its number means nothing.
+    """
+    with contextlib.suppress(PermissionError, ValueError, OverflowError):
+        try:
+            os.kill(int(starter), 0)  # asks for permission, sends nothing
+        except ProcessLookupError:
+            return os.getppid() != 0
+    return False
 
 
 # --- whether the zygote needs a wrapper, before the policy is read ------------------------------

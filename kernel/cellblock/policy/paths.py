@@ -148,12 +148,13 @@ def names_without_wildcards(patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_secret_files(
-    roots: Sequence[str], patterns: Sequence[str]
+    roots: Sequence[str], patterns: Sequence[str], *, filled: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], bool]:
     """Return what lies beneath ``roots`` under such names, and whether all of them was looked at.
 
-    Outer folders come first; no link is followed, nor one returned: where it leads has a name of
-    its own. Left out is what a root is or lies in, and what is a virtual environment.
+    Outer folders come first, and folders that cells may have ``filled`` after all others: else
+    cells decide what is not looked at. No link is followed, nor one returned: where it leads has a
+    name of its own. Left out is what a root is or lies in, and what is a virtual environment.
     """
     names = [pattern.removeprefix(ANYWHERE) for pattern in patterns if is_pattern(pattern)]
     single = re.compile("|".join(map(fnmatch.translate, names)) or r"(?!)")
@@ -163,9 +164,11 @@ def find_secret_files(
         f"{root.rstrip('/')}/{name}" for root in roots for name in names_without_wildcards(patterns)
     )
     found, left = list(filter(os.path.lexists, tops)), MOST_ENTRIES
-    folders = deque(os.path.normpath(root) for root in roots if names)
-    while folders and left > 0:
-        for entry in entries_of(folders.popleft(), left + 1):
+    begin = [os.path.normpath(root) for root in roots if names]
+    later = deque(root for root in begin if any(within(root, folder) for folder in filled))
+    folders = deque(root for root in begin if root not in later)
+    while (folders or later) and left > 0:
+        for entry in entries_of((folders or later).popleft(), left + 1):
             left -= 1
             is_folder = entry.is_dir(follow_symlinks=False)
             if is_folder and os.path.lexists(f"{entry.path}/{_ENVIRONMENT}"):
@@ -176,8 +179,12 @@ def find_secret_files(
                 for _, _, rest in (one for one in inner if fnmatch.fnmatchcase(entry.name, one[0])):
                     beneath = glob.glob(rest, root_dir=entry.path, include_hidden=True)
                     found += (f"{entry.path}/{name}" for name in beneath)
-                if entry.name not in _PASSED_OVER:
+                if entry.name in _PASSED_OVER:
+                    continue
+                if entry.path not in filled:
                     folders.append(entry.path)
+                elif entry.path not in later:
+                    later.append(entry.path)
     hidden = (
         path
         for path in found

@@ -158,10 +158,14 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class LockReport(Struct, frozen=True, kw_only=True):
-    """What ``confine`` achieved: lock name to a short statement, e.g. ``landlock: ABI 7``."""
+    """What ``confine`` achieved: lock name to a short statement, e.g. ``landlock: ABI 7``.
+
+    ``begins_in`` is the folder that the guest begins in, where that is not the one it was to.
+    """
 
     achieved: dict[Name, Name] = {}
     failed: dict[Name, Name] = {}
+    begins_in: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
 
 
 # Host tools.
@@ -373,6 +377,13 @@ class AllowFork(Struct, tag="allow_fork", frozen=True, kw_only=True):
 
     id: Id
     pid: int | None
+
+
+class Protect(Struct, tag="protect", frozen=True, kw_only=True):
+    """Let no cell of a guest signal its snapshot ``pid``; numbers are as in ``AllowFork``."""
+
+    id: Id
+    pid: int
 
 
 class KeepOnly(Struct, tag="keep_only", frozen=True, kw_only=True):
@@ -927,7 +938,9 @@ class Branch(Struct, tag="branch", frozen=True, kw_only=True):
     drops: bool = False
 
 
-ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
+ToZygote = (
+    Prepare | Fork | AllowFork | Protect | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
+)  # fmt: skip
 FromZygote = (
     ScratchFolder | SharedMemory | Forked | Reaped | Answered | Narrowed | ForksEnded | Refreshed
     | Obeyed | ZygoteFailed

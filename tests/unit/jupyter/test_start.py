@@ -10,9 +10,12 @@ import pytest
 
 from cellblock.backends.base import ORDER, named
 from cellblock.backends.bubblewrap import PROGRAM
+from cellblock.host.guests import spawn
+from cellblock.host.guests.spawn import WrappingCache
 from cellblock.jupyter import start
-from cellblock.jupyter.early_zygote import is_alike
+from cellblock.jupyter.early_zygote import EarlyZygote, is_alike
 from cellblock.jupyter.kernel_policy import session_notebook
+from cellblock.policy.folders import changes_folder, remove_scratch
 from support import machines
 
 POLICIES = {
@@ -108,3 +111,22 @@ def test_a_jupyter_server_names_it_as_we_look_for_it():
     server = SimpleNamespace(kernel_manager=kernels)
     named = sessions.SessionManager.get_kernel_env(server, "notebooks/a.ipynb", "a.ipynb")
     assert session_notebook(named) == Path("/srv/notebooks/a.ipynb")
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_what_layers_lie_in_is_there_before_it_is_mounted(tmp_path, monkeypatch, mounted):
+    monkeypatch.setenv("XDG_DATA_HOME", f"{tmp_path}/data")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = Path(changes_folder())
+    words = ("bwrap", "--bind-try", str(folder), str(folder)) if mounted else ("bwrap",)
+    found = []
+
+    def begin(around):
+        found.append((around.words, folder.is_dir()))
+        return None, 0
+
+    monkeypatch.setattr(spawn, "start", begin)
+    monkeypatch.setattr(WrappingCache, "recall", lambda _: spawn.Recalled(words))
+    early = EarlyZygote("data", None)
+    assert found == [(words, mounted)]
+    remove_scratch(str(early.scratch))

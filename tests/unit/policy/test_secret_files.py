@@ -92,6 +92,18 @@ def test_what_lies_at_the_top_of_a_root_is_found_however_much_is_there(tmp_path,
     assert not whole
 
 
+def test_folders_that_cells_fill_are_looked_at_after_all_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "MOST_ENTRIES", 20)
+    for name in ("a/b/c/.env", *(f"work/{number}/{number}" for number in range(20))):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    roots = (str(tmp_path), f"{tmp_path}/work")
+    assert find_secret_files(roots, SECRETS) == ((), False)
+    found, whole = find_secret_files(roots, SECRETS, filled=roots[1:])
+    assert found == (f"{tmp_path}/a/b/c/.env",)
+    assert not whole
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [

@@ -217,6 +217,8 @@ class Gate:
         #: By the process that is to ask for it.
         self._due_rulesets: dict[int, DueRuleset] = {}
         self._due_forks: list[int | None] = []
+        #: Snapshots, which no cell signals: a pidfd of each, by its number.
+        self._protected: dict[int, int] = {}
         #: Tasks whose start was let through, and when.
         self._started: dict[int, float] = {}
         #: What may yet be added to epolls, and ports that may yet be taken.
@@ -225,6 +227,28 @@ class Gate:
     def close(self) -> None:
         """Close the listener: calls that are stopped, and all that come, fail with ENOSYS."""
         os.close(self._listener)
+        for pidfd in self._protected.values():
+            os.close(pidfd)
+
+    def protect(self, pid: int) -> None:
+        """Let nobody signal a snapshot, which a guest that starts programs has among its own."""
+        for known in tuple(self._protected):
+            self._is_protected(known)
+        if pid not in self._protected:
+            with contextlib.suppress(OSError):  # it is gone
+                self._protected[pid] = os.pidfd_open(pid)
+
+    def _is_protected(self, pid: int) -> bool:
+        """Return whether a number is a snapshot's, and forget it once that has ended."""
+        pidfd = self._protected.get(pid)
+        if pidfd is None:
+            return False
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if not poll.poll(0):
+            return True
+        os.close(self._protected.pop(pid))
+        return False
 
     def expect_ruleset(self, due: DueRuleset) -> None:
         """Lay one more ruleset on a process when it asks for that; it starts nothing before.
@@ -303,6 +327,7 @@ class Gate:
             return 0 if self._lay_ruleset(request, process_id, threads) else errno.EPERM
         target = request.args[0]
         ours = self.plan.subprocess and descends(target, process_id)
+        ours = ours and not self._is_protected(target)
         return 0 if target == process_id or ours else errno.EPERM
 
     def _reach(self, request: Request) -> int:

@@ -239,6 +239,13 @@ class Views:
             why = "cells can read, change and send whatever this user can"
             self._log(f"WARN: backend noop: {what}: {why}")
         refusal = self._judge(config, report)
+        if report.begins_in:
+            wanted = visible(config.prepare.cwd)
+            told = (
+                f"begins cells in {visible(report.begins_in)}: they can't enter {wanted}, which "
+                "was removed or is shut to them. Make it again or change its mode, and restart"
+            )
+            self.notice = "; and ".join(filter(None, (self.notice, told)))
         if first:
             for gap in self.gaps:
                 self._log(policy_card.gap_line(gap))

@@ -254,6 +254,14 @@ class Zygote:
         inside = None if pid is None else self._pids.inside(pid)
         self._send(messages.AllowFork(id=lineage, pid=inside))
 
+    def protect(self, snapshot: Guest) -> None:
+        """Have its guest's cells signal it no more, though they may end what they start.
+
+        The zygote does so before it answers another call of the guest's.
+        """
+        inside = self._pids.inside(snapshot.pid or NO_PROCESS)
+        self._send(messages.Protect(id=snapshot.lineage.number, pid=inside))
+
     def keep_only(self, guest: Guest, pids: Iterable[int], others: Iterable[int] = ()) -> None:
         """Have all processes of a guest's session killed but these, and ``others`` with theirs."""
         lineage = guest.lineage

@@ -40,7 +40,7 @@ from cellblock.wire import frames, messages
 from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from cellblock.backends.base import Backend, Chosen, View
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 #: Descriptors that the host needs for a copy of the guest: a socket, two pipes, a pidfd.
 _FILES_OF_A_COPY: Final = 4
+#: The folder of the project that cells write to where nothing can be staged.
+_WORK: Final = "work"
 #: Where guests find programs.
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
@@ -230,11 +232,12 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         condition = _condition(narrowed, options)
         # Not probed: the guest tries its locks itself before the first user byte.
         chosen = choose(narrowed, "attempt")
-        secrets, whole = _secrets(policy, narrowed)
+        secrets, whole = _secrets(policy, narrowed, options.project)
         private = tuple(_private(options, policy))
         narrowed, layers, unstaged = _staged(
             narrowed, chosen.backend, options, (*private, *secrets)
         )
+        secrets, opened = _apart_from_cells_own(secrets, narrowed, options.project)
         config = _resolved(
             narrowed,
             chosen,
@@ -260,7 +263,7 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         operators=policy if narrowed != policy else None,
         notebook=str(options.notebook or ""),
         notice="; and ".join(
-            filter(None, (*_notices(policy, options, whole=whole), notice, unstaged))
+            filter(None, (*_notices(policy, options, opened, whole=whole), notice, unstaged))
         ),
         condition=condition,
         file=options.policy_name,
@@ -269,7 +272,15 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
 
 def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     """Return the same for a narrower policy. Raises PolicyError, BackendError."""
-    secrets, _ = _secrets(config.policy, policy)
+    secrets, _ = _secrets(config.policy, policy, config.project)
+    # What has come to a write root since is the cells' own, unless its name was no secret's.
+    before = config.policy.read_deny_paths
+    secrets = tuple(
+        path
+        for path in secrets
+        if not _beneath(path, policy.filesystem_write_roots)
+        or not paths.pattern_beneath(str(path), config.policy.filesystem_write_roots, before)
+    )
     named = tuple(dict.fromkeys((*config.secrets, *secrets)))
     narrowed = _resolved(
         policy,
@@ -290,7 +301,8 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
     with contextlib.suppress(Exception):  # whatever is wrong with a policy, ``resolve`` says
         project, scratch = options.project, options.scratch
         policy = load.load_unchecked(options.policy_name, project=project, scratch=scratch)
-        private = (*_private(options, policy), *_secrets(policy, policy)[0])
+        secrets, _ = _apart_from_cells_own(_secrets(policy, policy, project)[0], policy, project)
+        private = (*_private(options, policy), *secrets)
         backend = choose(policy, "glance").backend
         folders: Any = {"private": private, "project": project, "scratch": scratch}
         home = options.stages_home
@@ -320,7 +332,7 @@ def _staged(
             layers = projects  # ~ is scratch, which may be on a disk that no layer can be over
     if not why:
         return policy, layers, ""
-    project, work = str(options.project), options.project / "work"
+    project, work = str(options.project), options.project / _WORK
     own = [root for root in written if within(root, project) and root != fill["{scratch}"]]
     # A checkout could bring a link of that name, to anything of the user's.
     if not own:
@@ -377,8 +389,13 @@ def _load(options: SessionOptions) -> Policy:
     return policy
 
 
-def _notices(policy: Policy, options: SessionOptions, *, whole: bool) -> Iterator[str]:
-    """Yield what the user is told of what cells read of the project."""
+def _notices(
+    policy: Policy, options: SessionOptions, opened: Sequence[Path], *, whole: bool
+) -> Iterator[str]:
+    """Yield what the user is told of what cells read of the project.
+
+    ``opened`` has the name of a secret and lies where cells write.
+    """
     if paths.reads_home_files(policy, options.project):
         yield (
             f"lets cells read the files in {options.project} that are not hidden, and none of its "
@@ -389,6 +406,13 @@ def _notices(policy: Policy, options: SessionOptions, *, whole: bool) -> Iterato
         yield (
             "hides passwords (.env and the like) in the project's outer folders only: it has more "
             f"than {paths.MOST_ENTRIES:,} files. To hide others: read_deny_paths"
+        )
+
+    if opened:
+        more = f" and {len(opened) - 1:,} more like it" if opened[1:] else ""
+        yield (
+            f"lets cells read and change {opened[0]}{more}, for they may write there: move what is "
+            "secret elsewhere"
         )
 
 
@@ -420,14 +444,36 @@ def _private(options: SessionOptions, policy: Policy) -> list[Path]:
     return [*own, *approvals, *options.private]
 
 
-def _secrets(policy: Policy, narrowed: Policy) -> tuple[tuple[Path, ...], bool]:
+def _secrets(policy: Policy, narrowed: Policy, project: Path) -> tuple[tuple[Path, ...], bool]:
     """Return what is denied by its name beneath what cells read, and whether all was looked at.
 
     A ``narrowed`` policy may deny more names; it takes no denial back by what it names as a root.
     """
     roots = (*policy.filesystem_read_roots, *policy.filesystem_write_roots)
-    found, whole = paths.find_secret_files(roots, narrowed.read_deny_paths)
+    filled = list(policy.filesystem_write_roots)
+    filled += itertools.chain.from_iterable(paths.host_write_roots(policy).values())
+    if policy.filesystem_staged_roots:  # cells have it where nothing can be staged: see ``_staged``
+        filled.append(str(project / _WORK))
+    found, whole = paths.find_secret_files(roots, narrowed.read_deny_paths, filled=filled)
     return tuple(map(Path, found)), whole
+
+
+def _apart_from_cells_own(
+    secrets: tuple[Path, ...], policy: Policy, project: Path
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return those of ``secrets`` that are denied, and those that lie where cells write.
+
+    Nothing there can be denied, and cells may have made it: it stops no kernel. But in a folder
+    that holds the notebook's own it is a user's: such a policy is refused.
+    """
+    roots = [root for root in policy.filesystem_write_roots if not within(str(project), root)]
+    opened = tuple(path for path in secrets if _beneath(path, roots))
+    return tuple(path for path in secrets if not _beneath(path, roots)), opened
+
+
+def _beneath(path: Path, roots: Iterable[str]) -> bool:
+    """Return whether a path lies in one of these roots."""
+    return any(within(str(path), root) for root in roots)
 
 
 def _first_cwd(policy: Policy, project: Path, scratch: Path) -> str:

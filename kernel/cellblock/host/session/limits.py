@@ -436,17 +436,18 @@ class Family:
         """Return how many bytes the others hold by themselves, as the OS kernel divides them.
 
         None where this user may not ask, as of processes that are not dumpable in no user
-        namespace of ours. It reads each page table, so ask only when ``held``, which was asked
-        just before, is too much. What snapshots share, too, is divided among them and counts for
-        less.
+        namespace of ours, and where it would take too long. It reads each page table, so ask only
+        when ``held``, which was asked just before, is too much. What snapshots share, too, is
+        divided among them and counts for less.
         """
         shares = [0]
         alone = tables = 0
-        for pid in (self._pid, *(pid for pid in self._members() if pid not in copies)):
-            memory, parts = process_memory(pid), _Parts.of(pid)
-            if memory is None:
-                continue
-            if parts is None:
+        pids = (self._pid, *(pid for pid in self._members() if pid not in copies))
+        memories = {pid: found for pid in pids if (found := process_memory(pid)) is not None}
+        if sum(each.resident + _TABLES * each.tables for each in memories.values()) > MOST_WALKED:
+            return None
+        for pid, memory in memories.items():
+            if (parts := _Parts.of(pid)) is None:
                 return None
             shares.append(parts.share)
             if pid != self._pid:
@@ -483,6 +484,12 @@ class Family:
                 if pid != self._pid:
                     found[pid] = member
         return found
+
+
+#: Bytes in memory of processes whose pages are asked for at once: two seconds. Pages that were
+#: only read are in no process's memory, but in its page tables: a byte of these counts as so many.
+MOST_WALKED: Final = 64 << 30
+_TABLES: Final = 64
 
 
 class _Parts(NamedTuple):
@@ -743,24 +750,37 @@ def _used(folders: Iterable[str]) -> int:
 _NAMELESS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
 
 
+#: Bytes that are read at once.
+_PART: Final = 1 << 16
+#: Bytes of lists of mappings and number of descriptors that are looked at at once: a quarter of a
+#: second. A cell can have a hundred thousand times as much.
+MOST_MAPPED: Final = 16 << 20
+MOST_OPENED: Final = 20_000
+
+
 def removed_bytes(pids: Iterable[int], largest: int | None, folders: Iterable[str]) -> int:
     """Return at most how many bytes removed files have that processes keep.
 
     Only files whose last name was beneath one of ``folders`` count: a library that the user
     replaces while a cell uses it was not made by the cell. The size of a file that is mapped, and
     neither open nor run, is unknown: it counts as the ``largest`` that there may be. 0 for
-    processes that this user may not look into.
+    processes that this user may not look into; ``ENDLESS`` for those that would take too long.
     """
     beneath = tuple(os.fsencode(f"{os.path.realpath(folder)}/") for folder in folders)
+    mapped_left, opened_left = MOST_MAPPED, MOST_OPENED
     opened = dict[tuple[int, int], int]()
     mapped = set[int]()
     for pid in pids:
-        process, maps = _living_thread(pid)
-        mapped.update(int(at) for at, name in _NAMELESS.findall(maps) if name.startswith(beneath))
+        process, maps = _living_thread(pid, mapped_left)
         # A program that unmaps itself is kept by this link alone.
         kept = [f"{process}/exe"]
         with contextlib.suppress(OSError):
             kept += (f"{process}/fd/{fd}" for fd in os.listdir(f"{process}/fd"))
+        mapped_left -= len(maps)
+        opened_left -= len(kept)
+        if min(mapped_left, opened_left) < 0:
+            return ENDLESS
+        mapped.update(int(at) for at, name in _NAMELESS.findall(maps) if name.startswith(beneath))
         for link in kept:
             with contextlib.suppress(OSError):
                 status = os.stat(link)
@@ -771,17 +791,27 @@ def removed_bytes(pids: Iterable[int], largest: int | None, folders: Iterable[st
     return sum(opened.values()) + len(closed) * (ENDLESS if largest is None else largest)
 
 
-def _living_thread(pid: int) -> tuple[str, bytes]:
+def _living_thread(pid: int, most: int) -> tuple[str, bytes]:
     """Return where /proc has a thread of a process, and what the process has mapped.
 
-    The first thread shows nothing once it has ended, though others go on with its files.
+    The first thread shows nothing once it has ended, though others go on with its files. Of what is
+    mapped it is the beginning where there is more than ``most`` bytes of it.
     """
     with contextlib.suppress(OSError):
         for task in islice(os.listdir(f"/proc/{pid}/task"), MAX_PROCESSES):
             with contextlib.suppress(OSError):
-                if maps := Path(f"/proc/{pid}/task/{task}/maps").read_bytes():
+                if maps := _read_until(f"/proc/{pid}/task/{task}/maps", most):
                     return f"/proc/{pid}/task/{task}", maps
     return f"/proc/{pid}", b""
+
+
+def _read_until(path: str, most: int) -> bytes:
+    """Read a file until its end, or until there is more than ``most`` of it. Raises OSError."""
+    found = bytearray()
+    with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
+        while len(found) <= most and (part := os.read(fd, _PART)):
+            found += part
+    return bytes(found)
 
 
 # --- /dev/shm: memory that is held without a process that holds it --------------------------------

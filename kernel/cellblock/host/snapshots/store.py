@@ -472,6 +472,8 @@ class Snapshots:
         if snapshot.guest.pid in known or not snapshot.guest.sender_is_ours():
             return False
         snapshot.state, snapshot.connections = SnapshotState.kept, message.connections
+        if self._zygote is not None:
+            self._zygote.protect(snapshot.guest)  # before the guest is sent another cell
         self._refused = False
         return True
 

@@ -14,10 +14,13 @@ from cellblock.host.session.config import (
     _private,
     check_out_of_reach,
     resolve,
+    under_policy,
 )
+from cellblock.policy import paths
 from cellblock.policy.folders import make_scratch, remove_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Operations, WriteFile
+from cellblock.policy.paths import SECRETS
 from cellblock.wire import frames
 from cellblock.wire.messages import Plan
 
@@ -145,6 +148,101 @@ def test_variables_that_are_too_large_are_refused_with_a_sentence(tmp_path, monk
     refused = resolve(options[1])
     assert isinstance(refused, PolicyError)
     assert refused.remedy.startswith("Shorten the variables that env_var_access names")
+
+
+# --- names of secrets -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Return a function that resolves a policy whose cells read the project and have scratch."""
+    for name in ("scratch", "project/work"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def start(**changes):
+        project, scratch = tmp_path / "project", tmp_path / "scratch"
+        policy = Policy(backend="landlock", read_deny_paths=SECRETS).replace(
+            filesystem_read_roots=(str(project),), filesystem_write_roots=(str(scratch),)
+        )
+        return resolve(SessionOptions(policy.replace(**changes), project, scratch))
+
+    return start
+
+
+def put(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+@pytest.mark.parametrize(
+    "filled",
+    [
+        {"filesystem_write_roots": ("{0}/scratch", "{0}/project/work")},
+        {"artifact_export_paths": ("{0}/scratch/*.png",), "artifact_folder": "{0}/project/work"},
+        {"filesystem_staged_roots": ("{0}/project",)},
+    ],
+    ids=["written", "copied to", "written where nothing can be staged"],
+)
+def test_however_much_is_in_a_folder_that_cells_fill_secrets_elsewhere_are_denied(
+    start, tmp_path, monkeypatch, filled
+):
+    monkeypatch.setattr(paths, "MOST_ENTRIES", 40)
+    secret = put(tmp_path / "project/a/b/c/.env")
+    for number in range(40):
+        put(tmp_path / f"project/work/{number}/x")
+    changes = {
+        key: tuple(each.format(tmp_path) for each in value)
+        if type(value) is tuple
+        else value.format(tmp_path)
+        for key, value in filled.items()
+    }
+    assert secret in start(**changes).secrets
+
+
+def test_a_secrets_name_in_a_folder_that_cells_write_to_stops_no_kernel_and_is_told(
+    start, tmp_path
+):
+    written = {"filesystem_write_roots": (f"{tmp_path}/scratch", f"{tmp_path}/project/work")}
+    assert start(**written).notice == ""
+    put(tmp_path / "project/work/.git/config")
+    secret = put(tmp_path / "project/.env")
+    config = start(**written)
+    assert config.secrets == (secret,)
+    assert config.notice == (
+        f"lets cells read and change {tmp_path}/project/work/.git/config, for they may write there: "
+        "move what is secret elsewhere"
+    )
+    put(tmp_path / "project/work/.env")
+    assert f"{tmp_path}/project/work/.env and 1 more like it" in start(**written).notice
+
+
+def test_a_secret_in_a_folder_that_holds_the_notebooks_is_never_written_to(start, tmp_path):
+    put(tmp_path / "project/.env")
+    refused = start(filesystem_write_roots=(f"{tmp_path}/project",))
+    assert isinstance(refused, PolicyError)
+    assert refused.remedy == f"Choose a folder without {tmp_path}/project/.env in it."
+
+
+def test_what_cells_made_under_a_secrets_name_keeps_no_narrowing_from_them(start, tmp_path):
+    config = start()
+    put(tmp_path / "scratch/.env")
+    secret = put(tmp_path / "project/a/.env")
+    narrower = under_policy(config, config.policy.replace(timeout=100.0))
+    assert narrower.secrets == (secret,)
+    # A name that is denied from now on, and would be readable all the same.
+    put(tmp_path / "scratch/data.csv")
+    denied = config.policy.replace(read_deny_paths=(*SECRETS, "**/data.csv"))
+    with pytest.raises(PolicyError, match="this holds a denied path"):
+        under_policy(config, denied)
+
+
+def test_where_cells_may_write_no_more_a_secrets_name_is_denied(start, tmp_path):
+    written = (f"{tmp_path}/scratch", f"{tmp_path}/project/work")
+    config = start(filesystem_write_roots=written)
+    secret = put(tmp_path / "project/work/.env")
+    narrower = under_policy(config, config.policy.replace(filesystem_write_roots=written[:1]))
+    assert narrower.secrets == (secret,)
 
 
 # --- what has to be asked for ---------------------------------------------------------------------

@@ -400,6 +400,20 @@ def test_what_forks_share_is_told_from_what_they_were_given_and_let_go_of(proces
     assert measured < 20_000_000
 
 
+def test_processes_whose_pages_take_long_to_ask_for_are_not_asked(process, monkeypatch):
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    fork(process, "None")
+    asked, real = [], limits._Parts.of
+    monkeypatch.setattr(limits._Parts, "of", lambda pid: asked.append(pid) or real(pid))
+    family.measured(own, {})
+    assert process.pid in asked
+    asked.clear()
+    monkeypatch.setattr(limits, "MOST_WALKED", own.resident)
+    assert family.measured(own, {}) is None
+    assert asked == []
+    bury(process)
+
+
 def test_page_tables_of_a_child_count(process):
     family, own = Family(process.pid), Gauge(process.pid).memory()
     assert family.held(own) == 0

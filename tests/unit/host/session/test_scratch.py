@@ -234,6 +234,20 @@ def test_who_finds_removed_files_may_clear_up_and_not_add(tmp_path, monkeypatch)
     assert (found.fills(), found.size) == (False, 0)
 
 
+@pytest.mark.parametrize("bound", ["MOST_MAPPED", "MOST_OPENED"])
+def test_processes_that_take_long_to_look_into_may_keep_all_that_is_missing(monkeypatch, bound):
+    own = [os.getpid()]
+    assert removed_bytes(own, MIB, ["/tmp"]) < limits.ENDLESS
+    read, real = [], limits.os.read
+    monkeypatch.setattr(limits.os, "read", lambda *args: read.append(args) or real(*args))
+    monkeypatch.setattr(limits, bound, 1)
+    assert removed_bytes(own * 1_000, MIB, ["/tmp"]) == limits.ENDLESS
+    parts = (
+        len(Path("/proc/self/maps").read_bytes()) // 2_048 + 2
+    )  # of a page each, nearly (proc(5))
+    assert len(read) <= parts
+
+
 def test_what_others_write_to_the_disk_is_no_cells_fault(tmp_path, monkeypatch):
     used, walks = 100 * MIB, []
     monkeypatch.setattr(limits, "_used", lambda _: used)

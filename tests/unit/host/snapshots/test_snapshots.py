@@ -32,6 +32,14 @@ def test_a_copy_is_asked_for_in_idle_time_only(sim):
     assert asked_for(sim) == 3
 
 
+def test_the_zygote_knows_each_copy_and_backup_before_another_cell_runs(sim):
+    copy = sim.kept()
+    backup = sim.backup(copy)
+    sim.stands(backup)
+    protected = [m.pid for m in sim.told if isinstance(m, messages.Protect)]
+    assert protected == [sim.guest.copies[0].pid, copy.pid, backup.pid]
+
+
 def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
     assert sim.cell(seconds=0.2) is None
     copy = sim.guest.copy()
