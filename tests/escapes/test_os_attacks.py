@@ -174,6 +174,22 @@ def attacked(path, party, whose):
     return ""
 
 
+#: What cells with programs may do to themselves and what they start, done to somebody else.
+WITH_PROGRAMS = sorted((FOLDER / "with_programs").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", WITH_PROGRAMS, ids=lambda path: path.stem)
+def test_what_programs_may_do_to_their_own_is_refused_to_others(path, party_of):
+    missing = {}
+    for whose in machines.users(wrapped=True):
+        if why := unavailable(whose):
+            missing[whose] = why
+        else:
+            attacked(path, party_of(whose, "subprocess_execution = true\n"), whose)
+    if missing:
+        pytest.skip("; ".join(f"not as {whose}: {why}" for whose, why in missing.items()))
+
+
 #: What takes a TCP socket that leads nowhere for a way out; `jupyter/test_network.py` has the like.
 NOT_UNDER_A_LIST = {"every_other_family"}
 OF_THE_NETWORK = [path for path in PROGRAMS if path.parent.name == "network"]

@@ -113,6 +113,7 @@ def make_plan(
         device_files=canonical(DEVICES),
         staged_roots=staged,
         layers=layers,
+        apart=_are_apart(read, write_roots, layers, fill["{scratch}"]),
         shared_memory=0 if own or not shared else _shared_memory(policy),
         network=policy.network_access is True,
         # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
@@ -125,6 +126,17 @@ def make_plan(
     named = (*read, *write_roots, *(layer.root for layer in layers))
     _refuse_large(plan, policy, every, named)
     return plan
+
+
+def _are_apart(
+    read: Iterable[str], written: Iterable[str], layers: Sequence[Layer], scratch: str
+) -> bool:
+    """Return whether what guests can open is the machine's, scratch, or seen through a layer.
+
+    A layer's files have locks and sockets of their own, which those of the folder below don't see.
+    """
+    places = (scratch, *(layer.root for layer in layers))
+    return all(any(within(root, place) for place in places) for root in (*read, *written))
 
 
 def _refuse_large(plan: Plan, policy: Policy, denied: Iterable[str], named: Sequence[str]) -> None:

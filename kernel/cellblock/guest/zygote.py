@@ -62,7 +62,7 @@ class Gatekeeper:
         poll: select.poll,
         plan: Plan,
         obey_pending: Callable[[], None],
-        tell: Callable[[messages.Answered], None],
+        tell: Callable[[messages.Answered | messages.Sessions], None],
     ) -> None:
         self._poll, self._plan, self._obey_pending = poll, plan, obey_pending
         self._tell = tell
@@ -73,10 +73,10 @@ class Gatekeeper:
         #: By descriptor: sockets on which a listener is to come, and gates; each guest's number.
         self._awaited: dict[int, tuple[socket.socket, int]] = {}
         self._gates: dict[int, tuple[notify.Gate, int]] = {}
-        #: By guest: the session that it began.
-        self._sessions: dict[int, int] = {}
-        #: By the request to end them: sessions that are ending.
-        self._ending: dict[int, frozenset[int]] = {}
+        #: By guest: the session that it began, and those of programs that it started.
+        self._sessions: dict[int, notify.Sessions] = {}
+        #: By the request to end them: guests whose sessions are ending.
+        self._ending: dict[int, tuple[notify.Sessions, ...]] = {}
 
     def expect(self, number: int) -> socket.socket | None:
         """Return the socket on which guest ``number`` is to send its listener."""
@@ -124,7 +124,9 @@ class Gatekeeper:
             if listeners and self._machine is not None:
                 listener = listeners[0]
                 os.set_inheritable(listener, False)
-                self._gates[listener] = notify.Gate(listener, self._machine, self._plan), number
+                sessions = self._sessions.get(number, notify.Sessions())
+                gate = notify.Gate(listener, self._machine, self._plan, sessions)
+                self._gates[listener] = gate, number
                 self._poll.register(listener, select.POLLIN)
 
     def _forget(self, fd: int) -> None:
@@ -146,8 +148,9 @@ class Gatekeeper:
             gate.withdraw_fork(request.others)
         started = (pid for other in request.others for pid in notify.descendants(other))
         keep = (*request.pids, *request.others, *started)
-        with contextlib.suppress(LockFailed):  # what is sent SIGKILL runs no more, gone or not
-            notify.end_session(request.session, keep=keep)
+        if (sessions := self._sessions.get(request.id)) is not None:
+            with contextlib.suppress(LockFailed):  # what is sent SIGKILL runs no more, gone or not
+                notify.end_sessions(sessions, keep=keep)
 
     def narrow(self, request: Narrow, done: Callable[[], None]) -> None:
         """Decide about guest ``request.id`` by a narrower plan, whose locks are ready for a copy.
@@ -160,14 +163,29 @@ class Gatekeeper:
         fd, alone = landlock.ruleset(plan, request.rulesets), not request.fork
         if alone:  # a fork is under what its gate decides by already
             gate.plan = plan
-        gate.expect_ruleset(
-            notify.DueRuleset(request.pid, request.session, fd, plan.limits, done, alone=alone)
-        )
+        gate.expect_ruleset(notify.DueRuleset(request.pid, fd, plan.limits, done, alone=alone))
 
     def forked(self, number: int, pid: int) -> None:
-        """Record a fork; an earlier session of this number has nothing in it (setsid(2))."""
-        self._sessions = {n: known for n, known in self._sessions.items() if known != pid}
-        self._sessions[number] = pid
+        """Record a fork, which begins a session."""
+        self._forget_session(pid)
+
+        def tell(numbers: tuple[int, ...]) -> None:
+            # The newest number is a process's of this guest, so that nobody else is in it.
+            for other, known in self._sessions.items():
+                if other != number:
+                    for begun in numbers:
+                        known.forget(begun)
+            self._tell(messages.Sessions(id=number, sessions=numbers))
+
+        self._sessions[number] = notify.Sessions(pid, tell)
+
+    def _forget_session(self, pid: int) -> None:
+        """Forget an earlier session of this number: nothing is in it any more (setsid(2))."""
+        ended = [n for n, known in self._sessions.items() if pid in known.first]
+        for number in ended:
+            del self._sessions[number]
+        for known in self._sessions.values():
+            known.forget(pid)
 
     def end_forks(self, request: int, forks: tuple[int, ...]) -> None:
         """Begin to end what is in the sessions of these forks; ``ended`` says when it is done."""
@@ -175,8 +193,8 @@ class Gatekeeper:
             for gate in self._of(number):
                 gate.withdraw_fork()
             self._seconds.pop(number, None)
-        sessions = (self._sessions.pop(number, None) for number in forks)
-        self._ending[request] = frozenset(session for session in sessions if session is not None)
+        known = (self._sessions.pop(number, None) for number in forks)
+        self._ending[request] = tuple(sessions for sessions in known if sessions is not None)
 
     def ended(self) -> tuple[int, ...]:
         """Kill what is left of what is to end; return the requests of which nothing is."""
@@ -187,11 +205,16 @@ class Gatekeeper:
             session = notify.session(pid)
             # A fork that has yet to begin a session is still in ours.
             alive[pid] = pid if session == own else session
-        done = tuple(r for r, ends in self._ending.items() if ends.isdisjoint(alive.values()))
+        numbers = frozenset(alive.values())
+        done = tuple(
+            request
+            for request, ends in self._ending.items()
+            if all(numbers.isdisjoint(sessions) for sessions in ends)
+        )
         for request in done:
             del self._ending[request]
         for pid, session in alive.items():
-            if any(session in ends for ends in self._ending.values()):
+            if any(session in sessions for ends in self._ending.values() for sessions in ends):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
         return done

@@ -238,5 +238,8 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
         truncate=decides >= landlock.TRUNCATE_ABI,
         gated=gated,
         attributes=plan.attributes,
+        apart=plan.apart,
+        user=os.geteuid(),
+        group=os.getegid(),
         stacks=stacks,
     )

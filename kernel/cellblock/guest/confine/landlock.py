@@ -68,8 +68,7 @@ TRUNCATE_ABI: Final = 3
 QUIET_ABI: Final = 7
 
 READ: Final = READ_FILE | READ_DIR
-#: No sockets and no devices; no FIFOs either: the host collects artifacts from these folders,
-#: and opening a FIFO blocks.
+#: No sockets and no devices.
 WRITE: Final = (
     READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SYM | REFER | TRUNCATE
 )
@@ -167,12 +166,14 @@ def restrict_self(arch: Arch, ruleset: int, flags: int = 0) -> None:
 def grants(plan: Plan) -> Iterable[tuple[str, int]]:
     """Yield each path of the plan with its rights; one path may come up more than once."""
     execute = EXECUTE if plan.subprocess else 0
+    # Programs speak by FIFOs. What the host opens in these folders it opens without waiting.
+    write = WRITE | (MAKE_FIFO if plan.subprocess else 0)
     for path in plan.read_roots:
         yield path, READ | execute
     for path in plan.listed:
         yield path, READ_DIR
     for path in plan.writable:
-        yield path, WRITE
+        yield path, write
     for path in plan.device_files:
         yield path, READ_FILE if path in READ_ONLY_DEVICES else DEVICE
 

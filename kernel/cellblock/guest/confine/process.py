@@ -266,6 +266,13 @@ RLIMITS: Final = {
     # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
     "max_file_size": resource.RLIMIT_FSIZE,
 }
+#: Limits that the policy has no field for. Programs may set limits of their own, and what may be
+#: locked in memory, or run before others, is not to become more: hard is made as low as soft.
+RAISED_BY_NOBODY: Final = (
+    resource.RLIMIT_MEMLOCK,
+    resource.RLIMIT_NICE,
+    resource.RLIMIT_RTPRIO,
+)
 #: Signals that may wait for guests. Linux counts those of all of a user's processes together, so
 #: that one guest could use up what the user's other programs have; honest ones have a handful. A
 #: real-time signal beyond it is delivered once, however often it was sent (signal(7)).
@@ -281,6 +288,9 @@ def apply_limits(limits: Limits, *, gated: bool = False) -> str:
         _lower(resource.RLIMIT_CORE, 0, "core"),
         _lower(resource.RLIMIT_SIGPENDING, MOST_SIGNALS, "signals"),
     ]
+    for which in RAISED_BY_NOBODY:
+        soft, _ = resource.getrlimit(which)
+        resource.setrlimit(which, (soft, soft))
     for field, which in RLIMITS.items():
         wanted = getattr(limits, field)
         if wanted is not None:

@@ -221,6 +221,10 @@ def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, s
     allowed.update(syscalls.ZYGOTE if grants.zygote else ())
     allowed.update(syscalls.REMOVING if grants.removing else ())
     allowed.update(syscalls.ATTRIBUTES if grants.attributes else ())
+    allowed.update(syscalls.APART if grants.apart else ())
+    allowed.update(syscalls.LINKS if grants.subprocess else ())
+    if grants.subprocess and grants.gated:
+        allowed.update((*syscalls.GROUPING, *syscalls.ABOUT_PROCESSES))
 
     def leaf(name: str) -> str:
         if name in shut:

@@ -176,7 +176,7 @@ def test_locks_for_a_copy_are_made_by_the_zygote_that_is_shared(zygotes):
     zygotes.told()
     share.zygote.narrow(guest, messages.Plan(), 9, rulesets=1)
     (confine,) = zygotes.told()
-    assert (confine.id, confine.ticket, confine.session, confine.pid) == (1, 9, 21, 22)
+    assert (confine.id, confine.ticket, confine.pid) == (1, 9, 22)
     guest.pid = None
 
 
