@@ -15,9 +15,11 @@ be listed: names of secrets are no secrets.
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import sys
+import sysconfig
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -207,10 +209,12 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     tables = [SYSTEM]
     tables += [NETWORK] if policy.network_access is True else []
     tables += [CERTIFICATES] if policy.network_access else []
-    tables += [PROGRAMS] if policy.subprocess_execution else []
+    tables += [PROGRAMS, OF_PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
-    paths += interpreter_programs() if policy.subprocess_execution else ()
+    if policy.subprocess_execution:
+        paths += (*interpreter_programs(), *interpreter_headers())
+        paths += (path for folder in SHARED_DATA for path in _shared(folder))
     packages = policy.package_library()
     return paths if packages is None else [*paths, packages]
 
@@ -565,6 +569,7 @@ SYSTEM: Final[tuple[SystemPath, ...]] = (
     ("/etc/ld.so.cache", "shared libraries"),
     ("/etc/localtime", "the time zone"),
     ("/etc/mime.types", "mimetypes"),
+    ("/etc/os-release", "which system this is: platform"),
     ("/etc/timezone", "the time zone's name"),
     ("/lib", "shared libraries"),
     ("/lib32", "shared libraries"),
@@ -614,8 +619,32 @@ PROGRAMS: Final[tuple[SystemPath, ...]] = (
     ("/bin", "programs"),
     ("/usr/bin", "programs"),
     ("/usr/local/bin", "programs"),
-    ("/usr/share/misc", "by what file(1) knows a file's kind"),
+    ("/sbin", "ldconfig, by which ctypes finds libraries"),
+    ("/usr/sbin", "as /sbin"),
+    ("/usr/libexec", "what programs start: compilers' stages, git's commands"),
+    ("/usr/local/libexec", "as /usr/libexec"),
 )
+
+#: With subprocess_execution: what programs read, without which they are half there.
+OF_PROGRAMS: Final[tuple[SystemPath, ...]] = (
+    ("/etc/bash.bashrc", "shells"),
+    ("/etc/debian_version", "which system this is"),
+    ("/etc/inputrc", "shells"),
+    ("/etc/ld.so.conf", "linkers"),
+    ("/etc/ld.so.conf.d", "linkers"),
+    ("/etc/lsb-release", "which system this is"),
+    ("/etc/magic", "file(1)"),
+    ("/etc/perl", "modules of Perl, in which git and autoconf are written"),
+    ("/etc/profile", "shells"),
+    ("/etc/R", "R"),
+    ("/etc/redhat-release", "which system this is"),
+    ("/usr/include", "headers"),
+    ("/usr/local/include", "headers"),
+)
+
+#: Likewise, but for kernelspecs in them: what programs bring along, such as git's templates, the
+#: modules of CMake and Perl, terminals' descriptions.
+SHARED_DATA: Final = ("/usr/share", "/usr/local/share")
 
 #: Readable and writable character devices that keep nothing.
 DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
@@ -706,6 +735,16 @@ def interpreter_programs() -> Iterator[str]:
     """Yield where this interpreter's executables are."""
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield f"{prefix}/bin"
+
+
+def interpreter_headers() -> Iterator[str]:
+    """Yield what compilers need of this interpreter: its headers, and conda's own system's."""
+    yield sysconfig.get_path("include")
+    yield sysconfig.get_path("platinclude")
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield f"{prefix}/include"
+        yield f"{prefix}/libexec"
+        yield from glob.glob(f"{glob.escape(prefix)}/*-conda*-linux-gnu")
 
 
 def started_unconfined(libraries: Iterable[str]) -> Iterator[str]:
