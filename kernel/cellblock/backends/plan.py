@@ -24,6 +24,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from cellblock.backends.base import Bounds, View
 from cellblock.descriptors import identity
 from cellblock.guest import installed
@@ -125,9 +127,22 @@ def make_plan(
         locks=backend.locks,
         required=backend.locks,
     )
+    plan = msgspec.structs.replace(plan, **_sockets(policy, plan, backend))
     named = (*read, *write_roots, *(layer.root for layer in layers))
     _refuse_large(plan, policy, every, named)
     return plan
+
+
+def _sockets(policy: Policy, plan: Plan, backend: Backend) -> dict[str, bool]:
+    """Return whether the programs of a session reach each other, and by which sockets.
+
+    A zygote that lays layers has namespaces, and makes one for the network with them. A Unix socket
+    is named by a path, which no lock looks at: so there must be nobody else's to name.
+    """
+    loopback = policy.subprocess_execution and not policy.network_access
+    loopback = loopback and (backend.namespaces or bool(plan.layers))
+    local = loopback and backend.namespaces and plan.apart
+    return {"loopback": loopback, "local_sockets": local}
 
 
 def _are_apart(
@@ -209,7 +224,7 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     tables = [SYSTEM]
     tables += [NETWORK] if policy.network_access is True else []
     tables += [CERTIFICATES] if policy.network_access else []
-    tables += [PROGRAMS, OF_PROGRAMS] if policy.subprocess_execution else []
+    tables += [PROGRAMS, OF_PROGRAMS, LOCAL] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
     if policy.subprocess_execution:
@@ -603,6 +618,16 @@ CERTIFICATES: Final[tuple[SystemPath, ...]] = (
     ("/etc/services", "port names"),
     ("/etc/ssl", "certificates"),
     ("/usr/share/ca-certificates", "certificates"),
+)
+
+#: With programs, which may reach each other: what "localhost" is, and names of ports.
+LOCAL: Final[tuple[SystemPath, ...]] = (
+    ("/etc/gai.conf", "address selection"),
+    ("/etc/host.conf", "name resolution"),
+    ("/etc/hosts", "what localhost is"),
+    ("/etc/nsswitch.conf", "name resolution"),
+    ("/etc/protocols", "protocol names"),
+    ("/etc/services", "port names"),
 )
 
 #: With all of it: where names are looked up, which the relay does for a list.

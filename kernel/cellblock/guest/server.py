@@ -343,7 +343,7 @@ class Server:
             zygote=zygote,
             # Where no library is let in, nobody has either.
             openmp=raw,
-            connects=raw and (plan.network or plan.relayed),
+            connects=raw and (plan.has_sockets or plan.relayed),
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
         self._runner = Runner(shell, current, self._driver, out, plan, self._reserve)

@@ -40,6 +40,8 @@ from cellblock.guest.confine.syscalls import HANDING_OVER
 from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
     patch_charts,
+    patch_kernelspecs,
+    patch_listeners,
     patch_pdb,
     patch_standard_library,
     patch_start_method,
@@ -225,8 +227,13 @@ class Prepared:
         """Replace what was prepared for all by what this session has for itself."""
         own = msgspec.structs.asdict(place)
         random.seed(own.pop("seed"))
-        attributes = self.request.plan.attributes  # what the zygote saw, not the host
-        own["plan"] = msgspec.structs.replace(place.plan, attributes=attributes)
+        seen = self.request.plan  # what the zygote saw, not the host
+        own["plan"] = msgspec.structs.replace(
+            place.plan,
+            attributes=seen.attributes,
+            loopback=seen.loopback,
+            local_sockets=seen.local_sockets,
+        )
         self.request = msgspec.structs.replace(self.request, **own)
         for name in _HOME_VARIABLES:
             os.environ.pop(name, None)
@@ -282,13 +289,16 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.environ.update(request.environment | dict.fromkeys(_HOME_VARIABLES, home))
     if request.charts:
         patch_charts(request.charts, vega=request.vega)
-    patch_when_imported(
-        {
-            "multiprocessing.context": patch_start_method,
-            "pdb": patch_pdb,
-            "threadpoolctl": patch_threadpoolctl,
-        }
-    )
+    patches: dict[str, Callable[[Any], None]] = {
+        "jupyter_client.kernelspec": patch_kernelspecs,
+        "pdb": patch_pdb,
+        "threadpoolctl": patch_threadpoolctl,
+    }
+    if not request.plan.local_sockets:
+        patches["multiprocessing.context"] = patch_start_method
+        if request.plan.loopback:
+            patches["multiprocessing.connection"] = patch_listeners
+    patch_when_imported(patches)
     sys.path.extend(request.paths)
     for name in request.preload:
         importlib.import_module(name)

@@ -97,9 +97,7 @@ class Gatekeeper:
         if fd in self._awaited:
             self._take_listener(fd)
         elif fd in self._gates and events & select.POLLIN:
-            self._obey_pending()
-            if fd in self._gates:
-                self._answer(fd)
+            self._answer(fd)
         elif fd in self._gates and events & select.POLLHUP:
             self._forget(fd)  # nobody is under it any more
         # POLLERR says that a signal interrupted the look at it: the next one tells.
@@ -108,7 +106,7 @@ class Gatekeeper:
         """Answer a call, and have the time that it took counted for the guest."""
         gate, number = self._gates[fd]
         began = time.thread_time()
-        if not gate.answer():
+        if not gate.answer(self._obey_pending):
             self._forget(fd)
         seconds = self._seconds.get(number, 0.0) + time.thread_time() - began
         if seconds >= _TOLD:
@@ -159,6 +157,12 @@ class Gatekeeper:
         where it can't be; then nothing is decided otherwise than before.
         """
         (gate,), plan = self._of(request.id), request.plan
+        # Which network a zygote is in never changes, so none is given up for a private one.
+        plan = msgspec.structs.replace(
+            plan,
+            loopback=plan.loopback and self._plan.loopback,
+            local_sockets=plan.local_sockets and self._plan.local_sockets,
+        )
         process.lower_limits(request.pid, Limits())  # whether that is possible
         fd, alone = landlock.ruleset(plan, request.rulesets), not request.fork
         if alone:  # a fork is under what its gate decides by already
@@ -260,7 +264,9 @@ def main(control_fd: int, reaper: int) -> NoReturn:
         witness.check_mounts(request.plan.mounted, request.mounts)
         mounter: layer.Mounter | None = None
         if layers := request.plan.layers:
-            empty = layer.lay(layers, request.plan.shared_memory)
+            # Where something wraps us, that has made one already.
+            loopback = request.plan.loopback and "namespaces" not in request.plan.locks
+            empty = layer.lay(layers, request.plan.shared_memory, loopback=loopback)
             request = _sealed(request)
             mounter = layer.start_mounter(layers, empty)
             mounter.cover(layers)

@@ -115,6 +115,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     #: Whether no other program of the user's writes what guests can open, beside the machine's own:
     #: a lock that a cell takes keeps nobody else waiting.
     apart: bool = False
+    #: Whether guests have a network namespace without a device, in which their programs reach each
+    #: other; and whether they make Unix sockets, where no other program's can be named. The zygote
+    #: sees to the first where nothing wraps it.
+    loopback: bool = False
+    local_sockets: bool = False
     #: Bytes of a /dev/shm that the zygote mounts with them; 0 where it has none to mount.
     shared_memory: int = 0
     network: bool = False
@@ -131,6 +136,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     def writable(self) -> tuple[str, ...]:
         """Return what guests may write, be it staged or not."""
         return (*self.write_roots, *self.staged_roots)
+
+    @property
+    def has_sockets(self) -> bool:
+        """Return whether guests connect sockets of the internet's families, to whomever."""
+        return self.network or self.loopback
 
     def hides(self, path: str) -> bool:
         """Return whether a layer hides ``path`` from guests: not what is mounted over the layer."""

@@ -231,7 +231,8 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
     grows = min(4 << 30, limited, limited if soft == resource.RLIM_INFINITY else soft)
     stacks = max(0, (1 << libc.on_first_stack().bit_length()) - (16 << 30) - grows - (1 << 20))
     return Grants(
-        network=plan.network,
+        network=plan.has_sockets,
+        local=plan.local_sockets,
         relayed=plan.relayed,
         subprocess=plan.subprocess,
         scoped=decides >= landlock.SCOPE_ABI,

@@ -68,7 +68,7 @@ TRUNCATE_ABI: Final = 3
 QUIET_ABI: Final = 7
 
 READ: Final = READ_FILE | READ_DIR
-#: No sockets and no devices.
+#: No devices.
 WRITE: Final = (
     READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SYM | REFER | TRUNCATE
 )
@@ -123,7 +123,7 @@ def apply(plan: Plan, arch: Arch, version: int) -> str:
     """Restrict this thread, for good. Needs no_new_privs. Raises OSError, LockFailed."""
     if version < 1:
         raise LockFailed("this OS kernel has no Landlock, or it is not switched on")
-    handle = handled(version, network=plan.network)
+    handle = handled(version, network=plan.has_sockets)
     ruleset, absent = ruleset_of(plan, arch, handle)
     try:
         # The guest may read its own memory map: threadpoolctl (scikit-learn) looks for BLAS there.
@@ -168,6 +168,7 @@ def grants(plan: Plan) -> Iterable[tuple[str, int]]:
     execute = EXECUTE if plan.subprocess else 0
     # Programs speak by FIFOs. What the host opens in these folders it opens without waiting.
     write = WRITE | (MAKE_FIFO if plan.subprocess else 0)
+    write |= MAKE_SOCK if plan.local_sockets else 0
     for path in plan.read_roots:
         yield path, READ | execute
     for path in plan.listed:
@@ -249,7 +250,7 @@ def ruleset(plan: Plan, layers: int) -> int:
     version = min(abi(machine), plan.highest_abi or HIGHEST_KNOWN_ABI)
     if version < 1 or layers > MOST_AGAIN:
         raise LockFailed("the guest was narrowed too often" if version else "no Landlock")
-    handle = handled(version, network=plan.network)
+    handle = handled(version, network=plan.has_sockets)
     if not _fits(handle, layers + 1):
         raise LockFailed("the OS kernel takes no more rulesets")
     made, _absent = ruleset_of(plan, machine, handle)

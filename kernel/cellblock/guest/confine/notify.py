@@ -297,8 +297,13 @@ class Gate:
         """Take ``allow_fork`` back, ``but`` for these: no snapshot is wanted any more."""
         self._due_forks = [pid for pid in self._due_forks if pid in but]
 
-    def answer(self) -> bool:
-        """Decide one stopped call. Return False when the guest is gone."""
+    def answer(self, before: Callable[[], None] = lambda: None) -> bool:
+        """Decide one stopped call. Return False when the guest is gone.
+
+        The call is taken up at once, for until then a signal interrupts it: a program that has no
+        child's end restart its calls (dash) would see a fork fail with EINTR, which no fork does.
+        ``before`` is called when it was taken up, before it is decided.
+        """
         space = bytearray(_NOTIF.size)
         try:
             fcntl.ioctl(self._listener, NOTIF_RECV, space)
@@ -307,6 +312,7 @@ class Gate:
         except OSError:
             return False
         ident, task, _, number, audit, _, *args = _NOTIF.unpack(space)
+        before()
         name = self._names.get(number)
         refusal = errno.EPERM  # of one that the gate does not know (never expected)
         if name is not None and audit == self._audit:
@@ -334,7 +340,7 @@ class Gate:
 
     def _decide(self, request: Request) -> int:
         if request.call in _NETWORKING:
-            return 0 if self.plan.network else errno.EACCES
+            return 0 if self.plan.has_sockets else errno.EACCES
         if request.call == WATCHING:
             return 0 if self._may_watch() else errno.ENOSPC
         if request.call == EXECUTING:

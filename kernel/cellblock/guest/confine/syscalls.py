@@ -33,6 +33,7 @@ from os import O_CLOEXEC, O_NONBLOCK, O_TRUNC
 from socket import (
     AF_INET,
     AF_INET6,
+    AF_NETLINK,
     AF_UNIX,
     IPPROTO_TCP,
     IPPROTO_UDP,
@@ -290,6 +291,7 @@ ABOUT_PROCESSES: Final = (
     "sched_getparam",
     "sched_getscheduler",
     "sched_setaffinity",
+    "sched_setscheduler",
 )
 
 #: Allowed programs only behind the gate: it records each session as the guest's, and looks whose
@@ -435,7 +437,9 @@ Alternative = tuple[Condition, ...]
 class Gate(msgspec.Struct, frozen=True):
     """When a call passes; else it fails with ``errno``.
 
-    Calls that are ``void`` succeed, and do nothing.
+    Calls that are ``void`` succeed, and do nothing. Those ``unsupported`` fail as where the OS
+    kernel was built without: ZeroMQ asks netlink for devices, and ends its process at any other
+    word.
     """
 
     name: str
@@ -443,6 +447,7 @@ class Gate(msgspec.Struct, frozen=True):
     why: str
     errno: int = errno.EPERM
     void: tuple[Alternative, ...] = ()
+    unsupported: tuple[Alternative, ...] = ()
 
 
 #: What setresuid(2) and its like take for "as it is".
@@ -452,7 +457,9 @@ NO_ID: Final = 0xFFFFFFFF
 class Grants(msgspec.Struct, frozen=True):
     """What opens or shuts gates.
 
-    ``relayed`` says that sockets may be made, and are connected by the host alone; ``scoped`` that
+    ``network`` says that sockets of the internet's families reach whatever the network namespace
+    has, ``local`` that Unix sockets do no harm, for there are none but the guests' to be named,
+    ``relayed`` that sockets may be made, and are connected by the host alone; ``scoped`` that
     Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation (ABI 3), ``gated``
     that the zygote decides on starts and signals (``gate``), ``zygote`` that it is the zygote's own
     filter, under which its guests take their locks, ``removing`` that it removes what they leave,
@@ -463,6 +470,7 @@ class Grants(msgspec.Struct, frozen=True):
     """
 
     network: bool = False
+    local: bool = False
     relayed: bool = False
     subprocess: bool = False
     scoped: bool = False
@@ -493,6 +501,8 @@ SIGCHLD: Final = 17
 CLOSE_RANGE_UNSHARE: Final = 2
 #: S_ISUID and S_ISGID: what a guest leaves in a writable root must not run as its owner.
 MODE_NEVER: Final = 0o6000
+#: SCHED_OTHER, SCHED_BATCH, SCHED_IDLE of sched(7): ZeroMQ sets what its threads have.
+ORDINARY: Final = (0, 3, 5)
 #: The kind of file that mknod(2) makes, as its mode has it, and those that are no devices. Landlock
 #: grants FIFOs in writable folders alone.
 KIND_OF_FILE: Final = 0o170000
@@ -713,6 +723,7 @@ def _about_processes(grants: Grants) -> Iterator[Gate]:
         # The zygote looks at the process alone: not at groups, nor at a user's processes.
         yield Gate("getpriority", ((In(0, (0,)),),), "processes, no groups and no users")
         yield Gate("setpriority", ((In(0, (0,)),),), "processes, no groups and no users")
+        yield Gate("sched_setscheduler", ((In(1, ORDINARY),),), "before nobody else")
         return
     yield Gate("getpgid", ((Own(0, (0,)),),), "which processes exist is not the guest's business")
     yield Gate("getsid", ((Own(0, (0,)),),), "as getpgid")
@@ -777,7 +788,13 @@ def _sockets(grants: Grants) -> Iterator[Gate]:
     datagram = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, (SOCK_DGRAM,)))
     tcp, udp = In(2, (0, IPPROTO_TCP)), In(2, (0, IPPROTO_UDP))
     if grants.network:
-        yield Gate("socket", ((*stream, tcp), (*datagram, udp)), "TCP and UDP", errno.EACCES)
+        kinds: tuple[Alternative, ...] = ((*stream, tcp), (*datagram, udp))
+        if grants.local:
+            local = Masked(1, SOCK_TYPE_BITS, (SOCK_STREAM, SOCK_DGRAM))
+            kinds += ((In(0, (AF_UNIX,)), local, In(2, (0,))),)
+        netlink = ((In(0, (AF_NETLINK,)),),)
+        why = "TCP and UDP, and local ones"
+        yield Gate("socket", kinds, why, errno.EACCES, unsupported=netlink)
         yield Gate("sendmsg", ((Masked(2, HANDING_OVER, (0,)),),), "nothing around the gate")
     elif grants.relayed:
         why = "TCP: what stands there until the host hands in one that is connected"

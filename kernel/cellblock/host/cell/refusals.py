@@ -53,7 +53,7 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
         case "database":
             return _database(config)
         case "network":
-            return _network(call, policy)
+            return _network(call, config)
         case "signal" | "process":
             return _process(call, policy)
     refusals = (
@@ -111,8 +111,25 @@ def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
     return Refusal(field, what, Remedy(f"{field} = {2 * value:_}"))
 
 
-def _network(call: FailedCall, policy: Policy) -> Refusal | None:
+#: What a connection within the session's own network fails with, and none that leads out of it.
+_AMONG_THEMSELVES: Final = frozenset(
+    {
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EADDRINUSE,
+        errno.EADDRNOTAVAIL,
+        errno.EPIPE,
+        errno.ENOTCONN,
+        errno.ETIMEDOUT,
+    }
+)
+
+
+def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
+    policy = config.policy
     field, listed = "network_access", policy.network_access
+    if config.prepare.plan.loopback and call.errno in _AMONG_THEMSELVES:
+        return None  # no server of theirs is there, or it is one already
     address = _address(call.target)
     if listed is True or (listed and (address in listed or call.errno not in _DENIED)):
         return None  # it was connected to: who listens there refused, or nobody does

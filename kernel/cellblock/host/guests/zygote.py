@@ -577,6 +577,9 @@ class SharedZygote:
     """
 
     def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
+        # Sockets by which the programs of one would reach those of another.
+        plan = replace(prepare.plan, loopback=False, local_sockets=False)
+        prepare = replace(prepare, plan=plan)
         self._reactor, self._spawn, self._prepare = reactor, spawn, prepare
         self._zygote: Zygote | None = None
 
