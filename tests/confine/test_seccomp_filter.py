@@ -22,6 +22,7 @@ NETWORK = Grants(network=True, truncate=True, scoped=True)
 RELAYED = Grants(relayed=True, truncate=True, scoped=True)
 SUBPROCESS = Grants(subprocess=True, truncate=True, scoped=True, user=7, group=9)
 GATED_PROGRAMS = Grants(subprocess=True, truncate=True, scoped=True, gated=True)
+LOCAL = Grants(network=True, local=True, truncate=True, scoped=True)
 APART = Grants(truncate=True, scoped=True, apart=True)
 GATED = Grants(truncate=True, scoped=True, gated=True)
 ATTRIBUTES = Grants(truncate=True, scoped=True, attributes=True)
@@ -131,6 +132,18 @@ ROWS = [
     (GATED_PROGRAMS, "setpriority", (0, PID + 1, 1), ALLOW),
     (GATED_PROGRAMS, "setpriority", (1, PID + 1, 1), EPERM),
     (GATED_PROGRAMS, "getpriority", (2, 0), EPERM),
+    (GATED_PROGRAMS, "sched_setscheduler", (PID + 1, 0, 1), ALLOW),
+    (GATED_PROGRAMS, "sched_setscheduler", (0, 1, 1), EPERM),  # SCHED_FIFO
+    (GATED_PROGRAMS, "sched_setscheduler", (0, 0x40000000, 1), EPERM),
+    (SUBPROCESS, "sched_setscheduler", (0, 0, 1), EPERM),
+    # sockets of programs among themselves
+    (NETWORK, "socket", (1, 1, 0), errno.EACCES),
+    (LOCAL, "socket", (16, 3, 0), errno.EOPNOTSUPP),
+    (LOCAL, "socket", (1, 1, 0), ALLOW),
+    (LOCAL, "socket", (1, 2 | 0o2000000, 0), ALLOW),
+    (LOCAL, "socket", (1, 5, 0), errno.EACCES),
+    (LOCAL, "socket", (1, 3, 0), errno.EACCES),
+    (LOCAL, "socket", (40, 1, 0), errno.EACCES),
     # ids and limits of its own
     (CLOSED, "setresuid", (7, 7, 7), EPERM),
     (SUBPROCESS, "setresuid", (7, NO_ID, 7), ALLOW),
@@ -240,7 +253,7 @@ ROWS = [
     (NETWORK, "socket", (2, 1, 262), errno.EACCES),
     (NETWORK, "socket", (2, 2, 1), errno.EACCES),
     (NETWORK, "socket", (1, 1, 0), errno.EACCES),
-    (NETWORK, "socket", (16, 3, 0), errno.EACCES),
+    (NETWORK, "socket", (16, 3, 0), errno.EOPNOTSUPP),
     (NETWORK, "socket", (40, 1, 0), errno.EACCES),
     (NETWORK, "sendto", (3, 1, 1, 0, 0x1000, 16), ALLOW),
     (NETWORK, "setsockopt", (3, 6, 1), ALLOW),

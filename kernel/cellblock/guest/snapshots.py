@@ -140,26 +140,38 @@ def _part(fd: int) -> bool:
 
 # Connections. A fork shares them with the guest, and two processes at one connection take each
 # other's bytes; and while a copy holds one, closing it in the guest would not be heard at the
-# other end. So a copy drops them at once. Should it take over, its sockets say that they are not
-# connected.
+# other end. Likewise a server's port, which would stay taken. So a copy drops them at once. Should
+# it take over, its sockets say that they are not connected.
 
 
 def drop_connections() -> int:
-    """Replace each connected socket by one that leads nowhere; return how many."""
+    """Replace connected and listening sockets by ones that lead nowhere.
+
+    Return how many were connected.
+    """
     found, nowhere = 0, -1
     for fd, status in descriptors(4_096, 32):
         if stat.S_ISSOCK(status.st_mode) and _is_connected(fd):
             with contextlib.suppress(OSError):
+                listens = _listens(fd)
                 nowhere = _socket.socket().detach() if nowhere < 0 else nowhere
                 os.dup2(nowhere, fd, inheritable=os.get_inheritable(fd))
-                found += 1
+                found += not listens
     if nowhere >= 0:
         os.close(nowhere)
     return found
 
 
+def _listens(fd: int) -> bool:
+    sock = _socket.socket(fileno=fd)
+    try:
+        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    finally:
+        sock.detach()
+
+
 def _is_connected(fd: int) -> bool:
-    """Whether this is TCP's end of a connection, or of one that is being made."""
+    """Whether this is TCP's end of a connection, or of one that is being made, or a server's."""
     try:
         sock = _socket.socket(fileno=fd)
     except OSError:
@@ -172,7 +184,7 @@ def _is_connected(fd: int) -> bool:
     except OSError:
         poll = select.poll()
         poll.register(fd, select.POLLOUT)
-        return not poll.poll(0) and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        return not poll.poll(0)
     else:
         return True
     finally:

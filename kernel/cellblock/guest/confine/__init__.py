@@ -190,7 +190,9 @@ def _locks(
         "capabilities": lambda: process.drop_capabilities(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,
-        "rlimits": lambda: process.apply_limits(plan.limits, gated=hand_over is not None),
+        "rlimits": lambda: process.apply_limits(
+            plan.limits, gated=hand_over is not None, sockets=plan.has_sockets
+        ),
         "landlock": lambda: landlock.apply(plan, machine, version),
         "seccomp": filter_calls,
     }

@@ -15,6 +15,8 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from cellblock.guest.confine import libc
 from cellblock.guest.confine.libc import LockFailed, fatal
 
@@ -279,11 +281,13 @@ RAISED_BY_NOBODY: Final = (
 MOST_SIGNALS: Final = 1_024
 
 
-def apply_limits(limits: Limits, *, gated: bool = False) -> str:
+def apply_limits(limits: Limits, *, gated: bool = False, sockets: bool = False) -> str:
     """Set every limit that is configured; no core dumps, and few signals that wait.
 
-    ``gated``: the gate counts tasks. Raises OSError, ValueError, LockFailed.
+    ``gated``: the gate counts tasks. ``sockets``: guests may send descriptors (``_fewer_files``).
+    Raises OSError, ValueError, LockFailed.
     """
+    limits = _fewer_files(limits) if sockets else limits
     done = [
         _lower(resource.RLIMIT_CORE, 0, "core"),
         _lower(resource.RLIMIT_SIGPENDING, MOST_SIGNALS, "signals"),
@@ -304,6 +308,20 @@ def apply_limits(limits: Limits, *, gated: bool = False) -> str:
     if limits.max_processes is not None and not gated:
         done.append(limit_tasks(limits.max_processes))
     return ", ".join(done)
+
+
+def _fewer_files(limits: Limits) -> Limits:
+    """Have a guest open no more than half of the files that its zygote may.
+
+    Descriptors that are on their way in messages are counted for all of a user's processes
+    together, against the limit of who sends one more (unix(7), ETOOMANYREFS). Guests that send some
+    to themselves and take none up would keep host and zygote from sending theirs.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.max_open_files
+    half = soft // 2
+    most = half if wanted is None else min(wanted, half)
+    return msgspec.structs.replace(limits, max_open_files=most)
 
 
 def _lower(which: int, wanted: int, label: str) -> str:

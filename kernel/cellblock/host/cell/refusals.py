@@ -131,6 +131,13 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if config.prepare.plan.loopback and call.errno in _AMONG_THEMSELVES:
         return None  # no server of theirs is there, or it is one already
     address = _address(call.target)
+    plan = config.prepare.plan
+    if plan.loopback and not plan.local_sockets and call.errno in _DENIED and not address:
+        what = "cells make no Unix sockets where those of other programs could be named"
+        instead = "listen at 127.0.0.1, which nobody else reaches"
+        if "namespaces" not in plan.locks:
+            instead += "; or sudo apt install bubblewrap, and restart"
+        return Refusal(field, what, Remedy(instead=instead))
     if listed is True or (listed and (address in listed or call.errno not in _DENIED)):
         return None  # it was connected to: who listens there refused, or nobody does
     what = "cells reach listed addresses alone, by TCP" if listed else "cells have no network"
