@@ -299,6 +299,34 @@ def test_a_program_has_sessions_and_groups_and_the_gate_knows_them(plan):
     assert said[7:] == ["EPERM", "EPERM", "EPERM", "EPERM", "EPERM", "ok", "9"]
 
 
+def test_a_program_ends_another_that_it_did_not_start_and_not_the_guest_or_what_it_forks(plan):
+    def program(say, _ask):
+        read, write = os.pipe()
+        executed, executing = os.pipe()  # which ends when the last that has it has executed
+        if os.fork() == 0:
+            if (orphan := os.fork()) == 0:
+                os.execv("/usr/bin/sleep", ["sleep", "60"])
+            os.write(write, b"%d" % orphan)
+            os._exit(0)
+        os.close(executing)
+        os.read(executed, 1)
+        orphan = int(os.read(read, 10))
+        os.wait()
+        if (forked := os.fork()) == 0:
+            time.sleep(PATIENCE)
+            os._exit(0)
+        for target in (forked, orphan):
+            done = subprocess.run(["/usr/bin/env", "kill", "-9", str(target)], check=False)
+            say(done.returncode)
+        os.kill(forked, signal.SIGKILL)
+        os.waitpid(forked, 0)
+
+    roots = ("/usr/bin", "/bin", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", *LIBRARIES)
+    guest = Guest(program, plan(subprocess=True, read_roots=roots), processes=True)
+
+    assert guest.serve() == ["1", "0"]
+
+
 def test_what_a_program_starts_counts_in_a_session_of_its_own_too(plan):
     def program(say, _ask):
         started = []

@@ -99,6 +99,8 @@ _STOPPED: Final = (
 )
 #: Sessions that a guest may have until it is looked which have ended.
 _FEW_SESSIONS: Final = 64
+#: Programs that may be remembered until it is looked which have ended: more than there may be.
+_MANY_PROGRAMS: Final = 8_192
 #: Seconds for which a start that was let through may not show in the count yet.
 SETTLING: Final = 0.1
 
@@ -256,6 +258,8 @@ class Gate:
     def __init__(self, listener: int, arch: Arch, plan: Plan, sessions: Sessions) -> None:
         self._listener, self._audit, self.plan = listener, arch.audit, plan
         self._sessions = sessions
+        #: Processes that were let execute a program: neither the guest nor a snapshot of it.
+        self._programs: set[int] = set()
         self._names = {arch.numbers.get(name, -1): name for name in _STOPPED}
         #: By the process that is to ask for it.
         self._due_rulesets: dict[int, DueRuleset] = {}
@@ -343,9 +347,9 @@ class Gate:
             return 0 if self.plan.has_sockets else errno.EACCES
         if request.call == WATCHING:
             return 0 if self._may_watch() else errno.ENOSPC
-        if request.call == EXECUTING:
-            return 0 if self.plan.subprocess else errno.EPERM
         process_id, threads = _process_of(request.task)
+        if request.call == EXECUTING:
+            return 0 if self._may_execute(process_id) else errno.EPERM
         if request.call in STARTING:
             return self._start(request, process_id, threads)
         if self._may(request, process_id, threads):
@@ -361,6 +365,14 @@ class Gate:
         target = request.args[ABOUT.get(request.call, 0)]
         return self._may_name(request.call, _signed(target), process_id)
 
+    def _may_execute(self, process_id: int) -> bool:
+        if not self.plan.subprocess:
+            return False
+        self._programs.add(process_id)
+        if len(self._programs) > _MANY_PROGRAMS:
+            self._programs &= set(descendants(os.getpid()))
+        return True
+
     def _begin_session(self, process_id: int) -> bool:
         """Record the session that a process is about to begin; its number is the process's."""
         if not self.plan.subprocess:
@@ -371,8 +383,10 @@ class Gate:
     def _may_name(self, call: str, target: int, process_id: int) -> bool:
         """Return whether a process may name this one, or this group, in a call.
 
-        Itself, and what it has started. A group where that is in a session of the guest's, unless
-        it is the one that guests and their snapshots are in: who ends that ends the guest.
+        Itself, what it has started, and any program in a session of the guest's: one cell's
+        ``kill`` ends what another has started, which may be an orphan by now. A group where that is
+        in a session of the guest's, unless it is the one that guests and their snapshots are in:
+        who ends that ends the guest.
         """
         if call == "kill" and target <= 0:
             group = -target or _group(process_id)
@@ -382,7 +396,13 @@ class Gate:
         elif call in ABOUT:  # these take threads' ids, too
             with contextlib.suppress(OSError):
                 target = _process_of(target)[0]
-        return target == process_id or (self.plan.subprocess and descends(target, process_id))
+        if target == process_id:
+            return True
+        return self.plan.subprocess and (descends(target, process_id) or self._is_program(target))
+
+    def _is_program(self, pid: int) -> bool:
+        is_ours = pid in self._programs and session(pid) in self._sessions
+        return is_ours and descends(pid, os.getpid())
 
     def _is_of_programs(self, group: int) -> bool:
         if group in self._sessions.first:
