@@ -215,7 +215,7 @@ class Sessions:
     """
 
     def __init__(
-        self, first: int | None = None, tell: Callable[[tuple[int, ...]], None] = bool
+        self, first: int | None = None, tell: Callable[[tuple[int, ...]], object] = bool
     ) -> None:
         #: One number, or none where it has yet to be known.
         self.first = frozenset() if first is None else frozenset({first})
