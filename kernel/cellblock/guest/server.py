@@ -344,6 +344,7 @@ class Server:
             # Where no library is let in, nobody has either.
             openmp=raw,
             connects=raw and (plan.has_sockets or plan.relayed),
+            serves=plan.loopback,
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
         self._runner = Runner(shell, current, self._driver, out, plan, self._reserve)

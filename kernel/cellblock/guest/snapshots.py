@@ -140,12 +140,13 @@ def _part(fd: int) -> bool:
 
 # Connections. A fork shares them with the guest, and two processes at one connection take each
 # other's bytes; and while a copy holds one, closing it in the guest would not be heard at the
-# other end. Likewise a server's port, which would stay taken. So a copy drops them at once. Should
-# it take over, its sockets say that they are not connected.
+# other end. So a copy drops them at once. Should it take over, its sockets say that they are not
+# connected. In a network of the session's own it drops servers, too: whom they serve is gone with
+# the guest, and a port would stay taken that a cell has closed, to be opened by the next.
 
 
-def drop_connections() -> int:
-    """Replace connected and listening sockets by ones that lead nowhere.
+def drop_connections(*, servers: bool = False) -> int:
+    """Replace connected sockets by ones that lead nowhere, and listening ones if ``servers``.
 
     Return how many were connected.
     """
@@ -154,6 +155,8 @@ def drop_connections() -> int:
         if stat.S_ISSOCK(status.st_mode) and _is_connected(fd):
             with contextlib.suppress(OSError):
                 listens = _listens(fd)
+                if listens and not servers:
+                    continue
                 nowhere = _socket.socket().detach() if nowhere < 0 else nowhere
                 os.dup2(nowhere, fd, inheritable=os.get_inheritable(fd))
                 found += not listens
@@ -273,7 +276,8 @@ class Snapshots:
     """Makes copies of this guest, and what a copy does when it takes over.
 
     ``zygote`` is the pid whose death is to be ours. ``openmp``: a library may have OpenMP's
-    threads; ``connects``: one may have connections.
+    threads; ``connects``: one may have connections; ``serves``: and servers, in a network of the
+    session's own.
     """
 
     def __init__(
@@ -286,9 +290,11 @@ class Snapshots:
         zygote: int,
         openmp: bool,
         connects: bool,
+        serves: bool = False,
     ) -> None:
         self._channel, self._outlet, self._driver = channel, outlet, driver
         self._network, self._connects, self._zygote = network, connects, zygote
+        self._serves = serves
         self._openmp = OpenMP() if openmp else None
         #: How many connections a copy has dropped.
         self._connections = 0
@@ -368,7 +374,8 @@ class Snapshots:
             self._copies, self._orphaned, self._lost_threads = [], True, threads
             # A library may close some in children (matplotlib its fonts).
             self._files = tuple(filter(_is_open, self._files))
-            self._connections = drop_connections() if self._connects else 0
+            if self._connects:
+                self._connections = drop_connections(servers=self._serves)
             process.set_name("snapshot")
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
