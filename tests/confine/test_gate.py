@@ -299,6 +299,19 @@ def test_a_program_has_sessions_and_groups_and_the_gate_knows_them(plan):
     assert said[7:] == ["EPERM", "EPERM", "EPERM", "EPERM", "EPERM", "ok", "9"]
 
 
+def test_a_group_of_a_strangers_is_not_signalled_whatever_else_would_refuse_it():
+    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as one:
+        group = -one.pid & 0xFFFF_FFFF
+        strangers, ours = (
+            Gate(-1, MACHINE, plan_of(processes=True), sessions)
+            for sessions in (Sessions(os.getpid()), Sessions(os.getpid()))
+        )
+        ours._sessions.begin(one.pid)
+        assert decide(strangers, "kill", group, 15) == errno.EPERM
+        assert decide(ours, "kill", group, 15) == 0
+        one.kill()
+
+
 def test_a_program_ends_another_that_it_did_not_start_and_not_the_guest_or_what_it_forks(plan):
     def program(say, _ask):
         read, write = os.pipe()
