@@ -10,7 +10,6 @@ import socket
 
 import pytest
 
-from cellblock import SandboxPool
 from support import machines, reading
 from support.kernels import Kernel, argv_for, placed
 
@@ -181,18 +180,6 @@ def test_a_network_that_a_policy_gives_up_is_not_one_that_a_session_has_to_itsel
         outside.close()
         kernel.close()
         world.close()
-
-
-def test_sandboxes_of_a_pool_do_not_hear_each_other(tmp_path):
-    """They are of one zygote, and would be in one network."""
-    policy = tmp_path / "policy.toml"
-    policy.write_text(
-        "extends = 'data'\nfilesystem_read_roots = []\nfilesystem_staged_roots = []\n"
-    )
-    with SandboxPool(policy) as pool, pool.sandbox() as first:
-        result = first.execute("import socket; socket.create_server(('127.0.0.1', 0))")
-        assert result.error is not None
-        assert result.error.type == "PermissionError"
 
 
 #: Sends descriptors to itself and takes none up, in as many processes as it takes.
