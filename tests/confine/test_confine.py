@@ -206,6 +206,20 @@ def test_limits_are_hard_and_cores_are_off(world, uid):
     assert run(limits, plan=plan, uid=uid) == "ok: ((99, 99), (0, 0))"
 
 
+def test_what_may_be_locked_in_memory_or_run_first_is_not_to_become_more(world, uid):
+    def limits():
+        which = (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NICE, resource.RLIMIT_RTPRIO)
+        return [soft == hard for soft, hard in map(resource.getrlimit, which)]
+
+    def lowered():
+        soft, hard = 4096, resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
+        confine(world.plan())
+        return limits()
+
+    assert run(lowered, plan=None, uid=uid) == "ok: [True, True, True]"
+
+
 def test_the_first_stack_grows_no_more_than_the_limit_of_memory_counts(world, uid):
     plan = world.plan(limits=Limits(memory_max_bytes=1 << 30))
     soft = min(resource.getrlimit(resource.RLIMIT_STACK)[0], 1 << 30)
@@ -295,5 +309,6 @@ def test_each_place_has_the_rights_that_it_needs_and_no_others():
     }
     assert dict(landlock.grants(Plan(**places))) == expected
     with_programs = dict(landlock.grants(Plan(**places, subprocess=True)))
-    assert with_programs == expected | {"/read": reading | landlock.EXECUTE}
+    pipes = dict.fromkeys(("/write", "/staged"), writing | landlock.MAKE_FIFO)
+    assert with_programs == expected | pipes | {"/read": reading | landlock.EXECUTE}
     assert landlock.handled(7, network=False).scopes == 0b11

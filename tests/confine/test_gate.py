@@ -19,7 +19,7 @@ import pytest
 from cellblock.guest import snapshots
 from cellblock.guest.confine import LOCKS, arch, confine, landlock, libc, notify
 from cellblock.guest.confine.libc import LockFailed
-from cellblock.guest.confine.notify import Gate, Request
+from cellblock.guest.confine.notify import Gate, Request, Sessions
 from cellblock.guest.confine.syscalls import Grants
 from cellblock.wire.messages import Limits, Plan
 from confine import simulator
@@ -46,7 +46,7 @@ class Guest:
         theirs.close()
         _, (listener,), _, _ = socket.recv_fds(self.ours, 1, 1)
         self.listener = listener
-        self.gate = Gate(listener, MACHINE, plan_of(**options))
+        self.gate = Gate(listener, MACHINE, plan_of(**options), Sessions(self.pid))
         self.said = []
 
     def serve(self):
@@ -334,6 +334,134 @@ def test_processes_and_threads_are_counted_together_where_they_are_allowed(plan)
     assert said[2:] == ["ok", "-9", "EPERM"]
 
 
+def test_a_program_has_sessions_and_groups_and_the_gate_knows_them(plan):
+    def program(say, _ask):
+        own = os.getpgid(0)
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            time.sleep(PATIENCE)
+            os._exit(0)
+        while os.getsid(child) != child:
+            time.sleep(0.001)
+        say("session")
+        stranger = os.getppid()
+        say(outcome(lambda: os.getpgid(stranger)))
+        say(outcome(lambda: os.getsid(stranger)))
+        say(outcome(lambda: os.setpgid(stranger, 0)))
+        say(outcome(lambda: os.sched_getaffinity(stranger)))
+        say(outcome(lambda: os.setpriority(os.PRIO_PROCESS, stranger, 1)))
+        say(outcome(lambda: resource.prlimit(stranger, resource.RLIMIT_CORE)))
+        say(outcome(lambda: os.killpg(os.getpgid(stranger), 0)))
+        say(outcome(lambda: os.kill(-1, 0)))
+        say(outcome(lambda: os.kill(0, 0)))  # whoever ends that ends the guest
+        say(outcome(lambda: os.killpg(own, 0)))
+        say(outcome(lambda: os.killpg(child, signal.SIGSTOP)))
+        say(outcome(lambda: os.killpg(child, signal.SIGKILL)))
+        say(os.waitpid(child, 0)[1])
+
+    guest = Guest(program, plan(subprocess=True), processes=True)
+    said = guest.serve()
+
+    assert said[:7] == ["session", "EPERM", "EPERM", "EPERM", "ENOSYS", "EPERM", "EPERM"]
+    assert said[7:] == ["EPERM", "EPERM", "EPERM", "EPERM", "EPERM", "ok", "9"]
+
+
+def test_a_group_of_a_strangers_is_not_signalled_whatever_else_would_refuse_it():
+    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as one:
+        group = -one.pid & 0xFFFF_FFFF
+        strangers, ours = (
+            Gate(-1, MACHINE, plan_of(processes=True), sessions)
+            for sessions in (Sessions(os.getpid()), Sessions(os.getpid()))
+        )
+        ours._sessions.begin(one.pid)
+        assert decide(strangers, "kill", group, 15) == errno.EPERM
+        assert decide(ours, "kill", group, 15) == 0
+        one.kill()
+
+
+def test_a_program_ends_another_that_it_did_not_start_and_not_the_guest_or_what_it_forks(plan):
+    def program(say, _ask):
+        read, write = os.pipe()
+        executed, executing = os.pipe()  # which ends when the last that has it has executed
+        if os.fork() == 0:
+            if (orphan := os.fork()) == 0:
+                os.execv("/usr/bin/sleep", ["sleep", "60"])
+            os.write(write, b"%d" % orphan)
+            os._exit(0)
+        os.close(executing)
+        os.read(executed, 1)
+        orphan = int(os.read(read, 10))
+        os.wait()
+        if (forked := os.fork()) == 0:
+            time.sleep(PATIENCE)
+            os._exit(0)
+        for target in (forked, orphan):
+            done = subprocess.run(["/usr/bin/env", "kill", "-9", str(target)], check=False)
+            say(done.returncode)
+        os.kill(forked, signal.SIGKILL)
+        os.waitpid(forked, 0)
+
+    roots = ("/usr/bin", "/bin", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", *LIBRARIES)
+    guest = Guest(program, plan(subprocess=True, read_roots=roots), processes=True)
+
+    assert guest.serve() == ["1", "0"]
+
+
+def test_what_a_program_starts_counts_in_a_session_of_its_own_too(plan):
+    def program(say, _ask):
+        started = []
+
+        def start():
+            while True:
+                pid = os.fork()
+                if pid == 0:
+                    os.setsid()
+                    time.sleep(PATIENCE)
+                    os._exit(0)
+                while os.getsid(pid) != pid:
+                    time.sleep(0.001)
+                started.append(pid)
+
+        say(outcome(start))
+        say(len(started))
+        for pid in started:  # they have the channel, too
+            os.kill(pid, signal.SIGKILL)
+
+    guest = Guest(program, plan(subprocess=True), most_tasks=6, processes=True)
+    said = guest.serve()
+
+    assert said[0] == "EAGAIN"
+    assert 3 <= int(said[1]) <= 5
+
+
+def test_sessions_that_have_ended_are_forgotten():
+    told = []
+    sessions = Sessions(os.getsid(0), told.append)
+    for number in range(2**22 - 200, 2**22):  # which no process has
+        sessions.begin(number)
+    assert len(told) == 200
+    assert len(list(sessions)) <= 64
+    assert os.getsid(0) in sessions
+    sessions.begin(os.getsid(0))
+    assert len(told) == 200
+
+
+def test_a_stranger_whose_session_has_the_number_of_an_ended_one_is_not_ended(monkeypatch):
+    def started():
+        return subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+
+    sessions = Sessions()
+    with started() as ours, started() as stranger:
+        monkeypatch.setattr(notify, "descends", lambda pid, _: pid == ours.pid)
+        for one in (ours, stranger):
+            sessions.begin(one.pid)
+        notify.end_sessions(sessions, keep=())
+        assert ours.wait() == -signal.SIGKILL
+        assert stranger.poll() is None
+        stranger.kill()
+
+
 def test_when_the_holder_lets_go_nothing_starts_any_more(plan):
     def wait(say, ask):
         say("ready")
@@ -359,7 +487,7 @@ THREAD, FORK = 0x3D0F00, 17
 
 
 def decider(**options):
-    return Gate(-1, MACHINE, plan_of(**options))
+    return Gate(-1, MACHINE, plan_of(**options), Sessions(os.getpid()))
 
 
 def decide(by, call, *args, pid=None):
@@ -390,6 +518,18 @@ ASKED = [
     ({}, "kill", (4243, 15), True),
     ({}, "socket", (2, 1, 0), False),
     ({}, "execve", (1,), False),
+    ({}, "setsid", (), False),
+    ({}, "getpgid", (4243,), False),
+    ({"subprocess": True}, "setsid", (), True),
+    ({"subprocess": True}, "setpgid", (0, 0), True),
+    ({"subprocess": True}, "getpgid", (0,), False),
+    ({"subprocess": True}, "getpgid", (4242,), False),
+    ({"subprocess": True}, "getpgid", (4243,), True),
+    ({"subprocess": True}, "prlimit64", (0, 7, 1, 1), False),
+    ({"subprocess": True}, "prlimit64", (4243, 7, 0, 1), True),
+    ({"subprocess": True}, "setpriority", (0, 4242, 1), False),
+    ({"subprocess": True}, "setpriority", (0, 4243, 1), True),
+    ({"subprocess": True}, "sched_setaffinity", (4243, 8, 1), True),
     ({}, "openat", (0, 1, 0), False),
     ({"subprocess": True}, "execve", (1,), True),
     *(({"network": True}, call, (3, 1, 16), True) for call in notify.REACHING),
@@ -496,7 +636,7 @@ class Locked(Guest):
             if word == "lock":
                 done = functools.partial(self.done.append, "done")
                 pid = self.options.get("pid", self.pid)
-                due = notify.DueRuleset(pid, self.pid, self.ruleset, self.narrower.limits, done)
+                due = notify.DueRuleset(pid, self.ruleset, self.narrower.limits, done)
                 self.gate.expect_ruleset(due)
                 self.ours.send(b"go")
             else:
@@ -585,16 +725,16 @@ def test_a_fork_waits_for_its_own_lock_and_keeps_nobody_else_from_anything(narro
     by, pid = decider(), os.getpid()
     others = landlock.ruleset(narrower, 1)
     by.allow_fork(pid + 1)
-    due = notify.DueRuleset(pid, pid, others, narrower.limits, lambda: None, alone=False)
+    due = notify.DueRuleset(pid, others, narrower.limits, lambda: None, alone=False)
     by.expect_ruleset(due)
     second = notify.DueRuleset(
-        pid + 1, pid, landlock.ruleset(narrower, 1), narrower.limits, lambda: None, alone=False
+        pid + 1, landlock.ruleset(narrower, 1), narrower.limits, lambda: None, alone=False
     )
     by.expect_ruleset(second)
     assert decide(by, "clone", THREAD) == errno.EPERM  # it has no lock yet
     by.allow_fork(pid + 1)  # gives up the second, and leaves the first due
     os.fstat(others)
-    by.expect_ruleset(notify.DueRuleset(pid, pid, os.dup(others), narrower.limits, lambda: None))
+    by.expect_ruleset(notify.DueRuleset(pid, os.dup(others), narrower.limits, lambda: None))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(others)
 
@@ -603,7 +743,7 @@ def test_a_lock_that_was_due_is_not_when_a_snapshot_is(narrower):
     ruleset = landlock.ruleset(narrower, 1)
     by = decider()
     pid = os.getpid()
-    by.expect_ruleset(notify.DueRuleset(pid, pid, ruleset, narrower.limits, lambda: None))
+    by.expect_ruleset(notify.DueRuleset(pid, ruleset, narrower.limits, lambda: None))
     assert decide(by, "clone", THREAD) == errno.EPERM
     by.allow_fork(None)
     assert decide(by, "landlock_restrict_self", 1, 0) == errno.EPERM

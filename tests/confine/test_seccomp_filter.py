@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from cellblock.guest.confine import arch, seccomp, syscalls
-from cellblock.guest.confine.syscalls import Grants, gates
+from cellblock.guest.confine.syscalls import NO_ID, Grants, gates
 from confine.simulator import Call, verdict
 
 PID = 4242
@@ -20,7 +20,10 @@ HIGH = 1 << 40  # bits that the OS kernel ignores in an int argument
 CLOSED = Grants(truncate=True, scoped=True)
 NETWORK = Grants(network=True, truncate=True, scoped=True)
 RELAYED = Grants(relayed=True, truncate=True, scoped=True)
-SUBPROCESS = Grants(subprocess=True, truncate=True, scoped=True)
+SUBPROCESS = Grants(subprocess=True, truncate=True, scoped=True, user=7, group=9)
+GATED_PROGRAMS = Grants(subprocess=True, truncate=True, scoped=True, gated=True)
+LOCAL = Grants(network=True, local=True, truncate=True, scoped=True)
+APART = Grants(truncate=True, scoped=True, apart=True)
 GATED = Grants(truncate=True, scoped=True, gated=True)
 ATTRIBUTES = Grants(truncate=True, scoped=True, attributes=True)
 
@@ -122,6 +125,56 @@ ROWS = [
     (SUBPROCESS, "execve", (1,), ALLOW),
     (SUBPROCESS, "execveat", (1,), EPERM),
     (SUBPROCESS, "setsid", (), EPERM),
+    (SUBPROCESS, "setpgid", (0, 0), EPERM),
+    (GATED, "setsid", (), EPERM),
+    *((GATED_PROGRAMS, name, (4243, 0), ALLOW) for name in ("setsid", "setpgid", "getpgid")),
+    (SUBPROCESS, "getpgid", (PID + 1,), EPERM),
+    (GATED_PROGRAMS, "setpriority", (0, PID + 1, 1), ALLOW),
+    (GATED_PROGRAMS, "setpriority", (1, PID + 1, 1), EPERM),
+    (GATED_PROGRAMS, "getpriority", (2, 0), EPERM),
+    (GATED_PROGRAMS, "sched_setscheduler", (PID + 1, 0, 1), ALLOW),
+    (GATED_PROGRAMS, "sched_setscheduler", (0, 1, 1), EPERM),  # SCHED_FIFO
+    (GATED_PROGRAMS, "sched_setscheduler", (0, 0x40000000, 1), EPERM),
+    (SUBPROCESS, "sched_setscheduler", (0, 0, 1), EPERM),
+    # sockets of programs among themselves
+    (NETWORK, "socket", (1, 1, 0), errno.EACCES),
+    (LOCAL, "socket", (16, 3, 0), errno.EOPNOTSUPP),
+    (LOCAL, "socket", (1, 1, 0), ALLOW),
+    (LOCAL, "socket", (1, 2 | 0o2000000, 0), ALLOW),
+    (LOCAL, "socket", (1, 5, 0), errno.EACCES),
+    (LOCAL, "socket", (1, 3, 0), errno.EACCES),
+    (LOCAL, "socket", (40, 1, 0), errno.EACCES),
+    # ids and limits of its own
+    (CLOSED, "setresuid", (7, 7, 7), EPERM),
+    (SUBPROCESS, "setresuid", (7, NO_ID, 7), ALLOW),
+    (SUBPROCESS, "setresuid", (7, 7, 8), EPERM),
+    (SUBPROCESS, "setresuid", (8, NO_ID, NO_ID), EPERM),
+    (SUBPROCESS, "setreuid", (7, 0), EPERM),
+    (SUBPROCESS, "setuid", (0,), EPERM),
+    (SUBPROCESS, "setuid", (7,), ALLOW),
+    (SUBPROCESS, "setresgid", (9, 9, 9), ALLOW),
+    (SUBPROCESS, "setgid", (7,), EPERM),
+    (SUBPROCESS, "setgroups", (0, 0), EPERM),
+    (CLOSED, "setrlimit", (7, 1), EPERM),
+    (CLOSED, "prlimit64", (0, 7, 1, 0), EPERM),
+    (SUBPROCESS, "setrlimit", (7, 1), ALLOW),
+    (SUBPROCESS, "prlimit64", (0, 7, 1, 0), ALLOW),
+    (SUBPROCESS, "prlimit64", (PID + 1, 7, 1, 0), EPERM),
+    (CLOSED, "timer_create", (1, 0, 1), EPERM),
+    (SUBPROCESS, "timer_create", (1, 1, 1), ALLOW),
+    # FIFOs, links and locks
+    (CLOSED, "mknodat", (0, 1, 0o10600, 0), EPERM),
+    (SUBPROCESS, "mknodat", (0, 1, 0o10600, 0), ALLOW),
+    (SUBPROCESS, "mknodat", (0, 1, 0o100600, 0), ALLOW),
+    (SUBPROCESS, "mknodat", (0, 1, 0o600, 0), ALLOW),
+    *(
+        (SUBPROCESS, "mknodat", (0, 1, kind | 0o600, 0x105), EPERM)
+        for kind in (0o20000, 0o60000, 0o140000, 0o40000, 0o120000)
+    ),
+    (SUBPROCESS, "mknod", (1, 0o14600, 0), EPERM),
+    (SUBPROCESS, "readlinkat", (0, 1), ALLOW),
+    (SUBPROCESS, "flock", (3, 2), errno.ENOSYS),
+    (APART, "flock", (3, 2), ALLOW),
     # signals
     (CLOSED, "kill", (PID, 15), ALLOW),
     (CLOSED, "kill", (PID | HIGH, 15), ALLOW),
@@ -132,6 +185,10 @@ ROWS = [
     (CLOSED, "kill", (PID, 19 | HIGH), EPERM),
     (CLOSED, "kill", (0, 15), EPERM),
     (CLOSED, "kill", (-1, 15), EPERM),
+    (GATED_PROGRAMS, "kill", (-1, 15), EPERM),
+    (GATED_PROGRAMS, "kill", (-PID, 15), ALLOW),
+    (GATED_PROGRAMS, "kill", (-PID, 19), EPERM),
+    (SUBPROCESS, "kill", (-PID, 15), EPERM),
     (CLOSED, "kill", (-PID, 15), EPERM),
     (CLOSED, "kill", (PID + 1, 0), EPERM),
     (CLOSED, "tgkill", (PID, PID + 1, 10), ALLOW),
@@ -196,7 +253,7 @@ ROWS = [
     (NETWORK, "socket", (2, 1, 262), errno.EACCES),
     (NETWORK, "socket", (2, 2, 1), errno.EACCES),
     (NETWORK, "socket", (1, 1, 0), errno.EACCES),
-    (NETWORK, "socket", (16, 3, 0), errno.EACCES),
+    (NETWORK, "socket", (16, 3, 0), errno.EOPNOTSUPP),
     (NETWORK, "socket", (40, 1, 0), errno.EACCES),
     (NETWORK, "sendto", (3, 1, 1, 0, 0x1000, 16), ALLOW),
     (NETWORK, "setsockopt", (3, 6, 1), ALLOW),

@@ -174,6 +174,53 @@ def attacked(path, party, whose):
     return ""
 
 
+#: What cells with programs may do to themselves and what they start, done to somebody else.
+WITH_PROGRAMS = sorted((FOLDER / "with_programs").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", WITH_PROGRAMS, ids=lambda path: path.stem)
+def test_what_programs_may_do_to_their_own_is_refused_to_others(path, party_of):
+    missing = {}
+    for whose in machines.users(wrapped=True):
+        if why := unavailable(whose):
+            missing[whose] = why
+        else:
+            attacked(path, party_of(whose, "subprocess_execution = true\n"), whose)
+    if missing:
+        pytest.skip("; ".join(f"not as {whose}: {why}" for whose, why in missing.items()))
+
+
+#: What comes to something where programs have a network of their own, and reaches nobody there.
+AMONG_THEMSELVES = {
+    "bind_half_of_a_pair",
+    "every_other_family",
+    "recvmmsg",
+    "send_a_descriptor",
+    "send_credentials",
+    "sendmmsg",
+    "udp",
+    "udp_connected",
+}
+#: What ends the guest: its channel is no socket of its programs.
+ENDS_THE_GUEST = {"send_a_descriptor_to_the_host"}
+WITH_SOCKETS = [
+    path for path in PROGRAMS if path.parent.name == "network" and path.stem not in ENDS_THE_GUEST
+]
+
+
+@pytest.mark.parametrize("path", WITH_SOCKETS, ids=lambda path: path.stem)
+def test_programs_reach_nobody_by_the_network_that_they_have_to_themselves(path, party_of):
+    whose = machines.users(wrapped=True)[-1]
+    if why := unavailable(whose):
+        pytest.skip(why)
+    party = party_of(whose, "subprocess_execution = true\n")
+    with party.around.watched() as watched:
+        came_to, published = party.confined(PRELUDE + path.read_text(), watched.world)
+        watched.nothing_happened()
+    assert came_to != "reached" or path.stem in AMONG_THEMSELVES
+    assert watched.token not in published
+
+
 #: What takes a TCP socket that leads nowhere for a way out; `jupyter/test_network.py` has the like.
 NOT_UNDER_A_LIST = {"every_other_family"}
 OF_THE_NETWORK = [path for path in PROGRAMS if path.parent.name == "network"]

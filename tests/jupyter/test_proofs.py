@@ -112,7 +112,7 @@ def test_every_gap_is_in_the_log_shown_or_not(start, world):
     assert line == (
         "cellblock: gap: filesystem read roots is partial: asked: none; "
         "here: Landlock: files and folders outside the roots can't be opened; "
-        "cells can see the names, sizes and times of your files (not what is in them); "
+        "cells can see the names, sizes, times and links of your files (not what is in them); "
         "remedy: use bubblewrap, which hides them: sudo apt install bubblewrap"
     )
 

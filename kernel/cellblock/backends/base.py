@@ -416,7 +416,7 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
 # --- words that several backends use ----------------------------------------------------------
 
 #: Holes that declarations disclose and probes go through (``report.PROBES``).
-NAMES: Final = "cells can see the names, sizes and times of your files (not what is in them)"
+NAMES: Final = "cells can see the names, sizes, times and links of your files (not what is in them)"
 EARLIER_LINKS: Final = (
     "a denied file that has another name (a hard link) beneath a read root is readable"
 )

@@ -71,6 +71,13 @@ NAMESPACES: Final = (
 )
 #: Links alone, by which shared libraries are found (update-alternatives(1)).
 ALTERNATIVES: Final = "/etc/alternatives"
+#: Links by which programs name their own streams, and bash what ``<(…)`` is.
+STREAMS: Final = (
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+)
 #: Mounted anew, so that files granted beneath it are there.
 _PROC: Final = "/proc"
 #: Names that guests look for: the first few that are here and lead to nothing that is shown.
@@ -205,6 +212,8 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
         made |= _beside_processes()
     if view.shared_memory:
         made[SHARED_MEMORY] = "--size", str(view.shared_memory), "--tmpfs", SHARED_MEMORY
+    for link, target in STREAMS:
+        made[link] = "--symlink", target, link
     for link, target in links([*argv, *view.names]):
         if not any(within(link, path) for path in made):
             made[link] = "--symlink", target, link

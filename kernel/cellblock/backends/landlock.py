@@ -3,7 +3,7 @@
 Contract: files outside the roots can't be opened, nothing is connected unless network_access is
 True, no process is started unless subprocess_execution is, and no other process is signalled. Under
 a list of addresses the host's relay connects.
-Gap: names, sizes and times of files outside the roots can be seen.
+Gap: names, sizes and times of files outside the roots can be seen, and where links lead.
 
 The locks are those of ``guest.confine``, which ``bubblewrap`` and ``docker`` require as well. A
 probe takes them in a child process, which then looks whether they hold; ``probe_argv`` is that

@@ -15,12 +15,16 @@ be listed: names of secrets are no secrets.
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import sys
+import sysconfig
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from cellblock.backends.base import Bounds, View
 from cellblock.descriptors import identity
@@ -117,6 +121,7 @@ def make_plan(
         device_files=canonical(DEVICES),
         staged_roots=staged,
         layers=layers,
+        apart=_are_apart(read, write_roots, layers, fill["{scratch}"]),
         shared_memory=0 if own or not shared else _shared_memory(policy),
         network=policy.network_access is True,
         # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
@@ -126,6 +131,7 @@ def make_plan(
         locks=backend.locks,
         required=backend.locks,
     )
+    plan = msgspec.structs.replace(plan, **_sockets(policy, plan, backend))
     named = (*read, *write_roots, *(layer.root for layer in layers))
     _refuse_large(plan, policy, every, named)
     return plan
@@ -150,6 +156,29 @@ def _limits(policy: Policy, *, staged: bool, kept: bool) -> Limits:
 def scratch_end(bound: int) -> int:
     """Return the bytes in the scratch folder, for a bound, with which a cell is killed at once."""
     return bound + max(bound // _FAR_PART, _FAR_BYTES)
+
+
+def _sockets(policy: Policy, plan: Plan, backend: Backend) -> dict[str, bool]:
+    """Return whether the programs of a session reach each other, and by which sockets.
+
+    A zygote that lays layers has namespaces, and makes one for the network with them. A Unix socket
+    is named by a path, which no lock looks at: so there must be nobody else's to name.
+    """
+    loopback = policy.subprocess_execution and not policy.network_access
+    loopback = loopback and (backend.namespaces or bool(plan.layers))
+    local = loopback and backend.namespaces and plan.apart
+    return {"loopback": loopback, "local_sockets": local}
+
+
+def _are_apart(
+    read: Iterable[str], written: Iterable[str], layers: Sequence[Layer], scratch: str
+) -> bool:
+    """Return whether what guests can open is the machine's, scratch, or seen through a layer.
+
+    A layer's files have locks and sockets of their own, which those of the folder below don't see.
+    """
+    places = (scratch, *(layer.root for layer in layers))
+    return all(any(within(root, place) for place in places) for root in (*read, *written))
 
 
 def _refuse_large(plan: Plan, policy: Policy, denied: Iterable[str], named: Sequence[str]) -> None:
@@ -220,10 +249,12 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     tables = [SYSTEM]
     tables += [NETWORK] if policy.network_access is True else []
     tables += [CERTIFICATES] if policy.network_access else []
-    tables += [PROGRAMS] if policy.subprocess_execution else []
+    tables += [PROGRAMS, OF_PROGRAMS, LOCAL] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
-    paths += interpreter_programs() if policy.subprocess_execution else ()
+    if policy.subprocess_execution:
+        paths += (*interpreter_programs(), *interpreter_headers())
+        paths += (path for folder in SHARED_DATA for path in _shared(folder))
     packages = policy.package_library()
     return paths if packages is None else [*paths, packages]
 
@@ -578,6 +609,7 @@ SYSTEM: Final[tuple[SystemPath, ...]] = (
     ("/etc/ld.so.cache", "shared libraries"),
     ("/etc/localtime", "the time zone"),
     ("/etc/mime.types", "mimetypes"),
+    ("/etc/os-release", "which system this is: platform"),
     ("/etc/timezone", "the time zone's name"),
     ("/lib", "shared libraries"),
     ("/lib32", "shared libraries"),
@@ -613,6 +645,16 @@ CERTIFICATES: Final[tuple[SystemPath, ...]] = (
     ("/usr/share/ca-certificates", "certificates"),
 )
 
+#: With programs, which may reach each other: what "localhost" is, and names of ports.
+LOCAL: Final[tuple[SystemPath, ...]] = (
+    ("/etc/gai.conf", "address selection"),
+    ("/etc/host.conf", "name resolution"),
+    ("/etc/hosts", "what localhost is"),
+    ("/etc/nsswitch.conf", "name resolution"),
+    ("/etc/protocols", "protocol names"),
+    ("/etc/services", "port names"),
+)
+
 #: With all of it: where names are looked up, which the relay does for a list.
 NETWORK: Final[tuple[SystemPath, ...]] = (
     ("/etc/gai.conf", "address selection"),
@@ -627,8 +669,32 @@ PROGRAMS: Final[tuple[SystemPath, ...]] = (
     ("/bin", "programs"),
     ("/usr/bin", "programs"),
     ("/usr/local/bin", "programs"),
-    ("/usr/share/misc", "by what file(1) knows a file's kind"),
+    ("/sbin", "ldconfig, by which ctypes finds libraries"),
+    ("/usr/sbin", "as /sbin"),
+    ("/usr/libexec", "what programs start: compilers' stages, git's commands"),
+    ("/usr/local/libexec", "as /usr/libexec"),
 )
+
+#: With subprocess_execution: what programs read, without which they are half there.
+OF_PROGRAMS: Final[tuple[SystemPath, ...]] = (
+    ("/etc/bash.bashrc", "shells"),
+    ("/etc/debian_version", "which system this is"),
+    ("/etc/inputrc", "shells"),
+    ("/etc/ld.so.conf", "linkers"),
+    ("/etc/ld.so.conf.d", "linkers"),
+    ("/etc/lsb-release", "which system this is"),
+    ("/etc/magic", "file(1)"),
+    ("/etc/perl", "modules of Perl, in which git and autoconf are written"),
+    ("/etc/profile", "shells"),
+    ("/etc/R", "R"),
+    ("/etc/redhat-release", "which system this is"),
+    ("/usr/include", "headers"),
+    ("/usr/local/include", "headers"),
+)
+
+#: Likewise, but for kernelspecs in them: what programs bring along, such as git's templates, the
+#: modules of CMake and Perl, terminals' descriptions.
+SHARED_DATA: Final = ("/usr/share", "/usr/local/share")
 
 #: Readable and writable character devices that keep nothing.
 DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
@@ -719,6 +785,16 @@ def interpreter_programs() -> Iterator[str]:
     """Yield where this interpreter's executables are."""
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield f"{prefix}/bin"
+
+
+def interpreter_headers() -> Iterator[str]:
+    """Yield what compilers need of this interpreter: its headers, and conda's own system's."""
+    yield sysconfig.get_path("include")
+    yield sysconfig.get_path("platinclude")
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield f"{prefix}/include"
+        yield f"{prefix}/libexec"
+        yield from glob.glob(f"{glob.escape(prefix)}/*-conda*-linux-gnu")
 
 
 def started_unconfined(libraries: Iterable[str]) -> Iterator[str]:

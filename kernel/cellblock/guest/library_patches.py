@@ -182,10 +182,44 @@ PROMPTS: Final[Mapping[str, Patch]] = {
 
 
 def patch_start_method(module: Any) -> None:
-    """Fork by default in 3.14 too: its server of forks listens on a socket, which no cell may."""
+    """Fork where a server of forks is asked for, or is the default (3.14): it needs a Unix socket.
+
+    For guests that have none.
+    """
+    contexts = vars(module)["_concrete_contexts"]
+    contexts["forkserver"] = contexts["fork"]
     if sys.version_info >= (3, 14):
-        fork = vars(module)["_concrete_contexts"]["fork"]
-        vars(module)["_get_platform_default_context"] = lambda: fork
+        vars(module)["_get_platform_default_context"] = lambda: contexts["fork"]
+
+
+def patch_listeners(module: Any) -> None:
+    """Have ``multiprocessing``'s managers listen on the loopback device, not on a Unix socket."""
+    module.default_family = "AF_INET"
+
+
+def patch_kernelspecs(module: Any) -> None:
+    """Have Jupyter's client pass over folders of kernelspecs that guests may not read.
+
+    Their environment may hold credentials. It knows how to start ipykernel without one.
+    """
+    kind = module.KernelSpecManager
+    begin = kind.__init__
+
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        self.kernel_dirs = [folder for folder in self.kernel_dirs if not _is_closed(folder)]
+
+    kind.__init__ = init
+
+
+def _is_closed(folder: str) -> bool:
+    try:
+        os.listdir(folder)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def patch_standard_library(*, processes: bool = False) -> None:

@@ -120,7 +120,10 @@ def _fast_open(w: Trial) -> None:
 
 def _udp(w: Trial) -> None:
     with _made(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.sendto(b"x", ("127.0.0.1", w.ports["udp"]))
+        sock.connect(("127.0.0.1", w.ports["udp"]))
+        # Where nobody listens, in a network of the guest's own, the second says so.
+        sock.send(b"x")
+        sock.send(b"x")
 
 
 def _unix(w: Trial, name: str) -> None:
@@ -133,9 +136,19 @@ def _netlink(_w: Trial) -> None:
         pass
 
 
-def _listen(_w: Trial) -> None:
+def _listen(w: Trial) -> None:
+    """Listen, which shows a lock too where nobody hears it: in a network of the guest's own.
+
+    That it is one shows a port that is free, though the host listens there.
+    """
     with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.listen()
+    with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        try:
+            sock.bind(("127.0.0.1", w.ports["tcp"]))
+        except OSError:
+            return
+    raise OSError(errno.ENETUNREACH, "it is a network of its own")
 
 
 def _called(w: Trial, name: str, host: str = "127.0.0.1") -> socket.socket:
@@ -296,7 +309,7 @@ PROBES: Final[dict[str, Probe]] = {
     "tcp_fast_open": Probe(_fast_open, _pair, _UNREACHED),
     "mptcp": Probe(lambda w: _tcp(w, IPPROTO_MPTCP, "mptcp"), _pair, _UNREACHED),
     "udp": Probe(_udp, _pair, _UNREACHED),
-    "listen": Probe(_listen, _pair),
+    "listen": Probe(_listen, _pair, _UNREACHED),
     "unlisted_port": Probe(lambda w: _called(w, "unlisted_port").close(), _call_listed),
     "unlisted_host": Probe(
         lambda w: _called(w, "unlisted_host", "127.0.0.2").close(), _call_listed
@@ -307,7 +320,7 @@ PROBES: Final[dict[str, Probe]] = {
     "turn_connection": Probe(_turn, _call_listed),
     "unix_socket": Probe(lambda w: _unix(w, "path"), _pair, _UNREACHED),
     "abstract_socket": Probe(lambda w: _unix(w, "abstract"), _pair, _UNREACHED),
-    "netlink": Probe(_netlink, _pair),
+    "netlink": Probe(_netlink, _pair, (*_DENIED, errno.EOPNOTSUPP)),
     "fork": Probe(lambda _w: _child(_nothing), _thread),
     "spawn": Probe(_spawn, _thread),
     "execute": Probe(_execute, _thread),

@@ -275,7 +275,8 @@ class Server:
             zygote=zygote,
             # Where no library is let in, nobody has either.
             openmp=raw,
-            connects=raw and (plan.network or plan.relayed),
+            connects=raw and (plan.has_sockets or plan.relayed),
+            serves=plan.loopback,
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
         self._driver.deliver = self._deliver_beside

@@ -43,6 +43,8 @@ from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
     PROMPTS,
     patch_charts,
+    patch_kernelspecs,
+    patch_listeners,
     patch_pdb,
     patch_standard_library,
     patch_start_method,
@@ -232,8 +234,13 @@ class Prepared:
         """Replace what was prepared for all by what this session has for itself."""
         own = msgspec.structs.asdict(place)
         random.seed(own.pop("seed"))
-        attributes = self.request.plan.attributes  # what the zygote saw, not the host
-        own["plan"] = msgspec.structs.replace(place.plan, attributes=attributes)
+        seen = self.request.plan  # what the zygote saw, not the host
+        own["plan"] = msgspec.structs.replace(
+            place.plan,
+            attributes=seen.attributes,
+            loopback=seen.loopback,
+            local_sockets=seen.local_sockets,
+        )
         self.request = msgspec.structs.replace(self.request, **own)
         for name in _HOME_VARIABLES:
             os.environ.pop(name, None)
@@ -312,10 +319,14 @@ def prepare(request: messages.Prepare) -> Prepared:
         patch_charts(request.charts, vega=request.vega)
     patches: dict[str, Patch] = {
         "IPython.core.magics.script": patch_scripts,
-        "multiprocessing.context": patch_start_method,
+        "jupyter_client.kernelspec": patch_kernelspecs,
         "pdb": patch_pdb,
         "threadpoolctl": patch_threadpoolctl,
     }
+    if not request.plan.local_sockets:
+        patches["multiprocessing.context"] = patch_start_method
+        if request.plan.loopback:
+            patches["multiprocessing.connection"] = patch_listeners
     if Rules.from_builtins(request.rules).admission:
         patches |= PROMPTS
         for name in PROMPTS.keys() & sys.modules.keys():

@@ -141,25 +141,40 @@ def _part(fd: int) -> bool:
 # Connections. A fork shares them with the guest, and two processes at one connection take each
 # other's bytes; and while a copy holds one, closing it in the guest would not be heard at the
 # other end. So a copy drops them at once. Should it take over, its sockets say that they are not
-# connected.
+# connected. In a network of the session's own it drops servers, too: whom they serve is gone with
+# the guest, and a port would stay taken that a cell has closed, to be opened by the next.
 
 
-def drop_connections() -> int:
-    """Replace each connected socket by one that leads nowhere; return how many."""
+def drop_connections(*, servers: bool = False) -> int:
+    """Replace connected sockets by ones that lead nowhere, and listening ones if ``servers``.
+
+    Return how many were connected.
+    """
     found, nowhere = 0, -1
     for fd, status in descriptors(4_096, 32):
         if stat.S_ISSOCK(status.st_mode) and _is_connected(fd):
             with contextlib.suppress(OSError):
+                listens = _listens(fd)
+                if listens and not servers:
+                    continue
                 nowhere = _socket.socket().detach() if nowhere < 0 else nowhere
                 os.dup2(nowhere, fd, inheritable=os.get_inheritable(fd))
-                found += 1
+                found += not listens
     if nowhere >= 0:
         os.close(nowhere)
     return found
 
 
+def _listens(fd: int) -> bool:
+    sock = _socket.socket(fileno=fd)
+    try:
+        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    finally:
+        sock.detach()
+
+
 def _is_connected(fd: int) -> bool:
-    """Whether this is TCP's end of a connection, or of one that is being made."""
+    """Whether this is TCP's end of a connection, or of one that is being made, or a server's."""
     try:
         sock = _socket.socket(fileno=fd)
     except OSError:
@@ -172,7 +187,7 @@ def _is_connected(fd: int) -> bool:
     except OSError:
         poll = select.poll()
         poll.register(fd, select.POLLOUT)
-        return not poll.poll(0) and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        return not poll.poll(0)
     else:
         return True
     finally:
@@ -268,7 +283,8 @@ class Snapshots:
     """Makes copies of this guest, and what a copy does when it takes over.
 
     ``zygote`` is the pid whose death is to be ours. ``openmp``: a library may have OpenMP's
-    threads; ``connects``: one may have connections.
+    threads; ``connects``: one may have connections; ``serves``: and servers, in a network of the
+    session's own.
     """
 
     def __init__(
@@ -281,9 +297,11 @@ class Snapshots:
         zygote: int,
         openmp: bool,
         connects: bool,
+        serves: bool = False,
     ) -> None:
         self._channel, self._outlet, self._driver = channel, outlet, driver
         self._network, self._connects, self._zygote = network, connects, zygote
+        self._serves = serves
         self._openmp = OpenMP() if openmp else None
         #: How many connections a copy has dropped.
         self._connections = 0
@@ -362,7 +380,8 @@ class Snapshots:
             self._copies, self._orphaned, self._lost_threads = [], True, threads
             # A library may close some in children (matplotlib its fonts).
             self._files = tuple(filter(_is_open, self._files))
-            self._connections = drop_connections() if self._connects else 0
+            if self._connects:
+                self._connections = drop_connections(servers=self._serves)
             process.set_name("snapshot")
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):

@@ -71,7 +71,7 @@ class Gatekeeper:
         poll: select.poll,
         plan: Plan,
         obey_pending: Callable[[], None],
-        tell: Callable[[messages.Answered], None],
+        tell: Callable[[messages.Answered | messages.Sessions], None],
     ) -> None:
         self._poll, self._plan, self._obey_pending = poll, plan, obey_pending
         self._tell = tell
@@ -80,10 +80,10 @@ class Gatekeeper:
         #: By descriptor: sockets on which a listener is to come, with the guest's number; gates.
         self._awaited: dict[int, tuple[socket.socket, int]] = {}
         self._gates: dict[int, _Kept] = {}
-        #: By guest: the session that it began.
-        self._sessions: dict[int, int] = {}
-        #: By the request to end them: sessions that are ending.
-        self._ending: dict[int, frozenset[int]] = {}
+        #: By guest: the session that it began, and those of programs that it started.
+        self._sessions: dict[int, notify.Sessions] = {}
+        #: By the request to end them: guests whose sessions are ending.
+        self._ending: dict[int, tuple[notify.Sessions, ...]] = {}
 
     def expect(self, number: int) -> socket.socket | None:
         """Return the socket on which guest ``number`` is to send its listener."""
@@ -104,9 +104,7 @@ class Gatekeeper:
         if fd in self._awaited:
             self._take_listener(fd)
         elif fd in self._gates and events & select.POLLIN:
-            self._obey_pending()
-            if fd in self._gates:
-                self._answer(fd)
+            self._answer(fd)
         elif fd in self._gates and events & select.POLLHUP:
             self._forget(fd)  # nobody is under it any more
         # POLLERR says that a signal interrupted the look at it: the next one tells.
@@ -115,7 +113,7 @@ class Gatekeeper:
         """Answer a call, and have the time that it took counted for the guest."""
         kept = self._gates[fd]
         began = time.thread_time()
-        if not kept.gate.answer():
+        if not kept.gate.answer(self._obey_pending):
             self._forget(fd)
         kept.seconds += time.thread_time() - began
         if kept.seconds >= _TOLD:
@@ -130,7 +128,8 @@ class Gatekeeper:
             if listeners and self._machine is not None:
                 listener = listeners[0]
                 os.set_inheritable(listener, False)
-                gate = notify.Gate(listener, self._machine, self._plan)
+                sessions = self._sessions.get(number, notify.Sessions())
+                gate = notify.Gate(listener, self._machine, self._plan, sessions)
                 self._gates[listener] = _Kept(gate, number)
                 self._poll.register(listener, select.POLLIN)
 
@@ -157,8 +156,9 @@ class Gatekeeper:
             gate.withdraw_fork(request.others)
         started = (pid for other in request.others for pid in notify.descendants(other))
         keep = (*request.pids, *request.others, *started)
-        with contextlib.suppress(LockFailed):  # what is sent SIGKILL runs no more, gone or not
-            notify.end_session(request.session, keep=keep)
+        if (sessions := self._sessions.get(request.id)) is not None:
+            with contextlib.suppress(LockFailed):  # what is sent SIGKILL runs no more, gone or not
+                notify.end_sessions(sessions, keep=keep)
 
     def narrow(self, request: Narrow, done: Callable[[], None]) -> None:
         """Decide about guest ``request.id`` by a narrower plan, whose locks are ready for a copy.
@@ -167,26 +167,47 @@ class Gatekeeper:
         where it can't be; then nothing is decided otherwise than before.
         """
         (gate,), plan = self._of(request.id), request.plan
+        # Which network a zygote is in never changes, so none is given up for a private one.
+        plan = msgspec.structs.replace(
+            plan,
+            loopback=plan.loopback and self._plan.loopback,
+            local_sockets=plan.local_sockets and self._plan.local_sockets,
+        )
         process.lower_limits(request.pid, Limits())  # whether that is possible
         fd, alone = landlock.ruleset(plan, request.rulesets), not request.fork
         if alone:  # a fork is under what its gate decides by already
             gate.plan = plan
-        gate.expect_ruleset(
-            notify.DueRuleset(request.pid, request.session, fd, plan.limits, done, alone=alone)
-        )
+        gate.expect_ruleset(notify.DueRuleset(request.pid, fd, plan.limits, done, alone=alone))
 
     def forked(self, number: int, pid: int) -> None:
-        """Record a fork; an earlier session of this number has nothing in it (setsid(2))."""
-        self._sessions = {n: known for n, known in self._sessions.items() if known != pid}
-        self._sessions[number] = pid
+        """Record a fork, which begins a session."""
+        self._forget_session(pid)
+
+        def tell(numbers: tuple[int, ...]) -> None:
+            # The newest number is a process's of this guest, so that nobody else is in it.
+            for other, known in self._sessions.items():
+                if other != number:
+                    for begun in numbers:
+                        known.forget(begun)
+            self._tell(messages.Sessions(id=number, sessions=numbers))
+
+        self._sessions[number] = notify.Sessions(pid, tell)
+
+    def _forget_session(self, pid: int) -> None:
+        """Forget an earlier session of this number: nothing is in it any more (setsid(2))."""
+        ended = [n for n, known in self._sessions.items() if pid in known.first]
+        for number in ended:
+            del self._sessions[number]
+        for known in self._sessions.values():
+            known.forget(pid)
 
     def end_forks(self, request: int, forks: tuple[int, ...]) -> None:
         """Begin to end what is in the sessions of these forks; ``ended`` says when it is done."""
         for number in forks:
             for gate in self._of(number):
                 gate.withdraw_fork()
-        sessions = (self._sessions.pop(number, None) for number in forks)
-        self._ending[request] = frozenset(session for session in sessions if session is not None)
+        known = (self._sessions.pop(number, None) for number in forks)
+        self._ending[request] = tuple(sessions for sessions in known if sessions is not None)
 
     def ended(self) -> tuple[int, ...]:
         """Kill what is left of what is to end; return the requests of which nothing is."""
@@ -197,11 +218,16 @@ class Gatekeeper:
             session = notify.session(pid)
             # A fork that has yet to begin a session is still in ours.
             alive[pid] = pid if session == own else session
-        done = tuple(r for r, ends in self._ending.items() if ends.isdisjoint(alive.values()))
+        numbers = frozenset(alive.values())
+        done = tuple(
+            request
+            for request, ends in self._ending.items()
+            if all(numbers.isdisjoint(sessions) for sessions in ends)
+        )
         for request in done:
             del self._ending[request]
         for pid, session in alive.items():
-            if any(session in ends for ends in self._ending.values()):
+            if any(session in sessions for ends in self._ending.values() for sessions in ends):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
         return done
@@ -247,7 +273,9 @@ def main(control_fd: int, reaper: int) -> NoReturn:
         witness.check_mounts(request.plan.mounted, request.mounts)
         mounter: layer.Mounter | None = None
         if layers := request.plan.layers:
-            empty = layer.lay(layers, request.plan.shared_memory)
+            # Where something wraps us, that has made one already.
+            loopback = request.plan.loopback and "namespaces" not in request.plan.locks
+            empty = layer.lay(layers, request.plan.shared_memory, loopback=loopback)
             request = _sealed(request)
             mounter = layer.start_mounter(layers, empty)
             mounter.cover(layers)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 
@@ -141,6 +142,13 @@ def _check_file_limit() -> None:
     # ZeroMQ aborts the process where it can't open what it needs.
     if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < spawn.LEAST_FILES:
         raise StartError(f"only {limit} files may be open. Raise it: ulimit -n 1024.")
+    # Guests get half of it where they have sockets (``guest.confine.process``): so that is more
+    # than their policy gives them, where the user may have so many.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # macOS says "infinite", and takes no such number
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _fill_standard_descriptors() -> None:

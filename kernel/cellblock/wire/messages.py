@@ -124,6 +124,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     #: Whether nothing else is mounted writable, which the zygote sees to: cells may then set modes,
     #: owners and times.
     attributes: bool = False
+    #: Whether no other program of the user's writes what guests can open, beside the machine's own:
+    #: a lock that a cell takes keeps nobody else waiting.
+    apart: bool = False
+    #: Whether guests have a network namespace without a device, in which their programs reach each
+    #: other; and whether they make Unix sockets, where no other program's can be named. The zygote
+    #: sees to the first where nothing wraps it.
+    loopback: bool = False
+    local_sockets: bool = False
     #: Bytes of a /dev/shm that the zygote mounts with them; 0 where it has none to mount.
     shared_memory: int = 0
     network: bool = False
@@ -140,6 +148,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     def writable(self) -> tuple[str, ...]:
         """Return what guests may write, be it staged or not."""
         return (*self.write_roots, *self.staged_roots)
+
+    @property
+    def has_sockets(self) -> bool:
+        """Return whether guests connect sockets of the internet's families, to whomever."""
+        return self.network or self.loopback
 
     def hides(self, path: str) -> bool:
         """Return whether a layer hides ``path`` from guests: not what is mounted over the layer."""
@@ -387,14 +400,13 @@ class Protect(Struct, tag="protect", frozen=True, kw_only=True):
 
 
 class KeepOnly(Struct, tag="keep_only", frozen=True, kw_only=True):
-    """The processes that a guest and its snapshots are; any other of ``session`` is killed.
+    """The processes that a guest and its snapshots are; any other in its sessions is killed.
 
     But for those of its forks, ``others``, and what descends from them. Numbers are the zygote's,
     as in ``Forked``.
     """
 
     id: Id
-    session: int
     pids: tuple[int, ...]
     others: tuple[int, ...] = ()
 
@@ -415,14 +427,13 @@ class ForksEnded(Struct, tag="forks_ended", frozen=True, kw_only=True):
 class Narrow(Struct, tag="narrow", frozen=True, kw_only=True):
     """Make the locks of a narrower plan ready for a copy, which asks for them when it takes over.
 
-    ``id``, ``session`` and ``pid`` are as in ``KeepOnly``. It gets them alone: before it does,
-    whatever else is in its session is killed; one that is to be a ``fork`` leaves the others as
+    ``id`` and ``pid`` are as in ``KeepOnly``. It gets them alone: before it does, whatever else is
+    in its sessions is killed; one that is to be a ``fork`` leaves the others as
     they are. It has so many ``rulesets``. ``Narrowed`` repeats the ``ticket``.
     """
 
     id: Id
     ticket: Id
-    session: int
     pid: int
     plan: Plan
     rulesets: Count
@@ -482,6 +493,16 @@ class Answered(Struct, tag="answered", frozen=True, kw_only=True):
 
     id: Id
     seconds: float
+
+
+class Sessions(Struct, tag="sessions", frozen=True, kw_only=True):
+    """The sessions of a guest, as the zygote calls them, when a program begins one more.
+
+    It is not begun before this is sent. Those in which nothing is any more may be missing.
+    """
+
+    id: Id
+    sessions: tuple[int, ...]
 
 
 class Narrowed(Struct, tag="narrowed", frozen=True, kw_only=True):
@@ -942,8 +963,8 @@ ToZygote = (
     Prepare | Fork | AllowFork | Protect | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
 )  # fmt: skip
 FromZygote = (
-    ScratchFolder | SharedMemory | Forked | Reaped | Answered | Narrowed | ForksEnded | Refreshed
-    | Obeyed | ZygoteFailed
+    ScratchFolder | SharedMemory | Forked | Reaped | Answered | Sessions | Narrowed | ForksEnded
+    | Refreshed | Obeyed | ZygoteFailed
 )  # fmt: skip
 ToGuest = (
     SessionSetup | Launch | Execute | Complete | Inspect | ListVariables | GetVariable

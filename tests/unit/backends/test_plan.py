@@ -297,6 +297,34 @@ def test_a_scratch_folder_may_lie_in_the_run_time_folder(tmp_path, home, monkeyp
     assert result.write_roots == (str(scratch),)
 
 
+@pytest.mark.parametrize(
+    ("read", "written", "apart"),
+    [
+        ((), ("{scratch}",), True),
+        (("{home}/project",), ("{scratch}",), True),
+        (("{home}/project/deeper",), (), True),
+        (("{home}",), (), False),
+        (("{home}/project", "{home}/data"), (), False),
+        ((), ("{home}/out",), False),
+    ],
+)
+def test_guests_are_apart_where_the_users_files_are_seen_through_a_layer_alone(
+    home, tmp_path, read, written, apart
+):
+    places = {"home": str(home), "scratch": str(tmp_path / "scratch")}
+    for name in ("project/deeper", "out"):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    policy = Policy(
+        filesystem_read_roots=tuple(path.format(**places) for path in read),
+        filesystem_write_roots=tuple(path.format(**places) for path in written),
+    )
+    layer = Layer(root=f"{home}/project", folder="/layer")
+    made = make_plan(
+        policy, Landlock(), scratch=tmp_path / "scratch", project=home, layers=(layer,)
+    )
+    assert made.apart is apart
+
+
 def fill(folder, entries):
     for number in range(entries):
         (folder / f"{number}").touch()

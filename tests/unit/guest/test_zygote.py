@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(arch.current() is None, reason="no table for thi
 def test_a_frame_of_any_length_that_the_host_makes_is_read():
     """One that was taken for too long was taken for the host's end, and ended every guest."""
     plan = Plan(read_roots=("/" + "d" * (frames.MAX_FRAME - 4_096),))
-    said = Narrow(id=1, ticket=1, session=1, pid=1, plan=plan, rulesets=1)
+    said = Narrow(id=1, ticket=1, pid=1, plan=plan, rulesets=1)
     host, zygote = socket.socketpair()
     with ThreadPoolExecutor(1) as other, host, zygote:
         sent = other.submit(host.sendall, frames.encode(said))
@@ -146,7 +146,7 @@ def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():
         leader = hands_over()
         while len(in_session(leader)) < 32:
             time.sleep(0.01)
-        notify.end_session(leader, ())
+        notify.end_sessions(notify.Sessions(leader), ())
         assert in_session(leader) == []
         assert not alive(leader)
 
@@ -154,7 +154,7 @@ def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():
 def test_members_of_a_session_stay(gates):
     pid = gates.fork(1)
     turned(pid)
-    notify.end_session(pid, (pid,))
+    notify.end_sessions(notify.Sessions(pid), (pid,))
     assert alive(pid)
 
 

@@ -190,7 +190,9 @@ def _locks(
         "capabilities": lambda: process.drop_capabilities(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,
-        "rlimits": lambda: process.apply_limits(plan.limits, gated=hand_over is not None),
+        "rlimits": lambda: process.apply_limits(
+            plan.limits, gated=hand_over is not None, sockets=plan.has_sockets
+        ),
         "landlock": lambda: landlock.apply(plan, machine, version),
         "seccomp": filter_calls,
     }
@@ -231,12 +233,16 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
     grows = min(4 << 30, limited, limited if soft == resource.RLIM_INFINITY else soft)
     stacks = max(0, (1 << libc.on_first_stack().bit_length()) - (16 << 30) - grows - (1 << 20))
     return Grants(
-        network=plan.network,
+        network=plan.has_sockets,
+        local=plan.local_sockets,
         relayed=plan.relayed,
         subprocess=plan.subprocess,
         scoped=decides >= landlock.SCOPE_ABI,
         truncate=decides >= landlock.TRUNCATE_ABI,
         gated=gated,
         attributes=plan.attributes,
+        apart=plan.apart,
+        user=os.geteuid(),
+        group=os.getegid(),
         stacks=stacks,
     )

@@ -68,8 +68,7 @@ TRUNCATE_ABI: Final = 3
 QUIET_ABI: Final = 7
 
 READ: Final = READ_FILE | READ_DIR
-#: No sockets and no devices; no FIFOs either: the host collects artifacts from these folders,
-#: and opening a FIFO blocks.
+#: No devices.
 WRITE: Final = (
     READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SYM | REFER | TRUNCATE
 )
@@ -124,7 +123,7 @@ def apply(plan: Plan, arch: Arch, version: int) -> str:
     """Restrict this thread, for good. Needs no_new_privs. Raises OSError, LockFailed."""
     if version < 1:
         raise LockFailed("this OS kernel has no Landlock, or it is not switched on")
-    handle = handled(version, network=plan.network)
+    handle = handled(version, network=plan.has_sockets)
     ruleset, absent = ruleset_of(plan, arch, handle)
     try:
         # The guest may read its own memory map: threadpoolctl (scikit-learn) looks for BLAS there.
@@ -167,12 +166,15 @@ def restrict_self(arch: Arch, ruleset: int, flags: int = 0) -> None:
 def grants(plan: Plan) -> Iterable[tuple[str, int]]:
     """Yield each path of the plan with its rights; one path may come up more than once."""
     execute = EXECUTE if plan.subprocess else 0
+    # Programs speak by FIFOs. What the host opens in these folders it opens without waiting.
+    write = WRITE | (MAKE_FIFO if plan.subprocess else 0)
+    write |= MAKE_SOCK if plan.local_sockets else 0
     for path in plan.read_roots:
         yield path, READ | execute
     for path in plan.listed:
         yield path, READ_DIR
     for path in plan.writable:
-        yield path, WRITE
+        yield path, write
     for path in plan.device_files:
         yield path, READ_FILE if path in READ_ONLY_DEVICES else DEVICE
 
@@ -248,7 +250,7 @@ def ruleset(plan: Plan, layers: int) -> int:
     version = min(abi(machine), plan.highest_abi or HIGHEST_KNOWN_ABI)
     if version < 1 or layers > MOST_AGAIN:
         raise LockFailed("the guest was narrowed too often" if version else "no Landlock")
-    handle = handled(version, network=plan.network)
+    handle = handled(version, network=plan.has_sockets)
     if not _fits(handle, layers + 1):
         raise LockFailed("the OS kernel takes no more rulesets")
     made, _absent = ruleset_of(plan, machine, handle)

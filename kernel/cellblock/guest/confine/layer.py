@@ -71,16 +71,20 @@ _PLACE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def lay(layers: Sequence[Layer], shared_memory: int = 0) -> tuple[int, int]:
+def lay(
+    layers: Sequence[Layer], shared_memory: int = 0, *, loopback: bool = False
+) -> tuple[int, int]:
     """Mount each layer, and a /dev/shm of so many bytes, in namespaces made for them.
 
-    Return an empty folder, and a file that nobody may open, to be mounted over others. Raises
-    ConfineError.
+    With ``loopback`` among them is one for the network, with no device but that. Return an empty
+    folder, and a file that nobody may open, to be mounted over others. Raises ConfineError.
 
     For a process of one thread that has taken no lock yet.
     """
     try:
         _enter_namespaces()
+        if loopback:
+            _leave_network()
         empty = _make_empty(layers[0].folder)
         for layer in layers:
             _mount_layer(layer)
@@ -116,6 +120,29 @@ def _enter_namespaces() -> None:
             _write("/proc/self/uid_map", f"{user} {user} 1")
             _write("/proc/self/gid_map", f"{group} {group} 1")
     libc.mount("none", "/", "", MS_REC | MS_SLAVE)
+
+
+# <linux/sched.h>, <linux/sockios.h>, <linux/if.h>: struct ifreq with a name and flags
+CLONE_NEWNET: Final = 0x4000_0000
+SIOCGIFFLAGS: Final = 0x8913
+SIOCSIFFLAGS: Final = 0x8914
+IFF_UP: Final = 1
+_IFREQ: Final = struct.Struct("=16sh14x8x")
+_LOOPBACK: Final = "lo"
+
+
+def _leave_network() -> None:
+    """Enter a network namespace in which there is a loopback device, and nothing else.
+
+    Raises OSError, and LockFailed where there is more.
+    """
+    libc.unshare(CLONE_NEWNET)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        if devices := [name for _, name in socket.if_nameindex() if name != _LOOPBACK]:
+            raise LockFailed(f"there are network devices: {', '.join(devices)}")
+        asked = _IFREQ.pack(_LOOPBACK.encode(), 0)
+        _, flags = _IFREQ.unpack(fcntl.ioctl(asking, SIOCGIFFLAGS, asked))
+        fcntl.ioctl(asking, SIOCSIFFLAGS, _IFREQ.pack(_LOOPBACK.encode(), flags | IFF_UP))
 
 
 def _write(path: str, text: str) -> None:

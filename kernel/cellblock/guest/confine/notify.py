@@ -3,11 +3,12 @@
 Some questions a filter can't answer, because the answer is not in the registers: how many
 threads there are, whether a fork is the one that a snapshot is due, whether a signal's target
 is the guest itself (a snapshot that took over has another process id than its filter knows).
-Others have another answer once the policy has become narrower, and a filter is for good: where
-there is a network, and where programs may be started, these calls are asked about as well.
-And some are counted: of what epolls watch, and of ports, there are so many for all programs of a
-user, or of the machine, together.
-For all of them the guest's first filter stops the call and notifies the holder of its listener.
+Whose a process is that a program asks about, puts in a group or signals, a filter can't know
+either: it knows one process id. Others have another answer once the policy has become narrower,
+and a filter is for good: where there is a network, and where programs may be started, these calls
+are asked about as well. And some are counted: of what epolls watch, and of ports, there are so many
+for all programs of a user, or of the machine, together. For all of them the guest's first filter
+stops the call and notifies the holder of its listener.
 
 The holder is the zygote: trusted, idle, and gone only when the guest is. It sees registers,
 never memory, so that nothing can change between its look and the call. Where no gate is set up
@@ -35,9 +36,11 @@ from cellblock.guest.confine import process, seccomp
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.seccomp import Label, Op
 from cellblock.guest.confine.syscalls import (
+    ABOUT_PROCESSES,
     CLONE_NEVER,
     CLONE_SHARED,
     CLONE_THREAD,
+    GROUPING,
     HANDING_OVER,
     NOTIF_ADDFD,
     NOTIF_RECV,
@@ -77,8 +80,14 @@ REACHING: Final = ("accept", "accept4", "bind", "connect", "listen", "sendmmsg",
 SENDING_TO: Final = "sendto"
 SENDING: Final = "sendmsg"
 _ADDRESS, _FLAGS = 4, 2
-#: Stopped where the policy allows programs.
+#: Stopped where the policy allows programs: their start, the sessions and groups that they make,
+#: and, unless it is of the caller itself, what is asked about a process or set for it.
 EXECUTING: Final = "execve"
+SESSION: Final = "setsid"
+ABOUT: Final = dict.fromkeys(ABOUT_PROCESSES, 0) | {"getpriority": 1, "setpriority": 1}
+#: What a refused call fails with: glibc asks of threads by their ids, and takes ENOSYS for
+#: "not known".
+_REFUSED_WITH: Final = {"sched_getaffinity": errno.ENOSYS}
 #: Counted: one more thing in an epoll.
 WATCHING: Final = "epoll_ctl"
 _OPERATION, _ADD = 1, 1
@@ -88,7 +97,12 @@ _NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
 _STOPPED: Final = (
     *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING),
     *(*REACHING, SENDING_TO, SENDING),
+    *(*GROUPING, *ABOUT),
 )
+#: Sessions that a guest may have until it is looked which have ended.
+_FEW_SESSIONS: Final = 64
+#: Programs that may be remembered until it is looked which have ended: more than there may be.
+_MANY_PROGRAMS: Final = 8_192
 #: Seconds for which a start that was let through may not show in the count yet.
 SETTLING: Final = 0.1
 
@@ -105,12 +119,14 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_NR)
     stopped: tuple[str, ...] = (*STARTING, LOCKING)
     stopped += REACHING if grants.network else ()
-    stopped += (EXECUTING,) if grants.subprocess else ()
-    for name in stopped:
-        if name in numbers:
-            yield Op(seccomp.JEQ, numbers[name], yes="stop")
+    stopped += (EXECUTING, *GROUPING) if grants.subprocess else ()
+    about = ABOUT if grants.subprocess else {}
+    for name in filter(numbers.__contains__, stopped):
+        yield Op(seccomp.JEQ, numbers[name], yes="stop")
     for name in SIGNALLING:
         yield Op(seccomp.JEQ, numbers[name], yes="whom")
+    for name, arg in about.items():
+        yield Op(seccomp.JEQ, numbers[name], yes=f"about {arg}")
     if grants.network:
         yield Op(seccomp.JEQ, numbers[SENDING_TO], yes="where")
         yield Op(seccomp.JEQ, numbers[SENDING], yes="how")
@@ -120,15 +136,12 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     yield Op(seccomp.LD_W_ABS, seccomp.low(_OPERATION))
     yield Op(seccomp.JEQ, _ADD, yes="stop", no="pass")
     if grants.network:
-        # Stop what is sent to an address; the main filter refuses the flags that pass here.
-        yield Label("where")
-        for half in (seccomp.low(_ADDRESS), seccomp.high(_ADDRESS)):
-            yield Op(seccomp.LD_W_ABS, half)
-            yield Op(seccomp.JEQ, 0, no="stop")
-        yield Op(seccomp.JA, yes="pass")
-        yield Label("how")
-        yield Op(seccomp.LD_W_ABS, seccomp.low(_FLAGS))
-        yield Op(seccomp.JEQ, HANDING_OVER, yes="pass", no="stop")
+        yield from _sending()
+    for arg in sorted({*about.values()}):
+        yield Label(f"about {arg}")
+        yield Op(seccomp.LD_W_ABS, seccomp.low(arg))
+        yield Op(seccomp.JEQ, 0, yes="pass")
+        yield Op(seccomp.JEQ, slot=True, yes="pass", no="stop")
     yield Label("whom")
     yield Op(seccomp.LD_W_ABS, seccomp.low(0))
     yield Op(seccomp.JEQ, slot=True, yes="pass")
@@ -136,6 +149,18 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     yield Op(seccomp.RET, RET_USER_NOTIF)
     yield Label("pass")
     yield Op(seccomp.RET, seccomp.RET_ALLOW)
+
+
+def _sending() -> Iterator[seccomp.Item]:
+    """Stop what is sent to an address; the main filter refuses the flags that pass here."""
+    yield Label("where")
+    for half in (seccomp.low(_ADDRESS), seccomp.high(_ADDRESS)):
+        yield Op(seccomp.LD_W_ABS, half)
+        yield Op(seccomp.JEQ, 0, no="stop")
+    yield Op(seccomp.JA, yes="pass")
+    yield Label("how")
+    yield Op(seccomp.LD_W_ABS, seccomp.low(_FLAGS))
+    yield Op(seccomp.JEQ, HANDING_OVER, yes="pass", no="stop")
 
 
 def install(arch: Arch, pid: int, grants: Grants, hand_over: Callable[[int], None]) -> None:
@@ -171,13 +196,12 @@ class Request(msgspec.Struct, frozen=True):
 class DueRuleset(msgspec.Struct, frozen=True):
     """A Landlock ruleset that process ``pid`` is to ask for; ``fd`` is closed when it is laid.
 
-    Before, whatever else is in its ``session`` is ended, if it is to be ``alone``; after, the
+    Before, whatever else is in its guest's sessions is ended, if it is to be ``alone``; after, the
     ``limits`` are set that no gate keeps, and ``done`` is called just before the one thread goes
     on, restricted.
     """
 
     pid: int
-    session: int
     fd: int
     limits: Limits
     done: Callable[[], None]
@@ -204,15 +228,60 @@ class Allowance:
         return True
 
 
+class Sessions:
+    """The sessions (setsid(2)) that one guest, its copies and what they started are in.
+
+    The first is the fork's own. A program begins others, and tells nobody: so that is stopped at
+    the gate, and its number is here before there is such a session. ``tell`` is called with all of
+    them when one is new.
+    """
+
+    def __init__(
+        self, first: int | None = None, tell: Callable[[tuple[int, ...]], object] = bool
+    ) -> None:
+        #: One number, or none where it has yet to be known.
+        self.first = frozenset() if first is None else frozenset({first})
+        self._numbers = set(self.first)
+        self._tell = tell
+        #: How many there may be until those are forgotten that have ended.
+        self._most = _FEW_SESSIONS
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._numbers
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def begin(self, number: int) -> None:
+        """Record that process ``number`` is let begin a session."""
+        if number in self._numbers:
+            return
+        self._numbers.add(number)
+        if len(self._numbers) > self._most:
+            pids = tuple(descendants(os.getpid()))
+            # A process that was let begin one may not have done so yet.
+            alive = {*pids, *map(session, pids), *self.first}
+            self._numbers &= alive
+            self._most = max(_FEW_SESSIONS, 2 * len(self._numbers))
+        self._tell(tuple(self._numbers))
+
+    def forget(self, number: int) -> None:
+        """Record that nothing is in a session any more: another guest's process has its number."""
+        self._numbers.discard(number)
+
+
 class Gate:
     """The zygote's end of one guest's gate: call ``answer()`` when the listener is readable.
 
     ``plan`` is the policy's by now: how many threads and processes there may be together, whether
-    programs may be started, whether there is a network.
+    programs may be started, whether there is a network. ``sessions`` are those of the guest.
     """
 
-    def __init__(self, listener: int, arch: Arch, plan: Plan) -> None:
+    def __init__(self, listener: int, arch: Arch, plan: Plan, sessions: Sessions) -> None:
         self._listener, self._audit, self.plan = listener, arch.audit, plan
+        self._sessions = sessions
+        #: Processes that were let execute a program: neither the guest nor a snapshot of it.
+        self._programs: set[int] = set()
         self._names = {arch.numbers.get(name, -1): name for name in _STOPPED}
         #: By the process that is to ask for it.
         self._due_rulesets: dict[int, DueRuleset] = {}
@@ -278,8 +347,13 @@ class Gate:
         """Take ``allow_fork`` back, ``but`` for these: no snapshot is wanted any more."""
         self._due_forks = [pid for pid in self._due_forks if pid in but]
 
-    def answer(self) -> bool:
-        """Decide one stopped call. Return False when the guest is gone."""
+    def answer(self, before: Callable[[], None] = lambda: None) -> bool:
+        """Decide one stopped call. Return False when the guest is gone.
+
+        The call is taken up at once, for until then a signal interrupts it: a program that has no
+        child's end restart its calls (dash) would see a fork fail with EINTR, which no fork does.
+        ``before`` is called when it was taken up, before it is decided.
+        """
         space = bytearray(_NOTIF.size)
         try:
             fcntl.ioctl(self._listener, NOTIF_RECV, space)
@@ -288,6 +362,7 @@ class Gate:
         except OSError:
             return False
         ident, task, _, number, audit, _, *args = _NOTIF.unpack(space)
+        before()
         name = self._names.get(number)
         refusal = errno.EPERM  # of one that the gate does not know (never expected)
         if name is not None and audit == self._audit:
@@ -315,20 +390,73 @@ class Gate:
 
     def _decide(self, request: Request) -> int:
         if request.call in _NETWORKING:
-            return self._reach(request) if self.plan.network else errno.EACCES
-        if request.call == EXECUTING:
-            return 0 if self.plan.subprocess else errno.EPERM
+            return self._reach(request) if self.plan.has_sockets else errno.EACCES
         if request.call == WATCHING:
             return 0 if self._watches.take() else errno.ENOSPC
         process_id, threads = _process_of(request.task)
+        if request.call == EXECUTING:
+            return 0 if self._may_execute(process_id) else errno.EPERM
         if request.call in STARTING:
             return self._start(request, process_id, threads)
+        if self._may(request, process_id, threads):
+            return 0
+        return _REFUSED_WITH.get(request.call, errno.EPERM)
+
+    def _may(self, request: Request, process_id: int, threads: int) -> bool:
+        """Return whether a process may do what concerns it, and what it started, alone."""
         if request.call == LOCKING:
-            return 0 if self._lay_ruleset(request, process_id, threads) else errno.EPERM
-        target = request.args[0]
-        ours = self.plan.subprocess and descends(target, process_id)
-        ours = ours and not self._is_protected(target)
-        return 0 if target == process_id or ours else errno.EPERM
+            return self._lay_ruleset(request, process_id, threads)
+        if request.call == SESSION:
+            return self._begin_session(process_id)
+        target = request.args[ABOUT.get(request.call, 0)]
+        return self._may_name(request.call, _signed(target), process_id)
+
+    def _may_execute(self, process_id: int) -> bool:
+        if not self.plan.subprocess:
+            return False
+        self._programs.add(process_id)
+        if len(self._programs) > _MANY_PROGRAMS:
+            self._programs &= set(descendants(os.getpid()))
+        return True
+
+    def _begin_session(self, process_id: int) -> bool:
+        """Record the session that a process is about to begin; its number is the process's."""
+        if not self.plan.subprocess:
+            return False
+        self._sessions.begin(process_id)
+        return True
+
+    def _may_name(self, call: str, target: int, process_id: int) -> bool:
+        """Return whether a process may name this one, or this group, in a call.
+
+        Itself, what it has started, and any program in a session of the guest's: one cell's
+        ``kill`` ends what another has started, which may be an orphan by now. A group where that is
+        in a session of the guest's, unless it is the one that guests and their snapshots are in:
+        who ends that ends the guest.
+        """
+        if call == "kill" and target <= 0:
+            group = -target or _group(process_id)
+            return self.plan.subprocess and self._is_of_programs(group)
+        if call == "setpgid":
+            target = target or process_id
+        elif call in ABOUT:  # these take threads' ids, too
+            with contextlib.suppress(OSError):
+                target = _process_of(target)[0]
+        if target == process_id:
+            return True
+        if self._is_protected(target):
+            return False
+        return self.plan.subprocess and (descends(target, process_id) or self._is_program(target))
+
+    def _is_program(self, pid: int) -> bool:
+        is_ours = pid in self._programs and session(pid) in self._sessions
+        return is_ours and descends(pid, os.getpid())
+
+    def _is_of_programs(self, group: int) -> bool:
+        if group in self._sessions.first:
+            return False
+        members = (pid for pid in descendants(os.getpid()) if _group(pid) == group)
+        return any(session(pid) in self._sessions for pid in members)
 
     def _reach(self, request: Request) -> int:
         if request.call in TAKING_PORTS and not self._ports.take():
@@ -372,9 +500,8 @@ class Gate:
             if who != task and now - when < SETTLING
         }
         if self.plan.subprocess:
-            own = os.getsid(task)
             # A guest and what it started; orphans came back to us, a subreaper.
-            pids = (pid for pid in descendants(os.getpid()) if session(pid) == own)
+            pids = (pid for pid in descendants(os.getpid()) if session(pid) in self._sessions)
             threads = sum(map(thread_count, pids))
         return threads + len(self._started)
 
@@ -392,7 +519,7 @@ class Gate:
         del self._due_rulesets[process_id]
         try:
             if due.alone:
-                end_session(due.session, keep=(due.pid,))
+                end_sessions(self._sessions, keep=(due.pid,))
             added = _ADDFD.pack(request.id, ADDFD_SETFD, due.fd, number, os.O_CLOEXEC)
             self._ioctl(NOTIF_ADDFD, added)
         finally:
@@ -411,6 +538,8 @@ _READ: Final = 1 << 14
 #: The largest number of a process (proc(5), pid_max), and processes between two that are related.
 _LARGEST: Final = 2**22
 _DEEPEST: Final = 64
+#: Looks for who descends from whom, each of which somebody's end may cut short.
+_LOOKS: Final = 16
 #: Seconds that processes have to end in, and between two looks at them.
 _TIMEOUT, _PAUSE = 10.0, 0.001
 
@@ -421,6 +550,11 @@ def _process_of(task: int) -> tuple[int, int]:
     if found is None:
         raise ProcessLookupError(task)
     return int(found[1]), int(found[2])
+
+
+def _signed(number: int) -> int:
+    """Return 32 bits as the OS kernel takes a process id."""
+    return number - (1 << 32) if number & 0x8000_0000 else number
 
 
 def thread_count(pid: int) -> int:
@@ -439,18 +573,34 @@ def session(pid: int) -> int:
         return -1
 
 
+def _group(pid: int) -> int:
+    """Return a process's group, -1 when it is gone."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return -1
+
+
 def descends(pid: int, ancestor: int) -> bool:
     """Return whether a process was started by ``ancestor``, or by one that was.
 
-    It looks from below, so that it takes no longer the more processes there are.
+    It looks from below, so that it takes no longer the more processes there are. Whoever ends on
+    the way hands its children over, so that the look begins again.
     """
     if not 0 < pid <= _LARGEST:  # a group, or no process
         return False
+    looks = (_looks_up(pid, ancestor) for _ in range(_LOOKS))
+    return next((found for found in looks if found is not None), False)
+
+
+def _looks_up(pid: int, ancestor: int) -> bool | None:
+    """Do what ``descends`` says; return None where an ancestor has ended meanwhile."""
+    lowest = pid
     for _ in range(_DEEPEST):
         try:
             fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(None, 2)
         except OSError:
-            return False
+            return False if pid == lowest else None
         pid = int(fields[1])
         if pid == ancestor:
             return True
@@ -502,26 +652,36 @@ PORTS: Final = 28_232 // 4
 REGROWN: Final = 2_500
 
 
-def end_session(number: int, keep: tuple[int, ...]) -> None:
-    """End what is in a session and not to be kept. Raises LockFailed.
+def end_sessions(sessions: Sessions, keep: tuple[int, ...]) -> None:
+    """End what is in a guest's sessions and not to be kept. Raises LockFailed.
 
-    No process leaves its session, so all are looked at, and not who descends from whom: whoever
-    dies hands its children over meanwhile. It is done when a look finds nothing that lives, since
-    what one had begun to start may come after the look.
+    All processes are looked at, and not what lies below whom: whoever dies hands its children over
+    meanwhile. It is done when a look finds nothing that lives, since what one had begun to start
+    may come after the look. No session is begun while the zygote is here.
     """
     deadline = time.monotonic() + _TIMEOUT
     while True:
         pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-        if not [pid for pid in pids if pid not in keep and _kill_in_session(number, pid)]:
+        if not [pid for pid in pids if pid not in keep and _kill_in_session(sessions, pid)]:
             return
         if time.monotonic() > deadline:
             raise LockFailed("what a cell has started does not end")
         time.sleep(_PAUSE)
 
 
-def _kill_in_session(number: int, pid: int) -> bool:
-    """Kill a process if it is in this session; return whether it was, and lives."""
-    if session(pid) != number:
+def _is_in(sessions: Sessions, pid: int) -> bool:
+    """Return whether a process is in one of these sessions.
+
+    The first has somebody in it as long as the guest or a copy lives. Any other may have ended, and
+    its number be that of a stranger's: who is in it is ours only if we are its ancestor.
+    """
+    number = session(pid)
+    return number in sessions.first or (number in sessions and descends(pid, os.getpid()))
+
+
+def _kill_in_session(sessions: Sessions, pid: int) -> bool:
+    """Kill a process if it is in one of these sessions; return whether it was, and lives."""
+    if not _is_in(sessions, pid):
         return False
     try:
         fd = os.pidfd_open(pid)
@@ -529,7 +689,7 @@ def _kill_in_session(number: int, pid: int) -> bool:
         return False
     try:
         # Looked at again: the number may have become another's before there was a descriptor.
-        if select.select([fd], [], [], 0)[0] or session(pid) != number:
+        if select.select([fd], [], [], 0)[0] or not _is_in(sessions, pid):
             return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
     except ProcessLookupError:

@@ -15,6 +15,8 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from cellblock.guest.confine import libc
 from cellblock.guest.confine.libc import LockFailed, fatal
 
@@ -266,23 +268,35 @@ RLIMITS: Final = {
     # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
     "max_file_size": resource.RLIMIT_FSIZE,
 }
+#: Limits that the policy has no field for. Programs may set limits of their own, and what may be
+#: locked in memory, or run before others, is not to become more: hard is made as low as soft.
+RAISED_BY_NOBODY: Final = (
+    resource.RLIMIT_MEMLOCK,
+    resource.RLIMIT_NICE,
+    resource.RLIMIT_RTPRIO,
+)
 #: Signals that may wait for guests. Linux counts those of all of a user's processes together, so
 #: that one guest could use up what the user's other programs have; honest ones have a handful. A
 #: real-time signal beyond it is delivered once, however often it was sent (signal(7)).
 MOST_SIGNALS: Final = 1_024
 
 
-def apply_limits(limits: Limits, *, gated: bool = False) -> str:
+def apply_limits(limits: Limits, *, gated: bool = False, sockets: bool = False) -> str:
     """Set every limit that is configured; no core dumps or locked pages, few signals that wait.
 
-    ``gated``: the gate counts tasks. Raises OSError, ValueError, LockFailed.
+    ``gated``: the gate counts tasks. ``sockets``: guests may send descriptors (``_fewer_files``).
+    Raises OSError, ValueError, LockFailed.
     """
+    limits = _fewer_files(limits) if sockets else limits
     done = [
         _lower(resource.RLIMIT_CORE, 0, "core"),
         # Pages of files count for no process, as they can be read again; locked ones stay.
         _lower(resource.RLIMIT_MEMLOCK, 0, "locked memory"),
         _lower(resource.RLIMIT_SIGPENDING, MOST_SIGNALS, "signals"),
     ]
+    for which in RAISED_BY_NOBODY:
+        soft, _ = resource.getrlimit(which)
+        resource.setrlimit(which, (soft, soft))
     for field, which in RLIMITS.items():
         wanted = getattr(limits, field)
         if wanted is not None:
@@ -296,6 +310,20 @@ def apply_limits(limits: Limits, *, gated: bool = False) -> str:
     if limits.max_processes is not None and not gated:
         done.append(limit_tasks(limits.max_processes))
     return ", ".join(done)
+
+
+def _fewer_files(limits: Limits) -> Limits:
+    """Have a guest open no more than half of the files that its zygote may.
+
+    Descriptors that are on their way in messages are counted for all of a user's processes
+    together, against the limit of who sends one more (unix(7), ETOOMANYREFS). Guests that send some
+    to themselves and take none up would keep host and zygote from sending theirs.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.max_open_files
+    half = soft // 2
+    most = half if wanted is None else min(wanted, half)
+    return msgspec.structs.replace(limits, max_open_files=most)
 
 
 def _lower(which: int, wanted: int, label: str) -> str:

@@ -221,6 +221,10 @@ def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, s
     allowed.update(syscalls.ZYGOTE if grants.zygote else ())
     allowed.update(syscalls.REMOVING if grants.removing else ())
     allowed.update(syscalls.ATTRIBUTES if grants.attributes else ())
+    allowed.update(syscalls.APART if grants.apart else ())
+    allowed.update(syscalls.LINKS if grants.subprocess else ())
+    if grants.subprocess and grants.gated:
+        allowed.update((*syscalls.GROUPING, *syscalls.ABOUT_PROCESSES))
 
     def leaf(name: str) -> str:
         if name in shut:
@@ -273,6 +277,7 @@ def _gated(shut: Mapping[str, Gate]) -> Iterator[Item]:
         yield Label(f"gate {gate.name}")
         judged = [(one, _ALLOW) for one in gate.alternatives]
         judged += [(one, _refuse(0)) for one in gate.void]
+        judged += [(one, _refuse(errno.EOPNOTSUPP)) for one in gate.unsupported]
         for nth, (conditions, verdict) in enumerate(judged):
             onward = f"gate {gate.name} {nth}"
             for condition in conditions:

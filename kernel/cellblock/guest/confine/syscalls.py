@@ -11,13 +11,16 @@ chmod, chown, utime (by path and by descriptor): neither lock can tell inside fr
 xattr: as above, and reading them tells what Landlock does not let be read.
 sync_file_range, syncfs, sync: they make others' data go to the disk.
 membarrier, futex_waitv: no library of the data stack makes them; they reach beyond the process.
-readlink: the target of a link outside the roots is contents, not a name.
-flock: an exclusive lock needs no write access and would stop the file's other users.
+readlink, without programs: the target of a link outside the roots is contents, not a name.
+flock, but where guests are ``apart``: an exclusive lock needs no write access and would stop the
+    file's other users.
 memfd_create, mlockall, SysV and POSIX queues: memory that the limits do not see (as mmap, gated).
 sendfile, splice, tee, vmsplice: a byte under way keeps its page, a huge one too, when the file is
     truncated and no process has the page. copy_file_range leaves nothing under way.
 fallocate but for its mode 0: blocks beyond a file's end, which RLIMIT_FSIZE does not bound.
-timer_create, sigqueue: they deliver SIGSTOP, and a stopped guest is a hung kernel.
+timer_create, without programs, and sigqueue: they deliver SIGSTOP, and a stopped guest is a hung
+    kernel. What a program's timer stops is the program itself; a guest that its own cell stops is
+    replaced as one that hangs.
 seccomp, landlock_* (but see ``NEEDS_GATE``): one cell could lock out the cells after it.
 
 A gate is a list of alternatives for a call's arguments; the call passes if all conditions of one
@@ -32,6 +35,7 @@ from os import O_CLOEXEC, O_NONBLOCK, O_TRUNC
 from socket import (
     AF_INET,
     AF_INET6,
+    AF_NETLINK,
     AF_UNIX,
     IPPROTO_TCP,
     IPPROTO_UDP,
@@ -255,7 +259,45 @@ SUBPROCESS: Final = (
         vfork
         """,
     ),
+    _group(
+        "a limit of its own: soft and hard are alike, so that it can only become less",
+        "setrlimit",
+    ),
+    _group(
+        "timers of its own: they signal nobody but the process that made them",
+        """
+        timer_create
+        timer_delete
+        timer_getoverrun
+        timer_gettime
+        timer_settime
+        """,
+    ),
 )
+
+#: Allowed where cells may start programs, which read where links lead: ls, git, cp, realpath. One
+#: outside of the roots is hidden where names are, by a mount namespace.
+LINKS: Final = ("readlink", "readlinkat")
+
+#: Allowed only where guests are apart (``Grants.apart``): nobody else locks what they can open.
+APART: Final = ("flock",)
+
+#: Calls that name a process, by their first argument or their second: behind the gate, where cells
+#: may start programs, the zygote looks whose it is.
+ABOUT_PROCESSES: Final = (
+    "getpgid",
+    "getsid",
+    "prlimit64",
+    "sched_getaffinity",
+    "sched_getparam",
+    "sched_getscheduler",
+    "sched_setaffinity",
+    "sched_setscheduler",
+)
+
+#: Allowed programs only behind the gate: it records each session as the guest's, and looks whose
+#: the process is that is put in a group.
+GROUPING: Final = ("setpgid", "setsid")
 
 #: Allowed only where all is mounted read-only but what cells write (``layer.seal``). chmod itself
 #: is gated by its bits.
@@ -398,7 +440,9 @@ Alternative = tuple[Condition, ...]
 class Gate(msgspec.Struct, frozen=True):
     """When a call passes; else it fails with ``errno``.
 
-    Calls that are ``void`` succeed, and do nothing.
+    Calls that are ``void`` succeed, and do nothing. Those ``unsupported`` fail as where the OS
+    kernel was built without: ZeroMQ asks netlink for devices, and ends its process at any other
+    word.
     """
 
     name: str
@@ -406,20 +450,30 @@ class Gate(msgspec.Struct, frozen=True):
     why: str
     errno: int = errno.EPERM
     void: tuple[Alternative, ...] = ()
+    unsupported: tuple[Alternative, ...] = ()
+
+
+#: What setresuid(2) and its like take for "as it is".
+NO_ID: Final = 0xFFFFFFFF
 
 
 class Grants(msgspec.Struct, frozen=True):
     """What opens or shuts gates.
 
-    ``relayed`` says that sockets may be made, and are connected by the host alone; ``scoped`` that
+    ``network`` says that sockets of the internet's families reach whatever the network namespace
+    has, ``local`` that Unix sockets do no harm, for there are none but the guests' to be named,
+    ``relayed`` that sockets may be made, and are connected by the host alone; ``scoped`` that
     Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation (ABI 3), ``gated``
     that the zygote decides on starts and signals (``gate``), ``zygote`` that it is the zygote's own
     filter, under which its guests take their locks, ``removing`` that it removes what they leave,
-    ``attributes`` that nothing is mounted writable but what cells write.
+    ``attributes`` that nothing is mounted writable but what cells write, ``apart`` that no other
+    program of the user's writes what guests can open. ``user`` and ``group`` are the ids that a
+    guest has, and may set itself to.
     From the address ``stacks`` on there are stacks of a process's first thread, and nothing else.
     """
 
     network: bool = False
+    local: bool = False
     relayed: bool = False
     subprocess: bool = False
     scoped: bool = False
@@ -428,6 +482,9 @@ class Grants(msgspec.Struct, frozen=True):
     zygote: bool = False
     removing: bool = False
     attributes: bool = False
+    apart: bool = False
+    user: int = NO_ID
+    group: int = NO_ID
     stacks: int = 0x7FFB_FF70_0000
 
 
@@ -447,6 +504,12 @@ SIGCHLD: Final = 17
 CLOSE_RANGE_UNSHARE: Final = 2
 #: S_ISUID and S_ISGID: what a guest leaves in a writable root must not run as its owner.
 MODE_NEVER: Final = 0o6000
+#: SCHED_OTHER, SCHED_BATCH, SCHED_IDLE of sched(7): ZeroMQ sets what its threads have.
+ORDINARY: Final = (0, 3, 5)
+#: The kind of file that mknod(2) makes, as its mode has it, and those that are no devices. Landlock
+#: grants FIFOs in writable folders alone.
+KIND_OF_FILE: Final = 0o170000
+NO_DEVICES: Final = (0, 0o010000, 0o100000)
 O_ACCMODE: Final = 3
 #: <linux/fs.h>
 RWF_NOWAIT: Final = 8
@@ -460,6 +523,8 @@ HANDING_OVER: Final = 0x4
 #: SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU: a stopped guest is a hung kernel.
 STOP_SIGNALS: Final = (19, 20, 21, 22)
 _SIGN: Final = 0x80000000
+#: -1 of kill(2): every process that there is.
+EVERYBODY: Final = 0xFFFFFFFF
 # <linux/mman.h>
 MAP_TYPE: Final = 0xF
 MAP_GROWSDOWN: Final = 0x100
@@ -580,6 +645,10 @@ def _files(grants: Grants) -> Iterator[Gate]:
     if grants.attributes:
         for name, mode in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
             yield Gate(name, ((Masked(mode, MODE_NEVER, (0,)),),), "no set-user-id files")
+    if grants.subprocess:
+        made = MODE_NEVER | KIND_OF_FILE
+        for name, mode in (("mknod", 1), ("mknodat", 2)):
+            yield Gate(name, ((Masked(mode, made, NO_DEVICES),),), "files and FIFOs, no devices")
     yield Gate("fcntl", ((In(1, FCNTL),),), "no F_SETOWN, F_SETSIG: a signal to anybody; no leases")
     # RLIMIT_FSIZE bounds a file's size. Mode 0 extends that; KEEP_SIZE takes the disk without, and
     # INSERT_RANGE moves what is there beyond it. Callers then write zeros, or do without.
@@ -636,16 +705,9 @@ def _process(grants: Grants) -> Iterator[Gate]:
     yield Gate("close_range", ((unshared,),), "no descriptors of one thread alone")
     children = grants.subprocess or grants.gated
     yield Gate("clone", (thread, child) if children else (thread,), "threads, unless gated")
-    yield Gate("getpgid", ((Own(0, (0,)),),), "which processes exist is not the guest's business")
-    yield Gate("getsid", ((Own(0, (0,)),),), "as getpgid")
-    yield Gate("getpriority", ((In(0, (0,)), Own(1, (0,))),), "as getpgid")
-    yield Gate("setpriority", ((In(0, (0,)), Own(1, (0,))),), "itself only")
-    yield Gate("sched_setaffinity", ((Own(0, (0,)),),), "itself only")
-    # glibc asks it of threads by their ids, and takes ENOSYS for "not known".
-    yield Gate("sched_getaffinity", ((Own(0, (0,)),),), "as getpgid", errno.ENOSYS)
-    yield Gate("sched_getparam", ((Own(0, (0,)),),), "as getpgid")
-    yield Gate("sched_getscheduler", ((Own(0, (0,)),),), "as getpgid")
-    yield Gate("prlimit64", ((Own(0, (0,)), Null(2)),), "read, on itself: limits are the policy's")
+    yield from _about_processes(grants)
+    if grants.subprocess:
+        yield from _identities(grants)
     # PR_SET_PDEATHSIG: a snapshot that takes over ends with its zygote, as the guest did
     # (SIGKILL); one that waits goes on to see that nobody is left to wake it (SIGCONT).
     dies_with_parent: Alternative = (In(0, (1,)), In(1, (9, 18)))
@@ -655,12 +717,60 @@ def _process(grants: Grants) -> Iterator[Gate]:
         yield Gate("arch_prctl", ((In(0, ARCH_PRCTL),),), "program start")
 
 
+def _about_processes(grants: Grants) -> Iterator[Gate]:
+    """Yield the gates of calls that name a process: itself, and with programs whose it started.
+
+    A filter knows one process id. Programs have others, so there the zygote decides (``notify``).
+    """
+    if grants.subprocess and grants.gated:
+        # The zygote looks at the process alone: not at groups, nor at a user's processes.
+        yield Gate("getpriority", ((In(0, (0,)),),), "processes, no groups and no users")
+        yield Gate("setpriority", ((In(0, (0,)),),), "processes, no groups and no users")
+        yield Gate("sched_setscheduler", ((In(1, ORDINARY),),), "before nobody else")
+        return
+    yield Gate("getpgid", ((Own(0, (0,)),),), "which processes exist is not the guest's business")
+    yield Gate("getsid", ((Own(0, (0,)),),), "as getpgid")
+    yield Gate("getpriority", ((In(0, (0,)), Own(1, (0,))),), "as getpgid")
+    yield Gate("setpriority", ((In(0, (0,)), Own(1, (0,))),), "itself only")
+    yield Gate("sched_setaffinity", ((Own(0, (0,)),),), "itself only")
+    # glibc asks it of threads by their ids, and takes ENOSYS for "not known".
+    yield Gate("sched_getaffinity", ((Own(0, (0,)),),), "as getpgid", errno.ENOSYS)
+    yield Gate("sched_getparam", ((Own(0, (0,)),),), "as getpgid")
+    yield Gate("sched_getscheduler", ((Own(0, (0,)),),), "as getpgid")
+    read: tuple[Alternative, ...] = ((Own(0, (0,)), Null(2)),)
+    lowered: tuple[Alternative, ...] = ((Own(0, (0,)),),)
+    limits = lowered if grants.subprocess else read
+    yield Gate("prlimit64", limits, "on itself: limits are the policy's")
+
+
+#: Calls that set ids, and how many each takes: by user and by group.
+USER_IDS: Final = (("setuid", 1), ("setreuid", 2), ("setresuid", 3))
+GROUP_IDS: Final = (("setgid", 1), ("setregid", 2), ("setresgid", 3))
+
+
+def _identities(grants: Grants) -> Iterator[Gate]:
+    """Yield the gates of calls that set ids: to those of now, which posix_spawn(3) does for make.
+
+    A guest has no capability, but may have been given a saved id that is another's.
+    """
+    for calls, own in ((USER_IDS, grants.user), (GROUP_IDS, grants.group)):
+        for name, count in calls:
+            same = tuple(In(arg, (own, NO_ID)) for arg in range(count))
+            yield Gate(name, (same,), "its own ids")
+
+
 def _signals(grants: Grants) -> Iterator[Gate]:
     why = "itself only, and never to stop"
+    if grants.gated and grants.subprocess:
+        # Groups too, of which the zygote looks whose they are; not everybody at once.
+        yield Gate("kill", ((NotIn(0, (EVERYBODY,)), NotIn(1, STOP_SIGNALS)),), why)
+        anyone: Alternative = (Masked(0, _SIGN, (0,)), NotIn(0, (0,)))
+        yield Gate("tgkill", ((*anyone, NotIn(2, STOP_SIGNALS)),), why)
+        return
     if grants.gated or (grants.subprocess and grants.scoped):
         # Children and snapshots have ids of their own; the zygote looks whose, or Landlock
         # keeps signals inside the domain.
-        anyone: Alternative = (Masked(0, _SIGN, (0,)), NotIn(0, (0,)))
+        anyone = (Masked(0, _SIGN, (0,)), NotIn(0, (0,)))
         yield Gate("kill", ((*anyone, NotIn(1, STOP_SIGNALS)),), why)
         yield Gate("tgkill", ((*anyone, NotIn(2, STOP_SIGNALS)),), why)
         return
@@ -681,7 +791,13 @@ def _sockets(grants: Grants) -> Iterator[Gate]:
     datagram = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, (SOCK_DGRAM,)))
     tcp, udp = In(2, (0, IPPROTO_TCP)), In(2, (0, IPPROTO_UDP))
     if grants.network:
-        yield Gate("socket", ((*stream, tcp), (*datagram, udp)), "TCP and UDP", errno.EACCES)
+        kinds: tuple[Alternative, ...] = ((*stream, tcp), (*datagram, udp))
+        if grants.local:
+            local = Masked(1, SOCK_TYPE_BITS, (SOCK_STREAM, SOCK_DGRAM))
+            kinds += ((In(0, (AF_UNIX,)), local, In(2, (0,))),)
+        netlink = ((In(0, (AF_NETLINK,)),),)
+        why = "TCP and UDP, and local ones"
+        yield Gate("socket", kinds, why, errno.EACCES, unsupported=netlink)
         yield Gate("sendmsg", ((Masked(2, HANDING_OVER, (0,)),),), "nothing around the gate")
     elif grants.relayed:
         why = "TCP: what stands there until the host hands in one that is connected"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _OUTSIDE: Final = ("/", "/proc", "/etc", "/root", "/home")
 #: A port of this machine's that says nothing, if it is there (RFC 863).
 _DISCARD: Final = 9
-_REFUSALS: Final = (errno.EACCES, errno.EPERM)
+_REFUSALS: Final = (errno.EACCES, errno.EPERM, errno.EOPNOTSUPP)
 
 
 def files(plan: Plan) -> str:
@@ -47,7 +47,7 @@ def calls(plan: Plan) -> str:
     attempts: dict[str, Callable[[], object]] = {"signals": _signal_parent}
     if plan.relayed:
         attempts["connections"] = _connect
-    elif plan.network:
+    elif plan.has_sockets:
         attempts["netlink"] = lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close()
     else:
         attempts["sockets"] = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()

@@ -70,7 +70,7 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
         case "database":
             return _database(config)
         case "network":
-            return _network(call, policy)
+            return _network(call, config)
         case "signal" | "process" | "thread":
             return _process(call, policy)
     if call.kind == "file" and call.target and call.errno in (*_DENIED, errno.ENOENT):
@@ -230,9 +230,33 @@ def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
     return Refusal(field, what, Remedy(f"{field} = {2 * value:_}"))
 
 
-def _network(call: FailedCall, policy: Policy) -> Refusal | None:
+#: What a connection within the session's own network fails with, and none that leads out of it.
+_AMONG_THEMSELVES: Final = frozenset(
+    {
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EADDRINUSE,
+        errno.EADDRNOTAVAIL,
+        errno.EPIPE,
+        errno.ENOTCONN,
+        errno.ETIMEDOUT,
+    }
+)
+
+
+def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
+    policy = config.policy
     field, listed = "network_access", policy.network_access
+    if config.prepare.plan.loopback and call.errno in _AMONG_THEMSELVES:
+        return None  # no server of theirs is there, or it is one already
     address = _address(call.target)
+    plan = config.prepare.plan
+    if plan.loopback and not plan.local_sockets and call.errno in _DENIED and not address:
+        what = "cells make no Unix sockets where those of other programs could be named"
+        instead = "listen at 127.0.0.1, which nobody else reaches"
+        if "namespaces" not in plan.locks:
+            instead += "; or sudo apt install bubblewrap, and restart"
+        return Refusal(field, what, Remedy(instead=instead))
     if listed is True or (listed and (address in listed or call.errno not in _DENIED)):
         return None  # it was connected to: who listens there refused, or nobody does
     what = "cells reach listed addresses alone, by TCP" if listed else "cells have no network"

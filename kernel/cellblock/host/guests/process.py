@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import io
 import os
+import re
 import select
 import signal
 import socket
@@ -172,17 +173,46 @@ _WAKES = (0.02, 0.1, 0.5)
 _UCRED: Final = struct.Struct("=iII")
 
 
+#: Of a process's status: what the innermost pid namespace calls its session (proc(5)).
+_SESSIONS: Final = re.compile(rb"^NSsid:.*?(\d+)$", re.MULTILINE)
+
+
+def _status(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return b""
+
+
 class Lineage(Struct):
     """The fork of a zygote that a guest and its copies descend from.
 
     ``session`` is what that fork began (setsid(2)). It is known when the zygote has told the
     fork's pid, which may be after the first copy was asked for: so all share one of these. So do
     the forks of a sandbox: each of their ``users`` has a guest and copies of that lineage.
+
+    ``sessions`` are that one and those that programs began, by the numbers that the zygote has for
+    them; in a pid ``namespace`` of its own these are not ours.
     """
 
     number: int = 0
     session: int = -1
     users: list[LineageUser] = []
+    sessions: frozenset[int] = frozenset()
+    namespace: bool = False
+
+    def holds(self, pid: int) -> bool:
+        """Return whether a process of ours is in one of the sessions."""
+        try:
+            session = os.getsid(pid)
+        except OSError:
+            return False
+        if session == self.session:
+            return True
+        if self.namespace:
+            found = _SESSIONS.search(_status(pid))
+            session = int(found[1]) if found else -1
+        return session in self.sessions
 
     def pids(self) -> list[int]:
         """Return the processes of all users: guests and copies."""
@@ -458,7 +488,7 @@ class Guest:
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(pid)
             with contextlib.suppress(OSError):
-                if os.getsid(pid) == self.lineage.session and not self._poll(0):
+                if self.lineage.holds(pid) and not self._poll(0):
                     self.pid, self.pidfd = pid, pidfd
                     return True
             os.close(pidfd)

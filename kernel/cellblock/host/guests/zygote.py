@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from cellblock.descriptors import identity
+from cellblock.host.guests.process import Lineage
 from cellblock.host.session.limits import SharedMemory
 from cellblock.wire import frames, messages
 
@@ -57,17 +58,14 @@ class Pids:
 
     def __init__(self, *, namespace: bool) -> None:
         self._namespace = namespace
-        #: What leads each fork's session, by the zygote's number.
-        self._leaders: dict[int, int] = {}
         #: The host's number of each guest that serves or is to, by the zygote's.
         self._outside: dict[int, int] = {}
 
-    def forked(self, number: int, pid: int, pidfd: int | None) -> int:
+    def forked(self, pid: int, pidfd: int | None) -> int:
         """Return the host's number of a fork; NO_PROCESS where it has ended or can't be known."""
         if not self._namespace:
             return pid
         found = _PIDFD.search(_read(f"/proc/self/fdinfo/{pidfd}"))
-        self._leaders[number] = pid
         self._outside[pid] = int(found[1]) if found else NO_PROCESS
         return self._outside[pid]
 
@@ -86,10 +84,6 @@ class Pids:
             return pid
         found = _STATUS.search(_read(f"/proc/{pid}/status"))
         return int(found[1]) if found else NO_PROCESS
-
-    def session(self, number: int, session: int) -> int:
-        """Return what the zygote calls the session that a fork began."""
-        return self._leaders.get(number, NO_PROCESS) if self._namespace else session
 
 
 def _read(path: str) -> bytes:
@@ -179,6 +173,8 @@ class Zygote:
         self._numbers = itertools.count(1)
         #: Guests whose pid is yet to be told, by their fork's number.
         self._forks: dict[int, Guest] = {}
+        #: What guests and their copies descend from, by the fork's number.
+        self._lineages: dict[int, Lineage] = {}
         #: Called when nothing descends any more from forks that were left, by a number.
         self._leaving: dict[int, Callable[[], None]] = {}
         #: Called with why layers could not be refreshed, or nothing, by a number.
@@ -263,21 +259,19 @@ class Zygote:
         self._send(messages.Protect(id=snapshot.lineage.number, pid=inside))
 
     def keep_only(self, guest: Guest, pids: Iterable[int], others: Iterable[int] = ()) -> None:
-        """Have all processes of a guest's session killed but these, and ``others`` with theirs."""
+        """Have all processes of a guest's sessions killed but these, and ``others`` with theirs."""
         lineage = guest.lineage
         self._send(
             messages.KeepOnly(
                 id=lineage.number,
-                session=self._pids.session(lineage.number, lineage.session),
                 pids=tuple(map(self._pids.inside, pids)),
                 others=tuple(map(self._pids.inside, others)),
             )
         )
 
     def is_of(self, ended: messages.Reaped, guest: Guest) -> bool:
-        """Whether a process that ended was in a guest's session."""
-        lineage = guest.lineage
-        return ended.session == self._pids.session(lineage.number, lineage.session)
+        """Whether a process that ended was in one of a guest's sessions."""
+        return ended.session in guest.lineage.sessions
 
     def narrow(
         self, guest: Guest, plan: messages.Plan, ticket: int, *, rulesets: int, fork: bool = False
@@ -288,7 +282,6 @@ class Zygote:
             messages.Narrow(
                 id=number,
                 ticket=ticket,
-                session=self._pids.session(number, guest.lineage.session),
                 pid=self._pids.inside(guest.pid or NO_PROCESS),
                 plan=plan,
                 rulesets=rulesets,
@@ -305,6 +298,7 @@ class Zygote:
         """Have what descends from these forks ended; ``left`` is called when it is."""
         for number in forks:
             self._forks.pop(number, None)
+            self._lineages.pop(number, None)
         number = next(self._numbers)
         self._leaving[number] = left
         self._send(messages.EndForks(id=number, forks=forks))
@@ -366,32 +360,38 @@ class Zygote:
                 self.shared_memory = SharedMemory(self._pidfds.pop(0))
             case messages.Forked():
                 self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
+            case messages.Sessions(id=number, sessions=sessions):
+                self._lineages.get(number, Lineage()).sessions = frozenset(sessions)
             case messages.ForksEnded(id=number):
                 self._leaving.pop(number, _ignore)()
             case messages.Refreshed(id=number, failure=failure):
                 self._refreshing.pop(number, _ignore)(failure)
             case messages.Obeyed():
                 self._on_obeyed()
-            case messages.Reaped(pid=pid):
-                ended = replace(message, pid=self._pids.reaped(pid))
-                for user in tuple(self.users):
-                    user.on_zygote(ended)
             case _:
-                for user in tuple(self.users):
-                    user.on_zygote(message)
+                self._tell_users(message)
+
+    def _tell_users(self, message: messages.FromZygote) -> None:
+        if isinstance(message, messages.Reaped):
+            message = replace(message, pid=self._pids.reaped(message.pid))
+        for user in tuple(self.users):
+            user.on_zygote(message)
 
     def _on_forked(self, message: messages.Forked, pidfd: int | None) -> None:
         """Learn which process a guest is."""
         guest = self._forks.pop(message.id, None)
         if self._namespace and pidfd is None:
             # No descriptors are left, and the number alone is not ours: it is ended.
-            self._send(messages.KeepOnly(id=message.id, session=message.pid, pids=()))
+            self._send(messages.KeepOnly(id=message.id, pids=()))
             return
-        pid = self._pids.forked(message.id, message.pid, pidfd)
+        pid = self._pids.forked(message.pid, pidfd)
         if guest is None or guest.ended:  # it was replaced before its pid was known
             kill(pid, pidfd)
         else:
             guest.pid, guest.pidfd, guest.lineage.session = pid, pidfd, pid
+            guest.lineage.sessions |= {message.pid}
+            guest.lineage.namespace = self._namespace
+            self._lineages[message.id] = guest.lineage
 
     def _all_left(self) -> None:
         leaving, self._leaving = self._leaving, {}
@@ -585,6 +585,9 @@ class SharedZygote:
     """
 
     def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
+        # Sockets by which the programs of one would reach those of another.
+        plan = replace(prepare.plan, loopback=False, local_sockets=False)
+        prepare = replace(prepare, plan=plan)
         self._reactor, self._spawn, self._prepare = reactor, spawn, prepare
         self._zygote: Zygote | None = None
 

@@ -340,10 +340,10 @@ def page_faults(pid: int | None) -> int:
 class Family:
     """The processes that a guest has started, where its policy lets it; read anew every time.
 
-    They are found as descendants of the guest's parent, the zygote, to whom orphans come, in the
-    guest's session, which none of them can leave (``guest.confine``: no setsid). What ``others``
-    are is not the guest's: its forks are in its session, too. ``orphans_cpu`` returns the seconds
-    of those that the zygote waited for.
+    They are found as descendants of the guest's parent, the zygote, to whom orphans come. Of those
+    that it has they are the ones that ``holds`` says are in a session of the guest's, and whatever
+    descends from one of them. What ``others`` are is not the guest's: its forks are in its session,
+    too. ``orphans_cpu`` returns the seconds of those that the zygote waited for.
     """
 
     def __init__(
@@ -351,8 +351,10 @@ class Family:
         pid: int,
         others: Callable[[], Sequence[int]] = list,
         orphans_cpu: Callable[[], float] = float,
+        holds: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._pid, self._others, self._orphans_cpu = pid, others, orphans_cpu
+        self._holds = holds
         own = _stat(pid)
         self._session = own.session if own else 0
         #: Each process when it was last looked at, and the time of all that were waited for then.
@@ -469,18 +471,21 @@ class Family:
         found: dict[int, _Stat] = {}
         # Read anew: that of a restored snapshot was the guest before it, until that was dead.
         own = _stat(self._pid)
-        waiting = children_of(own.parent) if own else []
+        # Each with whether what started it is the guest's.
+        waiting = [(pid, False) for pid in children_of(own.parent)] if own else []
         others = frozenset(self._others())
         while waiting and len(found) < MAX_PROCESSES:
-            pid = waiting.pop()
+            pid, is_ours = waiting.pop()
             if pid in others:
                 continue
             # In this order: the time of a child that is waited for meanwhile is in neither, or in
             # its parent's, never in both.
             children = children_of(pid)
             member = _stat(pid)
-            if member is not None and member.session == self._session:
-                waiting += children
+            if member is None:
+                continue
+            if is_ours or member.session == self._session or self._holds(pid):
+                waiting += [(child, True) for child in children]
                 if pid != self._pid:
                     found[pid] = member
         return found
@@ -996,6 +1001,8 @@ class Monitor:
         self._copies, self._shared_memory = copies, shared_memory
         self.others: Callable[[], Sequence[int]] = list
         self.orphans_cpu: Callable[[], float] = float
+        #: Whether a process is in a session of the guest's.
+        self.holds: Callable[[int], bool] = lambda _: False
         self.answering_cpu: Callable[[], float] = float
         self.held_together: Callable[[], int] = int
         self._folders, self._layers = folders, [layer.folder for layer in layers]
@@ -1184,7 +1191,7 @@ class Monitor:
         self._gauge = Gauge(pid) if pid is not None else None
         self._family = None
         if pid is not None and processes:
-            self._family = Family(pid, self.others, self.orphans_cpu)
+            self._family = Family(pid, self.others, self.orphans_cpu, self.holds)
         self._known_peak, self._family_cpu = 0, 0.0
 
     def _cpu_now(self) -> float | None:

@@ -296,6 +296,7 @@ class Requests:
             shared_memory=self.supervisor.shared_memory,
         )
         self._monitor.others = self.supervisor.snapshots.others
+        self._monitor.holds = self.supervisor.snapshots.holds
         self._monitor.orphans_cpu = lambda: self.supervisor.orphans_cpu
         self._monitor.answering_cpu = lambda: self.supervisor.answering_cpu
         self._monitor.held_together = self.supervisor.snapshots.held_together

@@ -723,6 +723,10 @@ class Snapshots:
         """Return the processes of forks that descend from the same guest, and of their copies."""
         return self._guest.lineage.others(self) if self._guest is not None else []
 
+    def holds(self, pid: int) -> bool:
+        """Return whether a process is in a session of the guest's."""
+        return self._guest is not None and self._guest.lineage.holds(pid)
+
     def pids(self) -> list[int]:
         """Return the processes that the guest and its copies are."""
         guests = (self._guest, *(one.guest for one in self.chain.all()))

@@ -39,10 +39,10 @@ def inner():
 @needs_namespaces
 def test_a_fork_is_known_here_by_what_its_descriptor_says_and_not_by_what_is_said(inner):
     pids, pidfd = Pids(namespace=True), os.pidfd_open(inner)
-    assert pids.forked(7, 1, pidfd) == inner
+    assert pids.forked(1, pidfd) == inner
     os.close(pidfd)
     # The zygote is told its own numbers back; what is gone is nobody else by then.
-    assert (pids.session(7, inner), pids.inside(inner)) == (1, 1)
+    assert pids.inside(inner) == 1
     assert pids.inside(NO_PROCESS - 1) == NO_PROCESS
     assert pids.reaped(1) == inner
 
@@ -64,7 +64,7 @@ def test_what_is_gone_before_it_is_heard_of_can_not_be_anybody_else():
         pidfd = os.pidfd_open(process.pid)
         process.wait()
     pids = Pids(namespace=True)
-    pid = pids.forked(1, 5, pidfd)
+    pid = pids.forked(5, pidfd)
     os.close(pidfd)
     assert pid == pids.reaped(5) == NO_PROCESS
     with pytest.raises(ProcessLookupError):
@@ -82,4 +82,4 @@ def test_no_process_has_the_number_of_none():
 
 def test_without_a_namespace_numbers_are_the_same():
     pids = Pids(namespace=False)
-    assert (pids.forked(1, 5, None), pids.inside(5), pids.session(1, 5), pids.reaped(5)) == (5,) * 4
+    assert (pids.forked(5, None), pids.inside(5), pids.reaped(5)) == (5,) * 3

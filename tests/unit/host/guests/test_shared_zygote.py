@@ -176,7 +176,7 @@ def test_locks_for_a_copy_are_made_by_the_zygote_that_is_shared(zygotes):
     zygotes.told()
     share.zygote.narrow(guest, messages.Plan(), 9, rulesets=1)
     (confine,) = zygotes.told()
-    assert (confine.id, confine.ticket, confine.session, confine.pid) == (1, 9, 21, 22)
+    assert (confine.id, confine.ticket, confine.pid) == (1, 9, 22)
     guest.pid = None
 
 
@@ -253,3 +253,10 @@ def test_a_zygote_that_does_not_read_is_hung_up_on(zygotes):
     one.zygote.narrow(guest, plan, 1, rulesets=1)
     zygotes.reactor.turn()
     assert one.heard == ["lost"]
+
+
+def test_sandboxes_that_share_a_zygote_have_no_network_in_which_they_would_hear_each_other():
+    plan = msgspec.structs.replace(PREPARE.plan, loopback=True, local_sockets=True)
+    shared = SharedZygote(Reactor(), None, msgspec.structs.replace(PREPARE, plan=plan))
+    told = shared._prepare.plan
+    assert (told.loopback, told.local_sockets) == (False, False)

@@ -1,0 +1,4 @@
+confined = "EPERM"
+unconfined = "ESRCH"
+def attack(w):
+    os.setpgid(w.sentinel, w.sentinel)

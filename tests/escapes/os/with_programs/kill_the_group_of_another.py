@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.killpg(w.sentinel, 0)

@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    resource.prlimit(w.sentinel, resource.RLIMIT_CORE)

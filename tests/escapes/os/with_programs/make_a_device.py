@@ -1,0 +1,4 @@
+confined = "EPERM"
+only_root = True
+def attack(w):
+    os.mknod("made", 0o20600, 0x103)

@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    os.mkfifo(w.outside + "/made")

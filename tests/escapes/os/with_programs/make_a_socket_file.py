@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.mknod("made", 0o140600)

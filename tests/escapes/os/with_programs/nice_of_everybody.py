@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.getpriority(os.PRIO_USER, 0)

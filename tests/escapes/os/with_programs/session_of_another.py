@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.getsid(w.sentinel)

@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    return os.readlink(f"/proc/{w.sentinel}/exe") != ""
