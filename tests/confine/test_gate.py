@@ -233,7 +233,7 @@ def test_a_signal_that_comes_while_a_snapshot_is_forked_costs_no_snapshot(plan):
 
 
 def test_a_fork_that_is_due_for_anybody_is_left_for_whom_none_is_due():
-    gate = Gate(-1, MACHINE, plan_of())
+    gate = Gate(-1, MACHINE, plan_of(), Sessions(os.getpid()))
     gate.allow_fork(None)
     gate.allow_fork(os.getpid())
     asked = Request(1, os.getpid(), "clone", (signal.SIGCHLD, 0, 0, 0, 0, 0))

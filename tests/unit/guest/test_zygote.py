@@ -193,7 +193,7 @@ def test_a_gate_is_let_go_when_nobody_is_under_it_and_not_when_a_look_was_interr
 def test_the_time_of_answers_goes_with_the_gate(monkeypatch):
     """Kept by the guest's number, it stayed for each guest that there ever was."""
     answers, clock, told = iter([True, False, True, True]), iter(range(100)), []
-    monkeypatch.setattr(notify.Gate, "answer", lambda _: next(answers))
+    monkeypatch.setattr(notify.Gate, "answer", lambda *_: next(answers))
     monkeypatch.setattr(zygote.time, "thread_time", lambda: next(clock) * 0.02)
     keeper = Gatekeeper(select.poll(), Plan(locks=("seccomp",)), lambda: None, told.append)
     for _ in range(2):
