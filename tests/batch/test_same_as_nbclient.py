@@ -22,7 +22,9 @@ _SCRATCH = _BREAK.join([*"cellblock-", *[r"\w"] * 8])
 #: Names that are made by chance, and what is measured.
 CHANCE = re.compile(
     rf"ipykernel_\d+/\d+|0x[0-9a-f]+|T_[0-9a-f]{{5}}|[0-9a-f-]{{36}}|[0-9a-f]{{32}}"
-    rf"|cellblock-[0-9a-f]{{12}}|{_SCRATCH}(?:/\d+)?"
+    rf"|cellblock-[0-9a-f]{{12}}|{_SCRATCH}(?:/scratch)?(?:/\d+)?"
+    # A run's guests, of a pool, have no network of their own.
+    r"|files, (?:tcp, )?signals"
     r"|(?<![\d.,])[\d.,]+ (?:n|μ|m)?s\b|\d\d:\d\d(?::\d\d)?"
     # Longer where nothing but what cells write can be written to, and what mounts there are varies.
     r"|\d+ instructions"

@@ -96,7 +96,8 @@ def test_a_zygote_that_hangs_is_replaced_with_all_that_it_started(start, world, 
     kernel.run("x = 1")
     hung = kernel.tree()[1:]
     os.kill(kernel.zygote(), signal.SIGSTOP)
-    _, sent = kernel.run("print('on')")
+    # Each thread that a cell starts waits for the zygote.
+    _, sent = kernel.run("import threading; threading.Thread(target=print).start()")
     cards = [one["data"]["text/plain"] for one in reading.of(sent, "display_data")]
     assert "its zygote did not answer" in "".join(cards)
     assert processes.gone(hung) == []

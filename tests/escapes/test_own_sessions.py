@@ -24,8 +24,9 @@ if os.fork() == 0:
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         os.setpgid(0, 0)
-        os.set_inheritable(write, True)
-        said = f"echo {name} >&{write}; exec {write}>&-; while :; do sleep 9; done"
+        os.dup2(write, 1)
+        os.close(write)
+        said = f"echo {name}; exec >&-; while :; do sleep 9; done"
         os.execv("/bin/sh", ["sh", "-c", said, name])
     os._exit(0)
 os.close(write)

@@ -23,7 +23,15 @@ from msgspec import Struct
 from cellblock.errors import GuestError, WireError
 from cellblock.host.guests.pipes import Pipes
 from cellblock.wire import frames
-from cellblock.wire.messages import FromGuest, Stream, StreamName
+from cellblock.wire.messages import (
+    Completed,
+    FromGuest,
+    Inspected,
+    Stream,
+    StreamName,
+    Variables,
+    VariableValue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +46,9 @@ if TYPE_CHECKING:
 #: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
 #: thread that sends is held up by one that keeps the interpreter to itself.
 FRAME_LOOK, FRAME_LOOKS = 1.0, 8
+
+#: Answers to queries, which have no place among what is written.
+_QUERIED: Final = (Completed, Inspected, Variables, VariableValue)
 
 #: One for all: it has no state, and takes a fifth of a millisecond to make.
 _decode: frames.Decoder[FromGuest] = frames.Decoder(FromGuest)
@@ -425,6 +436,8 @@ class Guest:
         try:
             for message in self._reader.messages(data):
                 mark: int | None = getattr(message, "mark", None)
+                if isinstance(message, _QUERIED):
+                    self._pipes.drain()  # what a hook of a cell's printed on the way to the answer
                 if mark is not None:
                     self._pipes.drain(before=mark or None)
                     if self.closed:  # for what it has written
