@@ -127,7 +127,12 @@ def make_plan(
         # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
         relayed=backend.relays and has_list(policy),
         subprocess=policy.subprocess_execution,
-        limits=_limits(policy, staged=bool(layers), kept=write_roots == (fill["{scratch}"],)),
+        limits=_limits(
+            policy,
+            staged=bool(layers),
+            kept=write_roots == (fill["{scratch}"],),
+            memory=_shared_memory(policy) if shared else 0,
+        ),
         locks=backend.locks,
         required=backend.locks,
     )
@@ -137,18 +142,18 @@ def make_plan(
     return plan
 
 
-def _limits(policy: Policy, *, staged: bool, kept: bool) -> Limits:
+def _limits(policy: Policy, *, staged: bool, kept: bool, memory: int) -> Limits:
     """Return what the guest limits by itself.
 
     An overlay copies a whole file of the project when a cell opens it for writing, where nobody
     sees it until that is done. But Linux holds the process to its limit on files meanwhile. So
     where cells write to nothing but layers and what is ``kept`` in the scratch folder, no file may
-    be larger than what they may have there altogether.
+    be larger than what they may have there altogether, or in the ``memory`` that processes share.
     """
     limits = {field: getattr(policy, field) for field in LIMITS}
     largest, most = policy.max_file_size, policy.scratch_max_bytes
     if staged and kept and most is not None:
-        end = scratch_end(most)
+        end = max(scratch_end(most), memory)
         limits["max_file_size"] = end if largest is None else min(largest, end)
     return Limits(**limits)
 
