@@ -57,7 +57,7 @@ def test_a_figure_left_open_is_shown_at_the_end_of_its_cell(data):
     [
         "pd.read_csv('/etc/passwd')",
         "table.to_csv('/tmp/out.csv')",
-        "pd.read_csv('http://127.0.0.1:9/x.csv')",
+        "pd.read_csv('http://192.0.2.1:9/x.csv')",
     ],
 )
 def test_tables_neither_come_from_nor_go_to_other_places(data, code):

@@ -14,12 +14,12 @@ for name in ("pre_execute", "pre_run_cell", "post_execute", "post_run_cell"):
 STATE = "shell.execution_count, len(In), len(Out), _, len(seen), sorted(k for k in globals())"
 
 SPOILT = """
-kept, real = 7, get_ipython().compile.cache
-def cache(source, *rest):
+kept, real = 7, get_ipython().compile.ast_parse
+def ast_parse(source, *rest, **more):
     if source == "None":
         raise SystemExit
-    return real(source, *rest)
-get_ipython().compile.cache = cache
+    return real(source, *rest, **more)
+get_ipython().compile.ast_parse = ast_parse
 """
 
 
@@ -36,8 +36,8 @@ def test_neither_names_nor_numbers_nor_hooks_learn_of_it(start):
         idle()
     kernel.run("del seen[:]", silent=True)
     after = reading.result(kernel.run("len(seen), _oh[1], shell.execution_count")[1])
-    assert before.startswith("(3,\n 3,\n 1,\n 7,\n 3,\n")
-    assert after == "(2, 7, 4)"
+    assert before.startswith("(3,\n 3,\n 1,\n 7,\n 4,\n")
+    assert after == "(3, 7, 4)"
 
 
 def test_a_shell_that_is_spoilt_does_not_end_the_guest(start):

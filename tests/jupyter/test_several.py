@@ -113,6 +113,10 @@ def test_the_guest_inherits_no_descriptor_and_no_environment(kernel):
         assert held.startswith("[0, 1, 2, 3")
     names = set(eval(reading.result(kernel.run("import os\nsorted(os.environ)")[1])))
     assert names <= {
+        "CLICOLOR",
+        "CLICOLOR_FORCE",
+        "FORCE_COLOR",
+        "GIT_PAGER",
         "HOME",
         "IPYTHONDIR",
         "JOBLIB_MULTIPROCESSING",
@@ -120,8 +124,10 @@ def test_the_guest_inherits_no_descriptor_and_no_environment(kernel):
         "LC_CTYPE",  # Python's own coercion
         "MPLBACKEND",
         "MPLCONFIGDIR",
+        "PAGER",
         "PATH",
         "PYTHONDONTWRITEBYTECODE",
+        "TERM",
         "TMPDIR",
         "USER",
     }

@@ -120,7 +120,10 @@ def add_modules(shell_class: type, stream_class: type) -> None:
             sys.modules[spec.name] = module = _later(spec)
             setattr(top, name, module)
     # ipywidgets asks for the version; these are the package's own.
-    version = import_module(f"{_PACKAGE}._version")
+    try:
+        version = import_module(f"{_PACKAGE}._version")
+    except ImportError:  # a version that keeps it elsewhere
+        return
     vars(top).update({k: v for k, v in vars(version).items() if "version" in k and k[0] != "_"})
     vars(top)["__version__"] = version.__version__
 

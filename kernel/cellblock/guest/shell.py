@@ -32,6 +32,7 @@ from IPython.core import (
 from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import InputRejected, StdinNotImplementedError, UsageError
+from IPython.core.events import EventManager
 from IPython.core.getipython import get_ipython
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
@@ -169,6 +170,20 @@ class CellHistory(HistoryManager):
         self.input_hist_raw.extend(later[1])
 
 
+class Events(EventManager):
+    """IPython's events, in which an interrupt ends the cell: theirs would report it, and go on."""
+
+    def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
+        """Call what is registered for ``event``, each by itself; show what raises."""
+        for callback in tuple(self.callbacks[event]):
+            try:
+                callback(*args, **kwargs)
+            except Exception:
+                given = f"with arguments args {args},kwargs {kwargs}"
+                sys.stdout.write(f"Error in callback {callback} (for {event}), {given}:\n")
+                self.shell.showtraceback()
+
+
 class SessionStore(dict[str, Any]):
     """What ``%store``, ``%cd`` and ``%bookmark`` keep: IPython's is a folder of the zygote's."""
 
@@ -227,6 +242,12 @@ class GuestShell(InteractiveShell):
     @default("exiter")
     def _default_exiter(self) -> ZMQExitAutocall:
         return ZMQExitAutocall(self)
+
+    def init_events(self) -> None:
+        """Let interrupts through."""
+        super().init_events()
+        events: Any = self.events
+        events.__class__ = Events
 
     def init_history(self) -> None:
         """Keep ``In`` and ``Out``; the database belongs to the host."""
@@ -344,16 +365,16 @@ class GuestShell(InteractiveShell):
             self._failed_calls[current_subshell.get()] = error, call
         tracebacks.trim(error)
         found = error.__traceback__
-        starts_here = found is not None and found.tb_frame.f_code is _RUN_CODE
+        if found is not None and found.tb_frame.f_code is _RUN_CODE:
+            found = found.tb_next
         if not exception_only and tracebacks.is_pythons(error):
-            lines = tracebacks.by_python(error, found.tb_next if starts_here else found)
-            self._showtraceback(kind, error, lines)
+            self._showtraceback(kind, error, tracebacks.by_python(error, found))
             return
         tracebacks.prepare(self, error)
         super().showtraceback(
             (kind, error, found),
             filename,
-            int(starts_here) if tb_offset is None else tb_offset,
+            0 if tb_offset is None else tb_offset,
             exception_only,
             running_compiled_code,
         )
