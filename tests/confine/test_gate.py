@@ -229,7 +229,10 @@ def test_a_signal_that_comes_while_a_snapshot_is_forked_costs_no_snapshot(plan):
 
     guest = Signalled(forks, plan())
 
-    assert guest.serve() == ["copy blocks set()", "original blocks set()", "handled", "EPERM"]
+    *said, control = guest.serve()
+    assert said == ["copy blocks set()", "original blocks set()", "handled"]
+    # A fork that is not ours is interrupted, or begun again and not due: when the signal comes.
+    assert control in {"EINTR", "EPERM"}
 
 
 def test_a_fork_that_is_due_for_anybody_is_left_for_whom_none_is_due():
