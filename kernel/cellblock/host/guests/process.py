@@ -136,9 +136,11 @@ _MOST_PROGRAMS, _MOST_LOOKS = 1_000, 10
 def children(pid: int) -> list[int]:
     """Return the processes that any thread of ``pid`` has started, as far as that can be seen."""
     found: list[int] = []
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_bytes().split())
+            # A thread that has ended meanwhile hides no other thread's.
+            with contextlib.suppress(OSError, ValueError):
+                found += map(int, (task / "children").read_bytes().split())
     return found
 
 
