@@ -301,14 +301,10 @@ class Runner:
             raise exc.with_traceback(None) from None
         return cast("ast.Module", tree)
 
-    def _run(
-        self, tree: ast.AST, name: str, mode: str, namespace: dict[str, Any] | None = None
-    ) -> None:
+    def _run(self, tree: ast.AST, name: str, mode: str, namespace: dict[str, Any]) -> None:
         shell = self._shell
         with _alone, shell.compile.extra_flags(_AWAIT):
             code: CodeType = shell.compile(tree, name, mode)
-        if namespace is None:
-            namespace = shell.user_ns
         # What a function finds as its builtins is decided when it is made.
         namespace["__builtins__"] = self._builtins
         if code.co_flags & inspect.CO_COROUTINE:

@@ -245,15 +245,14 @@ _AMONG_THEMSELVES: Final = frozenset(
 
 
 def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    policy = config.policy
+    policy, plan = config.policy, config.prepare.plan
     field, listed = "network_access", policy.network_access
     address = _address(call.target)
-    if config.prepare.plan.loopback and call.errno in _AMONG_THEMSELVES:
+    if plan.loopback and call.errno in _AMONG_THEMSELVES:
         if call.errno != errno.ECONNREFUSED or not address:
             return None  # it is among the session's own programs
         what = "cells have a network of their own, where nobody listens there"
         return Refusal(field, what, Remedy(f'{field} = ["{address}"]'), address)
-    plan = config.prepare.plan
     if plan.loopback and not plan.local_sockets and call.errno in _DENIED and not address:
         what = "cells make no Unix sockets where those of other programs could be named"
         instead = "listen at 127.0.0.1, which nobody else reaches"

@@ -169,9 +169,8 @@ class Pipes:
 
     def _watch(self) -> None:
         """Listen to the pipes, unless they are read in a moment, or must not be read."""
-        if self._held and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._held:
+            self._cancel_timer()
         listens = not self._held and self._timer is None
         for pipe in self._pipes:
             if pipe.fd >= 0 and listens and not pipe.is_full:
@@ -194,12 +193,15 @@ class Pipes:
         if any(pipe.kept for pipe in self._pipes):
             self._read_soon()
 
-    def close(self) -> None:
-        """Stop listening, and hand nothing on any more."""
-        self._texts.clear()
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def close(self) -> None:
+        """Stop listening, and hand nothing on any more."""
+        self._texts.clear()
+        self._cancel_timer()
         for pipe in self._pipes:
             if pipe.fd >= 0:
                 self._reactor.unwatch(pipe.fd)
@@ -214,9 +216,7 @@ class Pipes:
         With ``before``, the mark of a message that has come, all that was written before it.
         """
         began = thread_time()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._cancel_timer()
         for pipe in self._pipes:
             if pipe.fd >= 0:
                 self._reactor.unwatch(pipe.fd)
