@@ -97,12 +97,15 @@ def test_a_cell_can_not_keep_in_the_programs_place(home, staging):
 def test_no_file_is_copied_that_is_larger_than_what_cells_may_keep(home, staging):
     """The copy is seen when it is complete, and threads could have many made at once."""
     (home / "project" / "large.csv").write_bytes(bytes(80 << 20))
-    with Sandbox(staging.replace(scratch_max_bytes=4 << 20)) as s:
+    small = staging.replace(scratch_max_bytes=4 << 20, memory_max_bytes=256 << 20)
+    with Sandbox(small.replace(scratch_max_bytes=142_606_336)) as s:  # as the message says
+        assert s.execute("open('large.csv', 'r+')").success
+    with Sandbox(small) as s:
         refused = s.execute("open('large.csv', 'r+')").error
         assert refused.message == (
-            "[Errno 27] File too large: 'large.csv' [cellblock: under policy staging cells keep no "
-            "more files than 4 MiB (scratch_max_bytes). To allow it, write in staging: "
-            "scratch_max_bytes = 8_388_608]"
+            "[Errno 27] File too large: 'large.csv' [cellblock: under policy staging cells write "
+            "no files larger than 68 MiB (scratch_max_bytes). To allow it, write in staging: "
+            "scratch_max_bytes = 142_606_336]"
         )
         assert s.execute("open('large.csv').read(1), open('old.csv', 'r+').write('a')").success
         assert [one.path for one in s.changes()] == ["old.csv"]

@@ -118,7 +118,7 @@ def test_who_mounts_and_hangs_holds_up_one_cell_and_is_told_of(start):
     kernel = start("data")
     (kernel.world.work / "private").mkdir()
     kernel.run("x = 1")
-    (mounter,) = kernel._called("cb-mounter")
+    (mounter,) = kernel.called("cb-mounter")
     os.kill(mounter, signal.SIGSTOP)
     time.sleep(PAUSE)
     sent = kernel.run("print('on')")[1]

@@ -113,7 +113,7 @@ def test_guests_that_await_no_signal_of_their_zygotes_end_are_ended_all_the_same
     kernel = start(policy, "--allow-unsafe", world=world, prefix=prefix)
     kernel.own_world = True
     assert reading.stream(kernel.run(UNLEASHED)[1]) == "0\n"
-    processes.until(lambda: len(kernel._called("cb-guest")) == 3)  # a copy has its name late
+    processes.until(lambda: len(kernel.called("cb-guest")) == 3)  # a copy has its name late
     pids = kernel.tree()
     for pid in KILLED[killed](kernel):
         os.kill(pid, signal.SIGKILL)
@@ -154,7 +154,7 @@ def staged(request, start):
 def test_nothing_outlives_a_killed_host_when_its_zygote_or_who_mounts_for_it_hangs(staged, stopped):
     pids = staged.tree()
     assert {"cb-zygote", "cb-mounter", "cb-guest"} <= {*map(processes.name, pids)}
-    (hung,) = staged._called(stopped)
+    (hung,) = staged.called(stopped)
     os.kill(hung, signal.SIGSTOP)
     staged.proc.kill()
     staged.proc.wait(5)

@@ -158,7 +158,7 @@ class Kernel(Client):
 
     def zygote(self) -> int:
         """Return the zygote's pid, waiting for it."""
-        return self._waited_for(lambda: self._called("cb-zygote"))
+        return self._waited_for(lambda: self.called("cb-zygote"))
 
     def child(self) -> int:
         """Return the pid of the host's first child, whatever that becomes, waiting for it."""
@@ -166,12 +166,12 @@ class Kernel(Client):
 
     def guest(self) -> int:
         """Return the pid of the guest that serves, waiting for it."""
-        return self._waited_for(lambda: self._called("cb-guest"))
+        return self._waited_for(lambda: self.called("cb-guest"))
 
     def sole_guest(self) -> int:
         """Return the pid of the guest that serves, once one before it has ended."""
         return self._waited_for(
-            lambda: found if len(found := self._called("cb-guest")) == 1 else []
+            lambda: found if len(found := self.called("cb-guest")) == 1 else []
         )
 
     def relay(self) -> int:
@@ -180,13 +180,14 @@ class Kernel(Client):
 
     def relays(self) -> list[int]:
         """Return the relays' pids."""
-        return self._called("cb-relay")
+        return self.called("cb-relay")
 
     def copies(self) -> list[int]:
         """Return the pids of the snapshots that stand."""
-        return self._called("cb-snapshot")
+        return self.called("cb-snapshot")
 
-    def _called(self, name: str) -> list[int]:
+    def called(self, name: str) -> list[int]:
+        """Return the pids of its processes that call themselves by a name."""
         return [pid for pid in self.tree() if processes.name(pid) == name]
 
     def _waited_for(self, find: Callable[[], list[int]]) -> int:

@@ -134,7 +134,7 @@ class Kernel(Front):
         self._history_due: Timer | None = None
         #: Seconds after an error in which cells that arrive are refused.
         self.abort_window = ABORT_WINDOW
-        #: What asked for cells that the kernel sent itself, by the message.
+        #: What asked for cells that the kernel sent itself, by the id of the message.
         self._first: dict[str, str] = {}
         #: Whether who shut it down starts another one in its place.
         self.restarts = False
@@ -464,10 +464,10 @@ class Kernel(Front):
             while self._take_arrived():
                 pass
         if message is not None:
-            if (option := self._first.pop(message.header["msg_id"], None)) is None:
+            if message.identities:
                 self.channels.reply("shell", content, message, metadata=metadata)
             elif content["status"] == "error":
-                self._say_first_failed(option, content)
+                self._say_first_failed(self._first[message.header["msg_id"]], content)
             if abort:
                 shell.failed_cell = message.metadata.get("cellId")
                 shell.abort_until = time.monotonic() + self.abort_window

@@ -281,7 +281,10 @@ def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
     largest = plan.limits.max_file_size
     match call.errno:
         case errno.EFBIG if largest is not None and largest != policy.max_file_size:
-            return _limit(policy, "scratch_max_bytes", "cells keep no more files")
+            # No file may be larger than all of them together (plan.py): twice that is enough.
+            what = f"cells write no files larger than {value_words('max_file_size', largest)}"
+            line = Remedy(f"scratch_max_bytes = {2 * largest:_}")
+            return Refusal("scratch_max_bytes", what, line)
         case errno.EFBIG:
             return _limit(policy, "max_file_size", "cells write no files larger")
         case errno.EMFILE:
