@@ -28,6 +28,8 @@ from confine.simulator import Call
 
 MACHINE = arch.current()
 PATIENCE = 20
+#: What it takes to run a program of the system's.
+PROGRAMS = ("/usr/bin", "/bin", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", *LIBRARIES)
 
 
 def plan_of(*, most_tasks=None, processes=False, network=False):
@@ -328,8 +330,7 @@ def test_processes_and_threads_are_counted_together_where_they_are_allowed(plan)
         say(some[0].wait())
         say(outcome(lambda: os.kill(os.getppid(), 0)))
 
-    roots = ("/usr/bin", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", *LIBRARIES)
-    guest = Guest(spawn, plan(subprocess=True, read_roots=roots), most_tasks=10, processes=True)
+    guest = Guest(spawn, plan(subprocess=True, read_roots=PROGRAMS), most_tasks=10, processes=True)
     said = guest.serve()
 
     assert said[0] == "EAGAIN"
@@ -405,10 +406,56 @@ def test_a_program_ends_another_that_it_did_not_start_and_not_the_guest_or_what_
         os.kill(forked, signal.SIGKILL)
         os.waitpid(forked, 0)
 
-    roots = ("/usr/bin", "/bin", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", *LIBRARIES)
-    guest = Guest(program, plan(subprocess=True, read_roots=roots), processes=True)
+    guest = Guest(program, plan(subprocess=True, read_roots=PROGRAMS), processes=True)
 
     assert guest.serve() == ["1", "0"]
+
+
+def test_a_shell_whose_child_ends_while_it_forks_sees_no_fork_fail(plan):
+    def pipelines(say, _ask):
+        shell = ["dash", "-c", "for i in 1 2 3; do echo $i | cat; done"]
+        ended = subprocess.run(shell, capture_output=True, text=True, check=False)
+        say(f"{ended.stdout}{ended.stderr}".replace("\n", " "))
+
+    guest = Guest(pipelines, plan(subprocess=True, read_roots=PROGRAMS), processes=True)
+    answer = guest.gate.answer
+
+    def late():
+        time.sleep(0.02)  # the first part of a pipeline has ended by then
+        return answer()
+
+    guest.gate.answer = late
+
+    assert guest.serve() == ["1 2 3 "]
+
+
+def test_a_handler_is_left_as_it_is_but_a_shells(plan):
+    """As of a program that blocks one signal meanwhile, and of a guest, which is no program."""
+    handles = (
+        "import ctypes, signal, sys\n"
+        "class Action(ctypes.Structure):\n"
+        "    _fields_ = [(name, ctypes.c_ulong) for name in ('handler', 'flags', 'restorer', 'mask')]\n"
+        "def flags(mask):\n"
+        "    new, now = Action(1 << 20, 0x04000000, 1 << 20, mask), Action()\n"
+        "    libc = ctypes.CDLL(None)\n"
+        "    assert libc.syscall(13 if sys.argv[1] == 'x86_64' else 134, 17, ctypes.byref(new), 0, 8) == 0\n"
+        "    return new.flags & 0x10000000\n"
+        "said = [flags(1 << 1), flags(2 ** 64 - 1)]\n"
+    )
+
+    def program(say, _ask):
+        here = {}
+        sys.argv[1:] = [MACHINE.name]
+        exec(handles, here)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        say(here["said"])
+        told = [sys.executable, "-c", handles + "print(said)", MACHINE.name]
+        say(subprocess.run(told, capture_output=True, text=True, check=False).stdout.strip())
+
+    roots = (*PROGRAMS, sys.prefix, sys.base_prefix)
+    guest = Guest(program, plan(subprocess=True, read_roots=roots), processes=True)
+
+    assert guest.serve() == ["[0, 0]", f"[0, {0x10000000}]"]
 
 
 def test_what_a_program_starts_counts_in_a_session_of_its_own_too(plan):
@@ -523,6 +570,9 @@ ASKED = [
     ({}, "execve", (1,), False),
     ({}, "setsid", (), False),
     ({}, "getpgid", (4243,), False),
+    ({}, "rt_sigaction", (17, 1), False),
+    ({"subprocess": True}, "rt_sigaction", (17, 1), True),
+    ({"subprocess": True}, "rt_sigaction", (2, 1), False),
     ({"subprocess": True}, "setsid", (), True),
     ({"subprocess": True}, "setpgid", (0, 0), True),
     ({"subprocess": True}, "getpgid", (0,), False),

@@ -170,9 +170,7 @@ class Kernel(Client):
 
     def sole_guest(self) -> int:
         """Return the pid of the guest that serves, once one before it has ended."""
-        return self._waited_for(
-            lambda: found if len(found := self.called("cb-guest")) == 1 else []
-        )
+        return self._waited_for(lambda: found if len(found := self.called("cb-guest")) == 1 else [])
 
     def relay(self) -> int:
         """Return the relay's pid, waiting for it."""

@@ -87,6 +87,32 @@ def give_back_free_memory() -> None:
         run_exempt(_TRIM, ctypes.c_size_t(0))
 
 
+class _Extent(ctypes.Structure):
+    """Bytes at an address (struct iovec)."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def read_memory(pid: int, address: int, size: int) -> bytes:
+    """Return memory of a process's (process_vm_readv(2)). Raises OSError."""
+    space = ctypes.create_string_buffer(size)
+    read = _copy(_LIBC.process_vm_readv, pid, address, space)
+    return space.raw[:read]
+
+
+def write_memory(pid: int, address: int, data: bytes) -> None:
+    """Write to memory of a process's that is writable to it. Raises OSError."""
+    _copy(_LIBC.process_vm_writev, pid, address, ctypes.create_string_buffer(data, len(data)))
+
+
+def _copy(function: Any, pid: int, address: int, space: ctypes.Array[ctypes.c_char]) -> int:
+    here = _Extent(ctypes.addressof(space), len(space))
+    there = _Extent(address, len(space))
+    one = ctypes.c_ulong(1)
+    extents = (ctypes.byref(here), one, ctypes.byref(there), one)
+    return _call(function, ctypes.c_int(pid), *extents, ctypes.c_ulong(0))
+
+
 def unshare(flags: int) -> None:
     """Enter namespaces of one's own (unshare(2)). Raises OSError."""
     _call(_LIBC.unshare, ctypes.c_int(flags))

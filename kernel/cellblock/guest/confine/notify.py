@@ -10,8 +10,8 @@ are asked about as well. And some are counted: of what epolls watch, and of port
 for all programs of a user, or of the machine, together. For all of them the guest's first filter
 stops the call and notifies the holder of its listener.
 
-The holder is the zygote: trusted, idle, and gone only when the guest is. It sees registers,
-never memory, so that nothing can change between its look and the call. Where no gate is set up
+The holder is the zygote: trusted, idle, and gone only when the guest is. It decides by registers,
+never by memory, so that nothing can change between its look and the call. Where no gate is set up
 the main filter refuses the same calls by itself, and RLIMIT_NPROC counts tasks.
 
 Source: seccomp_unotify(2), <linux/seccomp.h>.
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cellblock.guest.confine import process, seccomp
-from cellblock.guest.confine.libc import LockFailed
+from cellblock.guest.confine.libc import LockFailed, read_memory, write_memory
 from cellblock.guest.confine.seccomp import Label, Op
 from cellblock.guest.confine.syscalls import (
     ABOUT_PROCESSES,
@@ -43,6 +43,7 @@ from cellblock.guest.confine.syscalls import (
     GROUPING,
     HANDING_OVER,
     NOTIF_ADDFD,
+    NOTIF_ID_VALID,
     NOTIF_RECV,
     NOTIF_SEND,
 )
@@ -88,6 +89,16 @@ ABOUT: Final = dict.fromkeys(ABOUT_PROCESSES, 0) | {"getpriority": 1, "setpriori
 #: What a refused call fails with: glibc asks of threads by their ids, and takes ENOSYS for
 #: "not known".
 _REFUSED_WITH: Final = {"sched_getaffinity": errno.ENOSYS}
+#: Stopped for the end of a child, where programs may be started: see ``Gate._have_restarted``.
+HANDLING: Final = "rt_sigaction"
+_HANDLED, _ACTION = 0, 1
+#: struct kernel_sigaction (<linux/signal_types.h>): handler, flags, restorer, mask.
+_SIGACTION: Final = struct.Struct("=4Q")
+_SIGACTION_FLAGS: Final = 8
+_WORD: Final = struct.Struct("=Q")
+SA_RESTART: Final = 0x1000_0000
+#: The signals that have a name; of the others the C library keeps some for itself.
+_EVERY_SIGNAL: Final = 0x7FFF_FFFF
 #: Counted: one more thing in an epoll.
 WATCHING: Final = "epoll_ctl"
 _OPERATION, _ADD = 1, 1
@@ -97,7 +108,7 @@ _NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
 _STOPPED: Final = (
     *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING),
     *(*REACHING, SENDING_TO, SENDING),
-    *(*GROUPING, *ABOUT),
+    *(*GROUPING, *ABOUT, HANDLING),
 )
 #: Sessions that a guest may have until it is looked which have ended.
 _FEW_SESSIONS: Final = 64
@@ -130,8 +141,14 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     if grants.network:
         yield Op(seccomp.JEQ, numbers[SENDING_TO], yes="where")
         yield Op(seccomp.JEQ, numbers[SENDING], yes="how")
+    if grants.subprocess:
+        yield Op(seccomp.JEQ, numbers[HANDLING], yes="which")
     yield Op(seccomp.JEQ, numbers[WATCHING], yes="what")
     yield Op(seccomp.JA, yes="pass")
+    if grants.subprocess:
+        yield Label("which")
+        yield Op(seccomp.LD_W_ABS, seccomp.low(_HANDLED))
+        yield Op(seccomp.JEQ, signal.SIGCHLD, yes="stop", no="pass")
     yield Label("what")
     yield Op(seccomp.LD_W_ABS, seccomp.low(_OPERATION))
     yield Op(seccomp.JEQ, _ADD, yes="stop", no="pass")
@@ -350,8 +367,6 @@ class Gate:
     def answer(self, before: Callable[[], None] = lambda: None) -> bool:
         """Decide one stopped call. Return False when the guest is gone.
 
-        The call is taken up at once, for until then a signal interrupts it: a program that has no
-        child's end restart its calls (dash) would see a fork fail with EINTR, which no fork does.
         ``before`` is called when it was taken up, before it is decided.
         """
         space = bytearray(_NOTIF.size)
@@ -365,7 +380,10 @@ class Gate:
         before()
         name = self._names.get(number)
         refusal = errno.EPERM  # of one that the gate does not know (never expected)
-        if name is not None and audit == self._audit:
+        if name == HANDLING and audit == self._audit:
+            self._have_restarted(ident, task, args[_ACTION])
+            refusal = 0
+        elif name is not None and audit == self._audit:
             # Process ids and clone's flags are 32 bits wide to the OS kernel.
             words = tuple(arg & 0xFFFFFFFF for arg in args)
             refusal = self.decide(Request(ident, task, name, words))
@@ -380,6 +398,27 @@ class Gate:
             with contextlib.suppress(InterruptedError):
                 fcntl.ioctl(self._listener, operation, data)
                 return
+
+    def _have_restarted(self, ident: int, task: int, address: int) -> None:
+        """Have a shell's calls begun again that the end of a child interrupts.
+
+        A stopped call is interrupted by a signal until it is taken up here, where a fork never is.
+        So a handler that has calls fail with EINTR has a fork fail: dash and busybox, whose
+        handlers are told by that they block every signal, end a pipeline so ("Cannot fork"). Other
+        programs block signals around a fork, or have calls restarted. Nothing is decided by what
+        is read here, and only the caller's own memory is written.
+        """
+        with contextlib.suppress(OSError, struct.error):
+            process_id, threads = _process_of(task)
+            if threads != 1 or process_id not in self._programs:
+                return
+            action = read_memory(task, address, _SIGACTION.size)
+            handler, flags, _, mask = _SIGACTION.unpack(action)
+            blocks = mask & _EVERY_SIGNAL == _EVERY_SIGNAL
+            if handler not in {signal.SIG_DFL, signal.SIG_IGN} and blocks:
+                # The number is still the caller's; the next who has it is so many starts away.
+                self._ioctl(NOTIF_ID_VALID, _WORD.pack(ident))
+                write_memory(task, address + _SIGACTION_FLAGS, _WORD.pack(flags | SA_RESTART))
 
     def decide(self, request: Request) -> int:
         """Return 0 to let the call go on, or the errno it fails with."""

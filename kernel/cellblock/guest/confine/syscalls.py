@@ -335,6 +335,8 @@ ZYGOTE: Final = (
     "pidfd_send_signal",
     "prctl",
     "prlimit64",
+    "process_vm_readv",
+    "process_vm_writev",
     "readlink",
     "readlinkat",
     "sched_getaffinity",
@@ -555,11 +557,13 @@ IOCTL: Final = (
     0x802C542A,  # TCGETS2: isatty in newer C libraries
 )
 # <linux/seccomp.h>: _IOWR('!', 0, struct seccomp_notif), _IOWR('!', 1, struct seccomp_notif_resp),
+# _IOW('!', 2, __u64) (Linux 5.11),
 # _IOW('!', 3, struct seccomp_notif_addfd): id, flags, srcfd, newfd, newfd_flags (Linux 5.9)
 NOTIF_RECV: Final = 0xC0502100
 NOTIF_SEND: Final = 0xC0182101
+NOTIF_ID_VALID: Final = 0x40082102
 NOTIF_ADDFD: Final = 0x40182103
-NOTIF: Final = (NOTIF_RECV, NOTIF_SEND, NOTIF_ADDFD)
+NOTIF: Final = (NOTIF_RECV, NOTIF_SEND, NOTIF_ID_VALID, NOTIF_ADDFD)
 PRCTL: Final = (
     2,  # PR_GET_PDEATHSIG
     3,  # PR_GET_DUMPABLE
