@@ -47,7 +47,11 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
 
     def on_search(event: str, args: tuple[Any, ...]) -> None:
         folder = _searched(event, args)
-        if not folder or folder in seen or len(seen) >= _MOST or _caller() is None:
+        if not folder or folder in seen or len(seen) >= _MOST:
+            return
+        direct = _caller()
+        # Builders look for sources wherever Python imports from, and the cell named no such folder.
+        if direct is None or (not direct and _is_imported_from(folder)):
             return
         seen.add(folder)
         try:
@@ -56,6 +60,10 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
             tell(messages.NotThere(kind="folder", name=encodable(folder)[:_LONGEST]))
 
     return on_search
+
+
+def _is_imported_from(folder: str) -> bool:
+    return any(f"{folder}/".startswith(f"{entry}/") for entry in sys.path if entry)
 
 
 def _list(folder: str) -> None:
