@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: Frames of these files are the kernel's own.
 OWN = str(Path(__file__).resolve().parents[1]) + "/"
 _LONGEST_CHAIN = 32
+#: What IPython's formatter takes at most, with all that it imports.
+_FORMATTER = 64 << 20
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
@@ -62,10 +64,10 @@ def _without_own_frames(tb: TracebackType | None) -> TracebackType | None:
 
 
 def is_pythons(error: BaseException) -> bool:
-    """Whether Python itself is to show ``error``: IPython has no formatter, or needs memory."""
-    return isinstance(error, MemoryError) or any(
-        isinstance(one, BaseExceptionGroup) for one in chain(error)
-    )
+    """Whether Python itself is to show ``error``: IPython has no formatter, or no memory for it."""
+    if isinstance(error, MemoryError) and not _has_room(_FORMATTER):
+        return True
+    return any(isinstance(one, BaseExceptionGroup) for one in chain(error))
 
 
 def by_python(error: BaseException, tb: TracebackType | None) -> list[str]:
@@ -167,6 +169,10 @@ def _has_room_for_stack() -> bool:
     size = threading.stack_size() or resource.getrlimit(resource.RLIMIT_STACK)[0]
     if size == resource.RLIM_INFINITY:
         size = _STACK
+    return _has_room(size)
+
+
+def _has_room(size: int) -> bool:
     try:
         mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     except OSError:
