@@ -75,7 +75,7 @@ def test_what_is_nowhere_or_allowed_is_no_word_worth(kernel):
         "os.getenv('NOWHERE_EITHER'), os.environ['PASSED'], os.getenv('HOME'), os.getenv('DISPLAY')",
         "os.environ.setdefault('MY_OWN', '2'); os.environ['MY_KEY'] = '3'; os.environ['MY_KEY']",
         # A library looks wherever Python imports from; the cell named no such folder.
-        "import sys; sys.path.append(os.path.abspath('../walked'))\n"
+        "import sys; sys.path.append(os.path.abspath('../walked'))",
         "from matplotlib import font_manager; font_manager.findSystemFonts(['../walked'])",
         "import json, tempfile, logging; tempfile.mkdtemp(); print('load')",
     ):

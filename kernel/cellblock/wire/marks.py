@@ -8,8 +8,8 @@ what stands behind it on the other. A message on the channel that is shown carri
 the mark at which it belongs.
 
 A mark is bytes that no text has. Who forges one spoils the output of the own session: text comes
-late, until a pipe is full or the guest ends, or below an earlier cell, as a task's may. Nothing else
-waits: the host does not (``host.guests.pipes``).
+late, until a pipe is full or the guest ends, or below an earlier cell, as a task's may. Nothing
+else waits: the host does not (``host.guests.pipes``).
 """
 
 from __future__ import annotations
