@@ -217,12 +217,17 @@ class Kernel(Front):
         return self._beside_main() if self._goes_beside(message) else self._main
 
     def _goes_beside(self, message: Message) -> bool:
-        """Return whether a message is for the main shell's cell, which awaits: its turn is now."""
+        """Return whether a message is for the main shell's cell, which awaits: its turn is now.
+
+        It overtakes cells that are queued, as under ipykernel: they wait for the running one, and
+        that may wait for this message.
+        """
         if message.kind not in _COMMS or self.session is None or not self.session.awaits:
             return False
-        if not self._offers_subshells:  # what was approved for the cell would be allowed to it
+        if self.lab is not None and self.lab.has(message):  # it has come here to take its turn
             return False
-        return all(earlier.kind in _COMMS for earlier in self._main.queue)
+        # Where users approve, what was approved for the cell would be allowed to the handler.
+        return self._offers_subshells
 
     def _beside_main(self) -> Shell:
         found = next((shell for shell in self._shells.values() if shell.is_beside), None)
@@ -235,9 +240,10 @@ class Kernel(Front):
 
     def on_awaits(self) -> None:
         """Have comm messages taken up that came before the running cell began to await."""
-        queue = self._main.queue
-        while queue and self._goes_beside(queue[0]):
-            self._beside_main().queue.append(queue.popleft())
+        waiting, self._main.queue = self._main.queue, deque()
+        for message in waiting:
+            shell = self._beside_main() if self._goes_beside(message) else self._main
+            shell.queue.append(message)
         self._reactor.call_later(0, self._answer_all)
 
     def _on_control(self) -> None:
