@@ -447,6 +447,9 @@ class Server:
                 self.out.flush()
                 os._exit(1)  # a fork that the cell left by an error: its parent goes on
         self.out.end(done)
+        # No cell runs now. The host may have sent the next one already, and would take what a task
+        # of this cell prints before that one begins for the next one's, if it had no number.
+        self.out.begin(0)
 
     def _set_variables(self, message: messages.SetVariables) -> None:
         late = messages.Error(ename="Interrupted", evalue="it took too long", traceback=[])
