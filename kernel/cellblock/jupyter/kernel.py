@@ -66,7 +66,8 @@ CELL_PREFIX = "the cell asks: "
 SUBSHELL_REQUESTS = frozenset(
     {"create_subshell_request", "delete_subshell_request", "list_subshell_request"}
 )
-NO_SUBSHELL = "there is no such subshell: make one by a create_subshell_request on control"
+#: Said where a message names a subshell that is not there, below what ipykernel says.
+NO_SUBSHELL = "make one by a create_subshell_request on control"
 #: Subshells that there may be: each may hold some output back.
 MOST_SUBSHELLS = 10
 #: What a subshell takes; everything else that names one is answered by the main shell.
@@ -293,7 +294,7 @@ class Kernel(Front):
             case _ if isinstance(named, str) and named in self._subshells:
                 self._delete_subshell(named)
             case _:
-                content = _error("NoSubshell", NO_SUBSHELL)
+                content = _unknown_subshell(named)
         self.channels.reply("control", {"status": "ok"} | content, message)
         self.channels.status("idle", message)
 
@@ -431,8 +432,9 @@ class Kernel(Front):
         self.views.notice = "; and ".join(filter(None, (self.views.notice, f"says: {said}")))
 
     def _execute(self, message: Message, shell: Shell) -> None:
-        if shell is self._main and message.header.get("subshell_id") is not None:
-            error = _error("NoSubshell", NO_SUBSHELL)
+        named = message.header.get("subshell_id")
+        if shell is self._main and named is not None:
+            error = _unknown_subshell(named)
             self.channels.publish("error", error, message)
             count = {"execution_count": self.execution_count}
             self.channels.reply("shell", error | count, message)
@@ -662,6 +664,16 @@ class Kernel(Front):
 
 def _error(name: str, why: str) -> dict[str, Any]:
     return {"status": "error", "ename": name, "evalue": why, "traceback": [why]}
+
+
+def _unknown_subshell(named: object) -> dict[str, Any]:
+    """Return the error of a message that names no subshell there is.
+
+    Name and text are ipykernel's, which front ends compare.
+    """
+    error = _error("UnknownSubshellError", f"Unknown subshell_id {str(named)[:100]!r}")
+    error["traceback"].append(NO_SUBSHELL)
+    return error
 
 
 def cell_of(message: Message) -> ExecuteRequest:
