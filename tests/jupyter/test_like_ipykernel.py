@@ -208,3 +208,24 @@ def test_a_cell_that_awaits_hears_what_a_widget_is_told_meanwhile(data):
     assert data.reply(cell)["content"]["status"] == "ok"
     assert "got 42" in reading.stream(data.until_idle(cell))
     assert reading.result(data.run("slider.value")[1]) == "42"
+
+
+def test_what_a_widget_is_told_reaches_a_cell_that_awaits_before_the_cells_behind_it(data):
+    published = data.run(SLIDER)[1]
+    cell = data.execute_send(AWAITS)
+    data.until(lambda message: message["msg_type"] == "stream", cell)
+    behind = data.execute_send("print(slider.value)")
+    move(data, published, 42)
+    assert data.reply(cell)["content"]["status"] == "ok"
+    assert reading.stream(data.until_idle(behind)) == "42\n"
+
+
+def test_what_a_task_prints_is_its_cells_though_the_next_cell_was_sent_before_it_began(data):
+    data.run("import asyncio\nasync def task():\n    print('of the task')\n")
+    first = data.execute_send("kept = asyncio.get_event_loop().create_task(task())")
+    second = data.execute_send("await asyncio.sleep(0.1)")
+    printed = data.recv("iopub")
+    while printed["msg_type"] != "stream":
+        printed = data.recv("iopub")
+    assert printed["parent_header"]["msg_id"] == first
+    data.until_idle(second)

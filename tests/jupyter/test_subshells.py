@@ -106,7 +106,7 @@ def test_a_handler_in_a_subshell_may_start_a_task_which_goes_on(kernel, subshell
     kernel.run(SLIDER + code)
     begun = "t = asyncio.get_running_loop().create_task(later())"
     assert run(kernel, subshell, begun)[0]["status"] == "ok"
-    mid = begin(kernel, None, f"{WAIT}print(s.value)")
+    mid = send(kernel, None, "execute_request", {"code": f"{WAIT}print(s.value)"})
     assert reading.stream(kernel.until_idle(mid)) == "7\n"
 
 
@@ -183,9 +183,10 @@ def test_no_more_subshells_than_ten_and_none_that_is_not_there(kernel):
     for name in names:
         kernel.ask("delete_subshell_request", {"subshell_id": name}, "control")
     reply = kernel.ask("delete_subshell_request", {"subshell_id": names[0]}, "control")["content"]
-    assert (reply["status"], reply["ename"]) == ("error", "NoSubshell")
+    unknown = ("UnknownSubshellError", f"Unknown subshell_id {names[0]!r}")  # as under ipykernel
+    assert (reply["status"], reply["ename"], reply["evalue"]) == ("error", *unknown)
     reply, published = run(kernel, names[0], "1")
-    assert reply["ename"] == "NoSubshell"
+    assert (reply["ename"], reply["evalue"]) == unknown
     assert reading.of(published, "error")
 
 
@@ -195,3 +196,14 @@ def test_where_the_user_is_asked_there_are_no_subshells(start, world):
     assert kernel.ask("kernel_info_request", {})["content"]["supported_features"] == []
     reply = kernel.ask("create_subshell_request", {}, "control")["content"]
     assert reply["ename"] == "NotOffered"
+
+
+def test_what_a_widget_tells_by_a_subshell_wakes_the_cell_that_awaits_it(kernel, subshell):
+    slider = slider_in(kernel.run(f"{SLIDER}s")[1])
+    kernel.run("import asyncio\ntold = asyncio.get_event_loop().create_future()")
+    kernel.run("def tell(change):\n    time.sleep(0.2)\n    told.set_result(change.new)\n")
+    kernel.run("s.observe(tell, 'value')")
+    mid = begin(kernel, None, "print('got', await told)")
+    moved = move(kernel, subshell, slider)
+    assert kernel.reply(mid)["content"]["status"] == "ok"
+    assert reading.stream(published(kernel, moved, mid)[mid]) == "got 7\n"

@@ -54,7 +54,10 @@ class GuestLoop(asyncio.SelectorEventLoop):
     _scheduled: list[asyncio.TimerHandle]
     _selector: selectors.BaseSelector
     _ssock: socket.socket
+    #: The thread that turns the loop; None while none does.
+    _thread_id: int | None
     _timer_cancelled_count: int
+    _write_to_self: Callable[[], None]
 
     used = False
     #: What an async tool answered last in a plain cell, where nobody awaits: whoever has it run, or
@@ -98,9 +101,16 @@ class GuestLoop(asyncio.SelectorEventLoop):
         super().close()
 
     def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Note that the loop is in use."""
+        """Note that the loop is in use, and wake it where another thread calls.
+
+        A widget's handler runs in a subshell's thread and sets the result of a future that a cell
+        awaits here: asyncio schedules the cell by this, and the loop would sleep on.
+        """
         self.used = True
-        return super().call_soon(*args, **kwargs)
+        handle = super().call_soon(*args, **kwargs)
+        if self._thread_id not in (None, threading.get_ident()):
+            self._write_to_self()
+        return handle
 
     def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note that the loop is in use."""

@@ -193,7 +193,7 @@ class Outlet:
         return self._filenos[name]
 
     def begin(self, cell: int) -> None:
-        """Begin a cell of this number; 0 is of one that has none, or of a handler."""
+        """Begin a cell of this number; 0 is a cell without a number, a handler, or no cell."""
         self._cell = cell
         self._beside = self._beside and _has_children()
 

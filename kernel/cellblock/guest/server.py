@@ -446,6 +446,10 @@ class Server:
             if self._channel.is_parents:
                 self.out.flush()
                 os._exit(1)  # a fork that the cell left by an error: its parent goes on
+        # No cell runs now. Once the host has read the end it may send the next cell, and would take
+        # what a task or thread of this one prints before that begins for the next one's, if it had
+        # no number. So it has one from before the end on: threads print meanwhile.
+        self.out.begin(0)
         self.out.end(done)
 
     def _set_variables(self, message: messages.SetVariables) -> None:

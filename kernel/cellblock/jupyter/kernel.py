@@ -66,7 +66,8 @@ CELL_PREFIX = "the cell asks: "
 SUBSHELL_REQUESTS = frozenset(
     {"create_subshell_request", "delete_subshell_request", "list_subshell_request"}
 )
-NO_SUBSHELL = "there is no such subshell: make one by a create_subshell_request on control"
+#: Said where a message names a subshell that is not there, below what ipykernel says.
+NO_SUBSHELL = "make one by a create_subshell_request on control"
 #: Subshells that there may be: each may hold some output back.
 MOST_SUBSHELLS = 10
 #: What a subshell takes; everything else that names one is answered by the main shell.
@@ -217,12 +218,17 @@ class Kernel(Front):
         return self._beside_main() if self._goes_beside(message) else self._main
 
     def _goes_beside(self, message: Message) -> bool:
-        """Return whether a message is for the main shell's cell, which awaits: its turn is now."""
+        """Return whether a message is for the main shell's cell, which awaits: its turn is now.
+
+        It overtakes cells that are queued, as under ipykernel: they wait for the running one, and
+        that may wait for this message.
+        """
         if message.kind not in _COMMS or self.session is None or not self.session.awaits:
             return False
-        if not self._offers_subshells:  # what was approved for the cell would be allowed to it
+        if self.lab is not None and self.lab.has(message):  # it has come here to take its turn
             return False
-        return all(earlier.kind in _COMMS for earlier in self._main.queue)
+        # Where users approve, what was approved for the cell would be allowed to the handler.
+        return self._offers_subshells
 
     def _beside_main(self) -> Shell:
         found = next((shell for shell in self._shells.values() if shell.is_beside), None)
@@ -235,9 +241,10 @@ class Kernel(Front):
 
     def on_awaits(self) -> None:
         """Have comm messages taken up that came before the running cell began to await."""
-        queue = self._main.queue
-        while queue and self._goes_beside(queue[0]):
-            self._beside_main().queue.append(queue.popleft())
+        waiting, self._main.queue = self._main.queue, deque()
+        for message in waiting:
+            shell = self._beside_main() if self._goes_beside(message) else self._main
+            shell.queue.append(message)
         self._reactor.call_later(0, self._answer_all)
 
     def _on_control(self) -> None:
@@ -287,7 +294,7 @@ class Kernel(Front):
             case _ if isinstance(named, str) and named in self._subshells:
                 self._delete_subshell(named)
             case _:
-                content = _error("NoSubshell", NO_SUBSHELL)
+                content = _unknown_subshell(named)
         self.channels.reply("control", {"status": "ok"} | content, message)
         self.channels.status("idle", message)
 
@@ -425,8 +432,9 @@ class Kernel(Front):
         self.views.notice = "; and ".join(filter(None, (self.views.notice, f"says: {said}")))
 
     def _execute(self, message: Message, shell: Shell) -> None:
-        if shell is self._main and message.header.get("subshell_id") is not None:
-            error = _error("NoSubshell", NO_SUBSHELL)
+        named = message.header.get("subshell_id")
+        if shell is self._main and named is not None:
+            error = _unknown_subshell(named)
             self.channels.publish("error", error, message)
             count = {"execution_count": self.execution_count}
             self.channels.reply("shell", error | count, message)
@@ -656,6 +664,16 @@ class Kernel(Front):
 
 def _error(name: str, why: str) -> dict[str, Any]:
     return {"status": "error", "ename": name, "evalue": why, "traceback": [why]}
+
+
+def _unknown_subshell(named: object) -> dict[str, Any]:
+    """Return the error of a message that names no subshell there is.
+
+    Name and text are ipykernel's, which front ends compare.
+    """
+    error = _error("UnknownSubshellError", f"Unknown subshell_id {str(named)[:100]!r}")
+    error["traceback"].append(NO_SUBSHELL)
+    return error
 
 
 def cell_of(message: Message) -> ExecuteRequest:
