@@ -29,7 +29,8 @@ def send(kernel, subshell, kind, content):
 
 def begin(kernel, subshell, code):
     """Send a cell to a subshell, or None for the main shell, and wait until it runs."""
-    code = f"print('go', flush=True)\n{code}"
+    # With an end of its own, which is written by itself, the line may come in two messages.
+    code = f"print('go', end='', flush=True)\n{code}"
     mid = send(kernel, subshell, "execute_request", {"code": code, "stop_on_error": False})
     kernel.until(lambda m: m["msg_type"] == "stream", mid)
     return mid
