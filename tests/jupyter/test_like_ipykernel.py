@@ -177,6 +177,23 @@ def test_magics_of_ipykernels(data):
     assert "Autosave disabled" in reading.stream(data.run("%autosave 0")[1])
 
 
+@pytest.mark.parametrize("magic", ["connect_info", "qtconsole"])
+def test_magics_that_need_the_kernels_key_say_so_and_the_cell_goes_on(data, magic):
+    reply, published = data.run(f"%{magic}\nprint('next')")
+    assert reply["status"] == "ok"
+    assert reading.stream(published) == "next\n"
+    said = reading.stream(published, "stderr")
+    assert said.startswith(f"%{magic} does nothing here: cells can't read")
+    assert said.count("\n") == 1
+
+
+def test_gui_says_that_no_window_opens(data):
+    _, published = data.run("%gui qt")
+    assert "cells have no display" in reading.stream(published, "stderr")
+    for quiet in ("%gui", "%gui asyncio", "%matplotlib inline"):
+        assert reading.of(data.run(quiet)[1], "stream") == []
+
+
 SLIDER = "import asyncio, ipywidgets\nslider = ipywidgets.IntSlider()\nslider"
 AWAITS = """
 answer = asyncio.get_running_loop().create_future()
