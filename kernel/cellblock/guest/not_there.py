@@ -47,7 +47,11 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
 
     def on_search(event: str, args: tuple[Any, ...]) -> None:
         folder = _searched(event, args)
-        if not folder or folder in seen or len(seen) >= _MOST or _caller() is None:
+        if not folder or folder in seen or len(seen) >= _MOST:
+            return
+        direct = _caller()
+        # Cython looks below each import folder for each name that it compiles: none is missed.
+        if direct is None or (not direct and _is_of_imports(folder)):
             return
         seen.add(folder)
         try:
@@ -56,6 +60,12 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
             tell(messages.NotThere(kind="folder", name=encodable(folder)[:_LONGEST]))
 
     return on_search
+
+
+def _is_of_imports(folder: str) -> bool:
+    """Return whether a folder is one that Python imports from, or lies below one."""
+    entries = [entry.rstrip("/") for entry in sys.path if isinstance(entry, str)]
+    return any(entry and f"{folder}/".startswith(f"{entry}/") for entry in entries)
 
 
 def _list(folder: str) -> None:
