@@ -27,6 +27,11 @@ RIGHT = {
     ),
     "statements are compiled one by one": (["a = 257\nb = 257"], "a is b", "False"),
     "prompts that were pasted": (["In [1]: pasted = 5\nIn [2]: pasted + 1"], "pasted", "5"),
+    "the id of a cell whose front end sent none": (
+        ["1"],
+        "get_ipython().last_execution_result.info.cell_id is None",
+        "True",
+    ),
     "the last result": (["6 * 7"], "get_ipython().last_execution_result.result", "42"),
     "the last failure": (
         ["1/0"],
