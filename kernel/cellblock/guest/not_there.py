@@ -50,8 +50,8 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
         if not folder or folder in seen or len(seen) >= _MOST:
             return
         direct = _caller()
-        # Cython looks below each import folder for each name that it compiles: none is missed.
-        if direct is None or (not direct and _is_of_imports(folder)):
+        # Builders look for sources wherever Python imports from, and the cell named no such folder.
+        if direct is None or (not direct and _is_imported_from(folder)):
             return
         seen.add(folder)
         try:
@@ -62,10 +62,8 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
     return on_search
 
 
-def _is_of_imports(folder: str) -> bool:
-    """Return whether a folder is one that Python imports from, or lies below one."""
-    entries = [entry.rstrip("/") for entry in sys.path if isinstance(entry, str)]
-    return any(entry and f"{folder}/".startswith(f"{entry}/") for entry in entries)
+def _is_imported_from(folder: str) -> bool:
+    return any(f"{folder}/".startswith(f"{entry}/") for entry in sys.path if entry)
 
 
 def _list(folder: str) -> None:

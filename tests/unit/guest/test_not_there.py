@@ -49,7 +49,7 @@ def test_a_librarys_search_below_an_import_folder_is_not_told(monkeypatch, tmp_p
     told = []
     on_search = not_there._searches(told.append)
     sources = str(tmp_path / "editable")
-    monkeypatch.setattr("sys.path", [*sys.path, "", f"{sources}/"])
+    monkeypatch.setattr("sys.path", [*sys.path, "", sources])
     library, cell = searcher(f"{roots()[0]}cython.py"), searcher("cell")
     for place in (sources, f"{sources}/libc/math", f"{sources}-data"):
         library(on_search, place)
