@@ -79,6 +79,7 @@ RLIMITS = {
     "locked memory": resource.RLIMIT_MEMLOCK,
     "signals": resource.RLIMIT_SIGPENDING,
     "memory_max_bytes": resource.RLIMIT_DATA,
+    "resident memory": resource.RLIMIT_RSS,
     "max_open_files": resource.RLIMIT_NOFILE,
     "max_file_size": resource.RLIMIT_FSIZE,
     "stack": resource.RLIMIT_STACK,

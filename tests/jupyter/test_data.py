@@ -146,3 +146,10 @@ def test_what_is_installed_is_said_to_be_and_what_is_not_says_where_to(data):
     assert said.startswith("Cells can't install packages, and this is not installed as asked: nos")
     assert "-m pip install nosuchthing==1\n" in said
     assert "ops.install = { index" in said
+
+
+def test_programs_that_size_themselves_by_memory_hear_of_the_policys(data):
+    asked = "import resource; resource.getrlimit(resource.RLIMIT_RSS)[1] == 8 << 30"
+    assert reading.result(data.run(asked)[1]) == "True"
+    in_a_program = "!ulimit -Hm"
+    assert reading.stream(data.run(in_a_program)[1]).split() == [str(8 << 20)]  # KiB

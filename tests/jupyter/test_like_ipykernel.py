@@ -27,6 +27,11 @@ RIGHT = {
     ),
     "statements are compiled one by one": (["a = 257\nb = 257"], "a is b", "False"),
     "prompts that were pasted": (["In [1]: pasted = 5\nIn [2]: pasted + 1"], "pasted", "5"),
+    "the id of a cell whose front end sent none": (
+        ["1"],
+        "get_ipython().last_execution_result.info.cell_id is None",
+        "True",
+    ),
     "the last result": (["6 * 7"], "get_ipython().last_execution_result.result", "42"),
     "the last failure": (
         ["1/0"],
@@ -175,6 +180,23 @@ def test_magics_of_ipykernels(data):
     reply, _ = data.run("%less shown.py")
     assert "x = " in reply["payload"][0]["data"]["text/plain"]
     assert "Autosave disabled" in reading.stream(data.run("%autosave 0")[1])
+
+
+@pytest.mark.parametrize("magic", ["connect_info", "qtconsole"])
+def test_magics_that_need_the_kernels_key_say_so_and_the_cell_goes_on(data, magic):
+    reply, published = data.run(f"%{magic}\nprint('next')")
+    assert reply["status"] == "ok"
+    assert reading.stream(published) == "next\n"
+    said = reading.stream(published, "stderr")
+    assert said.startswith(f"%{magic} does nothing here: cells can't read")
+    assert said.count("\n") == 1
+
+
+def test_gui_says_that_no_window_opens(data):
+    _, published = data.run("%gui qt")
+    assert "cells have no display" in reading.stream(published, "stderr")
+    for quiet in ("%gui", "%gui asyncio", "%matplotlib inline"):
+        assert reading.of(data.run(quiet)[1], "stream") == []
 
 
 SLIDER = "import asyncio, ipywidgets\nslider = ipywidgets.IntSlider()\nslider"

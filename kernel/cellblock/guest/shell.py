@@ -194,15 +194,30 @@ class SessionStore(dict[str, Any]):
 
 #: Of ``ipykernel.zmqshell.KernelMagics``.
 _KERNEL_MAGICS: Final = (
-    "autosave", "clear", "connect_info", "edit", "less", "man", "more", "qtconsole", "subshell",
+    "autosave", "clear", "edit", "less", "man", "more", "subshell",
 )  # fmt: skip
+#: Of the same class. Both read the connection file, which holds the kernel's key.
+_CONNECTION_MAGICS: Final = ("connect_info", "qtconsole")
+#: Arguments of ``%gui`` and ``%matplotlib`` that open no windows.
+_WINDOWLESS: Final = frozenset(
+    {None, "asyncio", "inline", "ipympl", "nbagg", "notebook", "webagg", "widget"}
+)
 
 
 def _kernel_magic(shell: GuestShell, name: str, line: str) -> Any:
     """Register ipykernel's own magics, and run one."""
     magics: Any = import_module("ipykernel.zmqshell").KernelMagics
     shell.register_magics(magics)
+    shell.register_connection_magics()  # ipykernel's class has taken their names
     return shell.find_line_magic(name)(line)
+
+
+def _connection_magic(name: str, _line: str) -> None:
+    """Say who can connect to the kernel: its user, and no cell."""
+    sys.stderr.write(
+        f"%{name} does nothing here: cells can't read the kernel's connection file. To connect to "
+        "the kernel, run jupyter console --existing in a terminal.\n"
+    )
 
 
 class _Shown(NamedTuple):
@@ -270,10 +285,17 @@ class GuestShell(InteractiveShell):
         self.set_hook("show_in_pager", page.as_hook(payloadpage.page), 99)
 
     def init_magics(self) -> None:
-        """Have ipykernel's magics beside IPython's; the first one imports its module."""
+        """Register ipykernel's magics beside IPython's; the first that runs imports its module."""
         super().init_magics()
         for name in _KERNEL_MAGICS:
             run: Any = partial(_kernel_magic, self, name)
+            self.register_magic_function(run, "line", name)
+        self.register_connection_magics()
+
+    def register_connection_magics(self) -> None:
+        """Register what stands in for ipykernel's magics that read the connection file."""
+        for name in _CONNECTION_MAGICS:
+            run: Any = partial(_connection_magic, name)
             self.register_magic_function(run, "line", name)
 
     def init_virtualenv(self) -> None:
@@ -449,7 +471,12 @@ class GuestShell(InteractiveShell):
         self.strdispatchers["complete_command"] = type(self.strdispatchers["complete_command"])()
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """Accept ``%gui`` and ``%matplotlib`` without a loop of their own."""
+        """Run no loop of a toolkit for ``%gui`` and ``%matplotlib``: cells have no display."""
+        if gui not in _WINDOWLESS:
+            sys.stderr.write(
+                f"No windows of {gui} open here: cells have no display. Figures are shown in the "
+                "notebook with %matplotlib inline.\n"
+            )
 
     def set_next_input(self, s: str, *_: Any, **__: Any) -> None:
         """Show it, as for ``%load``: a cell does not write the reader's next cell."""

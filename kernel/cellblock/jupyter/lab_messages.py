@@ -245,8 +245,7 @@ def cell_words(cell: CellRun, *, ended: bool) -> dict[str, Any]:
     calls = None if outcome is None else outcome.tool_calls
     return {
         "number": cell.count,
-        # Without an id of the front end's it is called by its code.
-        "id": "" if " " in request.cell else visible(request.cell[:100]),
+        "id": visible((request.cell_id or "")[:100]),
         "source": first_line(request.code),
         "state": _ending(outcome, ended=ended),
         "seconds": None if usage is None else round(usage.wall_seconds, 6),

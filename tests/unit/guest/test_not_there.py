@@ -2,10 +2,12 @@
 
 import contextlib
 import pathlib
+import sys
 
 import pytest
 
 from cellblock.guest import not_there
+from cellblock.guest.audit_hook import roots
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,29 @@ def test_a_relative_search_begins_where_the_process_is():
     assert not_there._searched("glob.glob/2", ("../data/*", False, None, None)) == str(
         pathlib.Path("../data").resolve()
     )
+
+
+SEARCH = "def search(on_search, place): on_search('os.walk', (place, True, None, False))"
+
+
+def searcher(file):
+    """Return a function that searches, as code of ``file``."""
+    names = {}
+    exec(compile(SEARCH, file, "exec"), names)
+    return names["search"]
+
+
+def test_a_librarys_search_below_an_import_folder_is_not_told(monkeypatch, tmp_path):
+    told = []
+    on_search = not_there._searches(told.append)
+    sources = str(tmp_path / "editable")
+    monkeypatch.setattr("sys.path", [*sys.path, "", sources])
+    library, cell = searcher(f"{roots()[0]}cython.py"), searcher("cell")
+    for place in (sources, f"{sources}/libc/math", f"{sources}-data"):
+        library(on_search, place)
+    assert [one.name for one in told] == [f"{sources}-data"]
+    cell(on_search, sources)
+    assert [one.name for one in told[1:]] == [sources]
 
 
 class Environment(dict):

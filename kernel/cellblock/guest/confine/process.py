@@ -302,6 +302,9 @@ def apply_limits(limits: Limits, *, gated: bool = False, sockets: bool = False) 
         if wanted is not None:
             done.append(_lower(which, wanted, field))
     if limits.memory_max_bytes is not None:
+        # Linux does not enforce RSS. Programs that size themselves by it, as dask's workers do,
+        # spill in time and are not stopped.
+        done.append(_lower(resource.RLIMIT_RSS, limits.memory_max_bytes, "resident memory"))
         # The main thread's stack grows outside of RLIMIT_DATA; it is never raised.
         soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
         wanted = limits.memory_max_bytes

@@ -112,8 +112,16 @@ def _missing_folder(name: str, config: SessionConfig, code: str) -> Refusal | No
     for number in (errno.ENOENT, errno.EACCES):
         found = judge(FailedCall("file", number, path), config, code)
         if found is not None and found.field in ("filesystem_read_roots", "read_deny_paths"):
-            return found
+            return _of_search(found)
     return None
+
+
+def _of_search(found: Refusal) -> Refusal:
+    """Leave out where cells write, if a line lets them read the folder: a search reads."""
+    if found.field != "filesystem_read_roots" or not found.remedy.line:
+        return found
+    remedy = dataclasses.replace(found.remedy, instead="")
+    return dataclasses.replace(found, remedy=remedy)
 
 
 def judge_secrets(code: str, config: SessionConfig) -> Refusal | None:

@@ -488,7 +488,7 @@ class Session:
                 view=view,
                 granted=granted,
                 value=request.value,
-                cell_id=request.cell or None,
+                cell_id=request.cell_id,
             )
             self._send(message, refused, done, request.timeout)
 

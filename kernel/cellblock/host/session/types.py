@@ -70,6 +70,15 @@ class ExecuteRequest(Struct, frozen=True, kw_only=True):
     #: Whether its last expression's value is asked for.
     value: bool = False
 
+    @property
+    def cell_id(self) -> str | None:
+        """The front end's id of the cell; None if it sent none.
+
+        A front that has to tell such cells apart calls them by their code, with a space in it. The
+        id of a notebook's cell has no space (JEP 62).
+        """
+        return self.cell if self.cell and " " not in self.cell else None
+
 
 # --- how a request ends -------------------------------------------------------------------------
 
