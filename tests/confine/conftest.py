@@ -50,7 +50,7 @@ def worlds():
             os.chown(path, uid, -1, follow_symlinks=False)
         top.chmod(0o755)
         user = {} if uid == os.getuid() else {"user": uid, "group": uid, "extra_groups": []}
-        sentinel = subprocess.Popen(["/bin/sleep", "600"], **user)
+        sentinel = subprocess.Popen(["/bin/sleep", "infinity"], **user)
         listener = socket.create_server(("127.0.0.1", 0))
         made.append((top, sentinel, listener))
         return World(*places, sentinel=sentinel.pid, port=listener.getsockname()[1])

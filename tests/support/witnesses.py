@@ -7,6 +7,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -40,7 +41,7 @@ class Surroundings:
     def close(self) -> None:
         """End the process that stood by."""
         if self._sentinel is not None:
-            self._sentinel.kill()
+            os.killpg(self._sentinel.pid, signal.SIGKILL)
             self._sentinel.wait()
 
     def sentinel(self) -> subprocess.Popen[bytes]:
@@ -53,7 +54,7 @@ class Surroundings:
         user = {} if self.uid == os.geteuid() else {"user": NOBODY, "group": NOBODY}
         extra = {"extra_groups": []} if user else {}
         return subprocess.Popen(
-            ["/bin/sh", "-c", f"sleep 300; : {self.token}"],
+            ["/bin/sh", "-c", f"sleep infinity; : {self.token}"],
             env={"TOKEN": self.token, "PATH": os.environ["PATH"]},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
