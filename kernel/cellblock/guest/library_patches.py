@@ -209,12 +209,16 @@ def keep_settings_from_naming_code(module: Any) -> None:
     """Take no setting that names code from a file, where cells are approved.
 
     ``module`` is ``matplotlib``. It reads a ``matplotlibrc`` in the working folder when it is
-    imported, and styles later: files that nobody approved. A cell can set all of these.
+    imported, and styles later: files that nobody approved. A cell can set all of these, and styles
+    that came with matplotlib may.
     """
     read = module._rc_params_in_file  # noqa: SLF001 - all that reads such a file ends there
+    own = os.path.join(module.get_data_path(), "")
 
     def read_settings(fname: Any, *args: Any, **options: Any) -> Any:
         found = read(fname, *args, **options)
+        if os.path.abspath(str(fname)).startswith(own):
+            return found
         for key in filter(_NAMES_CODE.fullmatch, list(found)):
             value = dict.pop(found, key)
             if value != dict.get(module.rcParamsDefault, key):
@@ -262,15 +266,16 @@ def keep_pythons_to_installed_modules() -> None:
     (``setup.keep_to_installed_modules``).
     """
     begin: Any = subprocess.Popen.__init__
-    at = list(inspect.signature(begin).parameters).index("env") - 1
+    names = list(inspect.signature(begin).parameters)[1:]
+    at = names.index("env")
 
     @functools.wraps(begin)
     def init(self: Any, *args: Any, **options: Any) -> None:
-        if options.get("env") is not None:
-            options["env"] = SAFE_PATH | dict(options["env"])
-        elif len(args) > at and args[at] is not None:
-            args = (*args[:at], SAFE_PATH | dict(args[at]), *args[at + 1 :])
-        begin(self, *args, **options)
+        options |= zip(names[at:], args[at:], strict=False)
+        given = options.get("env")
+        if given is not None or os.environ.keys().isdisjoint(SAFE_PATH):
+            options["env"] = SAFE_PATH | dict(os.environ if given is None else given)
+        begin(self, *args[:at], **options)
 
     subprocess.Popen.__init__ = init  # type: ignore[method-assign]
 

@@ -11,6 +11,7 @@ import pytest
 from cellblock.guest.library_patches import (
     NO_PROMPT,
     PROMPTS,
+    SAFE_PATH,
     keep_cycles_from_being_code,
     keep_pythons_to_installed_modules,
 )
@@ -27,21 +28,28 @@ def test_imports_and_pythons_that_cells_start_look_past_the_working_folder(monke
     assert os.environ == {"PYTHONSAFEPATH": "1"}
 
 
-def test_a_python_that_gets_another_environment_looks_past_the_working_folder(
-    monkeypatch, tmp_path
+@pytest.mark.parametrize(
+    ("own", "given", "seen"),
+    [
+        (SAFE_PATH, {"MINE": "1"}, "MINE"),
+        (SAFE_PATH, None, "PYTHONSAFEPATH"),
+        ({"HOME": "/"}, None, "HOME"),  # a cell has emptied the guest's
+    ],
+)
+def test_a_python_looks_past_the_working_folder_whatever_its_environment_is(
+    monkeypatch, tmp_path, own, given, seen
 ):
     monkeypatch.setattr(subprocess.Popen, "__init__", subprocess.Popen.__init__)
+    monkeypatch.setattr(os, "environ", dict(own))
     keep_pythons_to_installed_modules()
     (tmp_path / "colorsys.py").write_text("print('beside')")
-    begun = [sys.executable, "-c", "import colorsys, os; print(sorted(os.environ))"]
-    options = {"cwd": tmp_path, "stdout": subprocess.PIPE, "text": True}
-    for environment, seen in (({}, []), ({"LANG": "C.UTF-8"}, ["LANG"])):
-        ended = subprocess.run(begun, env=environment, **options, check=True)
-        assert ended.stdout.startswith("[")
-        assert [name for name in seen if name in ended.stdout] == seen
-    by_place = (begun, -1, None, None, subprocess.PIPE, None, None, True, False, tmp_path, {})
+    begun = [sys.executable, "-c", f"import colorsys, os; print(os.environ[{seen!r}])"]
+    shown = f"{(own | (given or {}))[seen]}\n".encode()
+    by_name = subprocess.run(begun, env=given, cwd=tmp_path, stdout=subprocess.PIPE, check=True)
+    assert by_name.stdout == shown
+    by_place = (begun, -1, None, None, subprocess.PIPE, None, None, True, False, tmp_path, given)
     with subprocess.Popen(*by_place) as process:
-        assert process.communicate()[0].startswith(b"[")
+        assert process.communicate()[0] == shown
 
 
 @pytest.fixture
@@ -138,6 +146,7 @@ show()
 import matplotlib.style
 mpl.style.use("looks")
 show()
+mpl.style.use("classic")
 own["animation.ffmpeg_path"] = "mine"
 print(own["animation.ffmpeg_path"])
 """
@@ -167,6 +176,7 @@ def test_no_setting_that_names_code_is_taken_from_a_file(tmp_path, backend):
     assert own == "mine"
     said = "figure.hooks of matplotlibrc is not taken where cells are approved: set it in a cell"
     assert said in ended.stderr
+    assert "classic" not in ended.stderr
 
 
 def test_a_cycle_has_no_attributes():
