@@ -32,7 +32,6 @@ def test_imports_and_pythons_that_cells_start_look_past_the_working_folder(monke
     ("own", "given", "seen"),
     [
         (SAFE_PATH, {"MINE": "1"}, "MINE"),
-        (SAFE_PATH, None, "PYTHONSAFEPATH"),
         ({"HOME": "/"}, None, "HOME"),  # a cell has emptied the guest's
     ],
 )
