@@ -331,7 +331,8 @@ def prepare(request: messages.Prepare) -> Prepared:
         if request.plan.loopback:
             patches["multiprocessing.connection"] = patch_listeners
     if Rules.from_builtins(request.rules).admission:
-        patches |= PROMPTS | SETTINGS
+        patches |= PROMPTS
+        patches |= SETTINGS
         for name in PROMPTS.keys() & sys.modules.keys():
             PROMPTS[name](sys.modules[name])
         keep_pythons_to_installed_modules()
