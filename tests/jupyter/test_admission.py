@@ -48,7 +48,10 @@ IN_A_CHILD = (
     "print(subprocess.run(child, capture_output=True, text=True).stdout)"
 )
 CHILDREN = f"{UNSAFE}subprocess_execution = true\n"
-IMPORTS = (SHADOWED, BESIDE, IN_A_CHILD)
+IN_A_BARE_CHILD = IN_A_CHILD.replace("capture_output", "env={}, capture_output")
+IMPORTS = (SHADOWED, BESIDE, IN_A_CHILD, IN_A_BARE_CHILD)
+#: An approved cell that reads settings which lie beside the notebook.
+DRAWS = "import matplotlib\nprint(matplotlib.rcParams['figure.hooks'])"
 #: Approved cells that would run what is typed, or lies in a file.
 UNSAID = {
     "a file": "%run evil.py",
@@ -62,6 +65,11 @@ UNSAID = {
     "a debugger of a statement": "import pdb; pdb.run('1')",
     "a console": "import code; code.interact()",
     "a shell in the shell": "from IPython import embed; embed()",
+    "a shell for terminals": (
+        "from IPython.terminal.interactiveshell import TerminalInteractiveShell as Shell\n"
+        "Shell().mainloop()"
+    ),
+    "help": "help()",
 }
 
 
@@ -101,7 +109,7 @@ def closed(begin, place):
     """Approved cells alone may run."""
     text = f'{CHILDREN}admission = "approved"\n'
     reads = READS.format(home=place.home)
-    cells = (OBSERVE, RESET, FINE, ASKS, reads, HANDLES, HEARD, *IMPORTS, *UNSAID.values())
+    cells = (OBSERVE, RESET, FINE, ASKS, reads, HANDLES, HEARD, DRAWS, *IMPORTS, *UNSAID.values())
     approve(place, place.policy(text, "closed"), *cells)
     return begin("closed", text, "--allow-unsafe")
 
@@ -189,7 +197,8 @@ def beside(place):
 @pytest.mark.usefixtures("beside")
 def test_an_approved_import_finds_nothing_beside_the_notebook(closed):
     assert reading.stream(closed.run(SHADOWED)[1]) == ""
-    assert reading.stream(closed.run(IN_A_CHILD)[1]) == "\n"
+    for cell in (IN_A_CHILD, IN_A_BARE_CHILD):
+        assert reading.stream(closed.run(cell)[1]) == "\n"
     reply, published = closed.run(BESIDE)
     assert reply["ename"] == "ModuleNotFoundError"
     assert reading.stream(published) == ""
@@ -200,7 +209,20 @@ def test_an_approved_import_finds_nothing_beside_the_notebook(closed):
 
 @pytest.mark.usefixtures("beside")
 def test_positive_control_where_any_cell_may_run_imports_look_beside_the_notebook(opened):
-    assert [reading.stream(opened.run(cell)[1]).strip() for cell in IMPORTS] == ["beside"] * 3
+    assert [reading.stream(opened.run(cell)[1]).strip() for cell in IMPORTS] == ["beside"] * 4
+
+
+def test_an_approved_plot_takes_no_name_of_code_from_settings_beside_the_notebook(
+    closed, opened, place
+):
+    settings = place.write("matplotlibrc", "figure.hooks: helper:go\n")
+    try:
+        taken = [
+            reading.stream(kernel.run(DRAWS)[1]).splitlines()[-1] for kernel in (closed, opened)
+        ]
+    finally:
+        settings.unlink()
+    assert taken == ["[]", "['helper:go']"]
 
 
 @pytest.mark.parametrize("name", UNSAID)
@@ -226,7 +248,7 @@ def typed(kernel, code):
             kernel.reply(mid)
             kernel.until_idle(mid)
             return asked
-        value = "continue" if asked else "!globals()['ran'] = 1"
+        value = ("!globals()['ran'] = 1", "continue", "quit")[min(asked, 2)]
         question = kernel.recv("stdin")
         kernel.send("input_reply", {"status": "ok", "value": value}, "stdin", parent=question)
         asked += 1

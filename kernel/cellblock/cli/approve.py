@@ -143,8 +143,8 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
     typer.echo(f"\ncell {cell.number}")
     for line in cell.source.split("\n"):
         typer.echo(f"  │ {clean(line)}".rstrip())
-    for name in cell.letters:
-        _say(f"  ! a name that is not ASCII: {name}")
+    for word in cell.letters:
+        _say(f"  ! not ASCII: {word}")
     if cell.findings:
         said = summary(cell.findings)
         _say(f"  ! policy {policy.name} refuses it even if approved: {said}")

@@ -143,9 +143,9 @@ def patch_pdb(module: Any) -> None:
     module.set_trace = set_trace
 
 
-#: What is said where a debugger or a console would ask for code.
+#: What is said where a debugger, a console or ``help()`` would ask for code.
 NO_PROMPT: Final = (
-    "There is no debugger and no console here: what is typed into one is code that nobody "
+    "There is no debugger and no other prompt here: what is typed at one is code that nobody "
     'approved. Take out what starts it, or debug under a policy with admission = "any".'
 )
 
@@ -168,17 +168,120 @@ def forbid_console(module: Any) -> None:
     module.InteractiveConsole.interact = _refuse_prompt
 
 
-def forbid_embedded_shell(module: Any) -> None:
-    """Have no ``embed()`` ask, where cells are approved. ``module`` is IPython's."""
-    module.InteractiveShellEmbed.mainloop = _refuse_prompt
+def forbid_terminal_shell(module: Any) -> None:
+    """Have no shell of IPython's for terminals ask, where cells are approved.
+
+    What ``embed()`` makes derives from it, and asks in the same ``interact``.
+    """
+    module.TerminalInteractiveShell.interact = _refuse_prompt
+
+
+def forbid_help_prompt(module: Any) -> None:
+    """Have ``help()`` not ask, and import nothing by a name, where cells are approved.
+
+    ``module`` is ``pydoc``. A name that is text may come from anywhere: ``help(input())``.
+    """
+
+    def find_imported(path: str, *_: object, **__: object) -> ModuleType | None:
+        return sys.modules.get(path)
+
+    module.Helper.interact = _refuse_prompt
+    module.safeimport = find_imported
 
 
 #: What asks for code, by its module.
 PROMPTS: Final[Mapping[str, Patch]] = {
-    "IPython.terminal.embed": forbid_embedded_shell,
+    "IPython.terminal.interactiveshell": forbid_terminal_shell,
     "code": forbid_console,
     "pdb": forbid_debugger,
+    "pydoc": forbid_help_prompt,
 }
+
+
+#: matplotlib's settings that name code or programs, or are TeX. ``figure.hooks`` are functions that
+#: each figure calls.
+_NAMES_CODE: Final = re.compile(
+    r"animation\.\w+_(?:args|path)|backend|figure\.hooks|pgf\.texsystem|\w+(?:\.\w+)*\.preamble"
+)
+
+
+def keep_settings_from_naming_code(module: Any) -> None:
+    """Take no setting that names code from a file, where cells are approved.
+
+    ``module`` is ``matplotlib``. It reads a ``matplotlibrc`` in the working folder when it is
+    imported, and styles later: files that nobody approved. A cell can set all of these, and styles
+    that came with matplotlib may.
+    """
+    read = module._rc_params_in_file  # noqa: SLF001 - all that reads such a file ends there
+    own = os.path.join(module.get_data_path(), "")
+
+    def read_settings(fname: Any, *args: Any, **options: Any) -> Any:
+        found = read(fname, *args, **options)
+        if os.path.abspath(str(fname)).startswith(own):
+            return found
+        for key in filter(_NAMES_CODE.fullmatch, list(found)):
+            value = dict.pop(found, key)
+            if value != dict.get(module.rcParamsDefault, key):
+                say_left_out(key, fname)
+        return found
+
+    def say_left_out(key: str, file: object) -> None:
+        text = "%s of %s is not taken where cells are approved: set it in a cell"
+        module._log.warning(text, key, file)  # noqa: SLF001
+
+    module._rc_params_in_file = read_settings  # noqa: SLF001
+    # The file that was read when it was imported.
+    for key, value in dict.items(module.rcParamsDefault):
+        if not _NAMES_CODE.fullmatch(key) or (key == "backend" and os.environ.get("MPLBACKEND")):
+            continue
+        if dict.get(module.rcParams, key) != value:
+            say_left_out(key, module.matplotlib_fname())
+        for settings in (module.rcParams, module.rcParamsOrig):
+            dict.__setitem__(settings, key, value)
+
+
+def keep_cycles_from_being_code(module: Any) -> None:
+    """Allow no attribute in ``axes.prop_cycle``, which matplotlib before 3.11 evaluates.
+
+    ``module`` is ``matplotlib.rcsetup``. A generator's frames led to the builtins.
+    """
+
+    def refuse(_checker: object, node: Any) -> None:
+        raise ValueError(f"an attribute in a cycle: {node.attr}")
+
+    module._DunderChecker.visit_Attribute = refuse  # noqa: SLF001
+
+
+#: What reads settings of files that nobody approved, by its module.
+SETTINGS: Final[Mapping[str, Patch]] = {
+    "matplotlib": keep_settings_from_naming_code,
+    "matplotlib.rcsetup": keep_cycles_from_being_code,
+}
+
+
+def keep_pythons_to_installed_modules() -> None:
+    """Have Pythons that cells start look past the working folder, whatever their environment is.
+
+    Where cells are approved. Those that get the guest's have it from there
+    (``setup.keep_to_installed_modules``).
+    """
+    begin: Any = subprocess.Popen.__init__
+    names = list(inspect.signature(begin).parameters)[1:]
+    at = names.index("env")
+
+    @functools.wraps(begin)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        options |= zip(names[at:], args[at:], strict=False)
+        given = options.get("env")
+        if given is not None or os.environ.keys().isdisjoint(SAFE_PATH):
+            options["env"] = SAFE_PATH | dict(os.environ if given is None else given)
+        begin(self, *args[:at], **options)
+
+    subprocess.Popen.__init__ = init  # type: ignore[method-assign]
+
+
+#: Says to Python 3.11 and later not to look in the folder that it is started in.
+SAFE_PATH: Final = {"PYTHONSAFEPATH": "1"}
 
 
 def patch_start_method(module: Any) -> None:

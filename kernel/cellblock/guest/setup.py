@@ -42,6 +42,9 @@ from cellblock.guest.confine.syscalls import HANDING_OVER
 from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
     PROMPTS,
+    SAFE_PATH,
+    SETTINGS,
+    keep_pythons_to_installed_modules,
     patch_charts,
     patch_kernelspecs,
     patch_listeners,
@@ -301,7 +304,7 @@ def keep_to_installed_modules(cwd: str) -> None:
     here = os.path.realpath(cwd)
     # The path is the host's: ``python -m cellblock`` has its working folder there.
     sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
-    os.environ["PYTHONSAFEPATH"] = "1"
+    os.environ.update(SAFE_PATH)
 
 
 def prepare(request: messages.Prepare) -> Prepared:
@@ -329,8 +332,10 @@ def prepare(request: messages.Prepare) -> Prepared:
             patches["multiprocessing.connection"] = patch_listeners
     if Rules.from_builtins(request.rules).admission:
         patches |= PROMPTS
+        patches |= SETTINGS
         for name in PROMPTS.keys() & sys.modules.keys():
             PROMPTS[name](sys.modules[name])
+        keep_pythons_to_installed_modules()
     patch_when_imported(patches)
     sys.path.extend(request.paths)
     for name in request.preload:

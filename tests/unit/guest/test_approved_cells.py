@@ -1,13 +1,20 @@
 """What a guest leaves out where cells are approved: what lies beside the notebook, and prompts."""
 
+import ast
 import os
+import subprocess
 import sys
 from importlib.util import find_spec, module_from_spec
-from types import SimpleNamespace
 
 import pytest
 
-from cellblock.guest.library_patches import NO_PROMPT, PROMPTS
+from cellblock.guest.library_patches import (
+    NO_PROMPT,
+    PROMPTS,
+    SAFE_PATH,
+    keep_cycles_from_being_code,
+    keep_pythons_to_installed_modules,
+)
 from cellblock.guest.setup import keep_to_installed_modules
 
 
@@ -19,6 +26,29 @@ def test_imports_and_pythons_that_cells_start_look_past_the_working_folder(monke
     keep_to_installed_modules(str(tmp_path))
     assert sys.path == ["/usr/lib", "/opt"]
     assert os.environ == {"PYTHONSAFEPATH": "1"}
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "seen"),
+    [
+        (SAFE_PATH, {"MINE": "1"}, "MINE"),
+        ({"HOME": "/"}, None, "HOME"),  # a cell has emptied the guest's
+    ],
+)
+def test_a_python_looks_past_the_working_folder_whatever_its_environment_is(
+    monkeypatch, tmp_path, own, given, seen
+):
+    monkeypatch.setattr(subprocess.Popen, "__init__", subprocess.Popen.__init__)
+    monkeypatch.setattr(os, "environ", dict(own))
+    keep_pythons_to_installed_modules()
+    (tmp_path / "colorsys.py").write_text("print('beside')")
+    begun = [sys.executable, "-c", f"import colorsys, os; print(os.environ[{seen!r}])"]
+    shown = f"{(own | (given or {}))[seen]}\n".encode()
+    by_name = subprocess.run(begun, env=given, cwd=tmp_path, stdout=subprocess.PIPE, check=True)
+    assert by_name.stdout == shown
+    by_place = (begun, -1, None, None, subprocess.PIPE, None, None, True, False, tmp_path, given)
+    with subprocess.Popen(*by_place) as process:
+        assert process.communicate()[0] == shown
 
 
 @pytest.fixture
@@ -63,9 +93,98 @@ def test_no_debugger_asks(fresh, way):
 def test_no_console_asks(fresh):
     module = fresh("code")
     PROMPTS["code"](module)
-    with pytest.raises(RuntimeError, match="what is typed into one"):
+    with pytest.raises(RuntimeError, match="what is typed at one"):
         module.interact()
-    shell = SimpleNamespace(InteractiveShellEmbed=type("Embedded", (), {}))
-    PROMPTS["IPython.terminal.embed"](shell)
-    with pytest.raises(RuntimeError, match="what is typed into one"):
-        shell.InteractiveShellEmbed().mainloop()
+
+
+def test_no_shell_for_terminals_asks(fresh):
+    module = fresh("IPython.terminal.interactiveshell")
+    PROMPTS["IPython.terminal.interactiveshell"](module)
+    with pytest.raises(RuntimeError, match="what is typed at one"):
+        module.TerminalInteractiveShell.interact(None)
+
+
+def test_help_neither_asks_nor_imports_what_it_is_told(fresh, monkeypatch, tmp_path, capsys):
+    (tmp_path / "lies_beside.py").write_text("print('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = fresh("pydoc")
+    PROMPTS["pydoc"](module)
+    ask = module.Helper()
+    with pytest.raises(RuntimeError, match="what is typed at one"):
+        ask()
+    with pytest.raises(ImportError, match="No Python documentation found"):
+        module.resolve("lies_beside")
+    assert "imported" not in capsys.readouterr().out
+    assert module.locate("os.path.join") is os.path.join
+    assert module.locate("len") is len
+
+
+#: Settings of matplotlib's that name code, programs, or are TeX.
+CODE = """
+animation.convert_args: -x
+animation.convert_path: ./evil
+animation.ffmpeg_args: -x
+animation.ffmpeg_path: ./evil
+figure.hooks: os:system
+pgf.preamble: evil
+pgf.texsystem: lualatex
+text.latex.preamble: evil
+"""
+IMPORTS = """
+from cellblock.guest.library_patches import SETTINGS, patch_when_imported
+patch_when_imported(SETTINGS)
+import matplotlib as mpl
+own, default = mpl.rcParams, mpl.rcParamsDefault
+def show():
+    changed = [key for key in own if own._get(key) != default._get(key) and key != "backend"]
+    print(changed, own["backend"], own["lines.linewidth"])
+show()
+mpl.rcParams.update(default)
+mpl.rc_file("matplotlibrc")
+show()
+import matplotlib.style
+mpl.style.use("looks")
+show()
+mpl.style.use("classic")
+own["animation.ffmpeg_path"] = "mine"
+print(own["animation.ffmpeg_path"])
+"""
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+@pytest.mark.parametrize("backend", ["", "svg"])
+def test_no_setting_that_names_code_is_taken_from_a_file(tmp_path, backend):
+    for name, width in (("matplotlibrc", 7), ("looks", 8)):
+        settings = f"{CODE}lines.linewidth: {width}\nbackend: module://evil\n"
+        (tmp_path / name).write_text(settings if name == "matplotlibrc" else settings[:-24])
+    environment = {"MPLBACKEND": backend, "MPLCONFIGDIR": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", IMPORTS],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    first, again, style, own = ended.stdout.splitlines()
+    for line, width in ((first, 7), (again, 7), (style, 8)):
+        assert line.startswith("['lines.linewidth'] ")
+        assert line.endswith(f" {width}.0")
+        assert "evil" not in line
+    assert backend in first
+    assert own == "mine"
+    said = "figure.hooks of matplotlibrc is not taken where cells are approved: set it in a cell"
+    assert said in ended.stderr
+    assert "classic" not in ended.stderr
+
+
+def test_a_cycle_has_no_attributes():
+    class Before311:
+        class _DunderChecker(ast.NodeVisitor):
+            """Stands for matplotlib's, which looks for names with two underscores."""
+
+    keep_cycles_from_being_code(Before311)
+    check = Before311._DunderChecker()
+    check.visit(ast.parse("cycler('color', ['r', 'g']) + cycler(lw=[1, 2])"))
+    with pytest.raises(ValueError, match="an attribute in a cycle: gi_frame"):
+        check.visit(ast.parse("(x for x in 'a').gi_frame"))

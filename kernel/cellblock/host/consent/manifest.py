@@ -20,9 +20,11 @@ import hmac
 import io
 import json
 import os
+import re
 import stat
 import tokenize
 import unicodedata
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -435,18 +437,43 @@ def review(name: str, sources: Mapping[int, str], policy: Policy, manifest: Mani
     return Review(name, sources, new, kept, gone)
 
 
+#: Tokens that are text to Python: of an f-string what is between its fields, from 3.12 on.
+_PLAIN: Final = {
+    getattr(tokenize, name, tokenize.COMMENT)
+    for name in ("COMMENT", "FSTRING_MIDDLE", "TSTRING_MIDDLE")
+}
+#: How an f-string begins, which is one token before Python 3.12.
+_FORMATTED: Final = re.compile(r"[bru]*[ft]", re.IGNORECASE)
+_WORD: Final = re.compile(r"(?:\w|[^\x00-\x7f])+")
+
+
 def letters(source: str) -> Iterator[str]:
-    """Yield the names in ``source`` that are not ASCII, and what they have that is not."""
-    seen = set()
+    """Yield the words in ``source`` that are not ASCII, and what they have that is not.
+
+    Those in comments and plain text are left out. A line that IPython reads as something else than
+    Python, a magic's or a prompt's, counts whole: it may carry code.
+    """
+    made = transform(source).source
+    carried = Counter(source.splitlines()) - Counter(made.splitlines())
+    words = _WORD.findall(" ".join((_without_text(made), *carried)))
+    for word in dict.fromkeys(word for word in words if not word.isascii()):
+        other = next(char for char in word if not char.isascii())
+        yield f"{word} (U+{ord(other):04X} {unicodedata.name(other, 'without a name')})"
+
+
+def _without_text(source: str) -> str:
+    """Return Python's tokens but comments and plain text; all of what Python can't read."""
     try:
-        for token in tokenize.generate_tokens(io.StringIO(transform(source).source).readline):
-            name = token.string
-            if token.type == tokenize.NAME and not name.isascii() and name not in seen:
-                seen.add(name)
-                other = next(char for char in name if not char.isascii())
-                yield f"{name} (U+{ord(other):04X} {unicodedata.name(other, 'without a name')})"
+        lines = io.StringIO(source, newline=None)  # a carriage return ends a comment, to Python
+        tokens = list(tokenize.generate_tokens(lines.readline))
     except (tokenize.TokenError, SyntaxError):
-        return
+        return source
+    return " ".join(token.string for token in tokens if not _is_text(token))
+
+
+def _is_text(token: tokenize.TokenInfo) -> bool:
+    plain = token.type == tokenize.STRING and not _FORMATTED.match(token.string)
+    return plain or token.type in _PLAIN
 
 
 # --- deciding ---------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ _INSTALLER: Final = "installers take packages, or run code, as it says"
 _JUPYTER: Final = "Jupyter and IPython run it when they start"
 _LINTER: Final = "linters load code that it names, editors start them"
 _LOGIN: Final = "a login runs it"
+_PLOTS: Final = "matplotlib calls functions, and starts programs, that it names"
 #: What a virtual environment and folders of packages have in common.
 PROGRAMS: Final = "programs run what lies in it, whatever they were asked for"
 _PYTEST: Final = "pytest loads plugins that it names, whichever test it was asked for"
@@ -41,6 +42,7 @@ NEVER_KEPT: Final = {
     "*.code-workspace": _EDITOR,
     "*.desktop": "desktops start what it names",
     "*.lnk": "desktops start what it names",
+    "*.mplstyle": _PLOTS,
     "*.sublime-project": _EDITOR,
     ".agent": _AGENT,
     ".agents": _AGENT,
@@ -120,6 +122,7 @@ NEVER_KEPT: Final = {
     ".gitlint": _LINTER,
     ".gitmodules": "git fetches what it names",
     ".gitpod*": _EDITOR,
+    ".gnuplot*": "gnuplot runs it when it starts",
     ".goosehints": _AGENT,
     ".gradle": _TOOL,
     ".gvimrc": _VIM,
@@ -141,6 +144,7 @@ NEVER_KEPT: Final = {
     ".juliarc.jl": "Julia runs it when it starts",
     ".junie": _AGENT,
     ".jupyter": _JUPYTER,
+    ".jupytext.py": "Jupyter runs it when it opens the folder, where Jupytext is installed",
     ".jvmopts": _TOOL,
     ".kilocode*": _AGENT,
     ".kiro": _AGENT_SETTINGS,
@@ -177,6 +181,7 @@ NEVER_KEPT: Final = {
     ".nox": PROGRAMS,
     ".npmrc": _INSTALLER,
     ".nuget": _INSTALLER,
+    ".numba_config.yaml": "numba loads libraries that it names, wherever it is imported",
     ".nvim*": _VIM,
     ".ocamlinit": "OCaml's console runs it",
     ".octaverc": "Octave runs it when it starts",
@@ -289,14 +294,18 @@ NEVER_KEPT: Final = {
     "eslint.config.*": _LINTER,
     "gemini.md": _AGENT,
     "git~1": "some file systems have .git under this name",
+    "gunicorn.conf.py": "gunicorn runs it when it starts",
     "head": "git takes a folder with it for a repository, and runs what that names",
+    "index.*.j2": "nbconvert runs it when it exports any notebook here",
     "ipython*_config.*": _JUPYTER,
     "jenkinsfile*": _CI,
     "jupyter*_config.*": _JUPYTER,
     "latexmkrc": "latexmk runs it",
     "lefthook*.*ml": "git runs what it names",
+    "matplotlibrc": _PLOTS,
     "mise.*toml": "mise runs what it names",
     "mypy.ini": _LINTER,
+    "nbgrader_config.*": _JUPYTER,
     "netlify.toml": _CI,
     "node_modules": PROGRAMS,
     "nuget.config": _INSTALLER,
@@ -321,6 +330,8 @@ NEVER_KEPT: Final = {
     "uv.toml": _INSTALLER,
     "venv": PROGRAMS,
     "vercel.json": _CI,
+    "voila.json": _JUPYTER,
+    "voila.py": _JUPYTER,
     "warp.md": _AGENT,
     "web.config": "a web server does what it says",
 }

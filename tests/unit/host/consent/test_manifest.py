@@ -359,3 +359,41 @@ def test_a_key_or_manifest_that_is_no_more_what_it_was_stops_the_kernel(
     path.write_bytes(kept)
     path.chmod(0o600)
     assert not gate.judge(CELL).findings
+
+
+# --- what is pointed out ----------------------------------------------------------------------
+
+PAY = "\u0440\u0430yload"  # begins with two Cyrillic letters
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "{} = 2",
+        "print(f'{{{}}}')",
+        "print(f'{{x:{{{}}}}}')",
+        "%%time\n{} = 3",
+        "%%capture out\n{}()",
+        "%%bash\n{}",
+        "x = 1\n%timeit {}",
+        "%timeit x + \\\n  {}",
+        "!echo {{{}}}",
+        "files = !ls {}",
+        "{}?",
+        "# get_ipython().run_line_magic('time', '{0}')\n%time {0}",
+        "'''\n%time {0}\n'''\n%time {0}",
+        "x = 'a\\\n b'\n{}",
+        "x = (\n{}",
+        "x.{}",
+        "# x\r{} = 1",
+    ],
+)
+def test_letters_that_are_not_ascii_are_pointed_out_wherever_they_may_be_code(cell):
+    assert list(manifest.letters(cell.format(PAY))) == [f"{PAY} (U+0440 CYRILLIC SMALL LETTER ER)"]
+
+
+@pytest.mark.parametrize(
+    "cell", ["x = '{}'", "x = 1  # {}", "x = rb'' or R'''\n{}'''", "%time\n# {}"]
+)
+def test_letters_of_comments_and_plain_text_are_not(cell):
+    assert list(manifest.letters(cell.format(PAY))) == []

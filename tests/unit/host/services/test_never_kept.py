@@ -17,12 +17,14 @@ REFUSED = """
 .travis.yml .venv/bin/python .vimrc .vscode/tasks.json .windsurfrules .yarnrc.yml .zlogin .zshrc
 AGENTS.md CLAUDE.md GEMINI.md HEAD Jenkinsfile conftest.py jupyter_server_config.d/evil.json
 lab.code-workspace mise.local.toml node_modules/left-pad/index.js pyvenv.cfg sitecustomize.py
-usercustomize.py venv/lib/python3.13/site-packages/numpy/__init__.py
+usercustomize.py venv/lib/python3.13/site-packages/numpy/__init__.py matplotlibrc dark.mplstyle
+lab/index.html.j2 .jupytext.py voila.json nbgrader_config.py gunicorn.conf.py .numba_config.yaml
+.gnuplot
 """
 #: Work that people make on purpose, and run or read when they want to.
 KEPT = """
 .gitignore .editorconfig .python/a.py AGENTS.csv Makefile agents/run.py bashrc config/a.toml
-data/cargo.csv environment.yml fit.py git/a.py head/scan.csv model.pth notebook.ipynb
+data/cargo.csv environment.yml figure.mpl fit.py page.html.j2 git/a.py head/scan.csv model.pth notebook.ipynb
 package.json pyproject.toml requirements.txt setup.cfg setup.py src/types.py test_fit.py venv.md
 """
 
