@@ -451,7 +451,7 @@ def test_a_program_has_sessions_and_groups_and_the_gate_knows_them(plan):
 
 
 def test_a_group_of_a_strangers_is_not_signalled_whatever_else_would_refuse_it():
-    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as one:
+    with running("/bin/sleep", "60") as one:
         group = -one.pid & 0xFFFF_FFFF
         strangers, ours = (
             Gate(-1, MACHINE, plan_of(processes=True), sessions)
@@ -460,7 +460,6 @@ def test_a_group_of_a_strangers_is_not_signalled_whatever_else_would_refuse_it()
         ours._sessions.begin(one.pid)
         assert decide(strangers, "kill", group, 15) == errno.EPERM
         assert decide(ours, "kill", group, 15) == 0
-        one.kill()
 
 
 def test_a_program_ends_another_that_it_did_not_start_and_not_the_guest_or_what_it_forks(plan):
