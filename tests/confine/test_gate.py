@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -106,6 +107,16 @@ def outcome(action):
     except RuntimeError as error:
         return str(error)
     return "ok"
+
+
+@contextlib.contextmanager
+def running(*argv, **options):
+    """Run a program meanwhile, in a session of its own."""
+    with subprocess.Popen(argv, start_new_session=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -317,6 +328,74 @@ def test_a_cell_that_may_start_programs_ends_its_own_and_no_snapshot():
             each.wait()
 
 
+def test_nobody_who_has_left_the_guests_group_comes_back():
+    """Its ``kill(0)`` may have been let through already, as it was in a group of its own."""
+    by, guest = decider(processes=True), os.getpid()
+    with running("/bin/sleep", "60") as program:
+        for group, expected in ((guest, errno.EPERM), (program.pid, 0), (0, 0)):
+            assert decide(by, "setpgid", program.pid, group) == expected
+            assert decide(by, "setpgid", 0, group, pid=program.pid) == expected
+        assert decide(by, "setpgid", 0, 0) == errno.EPERM  # as by the OS kernel
+
+
+def test_a_snapshot_that_took_over_stays_in_the_session_and_group_that_nobody_signals():
+    """It leads neither: it could leave, and those that it forks would be signalled together."""
+    by = decider(processes=True)
+    with running("/bin/sleep", "60") as snapshot:
+        by._sessions.begin(snapshot.pid)
+        group = -snapshot.pid & 0xFFFF_FFFF
+        assert decide(by, "kill", group, signal.SIGKILL) == 0
+        by.protect(snapshot.pid)
+        assert decide(by, "setsid", pid=snapshot.pid) == errno.EPERM
+        for target, asking in (
+            (0, snapshot.pid),
+            (snapshot.pid, snapshot.pid),
+            (snapshot.pid, None),
+        ):
+            assert decide(by, "setpgid", target, 0, pid=asking) == errno.EPERM
+        assert decide(by, "kill", group, signal.SIGKILL) == errno.EPERM
+        assert decide(by, "kill", 0, signal.SIGKILL, pid=snapshot.pid) == errno.EPERM
+
+
+def test_a_start_counts_however_long_it_takes_and_no_longer(monkeypatch):
+    """A fork of many mappings in a process that seldom runs, beside others that always do."""
+    now = [0.0]
+    monkeypatch.setattr(notify.time, "monotonic", lambda: now[0])
+    with running("/bin/sh", "-c", "while :; do :; done") as slow:
+        by = Gate(-1, MACHINE, plan_of(processes=True, most_tasks=2), Sessions(slow.pid))
+        assert decide(by, "vfork", pid=slow.pid) == 0
+        now[0] += 3_600
+        assert decide(by, "vfork") == errno.EAGAIN
+        slow.send_signal(signal.SIGSTOP)  # as no task is on the way to another
+        os.waitid(os.P_PID, slow.pid, os.WSTOPPED)
+        assert decide(by, "vfork") == 0
+        assert decide(by, "kill", os.getpid(), 0) == 0  # it has begun none: it calls again
+        slow.send_signal(signal.SIGCONT)
+        assert decide(by, "vfork", pid=slow.pid) == 0
+        assert decide(by, "vfork") == errno.EAGAIN
+        assert decide(by, "kill", slow.pid, 0, pid=slow.pid) == 0
+        assert decide(by, "vfork") == 0
+
+
+def test_starts_of_threads_are_over_when_their_process_has_all_of_them(monkeypatch):
+    """One that is there may be any of them, also of a task that has made another call since."""
+    threads = {70: 1}
+    monkeypatch.setattr(notify, "thread_count", threads.__getitem__)
+    monkeypatch.setattr(notify, "_may_be_starting", lambda _: True)
+    starts = notify.Starts()
+    for task, is_thread in ((71, True), (72, True), (73, False)):
+        starts.add(task, 70, 1, is_thread=is_thread)
+    seen = []
+    for threads[70], ends in ((2, 71), (2, 0), (3, 73)):
+        starts.look()
+        seen.append(len(starts))
+        starts.end(ends)
+    assert (seen, len(starts)) == ([3, 2, 1], 0)
+    starts.add(72, 70, 3, is_thread=True)
+    starts.look()
+    assert len(starts) == 1
+
+
 def test_processes_and_threads_are_counted_together_where_they_are_allowed(plan):
     def spawn(say, _ask):
         some = []
@@ -372,7 +451,7 @@ def test_a_program_has_sessions_and_groups_and_the_gate_knows_them(plan):
 
 
 def test_a_group_of_a_strangers_is_not_signalled_whatever_else_would_refuse_it():
-    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as one:
+    with running("/bin/sleep", "60") as one:
         group = -one.pid & 0xFFFF_FFFF
         strangers, ours = (
             Gate(-1, MACHINE, plan_of(processes=True), sessions)
@@ -381,7 +460,6 @@ def test_a_group_of_a_strangers_is_not_signalled_whatever_else_would_refuse_it()
         ours._sessions.begin(one.pid)
         assert decide(strangers, "kill", group, 15) == errno.EPERM
         assert decide(ours, "kill", group, 15) == 0
-        one.kill()
 
 
 def test_a_program_ends_another_that_it_did_not_start_and_not_the_guest_or_what_it_forks(plan):
@@ -495,6 +573,36 @@ def test_sessions_that_have_ended_are_forgotten():
     assert os.getsid(0) in sessions
     sessions.begin(os.getsid(0))
     assert len(told) == 200
+
+
+def test_a_session_is_kept_while_anybody_is_in_it_though_a_walk_misses_them(monkeypatch):
+    """As of a daemon whose parent ends between the look at its new parent and the one at itself."""
+    monkeypatch.setattr(notify, "descendants", lambda _: iter(()))
+    sessions = Sessions(os.getsid(0))
+    with running("/bin/sleep", "60") as daemon:
+        for number in (daemon.pid, *range(2**22 - 200, 2**22)):
+            sessions.begin(number)
+        assert daemon.pid in sessions
+
+
+@pytest.mark.parametrize("missed", [(True, False), (False, True)])
+def test_who_is_not_in_one_look_is_in_the_next(monkeypatch, missed):
+    """As of a child that is made during the first, by a process that ends then."""
+    misses, listed = [], os.listdir
+
+    def look(path):
+        found = listed(path)
+        if path == "/proc" and misses and misses.pop(0):
+            found.remove(str(one.pid))
+        return found
+
+    monkeypatch.setattr(notify.os, "listdir", look)
+    with running("/bin/sleep", "60") as one:
+        misses += missed
+        assert (one.pid, one.pid) in list(notify.everybody())
+        misses += missed
+        notify.end_sessions(Sessions(one.pid), keep=())
+        assert one.wait() == -signal.SIGKILL
 
 
 def test_a_stranger_whose_session_has_the_number_of_an_ended_one_is_not_ended(monkeypatch):

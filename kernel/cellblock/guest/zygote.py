@@ -213,23 +213,19 @@ class Gatekeeper:
         """Kill what is left of what is to end; return the requests of which nothing is."""
         if not self._ending:
             return ()
-        own, alive = os.getsid(0), dict[int, int]()
-        for pid in notify.descendants(os.getpid()):
-            session = notify.session(pid)
+        own, left = os.getsid(0), set[int]()
+        for pid, session in notify.everybody():
             # A fork that has yet to begin a session is still in ours.
-            alive[pid] = pid if session == own else session
-        numbers = frozenset(alive.values())
-        done = tuple(
-            request
-            for request, ends in self._ending.items()
-            if all(numbers.isdisjoint(sessions) for sessions in ends)
-        )
+            number = pid if session == own else session
+            for request, ends in self._ending.items():
+                is_in = any(number in sessions for sessions in ends)
+                if is_in and notify.descends(pid, os.getpid()):
+                    left.add(request)
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+        done = tuple(request for request in self._ending if request not in left)
         for request in done:
             del self._ending[request]
-        for pid, session in alive.items():
-            if any(session in sessions for ends in self._ending.values() for sessions in ends):
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
         return done
 
     def close(self) -> None:

@@ -94,6 +94,18 @@ def test_forks_that_are_named_end_and_others_do_not(gates):
     assert gates.ended() == ()
 
 
+def test_a_fork_has_not_ended_while_anybody_is_in_its_session_though_a_walk_misses_them(
+    gates, monkeypatch
+):
+    monkeypatch.setattr(notify, "descendants", lambda _: iter(()))
+    pid = gates.fork(1)
+    turned(pid)
+    gates.end_forks(9, (1,))
+    assert gates.ended() == ()
+    assert left(gates) == (9,)
+    assert not alive(pid)
+
+
 def test_one_that_has_no_session_of_its_own_yet_ends_too(gates):
     pid = gates.fork(1, session=False)
     gates.end_forks(9, (1,))

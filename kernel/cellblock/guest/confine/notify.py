@@ -85,6 +85,7 @@ _ADDRESS, _FLAGS = 4, 2
 #: and, unless it is of the caller itself, what is asked about a process or set for it.
 EXECUTING: Final = "execve"
 SESSION: Final = "setsid"
+GROUP: Final = "setpgid"
 ABOUT: Final = dict.fromkeys(ABOUT_PROCESSES, 0) | {"getpriority": 1, "setpriority": 1}
 #: What a refused call fails with: glibc asks of threads by their ids, and takes ENOSYS for
 #: "not known".
@@ -114,8 +115,6 @@ _STOPPED: Final = (
 _FEW_SESSIONS: Final = 64
 #: Programs that may be remembered until it is looked which have ended: more than there may be.
 _MANY_PROGRAMS: Final = 8_192
-#: Seconds for which a start that was let through may not show in the count yet.
-SETTLING: Final = 0.1
 
 
 def build(arch: Arch, grants: Grants) -> seccomp.Program:
@@ -275,16 +274,60 @@ class Sessions:
             return
         self._numbers.add(number)
         if len(self._numbers) > self._most:
-            pids = tuple(descendants(os.getpid()))
             # A process that was let begin one may not have done so yet.
-            alive = {*pids, *map(session, pids), *self.first}
-            self._numbers &= alive
+            alive = {number for process in everybody() for number in process}
+            self._numbers &= {*alive, *self.first}
             self._most = max(_FEW_SESSIONS, 2 * len(self._numbers))
         self._tell(tuple(self._numbers))
 
     def forget(self, number: int) -> None:
         """Record that nothing is in a session any more: another guest's process has its number."""
         self._numbers.discard(number)
+
+
+class Starts:
+    """The starts that were let through, and whose tasks a count may not find yet.
+
+    How long a start takes is up to who makes it: a fork copies many mappings as slowly as a process
+    runs that others keep from running. So no time ends one. It is over when its task has ended, or
+    makes another call that is stopped, or waits for something, as Linux does nowhere on the way to
+    a new task; and a start of a thread also when its process has all the threads that it was let
+    start. Every task has one start at most here.
+    """
+
+    def __init__(self) -> None:
+        #: By task: its process, and whether it starts a thread.
+        self._pending: dict[int, tuple[int, bool]] = {}
+        #: Threads that a process has when all of its starts of threads that are here are over. It
+        #: has fewer if one of them failed, or a thread has ended since the first of them.
+        self._expected: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, task: int, process_id: int, threads: int, *, is_thread: bool) -> None:
+        """Record that a task is let start another; its process has so many threads."""
+        if is_thread:
+            before = self._expected.get(process_id, threads)
+            self._expected[process_id] = before + 1
+        self._pending[task] = process_id, is_thread
+
+    def end(self, task: int) -> None:
+        """Record that a task makes another call."""
+        if self._pending.pop(task, None) is not None:
+            self._forget_processes()
+
+    def look(self) -> None:
+        """Forget those that are over: whoever counts after this finds what they started."""
+        complete = {pid for pid, most in self._expected.items() if thread_count(pid) >= most}
+        for task, (process_id, is_thread) in tuple(self._pending.items()):
+            if (is_thread and process_id in complete) or not _may_be_starting(task):
+                del self._pending[task]
+        self._forget_processes()
+
+    def _forget_processes(self) -> None:
+        starting = {process_id for process_id, is_thread in self._pending.values() if is_thread}
+        self._expected = {pid: most for pid, most in self._expected.items() if pid in starting}
 
 
 class Gate:
@@ -305,8 +348,7 @@ class Gate:
         self._due_forks: list[int | None] = []
         #: Snapshots, which no cell signals: a pidfd of each, by its number.
         self._protected: dict[int, int] = {}
-        #: Tasks whose start was let through, and when.
-        self._started: dict[int, float] = {}
+        self._starts = Starts()
         #: What may yet be added to epolls, and ports that may yet be taken.
         self._watches, self._ports = Allowance(WATCHES), Allowance(PORTS)
 
@@ -428,6 +470,7 @@ class Gate:
             return errno.EPERM
 
     def _decide(self, request: Request) -> int:
+        self._starts.end(request.task)
         if request.call in _NETWORKING:
             return self._reach(request) if self.plan.has_sockets else errno.EACCES
         if request.call == WATCHING:
@@ -436,7 +479,7 @@ class Gate:
         if request.call == EXECUTING:
             return 0 if self._may_execute(process_id) else errno.EPERM
         if request.call in STARTING:
-            return self._start(request, process_id, threads)
+            return self._start(request, process_id)
         if self._may(request, process_id, threads):
             return 0
         return _REFUSED_WITH.get(request.call, errno.EPERM)
@@ -447,20 +490,40 @@ class Gate:
             return self._lay_ruleset(request, process_id, threads)
         if request.call == SESSION:
             return self._begin_session(process_id)
-        target = request.args[ABOUT.get(request.call, 0)]
-        return self._may_name(request.call, _signed(target), process_id)
+        target = _signed(request.args[ABOUT.get(request.call, 0)])
+        if request.call == GROUP:
+            target = target or process_id
+            if not self._may_be_in(target, _signed(request.args[1]) or target):
+                return False
+        return self._may_name(request.call, target, process_id)
+
+    def _may_be_in(self, target: int, group: int) -> bool:
+        """Return whether a process may be put in a group.
+
+        The guest and its snapshots stay in theirs, which nobody signals, and nobody who has left it
+        comes back: a process that names its own group in ``kill`` could be put there after it was
+        looked which that is.
+        """
+        return not self._is_guest(target) and group not in self._sessions.first
+
+    def _is_guest(self, pid: int) -> bool:
+        """Return whether a process is the guest, a snapshot, or one that has taken over."""
+        return pid in self._sessions.first or self._is_protected(pid)
 
     def _may_execute(self, process_id: int) -> bool:
         if not self.plan.subprocess:
             return False
         self._programs.add(process_id)
         if len(self._programs) > _MANY_PROGRAMS:
-            self._programs &= set(descendants(os.getpid()))
+            self._programs &= {pid for pid, _ in everybody()}
         return True
 
     def _begin_session(self, process_id: int) -> bool:
-        """Record the session that a process is about to begin; its number is the process's."""
-        if not self.plan.subprocess:
+        """Record the session that a process is about to begin; its number is the process's.
+
+        A guest leads its session already. A snapshot that took over does not, and could leave.
+        """
+        if not self.plan.subprocess or self._is_guest(process_id):
             return False
         self._sessions.begin(process_id)
         return True
@@ -470,15 +533,13 @@ class Gate:
 
         Itself, what it has started, and any program in a session of the guest's: one cell's
         ``kill`` ends what another has started, which may be an orphan by now. A group where that is
-        in a session of the guest's, unless it is the one that guests and their snapshots are in:
-        who ends that ends the guest.
+        in a session of the guest's, unless the guest or a snapshot is in it: who ends that ends
+        the guest.
         """
         if call == "kill" and target <= 0:
             group = -target or _group(process_id)
             return self.plan.subprocess and self._is_of_programs(group)
-        if call == "setpgid":
-            target = target or process_id
-        elif call in ABOUT:  # these take threads' ids, too
+        if call in ABOUT:  # these take threads' ids, too
             with contextlib.suppress(OSError):
                 target = _process_of(target)[0]
         if target == process_id:
@@ -492,7 +553,8 @@ class Gate:
         return is_ours and descends(pid, os.getpid())
 
     def _is_of_programs(self, group: int) -> bool:
-        if group in self._sessions.first:
+        guests = (pid for pid in tuple(self._protected) if self._is_protected(pid))
+        if group in self._sessions.first or group in map(_group, guests):
             return False
         members = (pid for pid in descendants(os.getpid()) if _group(pid) == group)
         return any(session(pid) in self._sessions for pid in members)
@@ -502,13 +564,19 @@ class Gate:
             return errno.EADDRINUSE
         return 0
 
-    def _start(self, request: Request, process_id: int, threads: int) -> int:
+    def _start(self, request: Request, process_id: int) -> int:
         if not self._may_start(request, process_id):
             return errno.EPERM
         most = self.plan.limits.max_processes
-        if most is not None and self._count(request.task, threads) >= most:
+        if most is None:
+            return 0
+        self._starts.look()
+        threads = thread_count(process_id)  # not those of before that look
+        if self._count(threads) >= most:
             return errno.EAGAIN
-        self._started[request.task] = time.monotonic()
+        is_thread = request.call == "clone" and bool(request.args[0] & CLONE_THREAD)
+        if is_thread or self.plan.subprocess:  # else it is a snapshot, which is not counted
+            self._starts.add(request.task, process_id, threads, is_thread=is_thread)
         return 0
 
     def _may_start(self, request: Request, process_id: int) -> bool:
@@ -527,22 +595,17 @@ class Gate:
         self._due_forks.remove(process_id if process_id in due else None)
         return True
 
-    def _count(self, task: int, threads: int) -> int:
+    def _count(self, threads: int) -> int:
         """Count the guest's tasks, those that were let through and may not have begun included.
 
-        ``threads`` are those of the process that asks. Raises OSError when that is gone.
+        ``threads`` are those of the process that asks.
         """
-        now = time.monotonic()
-        self._started = {
-            who: when
-            for who, when in self._started.items()
-            if who != task and now - when < SETTLING
-        }
         if self.plan.subprocess:
-            # A guest and what it started; orphans came back to us, a subreaper.
+            # A guest and what it started; orphans came back to us, a subreaper. Who descends from
+            # one that ends meanwhile may be missed: then there is room for one more, by that end.
             pids = (pid for pid in descendants(os.getpid()) if session(pid) in self._sessions)
             threads = sum(map(thread_count, pids))
-        return threads + len(self._started)
+        return threads + len(self._starts)
 
     def _lay_ruleset(self, request: Request, process_id: int, threads: int) -> bool:
         """Lay the ruleset that is due on the process it is due on; return whether that asks.
@@ -573,6 +636,9 @@ class Gate:
 
 #: Of a task's status: its process, and how many threads that has.
 _STATUS: Final = re.compile(rb"^Tgid:\s*(\d+)$.*^Threads:\s*(\d+)$", re.DOTALL | re.MULTILINE)
+#: And what it does. Who waits for something, is stopped or has ended is on the way to no new task:
+#: there a task runs, or waits as for a disk (proc(5), "D").
+_WAITS: Final = re.compile(rb"^State:\s*[STtZXx]\b", re.MULTILINE)
 _READ: Final = 1 << 14
 #: The largest number of a process (proc(5), pid_max), and processes between two that are related.
 _LARGEST: Final = 2**22
@@ -589,6 +655,14 @@ def _process_of(task: int) -> tuple[int, int]:
     if found is None:
         raise ProcessLookupError(task)
     return int(found[1]), int(found[2])
+
+
+def _may_be_starting(task: int) -> bool:
+    """Return whether a task that was let start another may still be about it."""
+    try:
+        return _WAITS.search(_read(f"/proc/{task}/status")) is None
+    except OSError:
+        return False
 
 
 def _signed(number: int) -> int:
@@ -662,6 +736,19 @@ def descendants(pid: int) -> Iterator[int]:
                     waiting += map(int, _read(f"/proc/{parent}/task/{task}/children").split())
 
 
+def everybody() -> Iterator[tuple[int, int]]:
+    """Yield every process that there is and its session, -1 where it is gone: all of /proc, twice.
+
+    Below whom a process lies is not asked: whoever dies hands its children over meanwhile. One that
+    is made during a look may not be in it, but whoever made it was; unless that ended during this
+    look, and then the child is in the next. No call that starts another passes the gate meanwhile.
+    """
+    for _ in range(2):
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                yield int(name), session(int(name))
+
+
 def _read(path: str) -> bytes:
     """Read a file of /proc, a tenth as dear as by ``open``. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -694,15 +781,11 @@ REGROWN: Final = 2_500
 def end_sessions(sessions: Sessions, keep: tuple[int, ...]) -> None:
     """End what is in a guest's sessions and not to be kept. Raises LockFailed.
 
-    All processes are looked at, and not what lies below whom: whoever dies hands its children over
-    meanwhile. It is done when a look finds nothing that lives, since what one had begun to start
-    may come after the look. No session is begun while the zygote is here.
+    It is done when nobody of all that there are lives, since what one had begun to start may come
+    after it was looked at. No session is begun while the zygote is here.
     """
     deadline = time.monotonic() + _TIMEOUT
-    while True:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-        if not [pid for pid in pids if pid not in keep and _kill_in_session(sessions, pid)]:
-            return
+    while [pid for pid, _ in everybody() if pid not in keep and _kill_in_session(sessions, pid)]:
         if time.monotonic() > deadline:
             raise LockFailed("what a cell has started does not end")
         time.sleep(_PAUSE)
