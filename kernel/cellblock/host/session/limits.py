@@ -291,6 +291,11 @@ class _Stat(NamedTuple):
     waited: float
     #: Pages given to those that it has waited for, with theirs.
     waited_faults: int = 0
+    #: When it was started: tells it from one that has its number later.
+    began: int = 0
+
+
+_UNBORN: Final = _Stat(parent=0, session=0, faults=0, seconds=0.0, waited=0.0)
 
 
 def _stat(pid: int | None) -> _Stat | None:
@@ -305,6 +310,7 @@ def _stat(pid: int | None) -> _Stat | None:
         seconds=(user + system) * _TICK,
         waited=(waited_user + waited_system) * _TICK,
         waited_faults=int(fields[8]) + int(fields[10]),
+        began=int(fields[19]),
     )
 
 
@@ -337,6 +343,37 @@ def page_faults(pid: int | None) -> int:
     return 0 if found is None else found.faults
 
 
+class _State(NamedTuple):
+    """A guest and its others at one moment, and how many huge pages the machine had given."""
+
+    processes: Mapping[int, _Stat]
+    huge: int
+
+    def has(self, pid: int, process: _Stat) -> bool:
+        """Whether this process, not another of its number, lived at that moment."""
+        found = self.processes.get(pid)
+        return found is not None and found.began == process.began
+
+    def given_since(self, earlier: _State) -> int:
+        """Return at most how many bytes the processes were given since an earlier state.
+
+        What processes were given that have ended counts if they were waited for: they may have
+        shared their memory with who waited (vfork(2)). What those had at the earlier state is
+        known already.
+        """
+        pages = waited = 0
+        for pid, process in self.processes.items():
+            before = earlier.processes[pid] if earlier.has(pid, process) else _UNBORN
+            pages += max(0, process.faults - before.faults)
+            waited += process.waited_faults - before.waited_faults
+        ended = sum(
+            process.faults + process.waited_faults
+            for pid, process in earlier.processes.items()
+            if not self.has(pid, process)
+        )
+        return (pages + max(0, waited - ended)) * PAGE + (self.huge - earlier.huge) * huge_size()
+
+
 class Family:
     """The processes that a guest has started, where its policy lets it; read anew every time.
 
@@ -363,15 +400,14 @@ class Family:
         #: Seconds of those that are gone, and that nobody waited for: their parent ignores the
         #: ends of its children (sigaction(2), SA_NOCLDWAIT).
         self._unwaited = 0.0
-        #: Of when it was last known what guest and others had together, as the guest was alone or
-        #: the OS kernel was asked: these bytes; pages that had been given to all of them; huge
-        #: pages that the machine had given. None until then.
-        self._known: tuple[int, int, int] | None = None
-        #: The last two when ``held`` was asked.
-        self._given = 0, 0
+        #: The bytes that guest and others had together when that was last known, as the guest was
+        #: alone or the OS kernel was asked, and the state then. None until then.
+        self._known: tuple[int, _State] | None = None
+        #: The state when ``held`` was asked.
+        self._state = _State({pid: own} if own else {}, huge_pages())
         memory = process_memory(pid)
         if memory is not None and not self._members():
-            self._known = memory.private, own.faults + own.waited_faults if own else 0, huge_pages()
+            self._known = memory.private, self._state
 
     def cpu(self) -> float:
         """Return the seconds of all that live, and of all that have ended.
@@ -402,14 +438,18 @@ class Family:
         can't be added up. All of them together have no more than when it was last known, and the
         pages that any of them was given since: one that is freed and given again counts again, up
         to what each process shows. Where it was never known, they may have all that they show.
+        So may a process that came later and descends from one that has ended: what it has from
+        there was given to nobody who lives (``_stray``).
 
         ``copies`` are snapshots, and what each has from the guest of its time, which may have more
         or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
         """
-        shown = tables = extra = faults = 0
+        shown = stray = tables = extra = 0
         members = self._members()
+        strays = self._stray(members)
+        processes = dict[int, _Stat]()
         for pid, member in members.items():
-            faults += member.waited_faults
+            processes[pid] = member._replace(faults=0) if pid in copies else member
             memory = process_memory(pid)
             if memory is None:
                 continue
@@ -418,21 +458,36 @@ class Family:
                 had = copies[pid] + copies[pid] // 256
                 extra += max(0, memory.private + memory.tables - had)
                 continue
-            faults += member.faults
-            shown += memory.private
             tables += memory.tables
-        guest = _stat(self._pid)
-        faults += guest.faults + guest.waited_faults if guest else 0
-        now = faults, huge_pages()
-        self._given = now
-        if not shown:
-            self._known = own.private, *now
+            if pid in strays:
+                stray += memory.private
+            else:
+                shown += memory.private
+        if (guest := _stat(self._pid)) is not None:
+            processes[self._pid] = guest
+        now = self._state = _State(processes, huge_pages())
+        if not shown + stray:
+            self._known = own.private, now
             return extra
         if self._known is not None:
-            together, faults_then, huge_then = self._known
-            given = (now[0] - faults_then) * PAGE + (now[1] - huge_then) * huge_size()
+            together, then = self._known
+            given = now.given_since(then)
             shown = min(shown, max(0, together + given - own.private))
-        return extra + tables + shown
+        return extra + tables + shown + stray
+
+    def _stray(self, members: Mapping[int, _Stat]) -> set[int]:
+        """Return which ``members`` may have pages that were given to one that has ended since.
+
+        A fork has its parent's pages. Who was there when it was last known what all had has them
+        from then; who came later has them from its parent, unless that has ended (prctl(2) and
+        clone(2) are filtered, so that no other process is shown as its parent but the zygote).
+        """
+        kept = {self._pid}
+        for pid, member in members.items():  # parents come before their children
+            known = self._known is not None and self._known[1].has(pid, member)
+            if known or member.parent in kept:
+                kept.add(pid)
+        return set(members) - kept
 
     def measured(self, own: ProcessMemory, copies: Mapping[int, int]) -> int | None:
         """Return how many bytes the others hold by themselves, as the OS kernel divides them.
@@ -456,7 +511,7 @@ class Family:
                 alone += parts.alone
                 tables += memory.tables
         others = max(alone, sum(shares) - own.private)
-        self._known = own.private + others, *self._given
+        self._known = own.private + others, self._state
         return tables + others
 
     def pids(self) -> list[int]:

@@ -1,6 +1,9 @@
 """What a guest takes, read from outside: a process of our own stands in for the guest."""
 
+import contextlib
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -398,6 +401,92 @@ def test_what_forks_share_is_told_from_what_they_were_given_and_let_go_of(proces
     if measured is None:
         pytest.skip("this user may not read what processes share that are not dumpable")
     assert measured < 20_000_000
+
+
+@pytest.fixture
+def orphans_come_here():
+    """Have orphans come to the tests' process, as they come to a guest's zygote."""
+    prctl, subreaper = ctypes.CDLL(None).prctl, 36
+    prctl(subreaper, 1, 0, 0, 0)
+    yield
+    prctl(subreaper, 0, 0, 0, 0)
+
+
+@pytest.fixture
+def all_is_known(process, monkeypatch):
+    """Return how to have the OS kernel say that the others hold nothing by themselves now."""
+    monkeypatch.setattr(limits, "huge_pages", lambda: 0)  # the whole machine's
+    family = Family(process.pid)
+
+    def know():
+        own = limits.process_memory(process.pid)
+        with monkeypatch.context() as patch:
+            patch.setattr(limits._Parts, "of", lambda _: limits._Parts(share=0, alone=0))
+            family.held(own)
+            assert family.measured(own, {}) == pytest.approx(0, abs=5_000_000)
+        return family, own
+
+    return know
+
+
+ALLOCATE = "kept.append(bytearray(b'x') * 60_000_000)"
+AND_LET_GO = "[bytearray(b'x') * 60_000_000 for _ in range(3)]"
+IGNORE_ENDS = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+PIPE = "ready, said = os.pipe()"
+SAY, HEAR = "os.write(said, b'.')", "os.read(ready, 1)"
+
+
+def end(pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # it is no orphan
+            os.waitpid(pid, 0)
+
+
+@pytest.mark.usefixtures("orphans_come_here")
+def test_what_a_fork_has_from_a_parent_that_has_ended_counts(process, all_is_known):
+    """The pages were given to the parent alone, and whose parent ignores its end has no count."""
+    do(process, IGNORE_ENDS)
+    do(process, PIPE)
+    family, own = all_is_known()
+    orphan = f"os.fork() or ({SAY}, time.sleep(60), os._exit(0))"
+    for count in (1, 2):
+        do(process, f"child = os.fork() or ({ALLOCATE}, {orphan}, os._exit(0))")
+        do(process, HEAR)
+        assert processes.until(lambda count=count: len(family.pids()) == count)
+        assert family.held(own) >= 50_000_000
+        if count == 1:
+            all_is_known()
+            assert family.held(own) < 20_000_000
+    end(family.pids())
+
+
+def test_pages_of_a_process_that_has_ended_make_no_room_for_others(process, all_is_known):
+    do(process, IGNORE_ENDS)
+    do(process, PIPE)
+    fork(process, f"{AND_LET_GO}, {SAY}")
+    do(process, HEAR)
+    family, own = all_is_known()
+    do(process, "os.kill(child, 9)")
+    assert processes.until(lambda: not family.pids())
+    for _ in range(2):
+        fork(process, f"{ALLOCATE}, {SAY}")
+        do(process, HEAR)
+    assert family.held(own) >= 110_000_000
+    end(family.pids())
+
+
+def test_pages_of_workers_that_were_waited_for_are_counted_once(process, all_is_known):
+    """A pool replaces its workers, each of which was given much over time, and let go of it."""
+    do(process, ALLOCATE)
+    do(process, PIPE)
+    fork(process, f"{AND_LET_GO}, {SAY}")
+    do(process, HEAR)
+    family, own = all_is_known()
+    bury(process)
+    fork(process, "None")
+    assert family.held(own) < 20_000_000
+    bury(process)
 
 
 def test_processes_whose_pages_take_long_to_ask_for_are_not_asked(process, monkeypatch):
