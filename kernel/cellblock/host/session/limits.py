@@ -1,8 +1,8 @@
 """A request's limits while it runs: time, processor time, memory, processes, scratch folder.
 
 ``Deadlines`` interrupts and kills by the clock. ``Monitor`` looks at what a guest takes, through
-``Gauge`` (one process), ``Family`` (what it has started) and ``Scratch`` (its folder), and tells
-what there is too much of.
+``Gauge`` (one process), ``Family`` (what it has started) and ``ScratchWatch`` (its folder), and
+tells what there is too much of.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import random
 import re
 import stat
+import threading
 import time
 from collections import Counter
 from functools import lru_cache
@@ -662,6 +663,8 @@ class Scratch:
         self._beside = _used((*folders, *layers))
         #: Of removed files, when it was last asked, and no more than the disk still lacks.
         self._nameless = 0
+        #: Entries read so far: says whether a look gets on.
+        self.entries = 0
         #: Looks to wait until it is asked again where the rest is; how many that were last.
         self._wait, self._waited = 0, 0
 
@@ -713,11 +716,14 @@ class Scratch:
         if self._walk is None:
             walks = (*map(_sizes, self._folders), *map(self._staged_sizes, self._layers))
             self._walk, self._counted, self._counted_files = chain.from_iterable(walks), 0, 0
-        step = list(islice(self._walk, entries))
-        self._counted += sum(step)
+        steps = 0
+        for size in islice(self._walk, entries):
+            self._counted += size
+            self.entries += 1
+            steps += 1
         total = max(self._counted, self._counted_files * self.limit // MOST_ENTRIES)
         self._files = max(self._files, self._counted_files)
-        if len(step) == entries:
+        if steps == entries:
             self.size = max(self.size, total)
             return
         self._files = self._counted_files
@@ -729,11 +735,6 @@ class Scratch:
             self._floor = total + self._nameless
         size = total + self._nameless
         self.grew, self.size, self._walk = size > self.size, size, None
-
-    def fills(self) -> bool:
-        """Look, and return whether there is too much in it."""
-        self.look()
-        return self.full
 
     def _staged_sizes(self, folder: str) -> Iterator[int]:
         for size in _sizes(folder):
@@ -754,6 +755,107 @@ class Scratch:
     def far(self) -> bool:
         """Whether there is so much that to wait would make it worse."""
         return self.full and self.size > scratch_end(max(self.limit, self._floor or 0))
+
+
+#: Seconds for which the loop waits for a look that it has begun: it takes 16 ms at most, unless the
+#: whole folder is walked at once or something holds it up.
+PATIENCE: Final = 0.02
+#: Seconds in which a look reads no entry, and how often it was then asked for, from which the
+#: folder counts as one that can't be measured.
+STUCK, STUCK_LOOKS = 5.0, 5
+
+
+class Found(NamedTuple):
+    """What a look at the scratch folder has found."""
+
+    size: int = 0
+    grew: bool = False
+    #: What there is too much of, and whether to wait would make it worse.
+    excess: Literal["files", "scratch"] | None = None
+    far: bool = False
+
+
+class ScratchWatch:
+    """Looks at the scratch folder in a thread, because a guest can lock its folders.
+
+    To remove a folder in which millions of names were looked up is one call of the OS kernel's. It
+    takes half a minute, can't be killed, and keeps the folder around it locked. So each look has a
+    thread, one at a time, and nobody else touches ``scratch``. What the last look found counts
+    until the next one is done. If no entry is read for ``STUCK`` seconds, the folder can't be
+    measured, and counts as too full, as one without end does.
+    """
+
+    def __init__(self, scratch: Scratch, clock: Callable[[], float]) -> None:
+        self._scratch, self._clock = scratch, clock
+        self._thread: threading.Thread | None = None
+        #: Set by the thread at its end.
+        self._answer: Found | None = None
+        #: What the next look does first.
+        self._first: list[Callable[[], None]] = []
+        #: Whether a cell began after the look did: it does not answer for what was before.
+        self._late = False
+        self.found = Found()
+        #: Looks that were asked for since one got on, how far that was, and when.
+        self._unanswered, self._entries, self._since = 0, 0, 0.0
+
+    def begin(self) -> None:
+        """Begin a cell, which answers for what comes."""
+        self._first = [self._scratch.begin]
+        self._forget()
+
+    def forgive(self) -> None:
+        """Count what comes from the next look on."""
+        self._first.append(self._scratch.forgive)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._late, self._unanswered = True, 0
+        self.found = self.found._replace(excess=None, far=False)
+
+    def look(self) -> Found:
+        """Look, and return what was found: by the last look, if this one takes its time."""
+        if self._thread is None or not self._thread.is_alive():
+            self._take_answer()
+            self._start()
+        if self._take_answer():
+            self._unanswered = 0
+        elif self._is_stuck() and self._scratch.limit < ENDLESS:
+            self.found = self.found._replace(excess="scratch")
+        return self.found
+
+    def _start(self) -> None:
+        first, self._first, self._late = self._first, [], False
+        self._thread = threading.Thread(target=self._look, args=(first,), daemon=True)
+        with contextlib.suppress(RuntimeError):  # there are too many threads: no answer comes
+            self._thread.start()
+            self._thread.join(PATIENCE)
+
+    def _look(self, first: Iterable[Callable[[], None]]) -> None:
+        scratch = self._scratch
+        for prepare in first:
+            prepare()
+        scratch.look()
+        excess = scratch.why if scratch.full else None
+        self._answer = Found(scratch.size, scratch.grew, excess, scratch.far)
+
+    def _take_answer(self) -> bool:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            self.found = answer._replace(excess=None, far=False) if self._late else answer
+        return answer is not None
+
+    def _is_stuck(self) -> bool:
+        """Return whether the look under way has read nothing for long, each time it was asked."""
+        now, entries = self._clock(), self._scratch.entries
+        if not self._unanswered or entries != self._entries:
+            self._unanswered, self._entries, self._since = 0, entries, now
+        self._unanswered += 1
+        return self._unanswered > STUCK_LOOKS and now - self._since >= STUCK
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether the folder grows, and is more than half full."""
+        return self.found.grew and self.found.size > self._scratch.limit // 2
 
 
 def _sizes(folder: str) -> Iterator[int]:
@@ -1070,6 +1172,8 @@ class Monitor:
         self._idle = self._began = 0.0
         #: Requests since the last look.
         self._unseen = 0
+        #: Processes that may keep removed files, for the look at the scratch folder under way.
+        self._keepers: set[int] = set()
         self._kernel = KernelMemory()
         self._cpu_began = self._cpu = self._family_cpu = 0.0
         #: Whether what the guest's processes used before this request is known.
@@ -1084,9 +1188,10 @@ class Monitor:
         """Enforce the limits of a policy, from the next request on."""
         self._policy, limit = policy, policy.scratch_max_bytes
         watched = limit is not None or self._layers
-        self._scratch = (
-            Scratch(self._folders, limit, self._layers, self._removed) if watched else None
-        )
+        self._scratch = None
+        if watched:
+            scratch = Scratch(self._folders, limit, self._layers, self._removed)
+            self._scratch = ScratchWatch(scratch, self._clock)
         memory = policy.memory_max_bytes
         self._most = None if memory is None else memory + slack(memory)
 
@@ -1176,17 +1281,18 @@ class Monitor:
         if cpu is None:
             return
         scratch = self._scratch
-        filling = scratch is not None and scratch.grew and scratch.size > scratch.limit // 2
+        filling = scratch is not None and scratch.is_filling
         self._look_in(QUICK if filling else PACE, self._look)
         limit, together = self._policy.cpu_seconds, self._policy.forks_max_bytes
-        if self._holds_too_much(self._copies()):
+        copies = self._copies()
+        if self._holds_too_much(copies):
             self._on_excess("memory", True)
         elif together is not None and self.held_together() > together:
             self._on_excess("forks", True)
         elif limit is not None and cpu - self._cpu_began > limit:
             self._on_excess("cpu", False)
-        elif scratch is not None and scratch.fills():
-            self._on_excess(scratch.why, scratch.far)
+        elif (found := self._look_at_scratch(copies)).excess is not None:
+            self._on_excess(found.excess, found.far)
 
     def _look_idle(self) -> None:
         """Look after processes, threads and tasks that a cell left behind."""
@@ -1206,8 +1312,15 @@ class Monitor:
         self._look_in(self._idle, self._look_idle)
         if self._holds_too_much(copies):
             self._on_excess("memory", True)
-        elif self._scratch is not None and self._scratch.fills():
-            self._on_excess(self._scratch.why, True)
+        elif (excess := self._look_at_scratch(copies).excess) is not None:
+            self._on_excess(excess, True)
+
+    def _look_at_scratch(self, copies: Iterable[int]) -> Found:
+        if self._scratch is None:
+            return Found()
+        # Snapshots keep what was open when they were made.
+        self._keepers = {*self._pids(), *copies}
+        return self._scratch.look()
 
     def _holds_too_much(self, copies: Mapping[int, int]) -> bool:
         memory = self._gauge.memory() if self._gauge is not None else None
@@ -1228,9 +1341,8 @@ class Monitor:
     # --- readings -----------------------------------------------------------------------------
 
     def _removed(self) -> int:
-        # Snapshots keep what was open when they were made.
-        pids = {*self._pids(), *self._copies()}
-        return removed_bytes(pids, self._policy.max_file_size, self._places)
+        """Return what removed files take; called in the thread of a look."""
+        return removed_bytes(self._keepers, self._policy.max_file_size, self._places)
 
     def _pids(self) -> list[int]:
         """Return the guest's process, and those that it has started."""

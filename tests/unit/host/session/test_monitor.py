@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from cellblock.host.session.limits import (
     IDLE_MOST,
     MOST_UNSEEN,
     PACE,
+    STUCK,
     Family,
     Gauge,
     KernelMemory,
@@ -47,6 +49,12 @@ def process():
         yield made
         made.stdin.close()
         made.kill()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Wait for each look at the scratch folder, however busy this machine is."""
+    monkeypatch.setattr(limits, "PATIENCE", 60)
 
 
 def do(process, line):
@@ -220,6 +228,91 @@ def test_a_full_folder_is_told_of(process, tmp_path):
     reactor, _, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
     reactor.advance(FIRST_LOOK)
     assert seen == [("scratch", False)]
+
+
+class Lock:
+    """A lock on each folder, which a look waits for, as a guest can have one."""
+
+    def __init__(self, monkeypatch):
+        self._walked, self._unlocked = threading.Event(), threading.Semaphore(0)
+        self._patch, self._sizes = monkeypatch.setattr, limits._sizes
+        self._patch(limits, "_sizes", self._read)
+        self._patch(limits, "_used", lambda _: 0)  # others' files, for which folders are read again
+        self._patch(limits, "PATIENCE", 0)
+
+    def _read(self, folder):
+        assert threading.current_thread() is not threading.main_thread()
+        self._walked.set()
+        assert self._unlocked.acquire(timeout=60)
+        return self._sizes(folder)
+
+    def wait_for_a_look(self):
+        assert self._walked.wait(60)
+
+    def open_once(self, monitor):
+        self._unlocked.release()
+        monitor._scratch._thread.join(60)
+
+    def open(self):
+        self._unlocked.release(1_000)
+        self._patch(limits, "PATIENCE", 60)
+
+
+@pytest.fixture
+def lock(monkeypatch):
+    made = Lock(monkeypatch)
+    yield made
+    made.open()
+
+
+def test_a_folder_that_can_not_be_read_holds_nothing_up_and_counts_as_full(process, tmp_path, lock):
+    reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    reactor.advance(FIRST_LOOK)
+    lock.wait_for_a_look()
+    reactor.advance(STUCK - PACE)
+    assert seen == []
+    reactor.advance(2 * PACE)
+    assert set(seen) == {("scratch", False)}
+    # The next cell did not lock it, and has as long; when it can be read, all is well.
+    monitor.end()
+    monitor.begin(process.pid)
+    seen.clear()
+    reactor.advance(STUCK)
+    assert seen == []
+    lock.open_once(monitor)
+    lock.open()
+    reactor.advance(2 * STUCK)
+    assert seen == []
+
+
+def test_a_cell_does_not_answer_for_what_a_look_finds_that_began_before_it(process, tmp_path, lock):
+    (tmp_path / "left").write_bytes(bytes(2 << 20))
+    reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    reactor.advance(FIRST_LOOK)
+    lock.wait_for_a_look()
+    monitor.end()
+    monitor.begin(process.pid)
+    lock.open_once(monitor)
+    reactor.advance(FIRST_LOOK)
+    lock.open_once(monitor)
+    lock.open()
+    reactor.advance(1)
+    assert seen == []
+    (tmp_path / "more").write_bytes(bytes(1 << 20))
+    reactor.advance(PACE)
+    assert seen == [("scratch", False)]
+
+
+def test_a_folder_that_no_thread_can_look_at_counts_as_full(process, tmp_path, monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    reactor, _, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    reactor.advance(STUCK)
+    assert seen == []
+    reactor.advance(2 * PACE)
+    assert set(seen) == {("scratch", False)}
 
 
 def test_files_that_only_a_snapshot_still_has_are_the_sessions(process, tmp_path, monkeypatch):
