@@ -404,8 +404,14 @@ class Family:
         #: The bytes that guest and others had together when that was last known, as the guest was
         #: alone or the OS kernel was asked, and the state then. None until then.
         self._known: tuple[int, _State] | None = None
-        #: The state when ``held`` was asked.
+        #: The state when ``held`` was asked, and the bytes that the others showed.
         self._state = _State({pid: own} if own else {}, huge_pages())
+        self.shown = 0
+        #: The thread of the last check; what it replaces in ``_known``, and by what; when the next
+        #: is due (``time.monotonic``).
+        self._check: threading.Thread | None = None
+        self._checked: tuple[tuple[int, _State] | None, tuple[int, _State]] | None = None
+        self._check_due = 0.0
         memory = process_memory(pid)
         if memory is not None and not self._members():
             self._known = memory.private, self._state
@@ -445,6 +451,10 @@ class Family:
         ``copies`` are snapshots, and what each has from the guest of its time, which may have more
         or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
         """
+        # An answer that came after it was known in another way is no news.
+        checked, self._checked = self._checked, None
+        if checked is not None and checked[0] is self._known:
+            self._known = checked[1]
         shown = stray = tables = extra = 0
         members = self._members()
         strays = self._stray(members)
@@ -467,6 +477,7 @@ class Family:
         if (guest := _stat(self._pid)) is not None:
             processes[self._pid] = guest
         now = self._state = _State(processes, huge_pages())
+        self.shown = extra + tables + shown + stray
         if not shown + stray:
             self._known = own.private, now
             return extra
@@ -498,22 +509,50 @@ class Family:
         when ``held``, which was asked just before, is too much. What snapshots share, too, is
         divided among them and counts for less.
         """
-        shares = [0]
-        alone = tables = 0
+        memories = self._memories(copies)
+        if (others := self._measure(own, memories)) is None:
+            return None
+        self._known = own.private + others, self._state
+        return others + sum(each.tables for pid, each in memories.items() if pid != self._pid)
+
+    def check(self, own: ProcessMemory, copies: Mapping[int, int]) -> None:
+        """Ask the OS kernel in a thread, now and then, for what ``held`` may not know.
+
+        Processes can be given pages by one that shared their memory and has ended (vfork(2)). Call
+        it when ``held``, which was asked just before, is little and ``shown`` is too much.
+        """
+        running = self._check is not None and self._check.is_alive()
+        if running or time.monotonic() < self._check_due:
+            return
+        known, state, memories = self._known, self._state, self._memories(copies)
+
+        def ask() -> None:
+            began = time.monotonic()
+            if (others := self._measure(own, memories)) is not None:
+                self._checked = known, (own.private + others, state)
+            ended = time.monotonic()
+            self._check_due = ended + max(CHECK_PACE, CHECK_PART * (ended - began))
+
+        self._check = threading.Thread(target=ask, daemon=True)
+        with contextlib.suppress(RuntimeError):  # there are too many threads: it is tried again
+            self._check.start()
+
+    def _memories(self, copies: Collection[int]) -> dict[int, ProcessMemory]:
+        """Return what the guest and each of the others shows."""
         pids = (self._pid, *(pid for pid in self._members() if pid not in copies))
-        memories = {pid: found for pid in pids if (found := process_memory(pid)) is not None}
+        return {pid: found for pid in pids if (found := process_memory(pid)) is not None}
+
+    def _measure(self, own: ProcessMemory, memories: Mapping[int, ProcessMemory]) -> int | None:
+        """Return the private bytes of the others, each page once; None if that can't be asked."""
         if sum(each.resident + _TABLES * each.tables for each in memories.values()) > MOST_WALKED:
             return None
-        for pid, memory in memories.items():
+        shares = alone = 0
+        for pid in memories:
             if (parts := _Parts.of(pid)) is None:
                 return None
-            shares.append(parts.share)
-            if pid != self._pid:
-                alone += parts.alone
-                tables += memory.tables
-        others = max(alone, sum(shares) - own.private)
-        self._known = own.private + others, self._state
-        return tables + others
+            shares += parts.share
+            alone += parts.alone * (pid != self._pid)
+        return max(alone, shares - own.private)
 
     def pids(self) -> list[int]:
         """Return the processes besides the guest."""
@@ -551,6 +590,10 @@ class Family:
 #: only read are in no process's memory, but in its page tables: a byte of these counts as so many.
 MOST_WALKED: Final = 64 << 30
 _TABLES: Final = 64
+#: Seconds between checks of what processes hold together, at least; and how many times as long as
+#: the last one took.
+CHECK_PACE: Final = 1.0
+CHECK_PART: Final = 10
 
 
 class _Parts(NamedTuple):
@@ -1333,6 +1376,8 @@ class Monitor:
         if self._most is None or self._family is None:
             return self._most is not None and held > self._most
         if held + self._family.held(memory, copies) <= self._most:
+            if held + self._family.shown > self._most:
+                self._family.check(memory, copies)
             return False
         others = self._family.measured(memory, copies)
         self.is_estimate = held <= self._most and others is None

@@ -582,6 +582,22 @@ def test_pages_of_workers_that_were_waited_for_are_counted_once(process, all_is_
     bury(process)
 
 
+@pytest.mark.parametrize("share", [0, 200_000_000])
+def test_what_no_count_has_is_found_by_asking_now_and_then(process, monkeypatch, share):
+    """A process was given pages by a child that shared its memory, and whose end it ignored."""
+    monkeypatch.setattr(limits, "huge_pages", lambda: 0)
+    monkeypatch.setattr(limits._Parts, "of", lambda _: limits._Parts(share, alone=0))
+    do(process, "kept.append(bytearray(b'x') * 80_000_000)")
+    reactor, monitor, seen = watched(process, subprocess_execution=True, memory_max_bytes=40 << 20)
+    fork(process, "None")
+    reactor.advance(FIRST_LOOK)
+    assert seen == []
+    monitor._family._check.join(60)
+    reactor.advance(PACE)
+    assert seen == [("memory", True)] * bool(share)
+    bury(process)
+
+
 def test_processes_whose_pages_take_long_to_ask_for_are_not_asked(process, monkeypatch):
     family, own = Family(process.pid), Gauge(process.pid).memory()
     fork(process, "None")
