@@ -805,7 +805,7 @@ class Scratch:
 PATIENCE: Final = 0.02
 #: Seconds in which a look reads no entry, and how often it was then asked for, from which the
 #: folder counts as one that can't be measured.
-STUCK, STUCK_LOOKS = 5.0, 5
+STUCK, STUCK_LOOKS = 10.0, 5
 
 
 class Found(NamedTuple):
