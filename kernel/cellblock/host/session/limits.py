@@ -1,8 +1,8 @@
 """A request's limits while it runs: time, processor time, memory, processes, scratch folder.
 
 ``Deadlines`` interrupts and kills by the clock. ``Monitor`` looks at what a guest takes, through
-``Gauge`` (one process), ``Family`` (what it has started) and ``Scratch`` (its folder), and tells
-what there is too much of.
+``Gauge`` (one process), ``Family`` (what it has started) and ``ScratchWatch`` (its folder), and
+tells what there is too much of.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import random
 import re
 import stat
+import threading
 import time
 from collections import Counter
 from functools import lru_cache
@@ -291,6 +292,11 @@ class _Stat(NamedTuple):
     waited: float
     #: Pages given to those that it has waited for, with theirs.
     waited_faults: int = 0
+    #: When it was started: tells it from one that has its number later.
+    began: int = 0
+
+
+_UNBORN: Final = _Stat(parent=0, session=0, faults=0, seconds=0.0, waited=0.0)
 
 
 def _stat(pid: int | None) -> _Stat | None:
@@ -305,6 +311,7 @@ def _stat(pid: int | None) -> _Stat | None:
         seconds=(user + system) * _TICK,
         waited=(waited_user + waited_system) * _TICK,
         waited_faults=int(fields[8]) + int(fields[10]),
+        began=int(fields[19]),
     )
 
 
@@ -337,6 +344,37 @@ def page_faults(pid: int | None) -> int:
     return 0 if found is None else found.faults
 
 
+class _State(NamedTuple):
+    """A guest and its others at one moment, and how many huge pages the machine had given."""
+
+    processes: Mapping[int, _Stat]
+    huge: int
+
+    def has(self, pid: int, process: _Stat) -> bool:
+        """Whether this process, not another of its number, lived at that moment."""
+        found = self.processes.get(pid)
+        return found is not None and found.began == process.began
+
+    def given_since(self, earlier: _State) -> int:
+        """Return at most how many bytes the processes were given since an earlier state.
+
+        What processes were given that have ended counts if they were waited for: they may have
+        shared their memory with who waited (vfork(2)). What those had at the earlier state is
+        known already.
+        """
+        pages = waited = 0
+        for pid, process in self.processes.items():
+            before = earlier.processes[pid] if earlier.has(pid, process) else _UNBORN
+            pages += max(0, process.faults - before.faults)
+            waited += process.waited_faults - before.waited_faults
+        ended = sum(
+            process.faults + process.waited_faults
+            for pid, process in earlier.processes.items()
+            if not self.has(pid, process)
+        )
+        return (pages + max(0, waited - ended)) * PAGE + (self.huge - earlier.huge) * huge_size()
+
+
 class Family:
     """The processes that a guest has started, where its policy lets it; read anew every time.
 
@@ -363,15 +401,20 @@ class Family:
         #: Seconds of those that are gone, and that nobody waited for: their parent ignores the
         #: ends of its children (sigaction(2), SA_NOCLDWAIT).
         self._unwaited = 0.0
-        #: Of when it was last known what guest and others had together, as the guest was alone or
-        #: the OS kernel was asked: these bytes; pages that had been given to all of them; huge
-        #: pages that the machine had given. None until then.
-        self._known: tuple[int, int, int] | None = None
-        #: The last two when ``held`` was asked.
-        self._given = 0, 0
+        #: The bytes that guest and others had together when that was last known, as the guest was
+        #: alone or the OS kernel was asked, and the state then. None until then.
+        self._known: tuple[int, _State] | None = None
+        #: The state when ``held`` was asked, and the bytes that the others showed.
+        self._state = _State({pid: own} if own else {}, huge_pages())
+        self.shown = 0
+        #: The thread of the last check; what it replaces in ``_known``, and by what; when the next
+        #: is due (``time.monotonic``).
+        self._check: threading.Thread | None = None
+        self._checked: tuple[tuple[int, _State] | None, tuple[int, _State]] | None = None
+        self._check_due = 0.0
         memory = process_memory(pid)
         if memory is not None and not self._members():
-            self._known = memory.private, own.faults + own.waited_faults if own else 0, huge_pages()
+            self._known = memory.private, self._state
 
     def cpu(self) -> float:
         """Return the seconds of all that live, and of all that have ended.
@@ -402,14 +445,22 @@ class Family:
         can't be added up. All of them together have no more than when it was last known, and the
         pages that any of them was given since: one that is freed and given again counts again, up
         to what each process shows. Where it was never known, they may have all that they show.
+        So may a process that came later and descends from one that has ended: what it has from
+        there was given to nobody who lives (``_stray``).
 
         ``copies`` are snapshots, and what each has from the guest of its time, which may have more
         or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
         """
-        shown = tables = extra = faults = 0
+        # An answer that came after it was known in another way is no news.
+        checked, self._checked = self._checked, None
+        if checked is not None and checked[0] is self._known:
+            self._known = checked[1]
+        shown = stray = tables = extra = 0
         members = self._members()
+        strays = self._stray(members)
+        processes = dict[int, _Stat]()
         for pid, member in members.items():
-            faults += member.waited_faults
+            processes[pid] = member._replace(faults=0) if pid in copies else member
             memory = process_memory(pid)
             if memory is None:
                 continue
@@ -418,21 +469,37 @@ class Family:
                 had = copies[pid] + copies[pid] // 256
                 extra += max(0, memory.private + memory.tables - had)
                 continue
-            faults += member.faults
-            shown += memory.private
             tables += memory.tables
-        guest = _stat(self._pid)
-        faults += guest.faults + guest.waited_faults if guest else 0
-        now = faults, huge_pages()
-        self._given = now
-        if not shown:
-            self._known = own.private, *now
+            if pid in strays:
+                stray += memory.private
+            else:
+                shown += memory.private
+        if (guest := _stat(self._pid)) is not None:
+            processes[self._pid] = guest
+        now = self._state = _State(processes, huge_pages())
+        self.shown = extra + tables + shown + stray
+        if not shown + stray:
+            self._known = own.private, now
             return extra
         if self._known is not None:
-            together, faults_then, huge_then = self._known
-            given = (now[0] - faults_then) * PAGE + (now[1] - huge_then) * huge_size()
+            together, then = self._known
+            given = now.given_since(then)
             shown = min(shown, max(0, together + given - own.private))
-        return extra + tables + shown
+        return extra + tables + shown + stray
+
+    def _stray(self, members: Mapping[int, _Stat]) -> set[int]:
+        """Return which ``members`` may have pages that were given to one that has ended since.
+
+        A fork has its parent's pages. Who was there when it was last known what all had has them
+        from then; who came later has them from its parent, unless that has ended (prctl(2) and
+        clone(2) are filtered, so that no other process is shown as its parent but the zygote).
+        """
+        kept = {self._pid}
+        for pid, member in members.items():  # parents come before their children
+            known = self._known is not None and self._known[1].has(pid, member)
+            if known or member.parent in kept:
+                kept.add(pid)
+        return set(members) - kept
 
     def measured(self, own: ProcessMemory, copies: Mapping[int, int]) -> int | None:
         """Return how many bytes the others hold by themselves, as the OS kernel divides them.
@@ -442,22 +509,50 @@ class Family:
         when ``held``, which was asked just before, is too much. What snapshots share, too, is
         divided among them and counts for less.
         """
-        shares = [0]
-        alone = tables = 0
+        memories = self._memories(copies)
+        if (others := self._measure(own, memories)) is None:
+            return None
+        self._known = own.private + others, self._state
+        return others + sum(each.tables for pid, each in memories.items() if pid != self._pid)
+
+    def check(self, own: ProcessMemory, copies: Mapping[int, int]) -> None:
+        """Ask the OS kernel in a thread, now and then, for what ``held`` may not know.
+
+        Processes can be given pages by one that shared their memory and has ended (vfork(2)). Call
+        it when ``held``, which was asked just before, is little and ``shown`` is too much.
+        """
+        running = self._check is not None and self._check.is_alive()
+        if running or time.monotonic() < self._check_due:
+            return
+        known, state, memories = self._known, self._state, self._memories(copies)
+
+        def ask() -> None:
+            began = time.monotonic()
+            if (others := self._measure(own, memories)) is not None:
+                self._checked = known, (own.private + others, state)
+            ended = time.monotonic()
+            self._check_due = ended + max(CHECK_PACE, CHECK_PART * (ended - began))
+
+        self._check = threading.Thread(target=ask, daemon=True)
+        with contextlib.suppress(RuntimeError):  # there are too many threads: it is tried again
+            self._check.start()
+
+    def _memories(self, copies: Collection[int]) -> dict[int, ProcessMemory]:
+        """Return what the guest and each of the others shows."""
         pids = (self._pid, *(pid for pid in self._members() if pid not in copies))
-        memories = {pid: found for pid in pids if (found := process_memory(pid)) is not None}
+        return {pid: found for pid in pids if (found := process_memory(pid)) is not None}
+
+    def _measure(self, own: ProcessMemory, memories: Mapping[int, ProcessMemory]) -> int | None:
+        """Return the private bytes of the others, each page once; None if that can't be asked."""
         if sum(each.resident + _TABLES * each.tables for each in memories.values()) > MOST_WALKED:
             return None
-        for pid, memory in memories.items():
+        shares = alone = 0
+        for pid in memories:
             if (parts := _Parts.of(pid)) is None:
                 return None
-            shares.append(parts.share)
-            if pid != self._pid:
-                alone += parts.alone
-                tables += memory.tables
-        others = max(alone, sum(shares) - own.private)
-        self._known = own.private + others, *self._given
-        return tables + others
+            shares += parts.share
+            alone += parts.alone * (pid != self._pid)
+        return max(alone, shares - own.private)
 
     def pids(self) -> list[int]:
         """Return the processes besides the guest."""
@@ -495,6 +590,10 @@ class Family:
 #: only read are in no process's memory, but in its page tables: a byte of these counts as so many.
 MOST_WALKED: Final = 64 << 30
 _TABLES: Final = 64
+#: Seconds between checks of what processes hold together, at least; and how many times as long as
+#: the last one took.
+CHECK_PACE: Final = 1.0
+CHECK_PART: Final = 10
 
 
 class _Parts(NamedTuple):
@@ -607,6 +706,8 @@ class Scratch:
         self._beside = _used((*folders, *layers))
         #: Of removed files, when it was last asked, and no more than the disk still lacks.
         self._nameless = 0
+        #: Entries read so far: says whether a look gets on.
+        self.entries = 0
         #: Looks to wait until it is asked again where the rest is; how many that were last.
         self._wait, self._waited = 0, 0
 
@@ -658,11 +759,14 @@ class Scratch:
         if self._walk is None:
             walks = (*map(_sizes, self._folders), *map(self._staged_sizes, self._layers))
             self._walk, self._counted, self._counted_files = chain.from_iterable(walks), 0, 0
-        step = list(islice(self._walk, entries))
-        self._counted += sum(step)
+        steps = 0
+        for size in islice(self._walk, entries):
+            self._counted += size
+            self.entries += 1
+            steps += 1
         total = max(self._counted, self._counted_files * self.limit // MOST_ENTRIES)
         self._files = max(self._files, self._counted_files)
-        if len(step) == entries:
+        if steps == entries:
             self.size = max(self.size, total)
             return
         self._files = self._counted_files
@@ -674,11 +778,6 @@ class Scratch:
             self._floor = total + self._nameless
         size = total + self._nameless
         self.grew, self.size, self._walk = size > self.size, size, None
-
-    def fills(self) -> bool:
-        """Look, and return whether there is too much in it."""
-        self.look()
-        return self.full
 
     def _staged_sizes(self, folder: str) -> Iterator[int]:
         for size in _sizes(folder):
@@ -699,6 +798,107 @@ class Scratch:
     def far(self) -> bool:
         """Whether there is so much that to wait would make it worse."""
         return self.full and self.size > scratch_end(max(self.limit, self._floor or 0))
+
+
+#: Seconds for which the loop waits for a look that it has begun: it takes 16 ms at most, unless the
+#: whole folder is walked at once or something holds it up.
+PATIENCE: Final = 0.02
+#: Seconds in which a look reads no entry, and how often it was then asked for, from which the
+#: folder counts as one that can't be measured.
+STUCK, STUCK_LOOKS = 10.0, 5
+
+
+class Found(NamedTuple):
+    """What a look at the scratch folder has found."""
+
+    size: int = 0
+    grew: bool = False
+    #: What there is too much of, and whether to wait would make it worse.
+    excess: Literal["files", "scratch"] | None = None
+    far: bool = False
+
+
+class ScratchWatch:
+    """Looks at the scratch folder in a thread, because a guest can lock its folders.
+
+    To remove a folder in which millions of names were looked up is one call of the OS kernel's. It
+    takes half a minute, can't be killed, and keeps the folder around it locked. So each look has a
+    thread, one at a time, and nobody else touches ``scratch``. What the last look found counts
+    until the next one is done. If no entry is read for ``STUCK`` seconds, the folder can't be
+    measured, and counts as too full, as one without end does.
+    """
+
+    def __init__(self, scratch: Scratch, clock: Callable[[], float]) -> None:
+        self._scratch, self._clock = scratch, clock
+        self._thread: threading.Thread | None = None
+        #: Set by the thread at its end.
+        self._answer: Found | None = None
+        #: What the next look does first.
+        self._first: list[Callable[[], None]] = []
+        #: Whether a cell began after the look did: it does not answer for what was before.
+        self._late = False
+        self.found = Found()
+        #: Looks that were asked for since one got on, how far that was, and when.
+        self._unanswered, self._entries, self._since = 0, 0, 0.0
+
+    def begin(self) -> None:
+        """Begin a cell, which answers for what comes."""
+        self._first = [self._scratch.begin]
+        self._forget()
+
+    def forgive(self) -> None:
+        """Count what comes from the next look on."""
+        self._first.append(self._scratch.forgive)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._late, self._unanswered = True, 0
+        self.found = self.found._replace(excess=None, far=False)
+
+    def look(self) -> Found:
+        """Look, and return what was found: by the last look, if this one takes its time."""
+        if self._thread is None or not self._thread.is_alive():
+            self._take_answer()
+            self._start()
+        if self._take_answer():
+            self._unanswered = 0
+        elif self._is_stuck() and self._scratch.limit < ENDLESS:
+            self.found = self.found._replace(excess="scratch")
+        return self.found
+
+    def _start(self) -> None:
+        first, self._first, self._late = self._first, [], False
+        self._thread = threading.Thread(target=self._look, args=(first,), daemon=True)
+        with contextlib.suppress(RuntimeError):  # there are too many threads: no answer comes
+            self._thread.start()
+            self._thread.join(PATIENCE)
+
+    def _look(self, first: Iterable[Callable[[], None]]) -> None:
+        scratch = self._scratch
+        for prepare in first:
+            prepare()
+        scratch.look()
+        excess = scratch.why if scratch.full else None
+        self._answer = Found(scratch.size, scratch.grew, excess, scratch.far)
+
+    def _take_answer(self) -> bool:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            self.found = answer._replace(excess=None, far=False) if self._late else answer
+        return answer is not None
+
+    def _is_stuck(self) -> bool:
+        """Return whether the look under way has read nothing for long, each time it was asked."""
+        now, entries = self._clock(), self._scratch.entries
+        if not self._unanswered or entries != self._entries:
+            self._unanswered, self._entries, self._since = 0, entries, now
+        self._unanswered += 1
+        return self._unanswered > STUCK_LOOKS and now - self._since >= STUCK
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether the folder grows, and is more than half full."""
+        return self.found.grew and self.found.size > self._scratch.limit // 2
 
 
 def _sizes(folder: str) -> Iterator[int]:
@@ -1015,6 +1215,8 @@ class Monitor:
         self._idle = self._began = 0.0
         #: Requests since the last look.
         self._unseen = 0
+        #: Processes that may keep removed files, for the look at the scratch folder under way.
+        self._keepers: set[int] = set()
         self._kernel = KernelMemory()
         self._cpu_began = self._cpu = self._family_cpu = 0.0
         #: Whether what the guest's processes used before this request is known.
@@ -1029,9 +1231,10 @@ class Monitor:
         """Enforce the limits of a policy, from the next request on."""
         self._policy, limit = policy, policy.scratch_max_bytes
         watched = limit is not None or self._layers
-        self._scratch = (
-            Scratch(self._folders, limit, self._layers, self._removed) if watched else None
-        )
+        self._scratch = None
+        if watched:
+            scratch = Scratch(self._folders, limit, self._layers, self._removed)
+            self._scratch = ScratchWatch(scratch, self._clock)
         memory = policy.memory_max_bytes
         self._most = None if memory is None else memory + slack(memory)
 
@@ -1121,17 +1324,18 @@ class Monitor:
         if cpu is None:
             return
         scratch = self._scratch
-        filling = scratch is not None and scratch.grew and scratch.size > scratch.limit // 2
+        filling = scratch is not None and scratch.is_filling
         self._look_in(QUICK if filling else PACE, self._look)
         limit, together = self._policy.cpu_seconds, self._policy.forks_max_bytes
-        if self._holds_too_much(self._copies()):
+        copies = self._copies()
+        if self._holds_too_much(copies):
             self._on_excess("memory", True)
         elif together is not None and self.held_together() > together:
             self._on_excess("forks", True)
         elif limit is not None and cpu - self._cpu_began > limit:
             self._on_excess("cpu", False)
-        elif scratch is not None and scratch.fills():
-            self._on_excess(scratch.why, scratch.far)
+        elif (found := self._look_at_scratch(copies)).excess is not None:
+            self._on_excess(found.excess, found.far)
 
     def _look_idle(self) -> None:
         """Look after processes, threads and tasks that a cell left behind."""
@@ -1151,8 +1355,15 @@ class Monitor:
         self._look_in(self._idle, self._look_idle)
         if self._holds_too_much(copies):
             self._on_excess("memory", True)
-        elif self._scratch is not None and self._scratch.fills():
-            self._on_excess(self._scratch.why, True)
+        elif (excess := self._look_at_scratch(copies).excess) is not None:
+            self._on_excess(excess, True)
+
+    def _look_at_scratch(self, copies: Iterable[int]) -> Found:
+        if self._scratch is None:
+            return Found()
+        # Snapshots keep what was open when they were made.
+        self._keepers = {*self._pids(), *copies}
+        return self._scratch.look()
 
     def _holds_too_much(self, copies: Mapping[int, int]) -> bool:
         memory = self._gauge.memory() if self._gauge is not None else None
@@ -1165,6 +1376,8 @@ class Monitor:
         if self._most is None or self._family is None:
             return self._most is not None and held > self._most
         if held + self._family.held(memory, copies) <= self._most:
+            if held + self._family.shown > self._most:
+                self._family.check(memory, copies)
             return False
         others = self._family.measured(memory, copies)
         self.is_estimate = held <= self._most and others is None
@@ -1173,9 +1386,8 @@ class Monitor:
     # --- readings -----------------------------------------------------------------------------
 
     def _removed(self) -> int:
-        # Snapshots keep what was open when they were made.
-        pids = {*self._pids(), *self._copies()}
-        return removed_bytes(pids, self._policy.max_file_size, self._places)
+        """Return what removed files take; called in the thread of a look."""
+        return removed_bytes(self._keepers, self._policy.max_file_size, self._places)
 
     def _pids(self) -> list[int]:
         """Return the guest's process, and those that it has started."""

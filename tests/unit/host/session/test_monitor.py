@@ -1,8 +1,12 @@
 """What a guest takes, read from outside: a process of our own stands in for the guest."""
 
+import contextlib
+import ctypes
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +20,7 @@ from cellblock.host.session.limits import (
     IDLE_MOST,
     MOST_UNSEEN,
     PACE,
+    STUCK,
     Family,
     Gauge,
     KernelMemory,
@@ -44,6 +49,12 @@ def process():
         yield made
         made.stdin.close()
         made.kill()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Wait for each look at the scratch folder, however busy this machine is."""
+    monkeypatch.setattr(limits, "PATIENCE", 60)
 
 
 def do(process, line):
@@ -217,6 +228,91 @@ def test_a_full_folder_is_told_of(process, tmp_path):
     reactor, _, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
     reactor.advance(FIRST_LOOK)
     assert seen == [("scratch", False)]
+
+
+class Lock:
+    """A lock on each folder, which a look waits for, as a guest can have one."""
+
+    def __init__(self, monkeypatch):
+        self._walked, self._unlocked = threading.Event(), threading.Semaphore(0)
+        self._patch, self._sizes = monkeypatch.setattr, limits._sizes
+        self._patch(limits, "_sizes", self._read)
+        self._patch(limits, "_used", lambda _: 0)  # others' files, for which folders are read again
+        self._patch(limits, "PATIENCE", 0)
+
+    def _read(self, folder):
+        assert threading.current_thread() is not threading.main_thread()
+        self._walked.set()
+        assert self._unlocked.acquire(timeout=60)
+        return self._sizes(folder)
+
+    def wait_for_a_look(self):
+        assert self._walked.wait(60)
+
+    def open_once(self, monitor):
+        self._unlocked.release()
+        monitor._scratch._thread.join(60)
+
+    def open(self):
+        self._unlocked.release(1_000)
+        self._patch(limits, "PATIENCE", 60)
+
+
+@pytest.fixture
+def lock(monkeypatch):
+    made = Lock(monkeypatch)
+    yield made
+    made.open()
+
+
+def test_a_folder_that_can_not_be_read_holds_nothing_up_and_counts_as_full(process, tmp_path, lock):
+    reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    reactor.advance(FIRST_LOOK)
+    lock.wait_for_a_look()
+    reactor.advance(STUCK - PACE)
+    assert seen == []
+    reactor.advance(2 * PACE)
+    assert set(seen) == {("scratch", False)}
+    # The next cell did not lock it, and has as long; when it can be read, all is well.
+    monitor.end()
+    monitor.begin(process.pid)
+    seen.clear()
+    reactor.advance(STUCK)
+    assert seen == []
+    lock.open_once(monitor)
+    lock.open()
+    reactor.advance(2 * STUCK)
+    assert seen == []
+
+
+def test_a_cell_does_not_answer_for_what_a_look_finds_that_began_before_it(process, tmp_path, lock):
+    (tmp_path / "left").write_bytes(bytes(2 << 20))
+    reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    reactor.advance(FIRST_LOOK)
+    lock.wait_for_a_look()
+    monitor.end()
+    monitor.begin(process.pid)
+    lock.open_once(monitor)
+    reactor.advance(FIRST_LOOK)
+    lock.open_once(monitor)
+    lock.open()
+    reactor.advance(1)
+    assert seen == []
+    (tmp_path / "more").write_bytes(bytes(1 << 20))
+    reactor.advance(PACE)
+    assert seen == [("scratch", False)]
+
+
+def test_a_folder_that_no_thread_can_look_at_counts_as_full(process, tmp_path, monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    reactor, _, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    reactor.advance(STUCK)
+    assert seen == []
+    reactor.advance(2 * PACE)
+    assert set(seen) == {("scratch", False)}
 
 
 def test_files_that_only_a_snapshot_still_has_are_the_sessions(process, tmp_path, monkeypatch):
@@ -398,6 +494,108 @@ def test_what_forks_share_is_told_from_what_they_were_given_and_let_go_of(proces
     if measured is None:
         pytest.skip("this user may not read what processes share that are not dumpable")
     assert measured < 20_000_000
+
+
+@pytest.fixture
+def orphans_come_here():
+    """Have orphans come to the tests' process, as they come to a guest's zygote."""
+    prctl, subreaper = ctypes.CDLL(None).prctl, 36
+    prctl(subreaper, 1, 0, 0, 0)
+    yield
+    prctl(subreaper, 0, 0, 0, 0)
+
+
+@pytest.fixture
+def all_is_known(process, monkeypatch):
+    """Return how to have the OS kernel say that the others hold nothing by themselves now."""
+    monkeypatch.setattr(limits, "huge_pages", lambda: 0)  # the whole machine's
+    family = Family(process.pid)
+
+    def know():
+        own = limits.process_memory(process.pid)
+        with monkeypatch.context() as patch:
+            patch.setattr(limits._Parts, "of", lambda _: limits._Parts(share=0, alone=0))
+            family.held(own)
+            assert family.measured(own, {}) == pytest.approx(0, abs=5_000_000)
+        return family, own
+
+    return know
+
+
+ALLOCATE = "kept.append(bytearray(b'x') * 60_000_000)"
+AND_LET_GO = "[bytearray(b'x') * 60_000_000 for _ in range(3)]"
+IGNORE_ENDS = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+PIPE = "ready, said = os.pipe()"
+SAY, HEAR = "os.write(said, b'.')", "os.read(ready, 1)"
+
+
+def end(pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # it is no orphan
+            os.waitpid(pid, 0)
+
+
+@pytest.mark.usefixtures("orphans_come_here")
+def test_what_a_fork_has_from_a_parent_that_has_ended_counts(process, all_is_known):
+    """The pages were given to the parent alone, and whose parent ignores its end has no count."""
+    do(process, IGNORE_ENDS)
+    do(process, PIPE)
+    family, own = all_is_known()
+    orphan = f"os.fork() or ({SAY}, time.sleep(60), os._exit(0))"
+    for count in (1, 2):
+        do(process, f"child = os.fork() or ({ALLOCATE}, {orphan}, os._exit(0))")
+        do(process, HEAR)
+        assert processes.until(lambda count=count: len(family.pids()) == count)
+        assert family.held(own) >= 50_000_000
+        if count == 1:
+            all_is_known()
+            assert family.held(own) < 20_000_000
+    end(family.pids())
+
+
+def test_pages_of_a_process_that_has_ended_make_no_room_for_others(process, all_is_known):
+    do(process, IGNORE_ENDS)
+    do(process, PIPE)
+    fork(process, f"{AND_LET_GO}, {SAY}")
+    do(process, HEAR)
+    family, own = all_is_known()
+    do(process, "os.kill(child, 9)")
+    assert processes.until(lambda: not family.pids())
+    for _ in range(2):
+        fork(process, f"{ALLOCATE}, {SAY}")
+        do(process, HEAR)
+    assert family.held(own) >= 110_000_000
+    end(family.pids())
+
+
+def test_pages_of_workers_that_were_waited_for_are_counted_once(process, all_is_known):
+    """A pool replaces its workers, each of which was given much over time, and let go of it."""
+    do(process, ALLOCATE)
+    do(process, PIPE)
+    fork(process, f"{AND_LET_GO}, {SAY}")
+    do(process, HEAR)
+    family, own = all_is_known()
+    bury(process)
+    fork(process, "None")
+    assert family.held(own) < 20_000_000
+    bury(process)
+
+
+@pytest.mark.parametrize("share", [0, 200_000_000])
+def test_what_no_count_has_is_found_by_asking_now_and_then(process, monkeypatch, share):
+    """A process was given pages by a child that shared its memory, and whose end it ignored."""
+    monkeypatch.setattr(limits, "huge_pages", lambda: 0)
+    monkeypatch.setattr(limits._Parts, "of", lambda _: limits._Parts(share, alone=0))
+    do(process, "kept.append(bytearray(b'x') * 80_000_000)")
+    reactor, monitor, seen = watched(process, subprocess_execution=True, memory_max_bytes=40 << 20)
+    fork(process, "None")
+    reactor.advance(FIRST_LOOK)
+    assert seen == []
+    monitor._family._check.join(60)
+    reactor.advance(PACE)
+    assert seen == [("memory", True)] * bool(share)
+    bury(process)
 
 
 def test_processes_whose_pages_take_long_to_ask_for_are_not_asked(process, monkeypatch):

@@ -32,6 +32,11 @@ def looked(folder, limit=MIB):
     return found
 
 
+def fills(found):
+    found.look()
+    return found.full
+
+
 def write(path, size):
     path.write_bytes(b"x" * size)
     return path
@@ -217,21 +222,21 @@ def test_who_finds_removed_files_may_clear_up_and_not_add(tmp_path, monkeypatch)
     monkeypatch.setattr(limits, "_used", lambda _: used)
     found = Scratch([str(tmp_path)], 4 * MIB, removed=lambda: removed)
     used = removed = 6 * MIB
-    assert found.fills()
-    assert found.fills()
+    assert fills(found)
+    assert fills(found)
     found.begin()
-    assert not any(found.fills() for _ in range(5))
+    assert not any(fills(found) for _ in range(5))
     used = removed = 8 * MIB
-    assert any(found.fills() for _ in range(5))
+    assert any(fills(found) for _ in range(5))
     used = removed = 0
     found.begin()
-    assert (found.fills(), found.size) == (False, 0)
+    assert (fills(found), found.size) == (False, 0)
     # What others write to the disk meanwhile is not for a removed file that is closed.
     used = removed = 6 * MIB
-    assert found.fills()
+    assert fills(found)
     removed = 0
     found.begin()
-    assert (found.fills(), found.size) == (False, 0)
+    assert (fills(found), found.size) == (False, 0)
 
 
 @pytest.mark.parametrize("bound", ["MOST_MAPPED", "MOST_OPENED"])
