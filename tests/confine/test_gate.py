@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import functools
 import os
@@ -534,6 +535,31 @@ def test_a_handler_is_left_as_it_is_but_a_shells(plan):
     guest = Guest(program, plan(subprocess=True, read_roots=roots), processes=True)
 
     assert guest.serve() == ["[0, 0]", f"[0, {0x10000000}]"]
+
+
+def test_the_zygote_touches_no_memory_that_another_process_has(monkeypatch):
+    """Who has it could keep it locked, and the zygote waiting."""
+    touched = []
+    monkeypatch.setattr(notify, "read_memory", lambda pid, *_: touched.append(pid) or bytes(32))
+    stacks = [ctypes.create_string_buffer(1 << 16) for _ in range(2)]
+    c_library = ctypes.CDLL(None)
+    pause = ctypes.cast(c_library.pause, ctypes.c_void_p)
+    shared_memory = 0x100  # CLONE_VM
+    pids = [
+        c_library.clone(pause, ctypes.byref(stack, 1 << 15), shared_memory | signal.SIGCHLD, None)
+        for stack in stacks
+    ]
+    pids.append(subprocess.Popen(["/bin/sleep", "60"]).pid)
+    try:
+        by = decider(processes=True)
+        by._programs.update(pids)
+        for pid in pids:
+            by._have_restarted(1, pid, 0)
+        assert touched == pids[2:]
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def test_what_a_program_starts_counts_in_a_session_of_its_own_too(plan):

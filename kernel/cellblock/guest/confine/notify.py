@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cellblock.guest.confine import process, seccomp
-from cellblock.guest.confine.libc import LockFailed, read_memory, write_memory
+from cellblock.guest.confine.libc import LockFailed, read_memory, shares_memory, write_memory
 from cellblock.guest.confine.seccomp import Label, Op
 from cellblock.guest.confine.syscalls import (
     ABOUT_PROCESSES,
@@ -339,6 +339,7 @@ class Gate:
 
     def __init__(self, listener: int, arch: Arch, plan: Plan, sessions: Sessions) -> None:
         self._listener, self._audit, self.plan = listener, arch.audit, plan
+        self._kcmp = arch.numbers["kcmp"]
         self._sessions = sessions
         #: Processes that were let execute a program: neither the guest nor a snapshot of it.
         self._programs: set[int] = set()
@@ -449,10 +450,12 @@ class Gate:
         handlers are told by that they block every signal, end a pipeline so ("Cannot fork"). Other
         programs block signals around a fork, or have calls restarted. Nothing is decided by what
         is read here, and only the caller's own memory is written.
+
+        Who has that memory, too, could keep it locked, and us waiting for it.
         """
         with contextlib.suppress(OSError, struct.error):
             process_id, threads = _process_of(task)
-            if threads != 1 or process_id not in self._programs:
+            if threads != 1 or process_id not in self._programs or self._is_shared(process_id):
                 return
             action = read_memory(task, address, _SIGACTION.size)
             handler, flags, _, mask = _SIGACTION.unpack(action)
@@ -461,6 +464,22 @@ class Gate:
                 # The number is still the caller's; the next who has it is so many starts away.
                 self._ioctl(NOTIF_ID_VALID, _WORD.pack(ident))
                 write_memory(task, address + _SIGACTION_FLAGS, _WORD.pack(flags | SA_RESTART))
+
+    def _is_shared(self, process_id: int) -> bool:
+        """Return whether another process has the memory of this one. Raises OSError.
+
+        Nobody begins to while its call is stopped. Who comes to the zygote during one look, as its
+        parent has ended, stays there, and is found by the next. Of a guest it can't be asked, nor
+        can its memory be read, whoever else has it: that is not dumpable (prctl(2)).
+        """
+        own = os.getpid()
+        for other in {*descendants(own), *descendants(own)} - {process_id}:
+            try:
+                if shares_memory(self._kcmp, process_id, other):
+                    return True
+            except (ProcessLookupError, PermissionError):
+                continue
+        return False
 
     def decide(self, request: Request) -> int:
         """Return 0 to let the call go on, or the errno it fails with."""

@@ -327,6 +327,7 @@ ZYGOTE: Final = (
     "getpgid",
     "getpriority",
     "getsid",
+    "kcmp",
     "landlock_add_rule",
     "landlock_create_ruleset",
     "landlock_restrict_self",

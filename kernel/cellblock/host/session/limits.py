@@ -410,6 +410,8 @@ class Family:
         #: The thread of the last check; what it replaces in ``_known``, and by what; when the next
         #: is due (``time.monotonic``).
         self._check: threading.Thread | None = None
+        #: The thread that was last waited for.
+        self._late: threading.Thread | None = None
         self._checked: tuple[tuple[int, _State] | None, tuple[int, _State]] | None = None
         self._check_due = 0.0
         memory = process_memory(pid)
@@ -510,10 +512,30 @@ class Family:
         divided among them and counts for less.
         """
         memories = self._memories(copies)
-        if (others := self._measure(own, memories)) is None:
+        if sum(each.resident + _TABLES * each.tables for each in memories.values()) > MOST_WALKED:
+            return None
+        if (others := self._measured_in_time(own, memories)) is None:
             return None
         self._known = own.private + others, self._state
         return others + sum(each.tables for pid, each in memories.items() if pid != self._pid)
+
+    def _measured_in_time(
+        self, own: ProcessMemory, memories: Mapping[int, ProcessMemory]
+    ) -> int | None:
+        """Return what ``_measure`` does, or None if it takes too long.
+
+        A process can keep its memory locked, and whoever reads of its pages waits for that.
+        """
+        if self._late is not None and self._late.is_alive():
+            return None
+        answers = list[int | None]()
+        self._late = threading.Thread(
+            target=lambda: answers.append(self._measure(own, memories)), daemon=True
+        )
+        with contextlib.suppress(RuntimeError):  # there are too many threads: no answer comes
+            self._late.start()
+            self._late.join(MOST_SECONDS)
+        return answers[0] if answers else None
 
     def check(self, own: ProcessMemory, copies: Mapping[int, int]) -> None:
         """Ask the OS kernel in a thread, now and then, for what ``held`` may not know.
@@ -544,8 +566,6 @@ class Family:
 
     def _measure(self, own: ProcessMemory, memories: Mapping[int, ProcessMemory]) -> int | None:
         """Return the private bytes of the others, each page once; None if that can't be asked."""
-        if sum(each.resident + _TABLES * each.tables for each in memories.values()) > MOST_WALKED:
-            return None
         shares = alone = 0
         for pid in memories:
             if (parts := _Parts.of(pid)) is None:
@@ -590,6 +610,8 @@ class Family:
 #: only read are in no process's memory, but in its page tables: a byte of these counts as so many.
 MOST_WALKED: Final = 64 << 30
 _TABLES: Final = 64
+#: Seconds that the loop waits for the answer.
+MOST_SECONDS: Final = 3.0
 #: Seconds between checks of what processes hold together, at least; and how many times as long as
 #: the last one took.
 CHECK_PACE: Final = 1.0

@@ -612,6 +612,20 @@ def test_processes_whose_pages_take_long_to_ask_for_are_not_asked(process, monke
     bury(process)
 
 
+def test_a_process_that_keeps_its_memory_locked_holds_up_no_loop(process, monkeypatch):
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    fork(process, "None")
+    unlocked, threads = threading.Event(), threading.active_count()
+    monkeypatch.setattr(limits._Parts, "of", lambda _: unlocked.wait(5) and None)
+    monkeypatch.setattr(limits, "MOST_SECONDS", 0.01)
+    assert family.measured(own, {}) is None
+    assert family.measured(own, {}) is None  # and no second thread waits
+    assert threading.active_count() == threads + 1
+    unlocked.set()
+    family._late.join(60)
+    bury(process)
+
+
 def test_page_tables_of_a_child_count(process):
     family, own = Family(process.pid), Gauge(process.pid).memory()
     assert family.held(own) == 0
