@@ -1,7 +1,6 @@
 """What a guest takes, read from outside: a process of our own stands in for the guest."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -497,15 +496,6 @@ def test_what_forks_share_is_told_from_what_they_were_given_and_let_go_of(proces
 
 
 @pytest.fixture
-def orphans_come_here():
-    """Have orphans come to the tests' process, as they come to a guest's zygote."""
-    prctl, subreaper = ctypes.CDLL(None).prctl, 36
-    prctl(subreaper, 1, 0, 0, 0)
-    yield
-    prctl(subreaper, 0, 0, 0, 0)
-
-
-@pytest.fixture
 def all_is_known(process, monkeypatch):
     """Return how to have the OS kernel say that the others hold nothing by themselves now."""
     monkeypatch.setattr(limits, "huge_pages", lambda: 0)  # the whole machine's
@@ -536,7 +526,6 @@ def end(pids):
             os.waitpid(pid, 0)
 
 
-@pytest.mark.usefixtures("orphans_come_here")
 def test_what_a_fork_has_from_a_parent_that_has_ended_counts(process, all_is_known):
     """The pages were given to the parent alone, and whose parent ignores its end has no count."""
     do(process, IGNORE_ENDS)
