@@ -443,15 +443,16 @@ class Gate:
                 return
 
     def _have_restarted(self, ident: int, task: int, address: int) -> None:
-        """Have a shell's calls begun again that the end of a child interrupts.
+        """Have calls of a shell restarted that the end of a child interrupts.
 
-        A stopped call is interrupted by a signal until it is taken up here, where a fork never is.
-        So a handler that has calls fail with EINTR has a fork fail: dash and busybox, whose
-        handlers are told by that they block every signal, end a pipeline so ("Cannot fork"). Other
-        programs block signals around a fork, or have calls restarted. Nothing is decided by what
-        is read here, and only the caller's own memory is written.
+        A signal interrupts a stopped call until it is taken up here. If its handler does not
+        restart calls (SA_RESTART), a fork fails with EINTR, which no fork does elsewhere: dash and
+        busybox then end a pipeline with "Cannot fork". Their handlers are known by blocking every
+        signal. Other programs block signals around a fork, or have calls restarted.
 
-        Who has that memory, too, could keep it locked, and us waiting for it.
+        Nothing is decided by what is read here, and only the caller's own memory is written. If
+        another process has that memory, too, it is left alone: that process could keep it locked,
+        and the zygote waiting.
         """
         with contextlib.suppress(OSError, struct.error):
             process_id, threads = _process_of(task)
@@ -461,7 +462,7 @@ class Gate:
             handler, flags, _, mask = _SIGACTION.unpack(action)
             blocks = mask & _EVERY_SIGNAL == _EVERY_SIGNAL
             if handler not in {signal.SIG_DFL, signal.SIG_IGN} and blocks:
-                # The number is still the caller's; the next who has it is so many starts away.
+                # Still the caller's number: another gets it only after millions of starts.
                 self._ioctl(NOTIF_ID_VALID, _WORD.pack(ident))
                 write_memory(task, address + _SIGACTION_FLAGS, _WORD.pack(flags | SA_RESTART))
 
