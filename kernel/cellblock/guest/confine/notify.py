@@ -462,7 +462,7 @@ class Gate:
             handler, flags, _, mask = _SIGACTION.unpack(action)
             blocks = mask & _EVERY_SIGNAL == _EVERY_SIGNAL
             if handler not in {signal.SIG_DFL, signal.SIG_IGN} and blocks:
-                # Still the caller's number: another gets it only after millions of starts.
+                # Still the caller's number: another gets it only once all others were given.
                 self._ioctl(NOTIF_ID_VALID, _WORD.pack(ident))
                 write_memory(task, address + _SIGACTION_FLAGS, _WORD.pack(flags | SA_RESTART))
 
