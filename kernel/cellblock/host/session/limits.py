@@ -410,10 +410,10 @@ class Family:
         #: The thread of the last check; what it replaces in ``_known``, and by what; when the next
         #: is due (``time.monotonic``).
         self._check: threading.Thread | None = None
-        #: The thread that was last waited for.
-        self._late: threading.Thread | None = None
         self._checked: tuple[tuple[int, _State] | None, tuple[int, _State]] | None = None
         self._check_due = 0.0
+        #: The thread that asked last for ``measured``, and may wait for the answer still.
+        self._measuring: threading.Thread | None = None
         memory = process_memory(pid)
         if memory is not None and not self._members():
             self._known = memory.private, self._state
@@ -526,15 +526,15 @@ class Family:
 
         A process can keep its memory locked, and whoever reads of its pages waits for that.
         """
-        if self._late is not None and self._late.is_alive():
+        if self._measuring is not None and self._measuring.is_alive():
             return None
         answers = list[int | None]()
-        self._late = threading.Thread(
+        self._measuring = threading.Thread(
             target=lambda: answers.append(self._measure(own, memories)), daemon=True
         )
         with contextlib.suppress(RuntimeError):  # there are too many threads: no answer comes
-            self._late.start()
-            self._late.join(MOST_SECONDS)
+            self._measuring.start()
+            self._measuring.join(MEASURE_TIMEOUT)
         return answers[0] if answers else None
 
     def check(self, own: ProcessMemory, copies: Mapping[int, int]) -> None:
@@ -610,8 +610,8 @@ class Family:
 #: only read are in no process's memory, but in its page tables: a byte of these counts as so many.
 MOST_WALKED: Final = 64 << 30
 _TABLES: Final = 64
-#: Seconds that the loop waits for the answer.
-MOST_SECONDS: Final = 3.0
+#: Seconds that the host's loop waits for what ``measured`` asks.
+MEASURE_TIMEOUT: Final = 3.0
 #: Seconds between checks of what processes hold together, at least; and how many times as long as
 #: the last one took.
 CHECK_PACE: Final = 1.0

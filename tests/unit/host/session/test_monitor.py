@@ -606,12 +606,12 @@ def test_a_process_that_keeps_its_memory_locked_holds_up_no_loop(process, monkey
     fork(process, "None")
     unlocked, threads = threading.Event(), threading.active_count()
     monkeypatch.setattr(limits._Parts, "of", lambda _: unlocked.wait(5) and None)
-    monkeypatch.setattr(limits, "MOST_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "MEASURE_TIMEOUT", 0.01)
     assert family.measured(own, {}) is None
     assert family.measured(own, {}) is None  # and no second thread waits
     assert threading.active_count() == threads + 1
     unlocked.set()
-    family._late.join(60)
+    family._measuring.join(60)
     bury(process)
 
 
