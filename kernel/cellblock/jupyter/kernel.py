@@ -570,7 +570,7 @@ class Kernel(Front):
             self._finish(shell)
             return
         outputs = shell.outputs
-        outputs.begin(message)
+        self.begin_outputs(outputs, message)
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:

@@ -436,7 +436,7 @@ class Lab:
             self._say_all()
             done()
 
-        outputs.begin(message)
+        kernel.begin_outputs(outputs, message)
         kernel.session.execute(request, ended)
         return True
 

@@ -292,10 +292,16 @@ class Front(ABC):
         cell = CellRun(self, request, outputs)
         if not request.subshell:
             self.cell = cell
-        outputs.begin(parent, cell)
+        self.begin_outputs(outputs, parent, cell)
         self.on_cell(cell)
         cell.start()
         return cell
+
+    def begin_outputs(self, outputs: Outputs, parent: Parent, cell: CellRun | None = None) -> None:
+        """Show what comes from now on under ``parent``, what was written before where it belongs."""
+        if self.session is not None:
+            self.session.read_output()
+        outputs.begin(parent, cell)
 
     def outputs_of(self, _subshell: int) -> Outputs:
         """Return what shows the outputs of a shell: those of one that is no more are the main's."""

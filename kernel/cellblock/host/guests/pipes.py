@@ -32,6 +32,10 @@ _ENLARGED: Final = 1 << 18
 #: Seconds that text waits for more of it, below what a reader notices. A message that is shown, and
 #: a cell's end, have it read at once.
 LATENCY: Final = 0.01
+#: The same for text that ends inside a line: ``print`` writes the end of a line by itself, and on a
+#: busy machine that comes later. A line in two messages is two outputs in a notebook that nbclient
+#: has run.
+LINE_LATENCY: Final = 0.1
 #: A number that no mark has.
 _END: Final = 1 << 64
 
@@ -186,11 +190,22 @@ class Pipes:
 
     def _read_soon(self) -> None:
         if self._timer is None and not self._held:
-            self._timer = self._reactor.call_later(LATENCY, self.drain)
+            self._timer = self._reactor.call_later(LATENCY, self._read_moment)
             self._watch()
 
+    def _read_moment(self) -> None:
+        """Pass on what a moment has brought; wait for the rest of a line, once."""
+        began = thread_time()
+        self._read()
+        if self._texts and not self._texts[-1][1].endswith("\n") and not self._is_flood:
+            self._timer = self._reactor.call_later(LINE_LATENCY, self.drain)
+        self._watch()
+        if self._timer is None:
+            self._hand_on()
+        self._on_spent(thread_time() - began)
+
     def _read_rest_soon(self) -> None:
-        if any(pipe.kept for pipe in self._pipes):
+        if self._texts or any(pipe.kept for pipe in self._pipes):
             self._read_soon()
 
     def _cancel_timer(self) -> None:
@@ -216,6 +231,13 @@ class Pipes:
         With ``before``, the mark of a message that has come, all that was written before it.
         """
         began = thread_time()
+        self._read(before)
+        self._watch()
+        self._hand_on()
+        self._on_spent(thread_time() - began)
+
+    def _read(self, before: int | None = None) -> None:
+        """Read what is there, and put in order what may be handed on."""
         self._cancel_timer()
         for pipe in self._pipes:
             if pipe.fd >= 0:
@@ -225,9 +247,6 @@ class Pipes:
         is_much = [pipe.read() for pipe in self._pipes]
         self._is_flood = any(is_much)
         self._pass_on(before)
-        self._watch()
-        self._hand_on()
-        self._on_spent(thread_time() - began)
 
     def drain_rest(self) -> None:
         """Pass on all that an ended guest has written."""

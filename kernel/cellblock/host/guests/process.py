@@ -460,6 +460,11 @@ class Guest:
     def _on_written(self, text: Stream) -> None:
         self.on_text(text)
 
+    def read_output(self) -> None:
+        """Pass on what it has written by now, unless it is held."""
+        if not self.held and self._rest is None:
+            self._pipes.drain()
+
     def drain(self) -> None:
         """Pass on all that it has written: it ends, or has ended."""
         self._pipes.drain_rest()

@@ -679,6 +679,12 @@ class Session:
         """Have the guest wait with its output until front ends have taken theirs, or go on."""
         self.requests.supervisor.hold(held=held)
 
+    def read_output(self) -> None:
+        """Pass on what the guest has written by now, unless it has to wait with it."""
+        guest = self.requests.supervisor.guest
+        if guest is not None:
+            guest.read_output()
+
     @property
     def offers_subshells(self) -> bool:
         """Whether cells may run beside others: not where the user is asked, for one of them."""

@@ -5,10 +5,13 @@ import os
 import pytest
 
 from cellblock.host.guests import pipes
-from cellblock.host.guests.pipes import CAPACITY, LATENCY, Pipes
+from cellblock.host.guests.pipes import CAPACITY, LATENCY, LINE_LATENCY, Pipes
 from cellblock.wire import marks
 from cellblock.wire.marks import MESSAGE, PLAIN, TEXT
 from support.simulator import Reactor
+
+#: Then all that may be passed on was.
+SOON = LATENCY + 2 * LINE_LATENCY
 
 
 class Guest:
@@ -65,8 +68,31 @@ def test_text_is_collected_for_a_moment_and_passed_on_as_one(guest):
     guest.reactor.turn()
     guest.print(b"b")
     assert guest.said == []
-    guest.reactor.advance(LATENCY)
+    guest.reactor.advance(SOON)
     assert guest.said == [("stdout", "ab")]
+
+
+def test_a_line_whose_end_comes_late_is_passed_on_as_one(guest):
+    guest.print(b"Hello World")
+    guest.reactor.advance(2 * LATENCY)
+    guest.print(b"\n")
+    guest.reactor.advance(SOON)
+    assert guest.said == [("stdout", "Hello World\n")]
+
+
+def test_a_line_without_an_end_is_passed_on_after_a_while(guest):
+    guest.print(b"50 %")
+    guest.reactor.advance(SOON)
+    assert guest.said == [("stdout", "50 %")]
+
+
+def test_the_beginning_of_a_line_is_not_forgotten_in_pipes_that_are_held(guest):
+    guest.print(b"a")
+    guest.reactor.advance(2 * LATENCY)
+    guest.pipes.hold(held=True)
+    guest.pipes.hold(held=False)
+    guest.reactor.advance(SOON)
+    assert guest.said == [("stdout", "a")]
 
 
 @pytest.mark.parametrize("reads", [False, True])
@@ -83,7 +109,7 @@ def test_programs_and_python_stand_as_they_wrote(guest, reads):
             ("stderr", f"warn {number}\n"),
         ]
         if reads:
-            guest.reactor.advance(LATENCY)
+            guest.reactor.advance(SOON)
     said = guest.end()
     assert "".join(text for _, text in said) == "".join(text for _, text in expected)
     names = [name for name, text in said for _ in text.splitlines()]
@@ -100,7 +126,7 @@ def test_a_message_stands_where_its_mark_is(guest):
     assert guest.said == [("stdout", "a")]
     guest.show(1)
     guest.show(2)
-    guest.reactor.advance(LATENCY)
+    guest.reactor.advance(SOON)
     assert guest.said == [("stdout", "a"), 1, ("stdout", "b"), 2, ("stdout", "c")]
 
 
@@ -108,7 +134,7 @@ def test_what_was_written_before_a_message_is_all_there_however_much_waits(guest
     for number in range(1, 4):
         guest.print(b"x" * (CAPACITY // 4))
         guest.mark(number)
-    guest.reactor.advance(LATENCY)
+    guest.reactor.advance(SOON)
     os.write(guest.out, b"y" * (CAPACITY - 100))
     guest.reactor.advance(1)
     guest.show(1)
@@ -129,7 +155,7 @@ def test_a_mark_whose_like_is_lost_holds_up_until_the_next(guest):
     guest.reactor.advance(1)
     assert guest.said == []
     guest.print(b"next\n", 2)
-    guest.reactor.advance(LATENCY)
+    guest.reactor.advance(SOON)
     assert sorted(guest.said) == [("stderr", "late\n"), ("stdout", "next\n")]
 
 
@@ -147,7 +173,7 @@ def test_who_waits_for_room_is_not_held_up_by_a_mark(guest):
     os.write(guest.out, marks.encode(MESSAGE, 1 << 40))
     for _ in range(10):  # none of these waits
         os.write(guest.out, b"x" * (CAPACITY // 2))
-        guest.reactor.advance(LATENCY)
+        guest.reactor.advance(SOON)
     assert sum(len(text) for _, text in guest.said) == 5 * CAPACITY
 
 
@@ -165,10 +191,10 @@ def test_a_mark_that_a_read_cuts_in_two_is_one(guest, cut):
     mark = marks.encode(TEXT, 1, cell=5)
     os.write(guest.err, marks.encode(PLAIN, 1))
     os.write(guest.out, b"a" + mark[:cut])
-    guest.reactor.advance(LATENCY)
+    guest.reactor.advance(SOON)
     assert guest.said == [("stdout", "a")]
     os.write(guest.out, mark[cut:] + b"b")
-    guest.reactor.advance(LATENCY)
+    guest.reactor.advance(SOON)
     assert guest.said == [("stdout", "a"), ("stdout", "b", 5, 0)]
 
 
@@ -177,8 +203,8 @@ def test_what_only_begins_like_a_mark_is_text(guest):
     os.write(guest.out, b"b" + marks.MAGIC[:4])
     os.close(guest.out)
     guest.out = os.open(os.devnull, os.O_WRONLY)
-    guest.reactor.advance(LATENCY)
-    guest.reactor.advance(LATENCY)
+    guest.reactor.advance(SOON)
+    guest.reactor.advance(SOON)
     text = "".join(text for _, text in guest.end())
     assert text.replace("\ufffd", "") == "ab"
 
@@ -189,7 +215,7 @@ def test_a_letter_that_a_read_cuts_in_two_is_passed_on_whole(guest, text):
         guest.said.clear()
         for part in (text.encode()[:cut], text.encode()[cut:]):
             os.write(guest.out, part)
-            guest.reactor.advance(LATENCY)
+            guest.reactor.advance(SOON)
         assert guest.said == [("stdout", text)]
 
 
@@ -199,7 +225,7 @@ def test_held_pipes_are_left_alone_and_read_on_then(guest):
     guest.reactor.advance(1)
     assert guest.said == []
     guest.pipes.hold(held=False)
-    guest.reactor.advance(LATENCY)
+    guest.reactor.advance(SOON)
     assert guest.said == [("stdout", "a")]
 
 
@@ -218,7 +244,7 @@ def test_who_hears_the_first_text_may_end_the_guest(guest):
 
 def test_much_text_is_read_on_at_once_and_the_pipe_enlarged(guest):
     guest.print(b"x" * CAPACITY)
-    guest.reactor.advance(LATENCY)
+    guest.reactor.advance(SOON)
     os.set_blocking(guest.out, False)
     assert os.write(guest.out, b"x" * 2 * CAPACITY) == 2 * CAPACITY
     guest.reactor.turn()
