@@ -298,7 +298,7 @@ class Front(ABC):
         return cell
 
     def begin_outputs(self, outputs: Outputs, parent: Parent, cell: CellRun | None = None) -> None:
-        """Show what comes from now on under ``parent``, what was written before where it belongs."""
+        """Show under ``parent`` what comes from now on; what was written before is not of it."""
         if self.session is not None:
             self.session.read_output()
         outputs.begin(parent, cell)
