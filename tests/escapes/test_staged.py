@@ -294,7 +294,7 @@ def test_a_listing_tells_a_cell_nothing_of_what_is_denied(kernel):
 #: As many files as a test can write in a second.
 FEW = "; ".join(
     f"import cellblock.host.{name} as {name[-3:]}; {name[-3:]}.MOST_ENTRIES = 1_000"
-    for name in ("services.changes", "session.limits")
+    for name in ("services.changes", "limits.scratch")
 )
 FEW += "; import cellblock.host.cell.status as status; status._MOST_LISTED = 1_000"
 

@@ -2,7 +2,7 @@
 
 import time
 
-from cellblock.host.session.limits import page_faults
+from cellblock.host.limits.processes import page_faults
 from support import reading
 
 ERROR = "def f(x):\n    return g(x)\ndef g(x):\n    return x / 0\nf(1)"

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from cellblock.host.session.limits import private_bytes
+from cellblock.host.limits.processes import private_bytes
 from support import processes, reading
 from support.heirs import guests
 

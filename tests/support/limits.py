@@ -29,7 +29,7 @@ def tight_argv(world, *, mode="unsafe", grace=2.0, **changes):
     values = {k: v for k, v in (TIGHT | changes).items() if v is not None}
     lines = [f'mode = "{mode}"', *(f"{key} = {str(v).lower()}" for key, v in values.items())]
     policy = world.policy("\n".join(lines) + "\n", name="tight")
-    patience = f"from cellblock.host.session import limits; limits.GRACE = {grace}"
+    patience = f"from cellblock.host.limits import deadlines; deadlines.GRACE = {grace}"
     return argv_changed(patience, policy, "--allow-unsafe")
 
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from cellblock.descriptors import identity
 from cellblock.host.guests.process import Lineage
-from cellblock.host.session.limits import SharedMemory
+from cellblock.host.limits.shared_memory import SharedMemory
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ In the order they are met:
 - ``session``: decides about a request, and has it run; what was staged is kept or dropped by the
   host, once a person said so.
 - ``requests``: the request under way, from admitted to done, and the guest that runs it.
-- ``limits``: time, memory, processes and scratch folder while it runs.
 - ``history``: what was run, across sessions; ``inputs`` for cells.
 - ``types``: the values that these share with fronts, guests and the audit log.
 

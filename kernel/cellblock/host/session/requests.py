@@ -48,10 +48,11 @@ from cellblock.descriptors import FOLDER, open_unlinked
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
+from cellblock.host.limits.deadlines import Deadlines
+from cellblock.host.limits.monitor import Mark, Monitor
 from cellblock.host.services.relay import Relay
 from cellblock.host.services.tools.broker import Broker
 from cellblock.host.services.tools.calls import CellCalls, Tooling
-from cellblock.host.session.limits import Deadlines, Mark, Monitor
 from cellblock.host.session.types import ESTIMATED, NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import PastRequest
 from cellblock.policy.paths import within
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.approver import Approver
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
-    from cellblock.host.session.limits import Excess
+    from cellblock.host.limits.monitor import Excess
     from cellblock.host.session.types import Reactor, SessionSettings, Usage, Why
 
 

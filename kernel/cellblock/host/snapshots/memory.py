@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from cellblock.host.session.limits import (
+from cellblock.host.limits.processes import (
     PAGE,
     Gauge,
     huge_pages,

@@ -38,7 +38,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import force_setattr, replace
 
 from cellblock.host.guests.process import Guest
-from cellblock.host.session.limits import Gauge, page_faults, private_bytes, slack
+from cellblock.host.limits.monitor import slack
+from cellblock.host.limits.processes import Gauge, page_faults, private_bytes
 from cellblock.host.snapshots import memory
 from cellblock.host.snapshots.chain import (
     LATELY,

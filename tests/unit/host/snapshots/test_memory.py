@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.session.limits import PAGE, huge_size, private_bytes
+from cellblock.host.limits.processes import PAGE, huge_size, private_bytes
 from cellblock.host.snapshots import memory
 from cellblock.host.snapshots.memory import Reading, left_behind, taken
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from cellblock.host.guests import supervisor
-from cellblock.host.session.limits import PAGE
+from cellblock.host.limits.processes import PAGE
 from cellblock.host.snapshots import memory, store
 from cellblock.wire import messages
 from support.stepwise import EXACT

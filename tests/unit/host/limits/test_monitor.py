@@ -12,20 +12,22 @@ from pathlib import Path
 import pytest
 
 from cellblock.guest.confine import arch
-from cellblock.host.session import limits
-from cellblock.host.session.limits import (
+from cellblock.host.limits import family as of_family
+from cellblock.host.limits import kernel_memory, scratch
+from cellblock.host.limits import processes as of_processes
+from cellblock.host.limits.family import Family
+from cellblock.host.limits.kernel_memory import KernelMemory
+from cellblock.host.limits.monitor import (
     FAMILY_PACE,
     FIRST_LOOK,
     IDLE_MOST,
     MOST_UNSEEN,
     PACE,
-    STUCK,
-    Family,
-    Gauge,
-    KernelMemory,
     Monitor,
-    SharedMemory,
 )
+from cellblock.host.limits.processes import Gauge
+from cellblock.host.limits.scratch import STUCK
+from cellblock.host.limits.shared_memory import SharedMemory
 from cellblock.policy.model import Policy
 from support import processes
 from support.simulator import NOBODYS_PID, Reactor
@@ -53,7 +55,7 @@ def process():
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Wait for each look at the scratch folder, however busy this machine is."""
-    monkeypatch.setattr(limits, "PATIENCE", 60)
+    monkeypatch.setattr(scratch, "PATIENCE", 60)
 
 
 def do(process, line):
@@ -107,9 +109,9 @@ def test_bounds_that_become_narrower_count_from_the_next_request_on(process):
 
 
 def test_memory_that_range_locks_take_counts_for_who_has_many(process, monkeypatch):
-    monkeypatch.setattr(limits, "MANY_LOCKS", 500)
+    monkeypatch.setattr(kernel_memory, "MANY_LOCKS", 500)
     sizes = iter([*[300 << 20] * 2, *[400 << 20] * 3])
-    monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
+    monkeypatch.setattr(kernel_memory, "_unreclaimable", lambda: next(sizes))
     do(process, "import fcntl, tempfile; file = tempfile.TemporaryFile()")
     lock = "[fcntl.lockf(file, fcntl.{}, 1, at) for at in range(0, 2 * 600, 2)]"
     locks = KernelMemory()
@@ -125,9 +127,9 @@ def test_memory_that_range_locks_take_counts_for_who_has_many(process, monkeypat
 def test_locks_of_a_process_that_has_ended_count_for_who_shares_its_descriptors(
     process, monkeypatch
 ):
-    monkeypatch.setattr(limits, "MANY_LOCKS", 500)
+    monkeypatch.setattr(kernel_memory, "MANY_LOCKS", 500)
     sizes = iter([*[300 << 20] * 2, *[400 << 20] * 2])
-    monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
+    monkeypatch.setattr(kernel_memory, "_unreclaimable", lambda: next(sizes))
     locks = KernelMemory()
     lock = "[fcntl.lockf(file, fcntl.LOCK_EX, 1, at) for at in range(0, 2 * 600, 2)]"
     clone_files = f"ctypes.CDLL(None).syscall({MACHINE.numbers['clone']}, 0x411, 0, 0, 0, 0)"
@@ -144,7 +146,7 @@ def test_locks_of_a_process_that_has_ended_count_for_who_shares_its_descriptors(
 def test_what_the_machine_took_counts_for_a_session_while_it_has_several_processes(monkeypatch):
     """Mappings of a process that descends from many by forks take kilobytes each."""
     sizes = iter(size << 20 for size in (300, 900, 1000, 1500, 1500, 1400))
-    monkeypatch.setattr(limits, "_unreclaimable", lambda: next(sizes))
+    monkeypatch.setattr(kernel_memory, "_unreclaimable", lambda: next(sizes))
     kernel = KernelMemory()
     alone, two = [NOBODYS_PID], [NOBODYS_PID] * 2
     assert kernel.held(lambda: alone) == 0
@@ -156,14 +158,14 @@ def test_what_the_machine_took_counts_for_a_session_while_it_has_several_process
 
 def test_a_process_that_is_called_as_a_field_is_shows_its_own_memory(process):
     do(process, "import ctypes; ctypes.CDLL(None).prctl(15, b'VmHWM: 99999999')")
-    memory = limits.process_memory(process.pid)
+    memory = of_processes.process_memory(process.pid)
     assert memory.peak < 1 << 30
 
 
 def test_what_range_locks_take_is_in_the_memory_that_is_limited(process, monkeypatch):
     grown = 0
-    monkeypatch.setattr(limits, "MANY_LOCKS", 500)
-    monkeypatch.setattr(limits, "_unreclaimable", lambda: grown)
+    monkeypatch.setattr(kernel_memory, "MANY_LOCKS", 500)
+    monkeypatch.setattr(kernel_memory, "_unreclaimable", lambda: grown)
     reactor, _, seen = watched(process, memory_max_bytes=200 << 20)
     lock = "[fcntl.lockf(file, fcntl.LOCK_EX, 1, at) for at in range(0, 2 * 600, 2)]"
     do(process, "import fcntl, tempfile; file = tempfile.TemporaryFile()")
@@ -176,7 +178,7 @@ def test_what_range_locks_take_is_in_the_memory_that_is_limited(process, monkeyp
 
 
 def test_memory_of_the_os_kernels_is_read_here():
-    assert limits._unreclaimable() > 1 << 20
+    assert kernel_memory._unreclaimable() > 1 << 20
 
 
 STATUS = """
@@ -190,8 +192,8 @@ VmSwap:	  16 kB
 
 
 def test_page_tables_and_what_was_swapped_out_are_held(monkeypatch):
-    monkeypatch.setattr(limits, "read_proc", lambda _: STATUS.encode())
-    assert limits.process_memory(NOBODYS_PID).held == (1 + 2 + 4 + 16) << 10
+    monkeypatch.setattr(of_processes, "read_proc", lambda _: STATUS.encode())
+    assert of_processes.process_memory(NOBODYS_PID).held == (1 + 2 + 4 + 16) << 10
 
 
 def test_memory_is_read_of_another_process(process):
@@ -234,10 +236,12 @@ class Lock:
 
     def __init__(self, monkeypatch):
         self._walked, self._unlocked = threading.Event(), threading.Semaphore(0)
-        self._patch, self._sizes = monkeypatch.setattr, limits._sizes
-        self._patch(limits, "_sizes", self._read)
-        self._patch(limits, "_used", lambda _: 0)  # others' files, for which folders are read again
-        self._patch(limits, "PATIENCE", 0)
+        self._patch, self._sizes = monkeypatch.setattr, scratch._sizes
+        self._patch(scratch, "_sizes", self._read)
+        self._patch(
+            scratch, "_used", lambda _: 0
+        )  # others' files, for which folders are read again
+        self._patch(scratch, "PATIENCE", 0)
 
     def _read(self, folder):
         assert threading.current_thread() is not threading.main_thread()
@@ -250,11 +254,11 @@ class Lock:
 
     def open_once(self, monitor):
         self._unlocked.release()
-        monitor._scratch._thread.join(60)
+        monitor._scratch._reading._thread.join(60)
 
     def open(self):
         self._unlocked.release(1_000)
-        self._patch(limits, "PATIENCE", 60)
+        self._patch(scratch, "PATIENCE", 60)
 
 
 @pytest.fixture
@@ -316,7 +320,7 @@ def test_a_folder_that_no_thread_can_look_at_counts_as_full(process, tmp_path, m
 
 def test_files_that_only_a_snapshot_still_has_are_the_sessions(process, tmp_path, monkeypatch):
     used = 0
-    monkeypatch.setattr(limits, "_used", lambda _: used)
+    monkeypatch.setattr(scratch, "_used", lambda _: used)
     reactor, seen = Reactor(), []
     monitor = Monitor(
         reactor,
@@ -418,7 +422,7 @@ def test_a_row_of_short_requests_puts_no_look_off_for_ever(process, forks):
 
 
 def test_a_fork_counts_by_what_it_wrote(process, monkeypatch):
-    monkeypatch.setattr(limits, "huge_pages", lambda: 0)  # the whole machine's
+    monkeypatch.setattr(of_family, "huge_pages", lambda: 0)  # the whole machine's
     do(process, "kept.append(bytearray(b'x') * 60_000_000)")
     family, own = Family(process.pid), Gauge(process.pid).memory()
     assert family.held(own) == 0
@@ -432,7 +436,7 @@ def test_a_fork_counts_by_what_it_wrote(process, monkeypatch):
 
 def test_a_fork_counts_by_what_it_wrote_to_pages_of_a_file(process, monkeypatch, tmp_path):
     """Each is read from the disk first, which is a major fault (getrusage(2))."""
-    monkeypatch.setattr(limits, "huge_pages", lambda: 0)
+    monkeypatch.setattr(of_family, "huge_pages", lambda: 0)
     with (tmp_path / "file").open("wb") as file:
         file.truncate(60_000_000)
     do(process, f"import mmap; file = open({str(tmp_path / 'file')!r}, 'r+b')")
@@ -498,13 +502,13 @@ def test_what_forks_share_is_told_from_what_they_were_given_and_let_go_of(proces
 @pytest.fixture
 def all_is_known(process, monkeypatch):
     """Return how to have the OS kernel say that the others hold nothing by themselves now."""
-    monkeypatch.setattr(limits, "huge_pages", lambda: 0)  # the whole machine's
+    monkeypatch.setattr(of_family, "huge_pages", lambda: 0)  # the whole machine's
     family = Family(process.pid)
 
     def know():
-        own = limits.process_memory(process.pid)
+        own = of_processes.process_memory(process.pid)
         with monkeypatch.context() as patch:
-            patch.setattr(limits._Parts, "of", lambda _: limits._Parts(share=0, alone=0))
+            patch.setattr(of_family._Parts, "of", lambda _: of_family._Parts(share=0, alone=0))
             family.held(own)
             assert family.measured(own, {}) == pytest.approx(0, abs=5_000_000)
         return family, own
@@ -574,14 +578,14 @@ def test_pages_of_workers_that_were_waited_for_are_counted_once(process, all_is_
 @pytest.mark.parametrize("share", [0, 200_000_000])
 def test_what_no_count_has_is_found_by_asking_now_and_then(process, monkeypatch, share):
     """A process was given pages by a child that shared its memory, and whose end it ignored."""
-    monkeypatch.setattr(limits, "huge_pages", lambda: 0)
-    monkeypatch.setattr(limits._Parts, "of", lambda _: limits._Parts(share, alone=0))
+    monkeypatch.setattr(of_family, "huge_pages", lambda: 0)
+    monkeypatch.setattr(of_family._Parts, "of", lambda _: of_family._Parts(share, alone=0))
     do(process, "kept.append(bytearray(b'x') * 80_000_000)")
     reactor, monitor, seen = watched(process, subprocess_execution=True, memory_max_bytes=40 << 20)
     fork(process, "None")
     reactor.advance(FIRST_LOOK)
     assert seen == []
-    monitor._family._check.join(60)
+    monitor._family._check._thread.join(60)
     reactor.advance(PACE)
     assert seen == [("memory", True)] * bool(share)
     bury(process)
@@ -590,12 +594,12 @@ def test_what_no_count_has_is_found_by_asking_now_and_then(process, monkeypatch,
 def test_processes_whose_pages_take_long_to_ask_for_are_not_asked(process, monkeypatch):
     family, own = Family(process.pid), Gauge(process.pid).memory()
     fork(process, "None")
-    asked, real = [], limits._Parts.of
-    monkeypatch.setattr(limits._Parts, "of", lambda pid: asked.append(pid) or real(pid))
+    asked, real = [], of_family._Parts.of
+    monkeypatch.setattr(of_family._Parts, "of", lambda pid: asked.append(pid) or real(pid))
     family.measured(own, {})
     assert process.pid in asked
     asked.clear()
-    monkeypatch.setattr(limits, "MOST_WALKED", own.resident)
+    monkeypatch.setattr(of_family, "MOST_WALKED", own.resident)
     assert family.measured(own, {}) is None
     assert asked == []
     bury(process)
@@ -605,13 +609,13 @@ def test_a_process_that_keeps_its_memory_locked_holds_up_no_loop(process, monkey
     family, own = Family(process.pid), Gauge(process.pid).memory()
     fork(process, "None")
     unlocked, threads = threading.Event(), threading.active_count()
-    monkeypatch.setattr(limits._Parts, "of", lambda _: unlocked.wait(5) and None)
-    monkeypatch.setattr(limits, "MEASURE_TIMEOUT", 0.01)
+    monkeypatch.setattr(of_family._Parts, "of", lambda _: unlocked.wait(5) and None)
+    monkeypatch.setattr(of_family, "MEASURE_TIMEOUT", 0.01)
     assert family.measured(own, {}) is None
     assert family.measured(own, {}) is None  # and no second thread waits
     assert threading.active_count() == threads + 1
     unlocked.set()
-    family._measuring.join(60)
+    family._measuring._thread.join(60)
     bury(process)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.session import limits
-from cellblock.host.session.limits import DEEPEST, ENDLESS, LEAST, Scratch, removed_bytes
+from cellblock.host.limits import scratch
+from cellblock.host.limits.scratch import DEEPEST, ENDLESS, LEAST, Scratch, removed_bytes
 from support.processes import until
 
 MIB = 1 << 20
@@ -81,8 +81,8 @@ def test_links_are_not_followed(tmp_path):
 
 
 def test_empty_files_fill_it_and_a_look_takes_only_so_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "ENTRIES", 100)
-    monkeypatch.setattr(limits, "UNFOUND", 1 << 60)  # other tests write to the same disk
+    monkeypatch.setattr(scratch, "ENTRIES", 100)
+    monkeypatch.setattr(scratch, "UNFOUND", 1 << 60)  # other tests write to the same disk
     for number in range(110):
         (tmp_path / str(number)).touch()
     found = Scratch([str(tmp_path)], 105 * LEAST)
@@ -96,7 +96,7 @@ def test_empty_files_fill_it_and_a_look_takes_only_so_many(tmp_path, monkeypatch
 def test_more_staged_files_than_the_host_lists_are_too_many_whatever_they_hold(
     tmp_path, monkeypatch, limit
 ):
-    monkeypatch.setattr(limits, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(scratch, "MOST_ENTRIES", 100)
     (tmp_path / "layer").mkdir()
     for number in range(98):
         (tmp_path / "layer" / str(number)).touch()
@@ -116,13 +116,13 @@ def test_more_staged_files_than_the_host_lists_are_too_many_whatever_they_hold(
 def test_files_that_are_moved_behind_the_walk_are_found_by_a_walk_at_once(tmp_path, monkeypatch):
     """A cell that knew the walk's order would move what it has to where that was already."""
     used, opened = 100 * MIB, []
-    monkeypatch.setattr(limits, "ENTRIES", 10)
-    monkeypatch.setattr(limits, "UNFOUND", 4 * MIB)
-    monkeypatch.setattr(limits, "_used", lambda _: used)
-    monkeypatch.setattr(limits.random, "shuffle", list.sort)  # the last is read first
-    open_folder = limits.open_folder
+    monkeypatch.setattr(scratch, "ENTRIES", 10)
+    monkeypatch.setattr(scratch, "UNFOUND", 4 * MIB)
+    monkeypatch.setattr(scratch, "_used", lambda _: used)
+    monkeypatch.setattr(scratch.random, "shuffle", list.sort)  # the last is read first
+    open_folder = scratch.open_folder
     monkeypatch.setattr(
-        limits, "open_folder", lambda *named: opened.append(named[0]) or open_folder(*named)
+        scratch, "open_folder", lambda *named: opened.append(named[0]) or open_folder(*named)
     )
     first, second = tmp_path / "2", tmp_path / "1"
     for folder in (first, second):
@@ -144,9 +144,9 @@ def test_files_that_are_moved_behind_the_walk_are_found_by_a_walk_at_once(tmp_pa
 
 
 def test_files_without_a_name_count_where_their_processes_can_be_looked_into(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "UNFOUND", 4 * MIB)
+    monkeypatch.setattr(scratch, "UNFOUND", 4 * MIB)
     used = 100 * MIB
-    monkeypatch.setattr(limits, "_used", lambda _: used)
+    monkeypatch.setattr(scratch, "_used", lambda _: used)
     folder = [str(tmp_path)]
     found = Scratch(folder, 12 * MIB, removed=lambda: removed_bytes([os.getpid()], 8 * MIB, folder))
     found.look()
@@ -217,9 +217,9 @@ def test_removed_files_in_an_in_memory_file_system_count_as_others_do():
 
 
 def test_who_finds_removed_files_may_clear_up_and_not_add(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "UNFOUND", MIB)
+    monkeypatch.setattr(scratch, "UNFOUND", MIB)
     used = removed = 0
-    monkeypatch.setattr(limits, "_used", lambda _: used)
+    monkeypatch.setattr(scratch, "_used", lambda _: used)
     found = Scratch([str(tmp_path)], 4 * MIB, removed=lambda: removed)
     used = removed = 6 * MIB
     assert fills(found)
@@ -242,11 +242,11 @@ def test_who_finds_removed_files_may_clear_up_and_not_add(tmp_path, monkeypatch)
 @pytest.mark.parametrize("bound", ["MOST_MAPPED", "MOST_OPENED"])
 def test_processes_that_take_long_to_look_into_may_keep_all_that_is_missing(monkeypatch, bound):
     own = [os.getpid()]
-    assert removed_bytes(own, MIB, ["/tmp"]) < limits.ENDLESS
-    read, real = [], limits.os.read
-    monkeypatch.setattr(limits.os, "read", lambda *args: read.append(args) or real(*args))
-    monkeypatch.setattr(limits, bound, 1)
-    assert removed_bytes(own * 1_000, MIB, ["/tmp"]) == limits.ENDLESS
+    assert removed_bytes(own, MIB, ["/tmp"]) < scratch.ENDLESS
+    read, real = [], scratch.os.read
+    monkeypatch.setattr(scratch.os, "read", lambda *args: read.append(args) or real(*args))
+    monkeypatch.setattr(scratch, bound, 1)
+    assert removed_bytes(own * 1_000, MIB, ["/tmp"]) == scratch.ENDLESS
     parts = (
         len(Path("/proc/self/maps").read_bytes()) // 2_048 + 2
     )  # of a page each, nearly (proc(5))
@@ -255,13 +255,13 @@ def test_processes_that_take_long_to_look_into_may_keep_all_that_is_missing(monk
 
 def test_what_others_write_to_the_disk_is_no_cells_fault(tmp_path, monkeypatch):
     used, walks = 100 * MIB, []
-    monkeypatch.setattr(limits, "_used", lambda _: used)
+    monkeypatch.setattr(scratch, "_used", lambda _: used)
     monkeypatch.setattr(Scratch, "_search", walks.append)
     found = Scratch([str(tmp_path)], 8 * MIB)
     found.look()
     assert walks == []
     monkeypatch.undo()
-    monkeypatch.setattr(limits, "_used", lambda _: used)
+    monkeypatch.setattr(scratch, "_used", lambda _: used)
     used += 1 << 40
     for _ in range(100):
         found.look()
@@ -269,10 +269,10 @@ def test_what_others_write_to_the_disk_is_no_cells_fault(tmp_path, monkeypatch):
 
 
 def test_what_is_used_of_a_file_system_is_read(tmp_path):
-    before = limits._used([str(tmp_path)])
+    before = scratch._used([str(tmp_path)])
     assert before > 0
-    assert limits._used([str(tmp_path), str(tmp_path)]) == pytest.approx(before, rel=0.5)
-    assert limits._used([str(tmp_path / "gone")]) == 0
+    assert scratch._used([str(tmp_path), str(tmp_path)]) == pytest.approx(before, rel=0.5)
+    assert scratch._used([str(tmp_path / "gone")]) == 0
 
 
 def test_folders_without_end_count_as_full(tmp_path):
@@ -287,7 +287,7 @@ def test_folders_without_end_count_as_full(tmp_path):
 
 
 def test_a_crowd_of_folders_counts_as_full(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_FOLDERS", 5)
+    monkeypatch.setattr(scratch, "MOST_FOLDERS", 5)
     for number in range(10):
         (tmp_path / str(number)).mkdir()
     assert looked(tmp_path, limit=1 << 40).full
@@ -327,7 +327,7 @@ def test_who_finds_it_full_may_clear_up_and_not_add(tmp_path):
 
 
 def test_far_too_full_is_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "scratch_end", lambda bound: bound + MIB)
+    monkeypatch.setattr(scratch, "scratch_end", lambda bound: bound + MIB)
     write(tmp_path / "1", MIB * 3 // 2)
     found = looked(tmp_path)
     assert (found.full, found.far) == (True, False)

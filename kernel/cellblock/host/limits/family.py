@@ -1,0 +1,324 @@
+"""The processes that a guest has started, and what they take together."""
+
+from __future__ import annotations
+
+import re
+import time
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cellblock.host.guests.process import children as children_of
+from cellblock.host.limits.processes import (
+    MAX_PROCESSES,
+    PAGE,
+    UNBORN,
+    ProcessMemory,
+    ProcessStat,
+    huge_pages,
+    huge_size,
+    process_memory,
+    process_stat,
+    read_proc,
+)
+from cellblock.host.limits.reading import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+
+#: Bytes in memory of processes whose pages are asked for at once: two seconds. Pages that were
+#: only read are in no process's memory, but in its page tables: a byte of these counts as so many.
+MOST_WALKED: Final = 64 << 30
+_TABLES: Final = 64
+#: Seconds that the host's loop waits for what ``measured`` asks.
+MEASURE_TIMEOUT: Final = 3.0
+#: Seconds between checks of what processes hold together, at least; and how many times as long as
+#: the last one took.
+CHECK_PACE: Final = 1.0
+CHECK_PART: Final = 10
+
+
+class _Parts(NamedTuple):
+    """Of the private pages of a process, as smaps_rollup has them (proc(5), Linux 5.4)."""
+
+    #: Bytes, each page divided by the processes that have it.
+    share: int
+    #: Bytes that no other process has: at least so many.
+    alone: int
+
+    @classmethod
+    def of(cls, pid: int) -> _Parts | None:
+        """Read them; None where this user may not."""
+        found = {
+            name: int(kib) << 10 for name, kib in _SHARES.findall(read_proc(f"{pid}/smaps_rollup"))
+        }
+        if b"Pss_Anon" not in found:
+            return None
+        others = found.get(b"Pss_File", 0) + found.get(b"Pss_Shmem", 0)
+        alone = max(0, found.get(b"Private_Dirty", 0) - others)
+        return cls(found[b"Pss_Anon"] + found.get(b"SwapPss", 0), alone)
+
+
+_SHARES: Final = re.compile(
+    rb"^(Pss_Anon|Pss_File|Pss_Shmem|Private_Dirty|SwapPss):\s+(\d+) kB$", re.MULTILINE
+)
+
+
+class _State(NamedTuple):
+    """A guest and its others at one moment, and how many huge pages the machine had given."""
+
+    processes: Mapping[int, ProcessStat]
+    huge: int
+
+    def has(self, pid: int, process: ProcessStat) -> bool:
+        """Whether this process, not another of its number, lived at that moment."""
+        found = self.processes.get(pid)
+        return found is not None and found.began == process.began
+
+    def given_since(self, earlier: _State) -> int:
+        """Return at most how many bytes the processes were given since an earlier state.
+
+        What processes were given that have ended counts if they were waited for: they may have
+        shared their memory with who waited (vfork(2)). What those had at the earlier state is
+        known already.
+        """
+        pages = waited = 0
+        for pid, process in self.processes.items():
+            before = earlier.processes[pid] if earlier.has(pid, process) else UNBORN
+            pages += max(0, process.faults - before.faults)
+            waited += process.waited_faults - before.waited_faults
+        ended = sum(
+            process.faults + process.waited_faults
+            for pid, process in earlier.processes.items()
+            if not self.has(pid, process)
+        )
+        return (pages + max(0, waited - ended)) * PAGE + (self.huge - earlier.huge) * huge_size()
+
+
+#: What a guest and its others had together, and the state then.
+_Known = tuple[int, _State]
+
+
+class _Checked(NamedTuple):
+    """What a check has found: what was known ``before`` it, and ``after``; None is no answer."""
+
+    before: _Known | None
+    after: _Known | None
+    #: By ``time.monotonic``.
+    began: float
+    ended: float
+
+
+class Family:
+    """The processes that a guest has started, where its policy lets it; read anew every time.
+
+    They are found as descendants of the guest's parent, the zygote, to whom orphans come. Of those
+    that it has they are the ones that ``holds`` says are in a session of the guest's, and whatever
+    descends from one of them. What ``others`` are is not the guest's: its forks are in its session,
+    too. ``orphans_cpu`` returns the seconds of those that the zygote waited for.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        others: Callable[[], Sequence[int]] = list,
+        orphans_cpu: Callable[[], float] = float,
+        holds: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        self._pid, self._others, self._orphans_cpu = pid, others, orphans_cpu
+        self._holds = holds
+        own = process_stat(pid)
+        self._session = own.session if own else 0
+        #: Each process when it was last looked at, and the time of all that were waited for then.
+        self._seen: dict[int, ProcessStat] = {}
+        self._waited = 0.0
+        #: Seconds of those that are gone, and that nobody waited for: their parent ignores the
+        #: ends of its children (sigaction(2), SA_NOCLDWAIT).
+        self._unwaited = 0.0
+        #: The bytes that guest and others had together when that was last known, as the guest was
+        #: alone or the OS kernel was asked, and the state then. None until then.
+        self._known: _Known | None = None
+        #: The state when ``held`` was asked, and the bytes that the others showed.
+        self._state = _State({pid: own} if own else {}, huge_pages())
+        self.shown = 0
+        self._check = Reading[_Checked]()
+        #: When the next check is due (``time.monotonic``).
+        self._check_due = 0.0
+        self._measuring = Reading[int | None]()
+        memory = process_memory(pid)
+        if memory is not None and not self._members():
+            self._known = memory.private, self._state
+
+    def cpu(self) -> float:
+        """Return the seconds of all that live, and of all that have ended.
+
+        Whoever waits for a child takes over its time. What is gone since the last look, and is in
+        nobody's, was waited for by nobody; what it used after the last look is lost.
+        """
+        members = self._members()
+        own = process_stat(self._pid)
+        waited = sum(member.waited for member in members.values()) + self._orphans_cpu()
+        waited += own.waited if own else 0
+        # The zygote waits for all, but the host hears of it later.
+        zygote = own.parent if own else 0
+        gone = sum(
+            member.seconds
+            for pid, member in self._seen.items()
+            if pid not in members and member.parent != zygote
+        )
+        if len(members) < MAX_PROCESSES:
+            self._unwaited = max(0.0, self._unwaited + gone - (waited - self._waited))
+            self._seen, self._waited = members, waited
+        return sum(member.seconds for member in members.values()) + waited + self._unwaited
+
+    def held(self, own: ProcessMemory, copies: Mapping[int, int] = MappingProxyType({})) -> int:
+        """Return at most how many bytes the others hold by themselves; ``own`` is the guest's.
+
+        A fork shares its parent's pages until either writes to them, so what each process shows
+        can't be added up. All of them together have no more than when it was last known, and the
+        pages that any of them was given since: one that is freed and given again counts again, up
+        to what each process shows. Where it was never known, they may have all that they show.
+        So may a process that came later and descends from one that has ended: what it has from
+        there was given to nobody who lives (``_stray``).
+
+        ``copies`` are snapshots, and what each has from the guest of its time, which may have more
+        or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
+        """
+        self._take_check()
+        shown = stray = tables = extra = 0
+        members = self._members()
+        strays = self._stray(members)
+        processes = dict[int, ProcessStat]()
+        for pid, member in members.items():
+            processes[pid] = member._replace(faults=0) if pid in copies else member
+            memory = process_memory(pid)
+            if memory is None:
+                continue
+            if pid in copies:
+                # Its page tables are of what it has from the guest, a 512th of that.
+                had = copies[pid] + copies[pid] // 256
+                extra += max(0, memory.private + memory.tables - had)
+                continue
+            tables += memory.tables
+            if pid in strays:
+                stray += memory.private
+            else:
+                shown += memory.private
+        if (guest := process_stat(self._pid)) is not None:
+            processes[self._pid] = guest
+        now = self._state = _State(processes, huge_pages())
+        self.shown = extra + tables + shown + stray
+        if not shown + stray:
+            self._known = own.private, now
+            return extra
+        if self._known is not None:
+            together, then = self._known
+            given = now.given_since(then)
+            shown = min(shown, max(0, together + given - own.private))
+        return extra + tables + shown + stray
+
+    def _stray(self, members: Mapping[int, ProcessStat]) -> set[int]:
+        """Return which ``members`` may have pages that were given to one that has ended since.
+
+        A fork has its parent's pages. Who was there when it was last known what all had has them
+        from then; who came later has them from its parent, unless that has ended (prctl(2) and
+        clone(2) are filtered, so that no other process is shown as its parent but the zygote).
+        """
+        kept = {self._pid}
+        for pid, member in members.items():  # parents come before their children
+            known = self._known is not None and self._known[1].has(pid, member)
+            if known or member.parent in kept:
+                kept.add(pid)
+        return set(members) - kept
+
+    def measured(self, own: ProcessMemory, copies: Mapping[int, int]) -> int | None:
+        """Return how many bytes the others hold by themselves, as the OS kernel divides them.
+
+        None where this user may not ask, as of processes that are not dumpable in no user
+        namespace of ours, and where it would take too long. It reads each page table, so ask only
+        when ``held``, which was asked just before, is too much. What snapshots share, too, is
+        divided among them and counts for less.
+        """
+        memories = self._memories(copies)
+        if sum(each.resident + _TABLES * each.tables for each in memories.values()) > MOST_WALKED:
+            return None
+        if self._measuring.is_under_way:
+            return None
+        self._measuring.begin(lambda: self._measure(own, memories), MEASURE_TIMEOUT)
+        if (others := self._measuring.take()) is None:
+            return None
+        self._known = own.private + others, self._state
+        return others + sum(each.tables for pid, each in memories.items() if pid != self._pid)
+
+    def check(self, own: ProcessMemory, copies: Mapping[int, int]) -> None:
+        """Ask the OS kernel in a thread, now and then, for what ``held`` may not know.
+
+        Processes can be given pages by one that shared their memory and has ended (vfork(2)). Call
+        it when ``held``, which was asked just before, is little and ``shown`` is too much.
+        """
+        if self._check.is_under_way or time.monotonic() < self._check_due:
+            return
+        known, state, memories = self._known, self._state, self._memories(copies)
+
+        def ask() -> _Checked:
+            began = time.monotonic()
+            others = self._measure(own, memories)
+            now = None if others is None else (own.private + others, state)
+            return _Checked(known, now, began, time.monotonic())
+
+        self._check.begin(ask)
+
+    def _take_check(self) -> None:
+        """Learn what the last check has found, if it has ended."""
+        if (found := self._check.take()) is None:
+            return
+        self._check_due = found.ended + max(CHECK_PACE, CHECK_PART * (found.ended - found.began))
+        # An answer that came after it was known in another way is no news.
+        if found.after is not None and found.before is self._known:
+            self._known = found.after
+
+    def _memories(self, copies: Collection[int]) -> dict[int, ProcessMemory]:
+        """Return what the guest and each of the others shows."""
+        pids = (self._pid, *(pid for pid in self._members() if pid not in copies))
+        return {pid: found for pid in pids if (found := process_memory(pid)) is not None}
+
+    def _measure(self, own: ProcessMemory, memories: Mapping[int, ProcessMemory]) -> int | None:
+        """Return the private bytes of the others, each page once; None if that can't be asked."""
+        shares = alone = 0
+        for pid in memories:
+            if (parts := _Parts.of(pid)) is None:
+                return None
+            shares += parts.share
+            alone += parts.alone * (pid != self._pid)
+        return max(alone, shares - own.private)
+
+    def pids(self) -> list[int]:
+        """Return the processes besides the guest."""
+        return list(self._members())
+
+    def has_others(self, copies: Mapping[int, int]) -> bool:
+        """Whether anything of it lives besides the guest and its snapshots, ``copies``."""
+        return any(pid not in copies for pid in self._members())
+
+    def _members(self) -> dict[int, ProcessStat]:
+        found: dict[int, ProcessStat] = {}
+        # Read anew: that of a restored snapshot was the guest before it, until that was dead.
+        own = process_stat(self._pid)
+        # Each with whether what started it is the guest's.
+        waiting = [(pid, False) for pid in children_of(own.parent)] if own else []
+        others = frozenset(self._others())
+        while waiting and len(found) < MAX_PROCESSES:
+            pid, is_ours = waiting.pop()
+            if pid in others:
+                continue
+            # In this order: the time of a child that is waited for meanwhile is in neither, or in
+            # its parent's, never in both.
+            children = children_of(pid)
+            member = process_stat(pid)
+            if member is None:
+                continue
+            if is_ours or member.session == self._session or self._holds(pid):
+                waiting += [(child, True) for child in children]
+                if pid != self._pid:
+                    found[pid] = member
+        return found

@@ -1,0 +1,72 @@
+"""Memory of the OS kernel that a session's range locks and mappings take."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cellblock.host.limits.processes import read_proc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+#: Bytes by which it grew before it is asked whose that is.
+GROWN: Final = 32 << 20
+#: Range locks of a session from which it is the session's. Honest programs have a handful.
+MANY_LOCKS: Final = 5_000
+#: Lines of /proc/locks that are read: a line takes the longer the more there were before it.
+_MOST_LINES: Final = 2 * MANY_LOCKS
+_UNRECLAIMABLE: Final = re.compile(rb"^SUnreclaim:\s+(\d+) kB$", re.MULTILINE)
+#: The process that a lock is of; -1 is of an open file, whoever has that (proc_locks(5)).
+_OWNER: Final = re.compile(rb"^\d+: (?:->)?\s*\w+\s+\w+\s+\w+\s+(-?\d+)")
+
+
+class KernelMemory:
+    """What a session's range locks and mappings take, in no process's memory.
+
+    Linux counts them for no process, and tells nobody but their owner how many mappings there are:
+    65,530 a process (vm.max_map_count), of 250 bytes each and 64 more for each process that it
+    descends from by forks. So what all such memory has grown by since the session had one process
+    counts for it while it has others, and for a session that has more locks than honest programs.
+    """
+
+    def __init__(self) -> None:
+        self._before = _unreclaimable()
+
+    def held(self, pids: Callable[[], Collection[int]]) -> int:
+        """Return the bytes that count for the session of the processes ``pids``."""
+        now = _unreclaimable()
+        self._before = min(self._before, now)
+        grown = now - self._before
+        if grown <= GROWN:
+            return 0
+        session = pids()
+        if len(session) > 1 or _count_locks(session) > MANY_LOCKS:
+            return grown
+        self._before = now  # one process can have little of it: others of the machine's have
+        return 0
+
+
+def _unreclaimable() -> int:
+    found = _UNRECLAIMABLE.search(read_proc("meminfo"))
+    return int(found[1]) << 10 if found else 0
+
+
+def _count_locks(pids: Collection[int]) -> int:
+    """Count the range locks that are not of a process that lives and is none of these.
+
+    A process that has ended may have left its locks to one that shares its descriptors.
+    """
+    with contextlib.suppress(OSError), Path("/proc/locks").open("rb") as locks:
+        lines = (_OWNER.match(line) for line in islice(locks, _MOST_LINES))
+        owners = Counter(int(line[1]) for line in lines if line is not None)
+        return sum(
+            count
+            for pid, count in owners.items()
+            if pid <= 0 or pid in pids or not Path(f"/proc/{pid}").exists()
+        )
+    return 0

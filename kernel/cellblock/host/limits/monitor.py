@@ -1,0 +1,316 @@
+"""Looks at what a guest takes while a request runs, and now and then when none does.
+
+A request that ends within ``FIRST_LOOK`` costs two readings of a clock and one of a size. Longer
+ones are looked at now and then. Whoever owns the monitor interrupts and kills.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from cellblock.host.limits.family import Family
+from cellblock.host.limits.kernel_memory import KernelMemory
+from cellblock.host.limits.processes import Gauge
+from cellblock.host.limits.scratch import Found, Scratch, ScratchWatch, removed_bytes
+from cellblock.host.session.types import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from cellblock.host.limits.processes import ProcessMemory
+    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.policy.model import Policy
+    from cellblock.wire.messages import Layer
+
+
+#: Seconds from the start of a request to the first look, and between looks.
+FIRST_LOOK: Final = 0.05
+#: Seconds after which it is read what a guest's processes had used until then. Below ``LONG``, and
+#: not at once: it takes longer than a short cell, which has no need of it.
+BASELINE: Final = 0.002
+PACE: Final = 0.1
+#: Seconds between looks while the scratch folder grows and is more than half full.
+QUICK: Final = 0.02
+#: Seconds between looks at a guest that was given nothing to do, as long as it does something,
+#: and at most; in between twice as long every time.
+IDLE_PACE: Final = 2.0
+IDLE_MOST: Final = 32.0
+#: Seconds between looks at processes that a cell left behind: they may sleep before they act.
+FAMILY_PACE: Final = 1.0
+#: Requests in a row that may end before they are looked at, each of them short.
+MOST_UNSEEN: Final = 100
+#: Seconds of processor time that say that a guest does something by itself.
+IDLE_CPU: Final = 0.005
+#: Seconds from which a cell's peak is read, not only what it has at its end.
+LONG: Final = 0.005
+#: What a guest may hold above ``memory_max_bytes``: an eighth, and this at least. RLIMIT_DATA is
+#: the limit; it does not count stacks, page tables and shared pages.
+SLACK_PART, SLACK_BYTES = 8, 64 << 20
+
+Excess = Literal["cpu", "files", "forks", "memory", "scratch"]
+
+
+def slack(memory: int) -> int:
+    """Return what may be held above ``memory_max_bytes``."""
+    return max(memory // SLACK_PART, SLACK_BYTES)
+
+
+class Mark(NamedTuple):
+    """One moment: of the clock, of a guest's processor time, and how much it has shown."""
+
+    at: float
+    cpu_seconds: float
+    output_bytes: int
+
+
+class Monitor:
+    """Looks at one guest at a time, which writes to ``folders``, and to ``layers`` over others.
+
+    ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
+    is told again at every look at which that is still so. ``copies`` looks at the guest's
+    snapshots, and returns which processes they are, and the bytes that each has from it;
+    ``shared_memory`` returns the bytes in the guest's /dev/shm. ``others`` are the guest's forks,
+    ``orphans_cpu`` the seconds that orphans of its used which have ended, ``answering_cpu`` those
+    that the zygote took to answer its calls, and ``held_together``
+    the bytes of all that one sandbox and its forks are.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        policy: Policy,
+        folders: Sequence[str],
+        clock: Callable[[], float],
+        on_excess: Callable[[Excess, bool], None],
+        *,
+        copies: Callable[[], Mapping[int, int]] = dict,
+        layers: Sequence[Layer] = (),
+        shared_memory: Callable[[], int] = int,
+    ) -> None:
+        self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
+        self._copies, self._shared_memory = copies, shared_memory
+        self.others: Callable[[], Sequence[int]] = list
+        self.orphans_cpu: Callable[[], float] = float
+        #: Whether a process is in a session of the guest's.
+        self.holds: Callable[[int], bool] = lambda _: False
+        self.answering_cpu: Callable[[], float] = float
+        self.held_together: Callable[[], int] = int
+        self._folders, self._layers = folders, [layer.folder for layer in layers]
+        #: Where guests see what they write.
+        self._places = (*folders, *(layer.root for layer in layers))
+        self.narrow_to(policy)
+        self._gauge: Gauge | None = None
+        self._family: Family | None = None
+        self._timer: Timer | None = None
+        self._idle = self._began = 0.0
+        #: Requests since the last look.
+        self._unseen = 0
+        #: Processes that may keep removed files, for the look at the scratch folder under way.
+        self._keepers: set[int] = set()
+        self._kernel = KernelMemory()
+        self._cpu_began = self._cpu = self._family_cpu = 0.0
+        #: Whether what the guest's processes used before this request is known.
+        self._based = False
+        self._peak = self._known_peak = 0
+        #: Whether it could only be estimated that there is too much memory, as processes share it.
+        self.is_estimate = False
+        #: Of the request, and of those before it.
+        self.output_bytes = self._earlier_output = 0
+
+    def narrow_to(self, policy: Policy) -> None:
+        """Enforce the limits of a policy, from the next request on."""
+        self._policy, limit = policy, policy.scratch_max_bytes
+        watched = limit is not None or self._layers
+        self._scratch = None
+        if watched:
+            scratch = Scratch(self._folders, limit, self._layers, self._removed)
+            self._scratch = ScratchWatch(scratch, self._clock)
+        memory = policy.memory_max_bytes
+        self._most = None if memory is None else memory + slack(memory)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def taken(self, since: Mark, read_bytes: int = 0) -> Usage:
+        """Return what the guest took ``since`` a request beside others began."""
+        now = self.mark()
+        peak = max(self._peak, (self._gauge.resident() if self._gauge is not None else None) or 0)
+        output = now.output_bytes - since.output_bytes
+        cpu = max(0.0, now.cpu_seconds - since.cpu_seconds)
+        return Usage(now.at - since.at, cpu, peak, output, read_bytes)
+
+    def mark(self) -> Mark:
+        """Return where the clock, the guest's processor time and its output are."""
+        self._cpu_now()
+        return Mark(self._clock(), self._cpu, self._earlier_output + self.output_bytes)
+
+    def begin(self, pid: int | None) -> None:
+        """Begin a request that goes to the guest ``pid``, which runs no other."""
+        self._follow(pid)
+        self._began = self._clock()
+        self._cpu_began = self._cpu = self._cpu_now() or 0.0
+        self._earlier_output += self.output_bytes
+        self._peak = self.output_bytes = 0
+        if self._scratch is not None:
+            self._scratch.begin()
+        self._based = False
+        self._unseen += 1
+        soon = self._unseen > MOST_UNSEEN
+        if self._family is None:
+            self._look_in(0 if soon else FIRST_LOOK, self._look)
+        else:
+            self._look_in(0 if soon else BASELINE, self._leave_out_earlier)
+
+    def go_on(self, since: Mark) -> None:
+        """Go on with requests of which the first began at ``since``: an earlier one has ended."""
+        self._began, self._cpu_began = since.at, since.cpu_seconds
+        self.output_bytes += self._earlier_output - since.output_bytes
+        self._earlier_output = since.output_bytes
+
+    def end(self, read_bytes: int = 0) -> Usage:
+        """End the request, whichever way it went; return what it took."""
+        wall = self._clock() - self._began
+        if wall >= LONG and self._based:
+            self._count_family()
+        self._cpu_now()
+        gauge = self._gauge
+        if gauge is not None and wall < LONG:
+            self._peak = max(self._peak, gauge.resident() or 0)
+        elif gauge is not None and (memory := gauge.memory()) is not None:
+            self._take_peak(memory)
+        if self._scratch is not None:
+            self._scratch.begin()
+        self._idle = 0.0
+        self._look_in(IDLE_PACE if self._family is None else FAMILY_PACE, self._look_idle)
+        return Usage(wall, self._cpu - self._cpu_began, self._peak, self.output_bytes, read_bytes)
+
+    def lost(self) -> None:
+        """Stop looking: the guest is gone. What was read of it stays, for ``end``."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._follow(None)
+
+    # --- looks --------------------------------------------------------------------------------
+
+    def _look_in(self, seconds: float, look: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._reactor.call_later(seconds, look)
+
+    def _leave_out_earlier(self) -> None:
+        """Charge the request nothing of what the guest's processes used between it and the last."""
+        before = self._family_cpu
+        self._count_family()
+        earlier = self._family_cpu - before
+        self._cpu_began += earlier
+        self._cpu += earlier
+        self._based = True
+        self._look_in(0 if self._unseen > MOST_UNSEEN else FIRST_LOOK - BASELINE, self._look)
+
+    def _look(self) -> None:
+        self._unseen = 0
+        self._count_family()
+        cpu = self._cpu_now()
+        if cpu is None:
+            return
+        scratch = self._scratch
+        filling = scratch is not None and scratch.is_filling
+        self._look_in(QUICK if filling else PACE, self._look)
+        limit, together = self._policy.cpu_seconds, self._policy.forks_max_bytes
+        copies = self._copies()
+        if self._holds_too_much(copies):
+            self._on_excess("memory", True)
+        elif together is not None and self.held_together() > together:
+            self._on_excess("forks", True)
+        elif limit is not None and cpu - self._cpu_began > limit:
+            self._on_excess("cpu", False)
+        elif (found := self._look_at_scratch(copies)).excess is not None:
+            self._on_excess(found.excess, found.far)
+
+    def _look_idle(self) -> None:
+        """Look after processes, threads and tasks that a cell left behind."""
+        self._unseen = 0
+        self._count_family()
+        before, cpu = self._cpu, self._cpu_now()
+        if cpu is None:
+            return
+        first, busy, copies = not self._idle, cpu - before > IDLE_CPU, self._copies()
+        family = self._family is not None and self._family.has_others(copies)
+        if family or busy:
+            self._idle = FAMILY_PACE if family else IDLE_PACE
+        else:
+            self._idle = min(max(IDLE_PACE, 2 * self._idle), IDLE_MOST)
+            if first and self._scratch is not None:
+                self._scratch.forgive()
+        self._look_in(self._idle, self._look_idle)
+        if self._holds_too_much(copies):
+            self._on_excess("memory", True)
+        elif (excess := self._look_at_scratch(copies).excess) is not None:
+            self._on_excess(excess, True)
+
+    def _look_at_scratch(self, copies: Iterable[int]) -> Found:
+        if self._scratch is None:
+            return Found()
+        # Snapshots keep what was open when they were made.
+        self._keepers = {*self._pids(), *copies}
+        return self._scratch.look()
+
+    def _holds_too_much(self, copies: Mapping[int, int]) -> bool:
+        memory = self._gauge.memory() if self._gauge is not None else None
+        if memory is None:
+            return False
+        self._take_peak(memory)
+        held = memory.held + max(0, self._shared_memory() - memory.shared)
+        held += self._kernel.held(self._pids)
+        self.is_estimate = False
+        if self._most is None or self._family is None:
+            return self._most is not None and held > self._most
+        if held + self._family.held(memory, copies) <= self._most:
+            if held + self._family.shown > self._most:
+                self._family.check(memory, copies)
+            return False
+        others = self._family.measured(memory, copies)
+        self.is_estimate = held <= self._most and others is None
+        return others is None or held + others > self._most
+
+    # --- readings -----------------------------------------------------------------------------
+
+    def _removed(self) -> int:
+        """Return what removed files take; called in the thread of a look."""
+        return removed_bytes(self._keepers, self._policy.max_file_size, self._places)
+
+    def _pids(self) -> list[int]:
+        """Return the guest's process, and those that it has started."""
+        own = [self._gauge.pid] if self._gauge is not None else []
+        return own + (self._family.pids() if self._family is not None else [])
+
+    def _follow(self, pid: int | None) -> None:
+        if self._gauge is not None:
+            if self._gauge.pid == pid:
+                return
+            self._gauge.close()
+        processes = pid is not None and self._policy.subprocess_execution
+        self._gauge = Gauge(pid) if pid is not None else None
+        self._family = None
+        if pid is not None and processes:
+            self._family = Family(pid, self.others, self.orphans_cpu, self.holds)
+        self._known_peak, self._family_cpu = 0, 0.0
+
+    def _cpu_now(self) -> float | None:
+        """Return the guest's processor time; the last reading stays when it is gone."""
+        cpu = self._gauge.cpu() if self._gauge is not None else None
+        if cpu is not None:
+            cpu += self._family_cpu + self.answering_cpu()
+            self._cpu = max(self._cpu, cpu)
+        return cpu
+
+    def _count_family(self) -> None:
+        """Read the processor time of what the guest has started: too slow for every cell."""
+        if self._family is not None:
+            self._family_cpu = max(self._family_cpu, self._family.cpu())
+
+    def _take_peak(self, memory: ProcessMemory) -> None:
+        """Count the process's own peak where it rose since it was last read."""
+        rose = memory.peak > self._known_peak
+        self._peak = max(self._peak, memory.peak if rose else memory.resident)
+        self._known_peak = memory.peak

@@ -1,0 +1,388 @@
+"""How much is in the scratch folder: a walk over hostile folders in bounded steps."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import re
+import stat
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from cellblock.backends.plan import scratch_end
+from cellblock.descriptors import closing, open_folder
+from cellblock.host.limits.processes import MAX_PROCESSES
+from cellblock.host.limits.reading import Reading
+from cellblock.host.services.changes import MOST_ENTRIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+#: Entries that one look takes, some 4 µs each.
+ENTRIES: Final = 4_000
+#: Bytes that are gone from the disk and not found, from which the whole folder is walked at once;
+#: or this part of the limit. Entries that such a walk takes, and how many there are in one look.
+UNFOUND, UNFOUND_PART = 16 << 20, 8
+AT_ONCE, WALKS_AT_ONCE = 100_000, 4
+#: Looks after which that is done again, where it found no more: twice as many each time.
+MOST_WAITED: Final = 64
+#: Bytes that an entry counts as at least: files without number fill a disk too.
+LEAST: Final = 4_096
+#: Folders within folders that are followed; what lies deeper counts as too much.
+DEEPEST: Final = 64
+#: Folders not yet entered that are remembered; more count as too much.
+MOST_FOLDERS: Final = 100_000
+#: What counts as too much whatever the limit is.
+ENDLESS: Final = 2**60
+#: Of ``st_blocks`` (stat(2)).
+_BLOCK: Final = 512
+
+
+class Scratch:
+    """The bytes on disk beneath ``folders``, together, against ``limit``.
+
+    What is beneath ``layers`` counts too, and each file there at least as much as makes
+    ``MOST_ENTRIES`` of them too many, for the host lists them.
+
+    A folder that was too full before a cell is the cell's fault only if it grows further: else
+    nobody could clear it up.
+
+    A cell could move files behind the walk's back, or have files that are in no folder any more. So
+    what the file system has less of is looked at, too. That proves nothing, for others write there,
+    but where more is gone than was found, the folder is walked at once, in another order each time;
+    what is not found then either, ``removed`` may know: it returns the bytes of files without name.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[str],
+        limit: int | None,
+        layers: Sequence[str] = (),
+        removed: Callable[[], int] = int,
+    ) -> None:
+        self._folders, self._layers, self._removed = folders, layers, removed
+        self.limit = 2 * ENDLESS if limit is None else limit
+        #: Entries of layers, of this walk and of the last one.
+        self._counted_files = self._files = 0
+        #: What there was when the cell began; None until a walk has found that out.
+        self._floor: int | None = 0
+        self._walk: Iterator[int] | None = None
+        self._counted = 0
+        #: As far as it is known.
+        self.size = 0
+        #: Whether the last whole walk found more than the one before.
+        self.grew = False
+        #: What is used of the file systems beside what was found: the least that was seen.
+        self._beside = _used((*folders, *layers))
+        #: Of removed files, when it was last asked, and no more than the disk still lacks.
+        self._nameless = 0
+        #: Entries read so far: says whether a look gets on.
+        self.entries = 0
+        #: Looks to wait until it is asked again where the rest is; how many that were last.
+        self._wait, self._waited = 0, 0
+
+    def begin(self) -> None:
+        """Begin a cell, which answers for what comes."""
+        self._floor = 0
+        self._wait = self._waited = 0
+        if self.size > self.limit:
+            self.forgive()
+
+    def forgive(self) -> None:
+        """Count what comes from the next walk on."""
+        self._floor = self._walk = None
+
+    def look(self) -> None:
+        """Go on with the walk, or begin the next."""
+        if self._unfound() <= max(UNFOUND, min(self.limit, ENDLESS) // UNFOUND_PART):
+            self._step(ENTRIES)
+        elif self._wait > 0:
+            self._wait -= 1
+            self._step(ENTRIES)
+        else:
+            self._search()
+
+    def _search(self) -> None:
+        """Walk at once, as often as more is gone than was found; then ask for what has no name."""
+        found = self._nameless = 0
+        for _ in range(WALKS_AT_ONCE):
+            self._walk = None
+            self._step(AT_ONCE)
+            found = max(found, self.size)
+            if self._unfound() <= UNFOUND or self.full:
+                break
+        if not self._nameless and not self.full:
+            self._nameless = self._ask_nameless(self._unfound())
+            found += self._nameless
+        self._waited = min(max(1, 2 * self._waited), MOST_WAITED)
+        self._wait = self._waited
+        self.size = max(self.size, found)
+
+    def _ask_nameless(self, unfound: int) -> int:
+        """Return how many of the bytes that were not found are of removed files."""
+        return min(unfound, self._removed()) if unfound > UNFOUND else 0
+
+    def _unfound(self) -> int:
+        return _used((*self._folders, *self._layers)) - self._beside - self.size
+
+    def _step(self, entries: int) -> None:
+        if self._walk is None:
+            walks = (*map(_sizes, self._folders), *map(self._staged_sizes, self._layers))
+            self._walk, self._counted, self._counted_files = chain.from_iterable(walks), 0, 0
+        steps = 0
+        for size in islice(self._walk, entries):
+            self._counted += size
+            self.entries += 1
+            steps += 1
+        total = max(self._counted, self._counted_files * self.limit // MOST_ENTRIES)
+        self._files = max(self._files, self._counted_files)
+        if steps == entries:
+            self.size = max(self.size, total)
+            return
+        self._files = self._counted_files
+        beside = _used((*self._folders, *self._layers)) - total
+        self._beside = min(self._beside, beside)
+        self._nameless = min(self._nameless, beside - self._beside)
+        if self._floor is None:
+            self._nameless = self._ask_nameless(beside - self._beside)
+            self._floor = total + self._nameless
+        size = total + self._nameless
+        self.grew, self.size, self._walk = size > self.size, size, None
+
+    def _staged_sizes(self, folder: str) -> Iterator[int]:
+        for size in _sizes(folder):
+            self._counted_files += 1
+            yield size
+
+    @property
+    def why(self) -> Literal["files", "scratch"]:
+        """What there is too much of, if there is."""
+        return "files" if self._files > MOST_ENTRIES else "scratch"
+
+    @property
+    def full(self) -> bool:
+        """Whether there is too much in it."""
+        return self._floor is not None and self.size > max(self.limit, self._floor)
+
+    @property
+    def far(self) -> bool:
+        """Whether there is so much that to wait would make it worse."""
+        return self.full and self.size > scratch_end(max(self.limit, self._floor or 0))
+
+
+#: Seconds for which the loop waits for a look that it has begun: it takes 16 ms at most, unless the
+#: whole folder is walked at once or something holds it up.
+PATIENCE: Final = 0.02
+#: Seconds in which a look reads no entry, and how often it was then asked for, from which the
+#: folder counts as one that can't be measured.
+STUCK, STUCK_LOOKS = 10.0, 5
+
+
+class Found(NamedTuple):
+    """What a look at the scratch folder has found."""
+
+    size: int = 0
+    grew: bool = False
+    #: What there is too much of, and whether to wait would make it worse.
+    excess: Literal["files", "scratch"] | None = None
+    far: bool = False
+
+
+class ScratchWatch:
+    """Looks at the scratch folder in a thread, because a guest can lock its folders.
+
+    To remove a folder in which millions of names were looked up is one call of the OS kernel's. It
+    takes half a minute, can't be killed, and keeps the folder around it locked. So each look has a
+    thread, one at a time, and nobody else touches ``scratch``. What the last look found counts
+    until the next one is done. If no entry is read for ``STUCK`` seconds, the folder can't be
+    measured, and counts as too full, as one without end does.
+    """
+
+    def __init__(self, scratch: Scratch, clock: Callable[[], float]) -> None:
+        self._scratch, self._clock = scratch, clock
+        self._reading = Reading[Found]()
+        #: What the next look does first.
+        self._first: list[Callable[[], None]] = []
+        #: Whether a cell began after the look did: it does not answer for what was before.
+        self._late = False
+        self.found = Found()
+        #: Looks that were asked for since one got on, how far that was, and when.
+        self._unanswered, self._entries, self._since = 0, 0, 0.0
+
+    def begin(self) -> None:
+        """Begin a cell, which answers for what comes."""
+        self._first = [self._scratch.begin]
+        self._forget()
+
+    def forgive(self) -> None:
+        """Count what comes from the next look on."""
+        self._first.append(self._scratch.forgive)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._late, self._unanswered = True, 0
+        self.found = self.found._replace(excess=None, far=False)
+
+    def look(self) -> Found:
+        """Look, and return what was found: by the last look, if this one takes its time."""
+        if not self._reading.is_under_way:
+            self._take_answer()
+            self._begin_look()
+        if self._take_answer():
+            self._unanswered = 0
+        elif self._is_stuck() and self._scratch.limit < ENDLESS:
+            self.found = self.found._replace(excess="scratch")
+        return self.found
+
+    def _begin_look(self) -> None:
+        first, self._first, self._late = self._first, [], False
+
+        def look() -> Found:
+            scratch = self._scratch
+            for prepare in first:
+                prepare()
+            scratch.look()
+            excess = scratch.why if scratch.full else None
+            return Found(scratch.size, scratch.grew, excess, scratch.far)
+
+        self._reading.begin(look, PATIENCE)
+
+    def _take_answer(self) -> bool:
+        if (answer := self._reading.take()) is None:
+            return False
+        self.found = answer._replace(excess=None, far=False) if self._late else answer
+        return True
+
+    def _is_stuck(self) -> bool:
+        """Return whether the look under way has read nothing for long, each time it was asked."""
+        now, entries = self._clock(), self._scratch.entries
+        if not self._unanswered or entries != self._entries:
+            self._unanswered, self._entries, self._since = 0, entries, now
+        self._unanswered += 1
+        return self._unanswered > STUCK_LOOKS and now - self._since >= STUCK
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether the folder grows, and is more than half full."""
+        return self.found.grew and self.found.size > self._scratch.limit // 2
+
+
+def _sizes(folder: str) -> Iterator[int]:
+    """Yield what each entry beneath ``folder`` takes of the disk.
+
+    A descriptor a level, so that a folder that is moved, or made a link, leads nowhere else.
+    """
+    #: Of each level, its descriptor and the folders in it that are not yet entered.
+    stack: list[tuple[int, list[str]]] = []
+    waiting, name = 0, folder
+    try:
+        while True:
+            with contextlib.suppress(OSError):
+                fd, folders = open_folder(name, stack[-1][0] if stack else None), list[str]()
+                stack.append((fd, folders))
+                with contextlib.suppress(OSError):
+                    # Who reads a folder's time of access would know how far the walk is.
+                    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NOATIME)
+                with os.scandir(fd) as found:
+                    for entry in found:
+                        with contextlib.suppress(OSError):  # it is gone
+                            status = entry.stat(follow_symlinks=False)
+                            links = max(1, status.st_nlink)
+                            if stat.S_ISDIR(status.st_mode):
+                                folders.append(entry.name)
+                                links = 1
+                            yield max(LEAST, status.st_blocks * _BLOCK // links)
+                waiting += len(folders)
+                random.shuffle(folders)
+            while stack and not stack[-1][1]:
+                os.close(stack.pop()[0])
+            if not stack:
+                return
+            if waiting > MOST_FOLDERS or len(stack) > DEEPEST:
+                yield ENDLESS
+                return
+            waiting, name = waiting - 1, stack[-1][1].pop()
+    finally:
+        for fd, _ in stack:
+            os.close(fd)
+
+
+def _used(folders: Iterable[str]) -> int:
+    """Return the bytes that are taken of the file systems that these are on, each once."""
+    taken = dict[int, int]()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            system = os.statvfs(folder)
+            taken[system.f_fsid] = (system.f_blocks - system.f_bfree) * system.f_frsize
+    return sum(taken.values())
+
+
+#: A file that is mapped and has no name any more, in /proc/PID/maps: its inode, and its last name.
+_NAMELESS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
+
+
+#: Bytes that are read at once.
+_PART: Final = 1 << 16
+#: Bytes of lists of mappings and number of descriptors that are looked at at once: a quarter of a
+#: second. A cell can have a hundred thousand times as much.
+MOST_MAPPED: Final = 16 << 20
+MOST_OPENED: Final = 20_000
+
+
+def removed_bytes(pids: Iterable[int], largest: int | None, folders: Iterable[str]) -> int:
+    """Return at most how many bytes removed files have that processes keep.
+
+    Only files whose last name was beneath one of ``folders`` count: a library that the user
+    replaces while a cell uses it was not made by the cell. The size of a file that is mapped, and
+    neither open nor run, is unknown: it counts as the ``largest`` that there may be. 0 for
+    processes that this user may not look into; ``ENDLESS`` for those that would take too long.
+    """
+    beneath = tuple(os.fsencode(f"{os.path.realpath(folder)}/") for folder in folders)
+    mapped_left, opened_left = MOST_MAPPED, MOST_OPENED
+    opened = dict[tuple[int, int], int]()
+    mapped = set[int]()
+    for pid in pids:
+        process, maps = _living_thread(pid, mapped_left)
+        # A program that unmaps itself is kept by this link alone.
+        kept = [f"{process}/exe"]
+        with contextlib.suppress(OSError):
+            kept += (f"{process}/fd/{fd}" for fd in os.listdir(f"{process}/fd"))
+        mapped_left -= len(maps)
+        opened_left -= len(kept)
+        if min(mapped_left, opened_left) < 0:
+            return ENDLESS
+        mapped.update(int(at) for at, name in _NAMELESS.findall(maps) if name.startswith(beneath))
+        for link in kept:
+            with contextlib.suppress(OSError):
+                status = os.stat(link)
+                removed = stat.S_ISREG(status.st_mode) and status.st_nlink == 0
+                if removed and os.readlink(os.fsencode(link)).startswith(beneath):
+                    opened[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
+    closed = mapped.difference(inode for _, inode in opened)
+    return sum(opened.values()) + len(closed) * (ENDLESS if largest is None else largest)
+
+
+def _living_thread(pid: int, most: int) -> tuple[str, bytes]:
+    """Return where /proc has a thread of a process, and what the process has mapped.
+
+    The first thread shows nothing once it has ended, though others go on with its files. Of what is
+    mapped it is the beginning where there is more than ``most`` bytes of it.
+    """
+    with contextlib.suppress(OSError):
+        for task in islice(os.listdir(f"/proc/{pid}/task"), MAX_PROCESSES):
+            with contextlib.suppress(OSError):
+                if maps := _read_until(f"/proc/{pid}/task/{task}/maps", most):
+                    return f"/proc/{pid}/task/{task}", maps
+    return f"/proc/{pid}", b""
+
+
+def _read_until(path: str, most: int) -> bytes:
+    """Read a file until its end, or until there is more than ``most`` of it. Raises OSError."""
+    found = bytearray()
+    with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
+        while len(found) <= most and (part := os.read(fd, _PART)):
+            found += part
+    return bytes(found)
