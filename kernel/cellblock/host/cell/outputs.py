@@ -9,7 +9,7 @@ import msgspec
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import STREAMS
 from cellblock.host.output import gateway
-from cellblock.host.output.text import json_size, split_tail
+from cellblock.host.output.text import Frame, json_size, split_tail
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ _OF_COMMS: Final = frozenset({"comm_targets", "display", "widget_modules"})
 _MAX_NAMES: Final = 20
 #: Cells whose tasks may still show something under them.
 _MAX_PARENTS: Final = 100
-#: How HTML begins that is in frames.
-_FRAME: Final = '<iframe class="cellblock-frame"'
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Shown).decode
 
@@ -323,15 +321,15 @@ class Outputs:
 
     def _with_library(self, content: dict[str, Any], number: int, *, update: bool) -> None:
         """Add the library that a figure needs, unless another output of the notebook has it."""
-        html = content["data"].get("text/html")
-        if not isinstance(html, str) or not html.startswith(_FRAME):
+        frame = content["data"].get("text/html")
+        if not isinstance(frame, Frame):
             return
         libraries = self._libraries or self._begin_libraries()
         # What a widget captures, or a task shows under an earlier cell, is in no output of this.
         comms = self.open_comms
         captured = comms is not None and comms.captures
         here = not update and not captured and not self._is_earlier(number)
-        content["data"]["text/html"] = libraries.complete(html, here=here)
+        content["data"]["text/html"] = libraries.complete(frame, here=here)
 
     def _clean(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
         """Return data and metadata of a bundle, cleaned, and their size with the id ``name``."""

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.host.guests import background
-from cellblock.host.output.text import clean_controls
+from cellblock.host.output.text import Frame, clean_controls
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -141,8 +141,8 @@ def is_active(text: str) -> bool:
     return bool(_ELEMENT.search(lowered) or _HANDLED.search(lowered))
 
 
-def framed(text: str) -> str:
-    """Return HTML that shows ``text`` as a page in frames."""
+def framed(text: str) -> Frame:
+    """Return ``text`` as a page in frames."""
     named = _NAMED.match(text)
     library = shared_library(named[1]) if named else None
     page = _unwrapped(text)
@@ -150,13 +150,14 @@ def framed(text: str) -> str:
     name = library.name if library is not None else ""
     inner = _INNER.format(program=_code("frames.js"), page=_packed(page), library=name)
     outer = _OUTER.format(policy=escape("; ".join(_POLICY)), inner=escape(inner))
-    return _FRAME.format(
+    html = _FRAME.format(
         height=height,
         outer=escape(outer),
         fallback=_FALLBACK,
         page=page_script(),
         library=f' data-cellblock-library="{name}"' if name else "",
     )
+    return Frame(html, name)
 
 
 def declared_height(text: str) -> int:
@@ -233,8 +234,6 @@ def page_script() -> str:
 
 # --- libraries that the outputs of a notebook share -----------------------------------------------
 
-#: How a frame begins that needs one.
-_NEEDS: Final = re.compile(r'<iframe class="cellblock-frame" data-cellblock-library="([\w-]+)"')
 _KEPT: Final = '<script>window[Symbol.for("cellblock.frames.2")]("{name}","{packed}")</script>'
 
 
@@ -292,16 +291,15 @@ class SharedLibraries:
         gone = cells or (self._cell,)
         self._holders = {name: cell for name, cell in self._holders.items() if cell not in gone}
 
-    def complete(self, html: str, *, here: bool = True) -> str:
-        """Return a frame with the library that it needs, unless another output has it.
+    def complete(self, frame: Frame, *, here: bool = True) -> str:
+        """Return the HTML of a frame with the library that it needs, unless another output has it.
 
         ``here``: it is shown in the cell that runs, and not in one before or in a widget.
         """
-        needs = _NEEDS.match(html)
-        name = needs[1] if needs else ""
+        name = frame.library
         library = shared_library(name.partition("-")[0]) if name else None
         if library is None or library.name != name or name in self._holders:
-            return html
+            return frame
         if here and self._cell:
             self._holders[name] = self._cell
-        return html + _KEPT.format(name=name, packed=library.packed)
+        return frame + _KEPT.format(name=name, packed=library.packed)

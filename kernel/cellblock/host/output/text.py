@@ -12,9 +12,25 @@ import math
 import re
 from base64 import b64encode
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
+
+
+class Frame(str):
+    """HTML that shows a page in frames of its own (``frames.framed``)."""
+
+    __slots__ = ("library",)
+
+    #: The name of the chart library that the page takes from another output; empty for none.
+    library: str
+
+    def __new__(cls, html: str, library: str = "") -> Self:
+        """Make one of finished HTML."""
+        frame = super().__new__(cls, html)
+        frame.library = library
+        return frame
+
 
 _SUSPECT: Final = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 #: What begins a line to one reader and not to the next: exporters indent a text, or mark it as
