@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import functools
+import mmap
 import os
 import resource
 import select
@@ -553,6 +554,7 @@ def test_the_zygote_touches_no_memory_that_another_process_has(monkeypatch):
     try:
         by = decider(processes=True)
         by._programs.update(pids)
+        monkeypatch.setattr(notify, "is_anonymous", lambda *_: True)
         for pid in pids:
             by._have_restarted(1, pid, 0)
         assert touched == pids[2:]
@@ -560,6 +562,31 @@ def test_the_zygote_touches_no_memory_that_another_process_has(monkeypatch):
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("anonymous", [True, False])
+def test_the_zygote_touches_no_memory_that_is_a_files(monkeypatch, tmp_path, anonymous):
+    """Whoever truncates a file keeps it locked, and who reads of it waiting."""
+    touched = []
+    monkeypatch.setattr(notify, "read_memory", lambda *_: touched.append(True) or bytes(32))
+    file = tmp_path / "file"
+    file.write_bytes(bytes(mmap.PAGESIZE))
+    shows = (
+        "import ctypes, mmap, sys\n"
+        "file = open(sys.argv[1], 'r+b')\n"
+        "fd = -1 if len(sys.argv) > 2 else file.fileno()\n"
+        "mapped = mmap.mmap(fd, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE)\n"
+        "print(ctypes.addressof(ctypes.c_char.from_buffer(mapped)), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    argv = [sys.executable, "-c", shows, file, *["anonymous"] * anonymous]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe) as program:
+        by = decider(processes=True)
+        by._programs.add(program.pid)
+        by._have_restarted(1, program.pid, int(program.stdout.readline()))
+        program.stdin.close()
+    assert touched == [True] * anonymous
 
 
 def test_what_a_program_starts_counts_in_a_session_of_its_own_too(plan):

@@ -3,7 +3,7 @@
 Where there is no pid namespace, no signal is certain to end a guest with its zygote: a cell may ask
 for another one (waiting copies need that), and what it forks has none. So all of them descend from
 a process that does nothing but wait. It is a subreaper, so that every orphan comes to it, and once
-the host or the zygote has ended it kills its children until there are none. No guest can signal it:
+the host or the zygote has ended it kills all that descends from it. No guest can signal it:
 neither the gate nor Landlock lets them. When it ends itself, the zygote gets a signal and does so
 too.
 
@@ -112,16 +112,35 @@ def end(*_: object) -> NoReturn:
 
 
 def end_children() -> None:
-    """Kill our children and, as a subreaper's, those that they leave, until there are none.
+    """Kill all that descends from us, and wait for our children, until there are none.
+
+    Not only our children: one of them may be in a call of the OS kernel that no signal ends, and
+    what it has started would run until that is over. What a child leaves comes to us, a subreaper.
 
     One that we may not kill is not waited for. A zygote's Landlock domain keeps it from killing the
     process that mounts for it, which ends when the zygote has, or is killed by the reaper.
     """
-    while sum(_kill(pid) for pid in _children()):  # all of them, before any is waited for
+    killed: set[int] = set()
+    while any(_kill(pid) for pid in _children_of(os.getpid())):
+        # Until nobody is found who was not killed yet: what forks is killed with its forks.
+        while found := _descendants(os.getpid()) - killed:
+            killed |= found
+            for pid in found:
+                _kill(pid)
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
             break
+
+
+def _descendants(pid: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        children = _children_of(waiting.pop())
+        waiting += (child for child in children if child not in found)
+        found.update(children)
+    return found
 
 
 def _kill(pid: int) -> bool:
@@ -133,13 +152,16 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def _children() -> list[int]:
-    """Return the children of this process, which has one thread that forks."""
+def _children_of(pid: int) -> list[int]:
+    """Return the children of all threads of a process."""
+    found: list[int] = []
     try:
-        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
-            return [int(pid) for pid in file.read().split()]
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
     except OSError:
-        return []
+        pass
+    return found
 
 
 def _prctl(option: int, value: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from typing import Any
 
 from cellblock.guest.violations import run_exempt
@@ -103,6 +104,25 @@ class _Extent(ctypes.Structure):
     """Bytes at an address (struct iovec)."""
 
     _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+#: Bytes of a list of mappings that are read: a program has some thousand.
+_MOST_MAPPED = 1 << 16
+_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)", re.MULTILINE)
+
+
+def is_anonymous(pid: int, address: int, size: int) -> bool:
+    """Return whether a process has memory at an address that no file is mapped to (proc_maps(5)).
+
+    Who reads of a file's waits for whoever keeps that file locked. False where there is no memory,
+    and where the list is too long to find it. Raises OSError.
+    """
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        mappings = file.read(_MOST_MAPPED)
+    for start, end, inode in _MAPPING.findall(mappings):
+        if int(start, 16) <= address and address + size <= int(end, 16):
+            return bool(inode == b"0")
+    return False
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:

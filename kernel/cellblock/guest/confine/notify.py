@@ -33,7 +33,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cellblock.guest.confine import process, seccomp
-from cellblock.guest.confine.libc import LockFailed, read_memory, shares_memory, write_memory
+from cellblock.guest.confine.libc import (
+    LockFailed,
+    is_anonymous,
+    read_memory,
+    shares_memory,
+    write_memory,
+)
 from cellblock.guest.confine.seccomp import Label, Op
 from cellblock.guest.confine.syscalls import (
     ABOUT_PROCESSES,
@@ -450,13 +456,15 @@ class Gate:
         busybox then end a pipeline with "Cannot fork". Their handlers are known by blocking every
         signal. Other programs block signals around a fork, or have calls restarted.
 
-        Nothing is decided by what is read here, and only the caller's own memory is written. If
-        another process has that memory, too, it is left alone: that process could keep it locked,
-        and the zygote waiting.
+        Nothing is decided by what is read here, and only the caller's own memory is written. It is
+        left alone if another process has it, too, or if a file is mapped there: another process
+        could keep the memory locked, or the file, and the zygote waiting.
         """
         with contextlib.suppress(OSError, struct.error):
             process_id, threads = _process_of(task)
             if threads != 1 or process_id not in self._programs or self._is_shared(process_id):
+                return
+            if not is_anonymous(task, address, _SIGACTION.size):
                 return
             action = read_memory(task, address, _SIGACTION.size)
             handler, flags, _, mask = _SIGACTION.unpack(action)
