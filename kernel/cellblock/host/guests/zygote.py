@@ -401,10 +401,11 @@ class Zygote:
     # --- its end ------------------------------------------------------------------------------
 
     def end(self) -> bool:
-        """Have it kill its guests, remove their folder and go; return whether it has gone.
+        """Have it kill its guests, remove their folder and go; return whether that is done.
 
-        One that can't kill them in time is killed, which ends them too. One that only has much to
-        remove is left to it.
+        One that can't kill them in time is killed, which ends them too. Their folder is left to
+        whoever starts next: a guest that no signal ends may keep it locked. One that only has much
+        to remove is left to it.
         """
         self.hang_up()
         return self.wait()
@@ -421,10 +422,13 @@ class Zygote:
         """Wait for what ``hang_up`` began; any thread may."""
         if self.closed:
             return True
-        hung_up = self._exited(PATIENCE, or_hung_up=True)
-        gone = self._exited(REMOVAL) if hung_up else self.kill()
+        done = False
+        if self._exited(PATIENCE, or_hung_up=True):
+            done = self._exited(REMOVAL)
+        else:
+            self.kill()
         self._release()
-        return gone
+        return done
 
     def quit(self) -> bool:
         """Have it kill its guests and go, and leave their folder as it is, for another zygote's.
