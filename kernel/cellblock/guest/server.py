@@ -29,7 +29,7 @@ from cellblock.guest.kernel import GuestApp, GuestKernel
 from cellblock.guest.loop import ChannelReaders, Driver
 from cellblock.guest.output import current_cell, current_subshell, encodable
 from cellblock.guest.runner import Runner
-from cellblock.guest.snapshots import Snapshots, part_files
+from cellblock.guest.snapshots import Snapshots
 from cellblock.guest.violations import run_exempt
 from cellblock.wire import arrays, messages
 
@@ -399,7 +399,7 @@ class Server:
             self._runner.plan = resume.plan
             landlock.request_ruleset()
         if resume.place is not None:
-            resumed = structs.replace(resumed, files=part_files())
+            resumed = structs.replace(resumed, files=self._snapshots.open_files_again())
         self._channel.send(resumed)
 
     def _answer_beside(self, message: Any, driver: Driver) -> None:

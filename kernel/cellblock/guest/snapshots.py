@@ -31,6 +31,8 @@ from cellblock.guest.violations import run_exempt
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from cellblock.guest.channel import Channel
     from cellblock.guest.loop import Driver
     from cellblock.guest.network import Network
@@ -112,30 +114,80 @@ def _restore(one: OpenFile) -> bool:
     return whole
 
 
-def part_files() -> int:
-    """Open a fork's files anew, under its own locks; return how many it may not open.
+# Were files and pipes open in a waiting copy, too, a file that a cell closes would stay locked, and
+# could not be run ("Text file busy"), and who reads of a pipe would wait for its end. So a copy has
+# no more than O_PATH's descriptors of them (open(2)), and opens them anew when it takes over. So
+# does a fork, which has offsets of its own then.
 
-    Those lead nowhere: by the descriptors that it inherits it would write to its parent's files,
-    and set back files and offsets that its parent goes on with.
+#: Descriptors that are put aside; as many unused ones in a row are the end of them.
+_MOST_PUT_ASIDE, _PUT_ASIDE_GAP = 4_096, 256
+
+
+class PutAside(NamedTuple):
+    """A file or pipe that a copy is to open anew."""
+
+    fd: int
+    flags: int
+    inheritable: bool
+    #: None of a pipe.
+    offset: int | None
+
+
+def put_aside(files: tuple[OpenFile, ...], but: Collection[int] = ()) -> list[PutAside]:
+    """Keep no more of open files and pipes, ``but`` of these, than what opens them anew.
+
+    ``files`` know where each is read or written next.
     """
-    regular = [fd for fd, found in descriptors(4_096, 256) if stat.S_ISREG(found.st_mode)]
-    return sum(not run_exempt(_part, fd) for fd in regular)
+    aside, offsets = list[PutAside](), {one.fd: one.offset for one in files}
+    for fd, status in descriptors(_MOST_PUT_ASIDE, _PUT_ASIDE_GAP):
+        is_file = stat.S_ISREG(status.st_mode)
+        if fd in but or not (is_file or stat.S_ISFIFO(status.st_mode)):
+            continue
+        with contextlib.suppress(OSError):  # it stays open
+            flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+            if flags & os.O_PATH:
+                continue
+            offset = None
+            if is_file:
+                offset = offsets[fd] if fd in offsets else os.lseek(fd, 0, os.SEEK_CUR)
+            one = PutAside(fd, flags, os.get_inheritable(fd), offset)
+            _put_in_place(os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC), one)
+            aside.append(one)
+    return aside
 
 
-def _part(fd: int) -> bool:
-    """Return whether it was opened anew."""
-    flags, inheritable = fcntl.fcntl(fd, fcntl.F_GETFL), os.get_inheritable(fd)
-    if flags & os.O_PATH:  # it is no way to what is in the file
-        return True
+def open_again(aside: list[PutAside]) -> int:
+    """Open again what was put aside; return how many files may not be opened any more.
+
+    Those lead nowhere, and pipes do whose other end has gone.
+    """
+    lost = 0
+    # Of a pipe that was both ends of ours, the reading one first: without it the other has no end.
+    for one in sorted(aside, key=lambda one: one.flags & os.O_ACCMODE):
+        with contextlib.suppress(OSError):
+            if not fcntl.fcntl(one.fd, fcntl.F_GETFL) & os.O_PATH:
+                continue  # it is another by now: stdout, of the copy's own
+            if not _open_again(one) and one.offset is not None:
+                lost += 1
+    return lost
+
+
+def _open_again(one: PutAside) -> bool:
     try:
-        again = flags & (os.O_ACCMODE | os.O_APPEND) | os.O_NONBLOCK | os.O_CLOEXEC
-        opened, found = os.open(f"/proc/self/fd/{fd}", again), True
-        os.lseek(opened, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
+        again = one.flags & (os.O_ACCMODE | os.O_APPEND) | os.O_NONBLOCK | os.O_CLOEXEC
+        opened = os.open(f"/proc/self/fd/{one.fd}", again)
+        if one.offset is not None:
+            os.lseek(opened, one.offset, os.SEEK_SET)
+        fcntl.fcntl(opened, fcntl.F_SETFL, one.flags)
     except OSError:
-        opened, found = os.open("/", os.O_PATH | os.O_CLOEXEC), False
-    os.dup2(opened, fd, inheritable=inheritable)
+        return False
+    _put_in_place(opened, one)
+    return True
+
+
+def _put_in_place(opened: int, one: PutAside) -> None:
+    os.dup2(opened, one.fd, inheritable=one.inheritable)
     os.close(opened)
-    return found
 
 
 # Connections. A fork shares them with the guest, and two processes at one connection take each
@@ -309,6 +361,7 @@ class Snapshots:
         self._trims = True
         self._copies: list[int] = []
         self._files: tuple[OpenFile, ...] = ()
+        self._aside: list[PutAside] = []
         self._orphaned = False
         self._lost_threads: list[str] = []
         #: Of a copy that took over: a seed for when it has run so many cells again.
@@ -382,6 +435,7 @@ class Snapshots:
             self._files = tuple(filter(_is_open, self._files))
             if self._connects:
                 self._connections = drop_connections(servers=self._serves)
+            self._aside = run_exempt(put_aside, self._files, fds)
             process.set_name("snapshot")
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
@@ -433,7 +487,10 @@ class Snapshots:
         self._seed, self._again = resume.seed, resume.again
         self.ran_again(0)
         tasks = self._driver.resume()
-        changed = 0 if resume.fork else restore_files(self._files)
+        changed = 0
+        if resume.place is None:
+            lost = self.open_files_again()
+            changed = lost if resume.fork else restore_files(self._files)
         if self._network is not None:
             self._network.reset_after_fork(self._channel.take_descriptors())
             if resume.plan is not None and not resume.plan.relayed:
@@ -441,6 +498,14 @@ class Snapshots:
         return messages.Resumed(
             threads=self._lost_threads, tasks=tasks, files=changed, connections=self._connections
         )
+
+    def open_files_again(self) -> int:
+        """Open what a copy has put aside; return how many files it may not open any more.
+
+        A fork does so under its own locks: it does not write to its parent's files.
+        """
+        aside, self._aside = self._aside, []
+        return int(run_exempt(open_again, aside))
 
     def ran_again(self, cells: int = 1) -> None:
         """Note that a cell ended; behind the last that is run again, random numbers are new."""
