@@ -1,7 +1,7 @@
 """``sys.path`` where cells are admitted: no library adds the folder that cells run in.
 
-Some do, whatever a cell has them do: ``timeit.main`` and ``coverage`` add ``.``, ``pydoc`` and
-pytest the folder's path. From then on every approved import would look there first, for a file that
+Some do by themselves: ``timeit.main`` adds ``.``; ``pydoc.cli``, unittest's discovery and pytest
+add the folder's path. From then on every approved import would look there first, for a file that
 nobody approved. A cell may add the folder: its text says so, and was approved with that.
 
 An entry of a library's is replaced rather than left out, since some libraries delete it by its
