@@ -103,6 +103,31 @@ def test_what_can_not_be_seen_or_told_by_sight_is_spelled_out_however_much_there
     assert "  ! not ASCII: еval (U+0435 CYRILLIC SMALL LETTER IE)\n" in out
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ('pay("\u05d0", 10000, 1, "\u05d1")', r'pay("\u05d0", 10000, 1, "\u05d1")'),
+        ("x = 1  # \u0627 -> 2", r"x = 1  # \u0627 -> 2"),
+        ('y = "\u0661", 10', r'y = "\u0661", 10'),
+        ('z = "ä\U0001e900", 10', r'z = "ä\U0001e900", 10'),
+        ("\u05d0 = 12", r"\u05d0 = 12"),
+    ],
+)
+def test_a_line_that_may_be_shown_in_another_order_is_also_shown_in_its_own(
+    run, notebook, line, shown
+):
+    _, out, _ = approve(run, notebook(f"a = 1\n{line}\nb = 2"))
+    exactly = f"  │ {line}\n  ! runs from right to left; exactly: {shown}\n  │ b = 2\n"
+    assert exactly in out
+    _, _, behind = out.partition(exactly)
+    assert behind.isascii(), "nor does what is said of a name run from right to left"
+
+
+def test_scripts_that_run_from_left_to_right_are_not_spelled_out(run, notebook):
+    _, out, _ = approve(run, notebook('print("Ελλάδα 你好 हिन्दी ไทย é ❤", 1)  # ещё'))
+    assert "right to left" not in out
+
+
 def test_without_a_terminal_nobody_is_asked_and_nothing_is_approved(run, notebook, monkeypatch):
     notebook("x = 1")
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)

@@ -1,7 +1,7 @@
 """``cellblock approve``, ``templates`` and ``approvals``: what may run, and what was allowed.
 
 Whoever approves has to see what runs: sources are printed whole, and nothing in them moves the
-cursor, reorders a line or hides.
+cursor or hides. A line that a terminal may show in another order is printed again, with escapes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from cellblock.host.consent.grants import default_path as grants_path
 from cellblock.host.consent.manifest import ManifestLocation, approved, manifests, read_file
 from cellblock.host.files import upgraded
 from cellblock.render.outcomes import summary
+from cellblock.render.text import exact, reorders
 
 if TYPE_CHECKING:
     from cellblock.host.consent.manifest import NewCell, Review
@@ -143,8 +144,10 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
     typer.echo(f"\ncell {cell.number}")
     for line in cell.source.split("\n"):
         typer.echo(f"  │ {clean(line)}".rstrip())
+        if reorders(line):
+            typer.echo(f"  ! runs from right to left; exactly: {exact(line)}")
     for word in cell.letters:
-        _say(f"  ! not ASCII: {word}")
+        _say(f"  ! not ASCII: {exact(word) if reorders(word) else word}")
     if cell.findings:
         said = summary(cell.findings)
         _say(f"  ! policy {policy.name} refuses it even if approved: {said}")

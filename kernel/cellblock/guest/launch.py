@@ -79,7 +79,8 @@ def _configure(shell: GuestShell, kind: str, trait: str, value: Any) -> None:
         # The shell's config is also that of whatever is made for it later.
         for one in parts:
             one.update_config(Config({kind: {trait: value}}))
-    except (TraitError, ValueError) as error:
-        sys.stderr.write(f"cellblock: --{kind}.{trait} was not set: {error}\n")
+    except Exception as error:  # of a trait's observer, or of a module that the value names
+        why = error if isinstance(error, TraitError | ValueError) else repr(error)
+        sys.stderr.write(f"cellblock: --{kind}.{trait} was not set: {why}\n")
         for one in parts:
             one.config[kind].pop(trait, None)

@@ -39,6 +39,7 @@ from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscalls import HANDING_OVER
+from cellblock.guest.import_path import ImportPath
 from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
     PROMPTS,
@@ -297,13 +298,13 @@ class Prepared:
 def keep_to_installed_modules(cwd: str) -> None:
     """Have no import look into the folder that cells run in, where cells are approved.
 
-    A module there is a file that nobody approved, and may be put there after the approval. Nor do
-    Pythons look there that cells start: ``python -m`` and ``-c`` would look there first
-    (``python -m pip``, multiprocessing's helpers).
+    A module there is a file that nobody approved, and may be put there after the approval. No
+    library adds the folder again (``import_path``). Nor do Pythons look there that cells start:
+    ``python -m`` and ``-c`` would look there first (``python -m pip``, multiprocessing's helpers).
     """
     here = os.path.realpath(cwd)
     # The path is the host's: ``python -m cellblock`` has its working folder there.
-    sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
+    sys.path = ImportPath((path for path in sys.path if os.path.realpath(path) != here), here)
     os.environ.update(SAFE_PATH)
 
 

@@ -51,7 +51,7 @@ def visible(text: str) -> str:
     """Return ``text`` with every control, format and blank character spelled out.
 
     C0 controls become control pictures, all else ``⟨U+202E⟩``. What is left can neither move a
-    terminal's cursor, nor reorder a line, nor hide in it.
+    terminal's cursor nor hide in a line. Right-to-left letters are left as they are (``reorders``).
     """
     if text.isprintable() and (text.isascii() or _BLANK.search(text) is None):
         return text
@@ -82,9 +82,18 @@ def exact(text: str) -> str:
     return "".join(char if _is_exact(char) else _python_escape(char) for char in text)
 
 
+def reorders(text: str) -> bool:
+    """Return whether a terminal may show ``text`` in another order, even what is ``visible``."""
+    return not text.isascii() and any(map(_is_right_to_left, text))
+
+
+def _is_right_to_left(char: str) -> bool:
+    return unicodedata.bidirectional(char) in _REORDERING
+
+
 def _is_exact(char: str) -> bool:
-    reorders = unicodedata.bidirectional(char) in _REORDERING
-    return _is_visible(char) and not reorders and unicodedata.category(char) not in _MARKS
+    marks = unicodedata.category(char) in _MARKS
+    return _is_visible(char) and not marks and not _is_right_to_left(char)
 
 
 def _python_escape(char: str) -> str:

@@ -28,6 +28,68 @@ def test_imports_and_pythons_that_cells_start_look_past_the_working_folder(monke
     assert os.environ == {"PYTHONSAFEPATH": "1"}
 
 
+#: What adds the working folder to ``sys.path`` by itself, whatever a cell has it do.
+ADD_THE_FOLDER = {
+    "timeit": "import timeit\ntimeit.main(['-n1', '-r1', 'pass'])",
+    "pydoc": "import pydoc\npydoc._adjust_cli_sys_path()",
+    "unittest": "import unittest\nunittest.TestLoader().discover('.')",
+}
+#: A module that lies there alone, and unittest's discovery would import.
+BESIDE = "test_beside"
+
+
+@pytest.fixture
+def as_a_cell(monkeypatch, tmp_path):
+    """Return a function that executes source as an approved cell would, beside a module."""
+    (tmp_path / f"{BESIDE}.py").write_text("ran = True")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "helper.py").write_text("helps = True")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(sys, "argv", ["pydoc"])
+    kept = set(sys.modules)
+    keep_to_installed_modules(str(tmp_path))
+    yield lambda source: exec(compile(source, "/tmp/ipykernel_1/1.py", "exec"), {})
+    for name in set(sys.modules) - kept:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("program", ADD_THE_FOLDER)
+def test_no_library_has_imports_look_in_the_working_folder(as_a_cell, program):
+    before = len(sys.path)
+    as_a_cell(ADD_THE_FOLDER[program])
+    assert len(sys.path) == before + 1, "some take their entry out again by its place"
+    with pytest.raises(ModuleNotFoundError):
+        as_a_cell(f"import {BESIDE}")
+    assert BESIDE not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "sys.path.insert(0, '.')",
+        "sys.path.append(os.getcwd())",
+        "sys.path.extend(['', 'src'])",
+        "sys.path += (folder for folder in ['.'])",
+        "sys.path[0:0] = ['']",
+        "sys.path.append('/')\nsys.path[-1] = '.'",
+        "list(map(sys.path.append, ['src/..']))",
+    ],
+)
+def test_a_cell_may_have_imports_look_in_the_working_folder(as_a_cell, names):
+    as_a_cell(f"import os, sys\n{names}\nimport {BESIDE}")
+    as_a_cell(ADD_THE_FOLDER["unittest"])
+    assert sys.modules[BESIDE].ran
+
+
+def test_other_folders_may_be_added_by_anything(as_a_cell):
+    as_a_cell("import unittest\nunittest.TestLoader().discover('src')\nimport helper")
+    as_a_cell("import sys\nsys.path.append('\\0')\nsys.path.append(len)\nsys.path.remove(len)")
+    as_a_cell("import copy, pickle, sys\nassert pickle.loads(pickle.dumps(sys.path)) == sys.path")
+
+
 @pytest.mark.parametrize(
     ("own", "given", "seen"),
     [
