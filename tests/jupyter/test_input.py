@@ -32,6 +32,11 @@ def test_what_was_printed_stands_before_the_question(safe):
     safe.until_idle(mid)
 
 
+def test_debug_fails_where_nobody_can_be_asked(unsafe):
+    unsafe.run("1/0")
+    assert unsafe.run("%debug", allow_stdin=False)[0]["ename"] == "StdinNotImplementedError"
+
+
 def test_pdb_on_asks_after_an_error_that_is_shown_before_the_prompt(unsafe):
     try:
         unsafe.run("%pdb on")

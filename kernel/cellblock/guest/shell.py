@@ -5,7 +5,6 @@ import __future__ as futures
 
 import ast
 import builtins
-import contextlib
 import fnmatch
 import os
 import re
@@ -406,8 +405,11 @@ class GuestShell(InteractiveShell):
         if type(self).rules.admission:
             sys.stderr.write(f"{NO_PROMPT}\n")
             return
-        with contextlib.suppress(StdinNotImplementedError):
+        try:
             super().debugger(force)
+        except StdinNotImplementedError:
+            if not self.call_pdb:  # %pdb's comes with an error, which would be the next to debug
+                raise
 
     def _showtraceback(self, etype: Any, evalue: BaseException, stb: list[str]) -> None:
         """Send an error to the front end, and keep it for the reply."""
