@@ -86,6 +86,8 @@ FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "
 WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
 #: How the comm targets of the host's own begin: no cell opens one, whatever a policy says.
 HOST_TARGETS: Final = "cellblock."
+#: The target on which an extension of JupyterLab's speaks with the host.
+LAB_TARGET: Final = "cellblock.lab"
 
 #: Magics that cells may use unless a policy says otherwise.
 ALLOWED_MAGICS: Final = tuple(
