@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
+    from cellblock.host.reactor import Timer
     from cellblock.host.session.history import History
-    from cellblock.host.session.types import Stopped, Timer
+    from cellblock.host.session.types import Stopped
     from cellblock.jupyter.ipykernel_options import IPKernelOptions
     from cellblock.jupyter.lab import Lab
     from cellblock.jupyter.messages import MessageCodec

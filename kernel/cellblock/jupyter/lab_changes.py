@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.status import Views
-    from cellblock.host.services.changes import Change, Staged, State
+    from cellblock.host.services.changes import Change, Kept, Staged, State
     from cellblock.jupyter.reactor import ZmqReactor
 
 #: Files that are listed, and bytes of all whose content is read for the list.
@@ -188,7 +188,7 @@ class StagedChanges:
             done(f"nothing was kept: {error}", "")
             return
 
-        def kept(found: Sequence[keeping.Kept]) -> None:
+        def kept(found: Sequence[Kept]) -> None:
             audit.kept(found, staged.session, BY)
             self.look(soon=True)
             done("", f"kept {count(len(found), 'file')}")

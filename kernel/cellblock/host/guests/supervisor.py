@@ -59,8 +59,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.guests.zygote import Zygote
+    from cellblock.host.reactor import Reactor, Timer
     from cellblock.host.session.requests import Requests
-    from cellblock.host.session.types import Reactor, SessionSettings, Timer
+    from cellblock.host.session.types import SessionSettings
     from cellblock.host.snapshots.chain import PastRequest, Snapshot
     from cellblock.policy.model import Policy
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.supervisor import SpareGuest
-    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.reactor import Reactor, Timer
 
     Spawn = Callable[[], tuple[socket.socket, int]]
 

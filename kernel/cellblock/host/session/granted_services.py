@@ -18,7 +18,7 @@ from cellblock.policy.paths import within
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.session.types import Reactor
+    from cellblock.host.reactor import Reactor
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import Prepare, Tool
 

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from cellblock.host.guests.supervisor import Supervisor
+    from cellblock.host.reactor import Reactor, Timer
     from cellblock.host.session.requests import InFlight
-    from cellblock.host.session.types import Reactor, Timer, Why
+    from cellblock.host.session.types import Why
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import Layer
 

@@ -67,8 +67,9 @@ if TYPE_CHECKING:
     from cellblock.host.consent.approver import Approver
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
+    from cellblock.host.reactor import Reactor
     from cellblock.host.session.limits import Excess
-    from cellblock.host.session.types import Reactor, SessionSettings, Usage, Why
+    from cellblock.host.session.types import SessionSettings, Usage, Why
 
 
 #: A second interrupt this soon after the first is the same key press, repeated.

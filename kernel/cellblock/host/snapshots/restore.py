@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.supervisor import Supervisor
-    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.reactor import Reactor, Timer
     from cellblock.host.snapshots.chain import Snapshot
     from cellblock.host.snapshots.store import Snapshots
 

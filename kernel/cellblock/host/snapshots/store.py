@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.guests.zygote import Zygote
-    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.reactor import Reactor, Timer
     from cellblock.policy.model import Policy
 
 

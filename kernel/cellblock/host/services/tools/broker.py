@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.guests.supervisor import Supervisor
+    from cellblock.host.reactor import Reactor
     from cellblock.host.services.tools.calls import Status, Tooling
     from cellblock.host.services.tools.providers import Providers
     from cellblock.host.session.requests import InFlight
-    from cellblock.host.session.types import Reactor
 
 
 #: Calls of one cell that get a record; and refused calls of one cell that the log lists.
