@@ -78,6 +78,8 @@ class SandboxFront(Front):
     ``ready`` is done when the first guest is, or has the exception why there can be none.
     """
 
+    session: Session | None
+
     def __init__(self, views: Views, kept: OutputLog, audit: Audit, ask: Ask | None) -> None:
         super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)
         views.told_of_staging = True  # a program asks for changes, and has no magics

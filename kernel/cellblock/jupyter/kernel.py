@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.status import Views
     from cellblock.host.reactor import Timer
     from cellblock.host.session.history import History
+    from cellblock.host.session.session import Session
     from cellblock.host.session.types import Stopped
     from cellblock.jupyter.ipykernel_options import IPKernelOptions
     from cellblock.jupyter.lab import Lab
@@ -95,6 +96,7 @@ class Kernel(Front):
     """Answers requests and keeps their order; the session decides about cells."""
 
     history: History
+    session: Session | None
 
     def __init__(
         self,

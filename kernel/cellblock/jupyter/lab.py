@@ -55,8 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import CellRun, Parent
+    from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.outputs import Outputs
+    from cellblock.host.cell.publishing import Parent
     from cellblock.host.cell.status import Views
     from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.session import Session

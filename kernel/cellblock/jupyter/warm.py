@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cellblock.descriptors import identity, remove_tree
 from cellblock.host.guests import background
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.supervisor import SpareGuest, imported_ahead
+from cellblock.host.guests.spare import SpareGuest, imported_ahead
 from cellblock.host.guests.zygote import Standing, Zygote, first_frame, place_of
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig

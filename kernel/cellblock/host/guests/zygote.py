@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.supervisor import SpareGuest
+    from cellblock.host.guests.spare import SpareGuest
     from cellblock.host.reactor import Reactor, Timer
 
     Spawn = Callable[[], tuple[socket.socket, int]]
