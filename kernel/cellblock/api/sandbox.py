@@ -25,7 +25,8 @@ from cellblock import __version__
 from cellblock.analysis.dataflow import Bindings
 from cellblock.analysis.transform import transform
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
-from cellblock.api.results import Origin, Variable, Variants
+from cellblock.api.result_parts import Origin
+from cellblock.api.results import Variable, Variants
 from cellblock.api.session_file import (
     LoadedSession,
     SavedCell,

@@ -47,7 +47,8 @@ from cellblock.render.text import encodable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from cellblock.api.results import Denial, Provenance, Result, Status, Stop
+    from cellblock.api.result_parts import Provenance
+    from cellblock.api.results import Denial, Result, Status, Stop
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
     from cellblock.host.services.changes import Staged
