@@ -90,7 +90,7 @@ T = TypeVar("T")
 
 
 class AsyncioReactor:
-    """``host.session.types.Reactor`` over a running asyncio loop; used only in its thread."""
+    """``host.reactor.Reactor`` over a running asyncio loop; used only in its thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
