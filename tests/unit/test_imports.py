@@ -82,6 +82,13 @@ def test_positive_control_a_circle_of_types_and_of_functions_is_found():
     assert circle(graph).count(" imports ") == 2
 
 
+def test_each_import_in_a_function_says_why_it_is_there():
+    lines = [line for path in PACKAGE.rglob("*.py") for line in path.read_text().splitlines()]
+    late = [line for line in lines if "PLC0415" in line]
+    assert len(late) > 20
+    assert [line for line in late if not re.search(r"# noqa: PLC0415 - \w", line)] == []
+
+
 # --- other packages -----------------------------------------------------------------------------
 
 

@@ -113,7 +113,7 @@ class Variants(NamedTuple):
 
 def receipts_module() -> ModuleType:
     """Return ``api.receipts``, which needs an extra. Raises ReceiptError without that."""
-    from cellblock.api import receipts  # noqa: PLC0415
+    from cellblock.api import receipts  # noqa: PLC0415 - an extra
 
     return receipts
 

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         bare = None if may_be_wrapped(options.policy) else spawn.start()
         # A zygote starts meanwhile, or is started here: before all that is slow to import.
-        from cellblock.jupyter.early_zygote import EarlyZygote  # noqa: PLC0415
+        from cellblock.jupyter.early_zygote import EarlyZygote  # noqa: PLC0415 - as said
 
         spawn.protect_host()
         early = EarlyZygote(options.policy, bare)

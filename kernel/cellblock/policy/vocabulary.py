@@ -115,7 +115,7 @@ _FEW: Final = 12
 
 def closest(name: str, known: Iterable[str], *, what: str) -> str:
     """Return a sentence that names the closest of ``known``, or all when they are few."""
-    import difflib  # noqa: PLC0415  # only when something is wrong already
+    import difflib  # noqa: PLC0415 - only when something is wrong already
 
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
