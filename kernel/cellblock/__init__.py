@@ -41,9 +41,11 @@ _HOME = {
     "AsyncSandbox": "api.sandbox",
     "AsyncSandboxPool": "api.sandbox",
     "Change": "host.services.changes",
+    "Output": "api.result_parts",
     "Policy": "policy.model",
     "Sandbox": "api.blocking",
     "SandboxPool": "api.blocking",
+    "ToolCall": "api.result_parts",
     "Usage": "host.session.types",
 }
 

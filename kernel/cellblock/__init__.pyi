@@ -1,13 +1,12 @@
 from cellblock.api.blocking import Sandbox, SandboxPool
+from cellblock.api.result_parts import Output, ToolCall
 from cellblock.api.results import (
     ApprovalRequest,
     CellError,
     Denial,
     Display,
-    Output,
     Result,
     Stop,
-    ToolCall,
     Variable,
 )
 from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool

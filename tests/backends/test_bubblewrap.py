@@ -19,15 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from backends import apart
-from backends.apart import STAT, devices, emptied, patiently, refused
+from backends import namespaced_guests
+from backends.namespaced_guests import STAT, devices, emptied, patiently, refused
 from cellblock.backends import bubblewrap
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.report import doctor_report
 from cellblock.policy.model import Policy, Status
 from support import machines, processes, reading
+from support.address_lists import value
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
-from support.neighbours import value
 
 WHY_NOT = machines.no_bubblewrap()
 needs_bwrap = pytest.mark.skipif(bool(WHY_NOT), reason=f"no bubblewrap: {WHY_NOT}")
@@ -56,7 +56,7 @@ def kernel(request):
 def begun(user, backend="bubblewrap"):
     """Return a kernel whose policy opens one folder, with secrets in it; a cell has run in it."""
     world = World(user, backend="bubblewrap")
-    policy = apart.policy_of(world, f'backend = "{backend}"')
+    policy = namespaced_guests.policy_of(world, f'backend = "{backend}"')
     prefix = (nobody_prefix() or ()) if user else ()
     made = Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix)
     made.own_world = True
@@ -72,7 +72,7 @@ def started(world, text="", **variables):
 # --- what a guest sees ------------------------------------------------------------------------
 
 
-class TestApart(apart.Apart):
+class TestApart(namespaced_guests.Apart):
     """What is so in all namespaces."""
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from backends import apart
-from backends.apart import STAT, devices, emptied, patiently, refused
+from backends import namespaced_guests
+from backends.namespaced_guests import STAT, devices, emptied, patiently, refused
 from cellblock import SandboxPool
 from cellblock.backends import container_engine
 from cellblock.backends.base import choose
@@ -29,9 +29,9 @@ from cellblock.backends.docker import Docker
 from cellblock.backends.report import doctor_report
 from cellblock.errors import BackendError
 from cellblock.policy.model import Policy, Status
-from support import engine, pages, processes, reading, suite
+from support import engine, pages, probe_suite, processes, reading
+from support.address_lists import value
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
-from support.neighbours import value
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def begun(user=None):
     """Return a kernel whose policy opens one folder, with secrets in it; a cell has run in it."""
     world = World(user)
     text = f'backend = "docker"\ncontainer_image = "{EMPTY_IMAGE}"\n{LIMITS}'
-    argv = argv_for(apart.policy_of(world, text), "--allow-unsafe")
+    argv = argv_for(namespaced_guests.policy_of(world, text), "--allow-unsafe")
     prefix = (nobody_prefix() or ()) if user else ()
     made = Contained(argv, world=world, prefix=prefix, extra_env=environment())
     made.own_world = True
@@ -119,17 +119,19 @@ def kernel(docker):
 def test_what_the_backend_declares_holds(docker, user):
     assert docker
     if user == "same user":
-        found = suite.run("docker", container_image=EMPTY_IMAGE)
+        found = probe_suite.run("docker", container_image=EMPTY_IMAGE)
     elif engine.lets_nobody_in():
-        found = suite.run_as(nobody_prefix(), "docker", container_image=EMPTY_IMAGE)
+        found = probe_suite.run_as(nobody_prefix(), "docker", container_image=EMPTY_IMAGE)
     else:
         pytest.skip("the engine does not let nobody in, or the interpreter is out of reach")
-    suite.check_held(found, "docker")
+    probe_suite.check_held(found, "docker")
 
 
 def test_what_the_backend_declares_of_a_wide_policy_holds(docker):
     assert docker
-    suite.check_wide_held(suite.run("docker", container_image=EMPTY_IMAGE, **suite.WIDE))
+    probe_suite.check_wide_held(
+        probe_suite.run("docker", container_image=EMPTY_IMAGE, **probe_suite.WIDE)
+    )
 
 
 def test_a_kernel_says_verified_of_what_doctor_saw_of_its_image(docker, world):
@@ -148,7 +150,7 @@ def test_a_kernel_says_verified_of_what_doctor_saw_of_its_image(docker, world):
 # --- what a guest sees ------------------------------------------------------------------------
 
 
-class TestApart(apart.Apart):
+class TestApart(namespaced_guests.Apart):
     """What is so in all namespaces."""
 
 

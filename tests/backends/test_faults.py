@@ -24,7 +24,7 @@ from cellblock.errors import BackendError
 from cellblock.guest.confine import arch, landlock
 from cellblock.policy.model import Policy
 from confine.cell import run
-from support import faults, machines, reading, suite
+from support import faults, machines, probe_suite, reading
 from support.kernels import Kernel, World, argv_changed, argv_for
 
 MACHINE = arch.current()
@@ -363,7 +363,7 @@ HELD_ANYHOW = (
 @pytest.mark.parametrize("change", FOUND_OUT)
 def test_a_bwrap_that_leaves_something_out_is_found_out_by_its_guest(change, instead, monkeypatch):
     monkeypatch.setenv("PATH", instead(MEDDLER.format(change=change))["PATH"])
-    found = suite.run("bubblewrap")
+    found = probe_suite.run("bubblewrap")
     assert FOUND_OUT[change] in found.failure
     assert set(found.outcomes.values()) == {"unwitnessed"}
     assert found.statuses["filesystem_read_roots"] == "unavailable"
@@ -373,7 +373,7 @@ def test_a_bwrap_that_leaves_something_out_is_found_out_by_its_guest(change, ins
 @needs_bwrap
 def test_what_else_a_bwrap_may_leave_out_is_held_without(instead, monkeypatch):
     monkeypatch.setenv("PATH", instead(MEDDLER.format(change="; ".join(HELD_ANYHOW)))["PATH"])
-    found = suite.run("bubblewrap")
+    found = probe_suite.run("bubblewrap")
     assert (found.backend, found.failure, found.contradicted) == ("bubblewrap", "", [])
     assert "unwitnessed" not in found.outcomes.values()
 

@@ -19,7 +19,7 @@ from cellblock.guest.probes import EARLIER_THREAD, INHERITED
 from cellblock.guest.probes import PROBES as ATTEMPTS
 from cellblock.host.services import relay as reach
 from cellblock.policy.model import CAPABILITIES, Policy
-from support import machines, suite
+from support import machines, probe_suite
 from support.kernels import nobody_prefix
 
 pytestmark = pytest.mark.quick
@@ -62,11 +62,11 @@ def temporary(monkeypatch):
 
 def as_somebody(user, backend, **fields):
     if user == "same user":
-        return suite.run(backend, **fields)
+        return probe_suite.run(backend, **fields)
     prefix = nobody_prefix()
     if prefix is None:
         pytest.skip("this interpreter is out of reach for uid 65534, also in a mount namespace")
-    return suite.run_as(prefix, backend, **fields)
+    return probe_suite.run_as(prefix, backend, **fields)
 
 
 def test_every_probe_has_an_attempt_and_every_attempt_a_meaning():
@@ -76,7 +76,7 @@ def test_every_probe_has_an_attempt_and_every_attempt_a_meaning():
 
 
 def test_each_capability_with_probes_has_one_that_is_no_way_around():
-    for wide in ({}, suite.WIDE):
+    for wide in ({}, probe_suite.WIDE):
         probes = asked(Policy().replace(**wide))
         straight = {probe.capability for probe in probes if not probe.around}
         assert {probe.capability for probe in probes} - straight <= {"network_access"}
@@ -90,12 +90,12 @@ def test_each_capability_with_probes_has_one_that_is_no_way_around():
 def test_what_the_backend_declares_holds(backend, user):
     found = as_somebody(user, backend)
 
-    suite.check_held(found, backend)
+    probe_suite.check_held(found, backend)
 
 
 @pytest.mark.parametrize("backend", LOCKING)
 def test_what_the_backend_declares_of_a_wide_policy_holds(backend):
-    suite.check_wide_held(suite.run(backend, **suite.WIDE))
+    probe_suite.check_wide_held(probe_suite.run(backend, **probe_suite.WIDE))
 
 
 @pytest.mark.parametrize("user", ["same user", "nobody"] if os.geteuid() == 0 else ["same user"])
@@ -111,7 +111,7 @@ def test_what_the_backend_declares_of_a_list_of_addresses_holds(backend, user):
 
 @needs_landlock
 def test_a_list_with_this_machine_by_name_leaves_out_the_probe_that_asks_for_it():
-    found = suite.run("landlock", network_access=("localhost:1",))
+    found = probe_suite.run("landlock", network_access=("localhost:1",))
     assert "unlisted_name" not in found.outcomes
     assert found.statuses["network_access"] == "verified"
 
@@ -119,7 +119,7 @@ def test_a_list_with_this_machine_by_name_leaves_out_the_probe_that_asks_for_it(
 @needs_landlock
 @pytest.mark.parametrize("abi", range(1, landlock.HIGHEST_KNOWN_ABI + 1))
 def test_what_is_declared_holds_under_each_abi(abi):
-    found = suite.run("landlock", plan={"highest_abi": abi})
+    found = probe_suite.run("landlock", plan={"highest_abi": abi})
 
     assert (found.failure, found.contradicted) == ("", [])
     assert "unwitnessed" not in found.outcomes.values(), found.outcomes
@@ -128,7 +128,7 @@ def test_what_is_declared_holds_under_each_abi(abi):
 @needs_landlock
 def test_an_abi_that_is_newer_than_this_code_counts_as_the_newest_that_it_knows():
     newer = BECAUSE + "c.landlock.abi = lambda machine: 99"
-    found = suite.run("landlock", spoil=newer)
+    found = probe_suite.run("landlock", spoil=newer)
     assert (found.failure, found.contradicted) == ("", [])
     newest = landlock.handled(landlock.HIGHEST_KNOWN_ABI, network=False)
     assert landlock.handled(99, network=False) == newest
@@ -136,7 +136,7 @@ def test_an_abi_that_is_newer_than_this_code_counts_as_the_newest_that_it_knows(
 
 @needs_landlock
 def test_a_trial_keeps_out_of_what_cells_may_write_and_leaves_nothing(temporary):
-    found = suite.run("landlock", filesystem_write_roots=("{scratch}", str(temporary)))
+    found = probe_suite.run("landlock", filesystem_write_roots=("{scratch}", str(temporary)))
 
     assert (found.failure, found.contradicted) == ("", [])
     assert found.statuses["filesystem_write_roots"] == "verified"
@@ -145,7 +145,7 @@ def test_a_trial_keeps_out_of_what_cells_may_write_and_leaves_nothing(temporary)
 
 @needs_landlock
 def test_a_policy_that_can_not_be_kept_is_not_proved_and_leaves_nothing(temporary):
-    found = suite.run("landlock", filesystem_write_roots=(str(Path(sys.prefix).parent),))
+    found = probe_suite.run("landlock", filesystem_write_roots=(str(Path(sys.prefix).parent),))
 
     assert "cells could change what runs unconfined" in found.failure
     assert list(temporary.iterdir()) == []
@@ -155,20 +155,20 @@ def test_a_policy_that_can_not_be_kept_is_not_proved_and_leaves_nothing(temporar
 
 
 def test_every_probe_passes_where_there_is_no_lock():
-    found = suite.run("noop")
+    found = probe_suite.run("noop")
     probes = EVERY - BY_THE_HOST - OF_A_LIST - {"child_reads"}
     assert found.failure == ""
     assert {name: found.outcomes[name] for name in probes} == dict.fromkeys(probes, "disclosed")
 
 
 def test_what_a_list_leaves_out_is_reached_where_there_is_no_lock():
-    found = suite.run("noop", **LISTED)
+    found = probe_suite.run("noop", **LISTED)
     assert {found.outcomes[name] for name in OF_A_LIST} == {"disclosed"}
     assert found.statuses["network_access"] == "unenforced"
 
 
 def test_processes_that_a_cell_starts_are_not_held_where_there_is_no_lock():
-    assert suite.run("noop", **suite.WIDE).outcomes["child_reads"] == "disclosed"
+    assert probe_suite.run("noop", **probe_suite.WIDE).outcomes["child_reads"] == "disclosed"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else as well")
@@ -181,22 +181,24 @@ def test_without_locks_nobody_is_held_by_what_holds_anybody():
 
 @needs_landlock
 def test_a_descriptor_that_is_left_open_contradicts_what_is_declared():
-    found = suite.run("landlock", spoil=BECAUSE + "process.close_inherited = lambda keep: None")
+    found = probe_suite.run(
+        "landlock", spoil=BECAUSE + "process.close_inherited = lambda keep: None"
+    )
     assert found.contradicted == [INHERITED]
     assert found.statuses["filesystem_read_roots"] == "partial"
     assert found.holes["filesystem_read_roots"] == ["a cell has what the host had open", NAMES]
 
 
 def test_a_variable_of_the_hosts_is_seen(monkeypatch):
-    passed_on = suite.install.prepare_message
+    passed_on = probe_suite.install.prepare_message
 
     def told(*arguments):
         made = passed_on(*arguments)
         leak = {name: "" for name in os.environ if name.startswith("CELLBLOCK_TRIAL_")}
-        return suite.msgspec.structs.replace(made, environment={**made.environment, **leak})
+        return probe_suite.msgspec.structs.replace(made, environment={**made.environment, **leak})
 
-    monkeypatch.setattr(suite.install, "prepare_message", told)
-    found = suite.run("noop")
+    monkeypatch.setattr(probe_suite.install, "prepare_message", told)
+    found = probe_suite.run("noop")
     assert found.contradicted == ["environment"]
     assert found.statuses["env_var_access"] == "unenforced"
     assert "env_var_access" in found.gaps
@@ -226,7 +228,7 @@ LIES = {
 @pytest.mark.parametrize("lock", LIES)
 def test_a_lock_that_only_says_that_it_holds_is_a_gap(lock):
     spoil, statuses = LIES[lock]
-    found = suite.run("landlock", spoil=BECAUSE + spoil)
+    found = probe_suite.run("landlock", spoil=BECAUSE + spoil)
 
     if landlock.abi(MACHINE) < landlock.NET_ABI and lock == "seccomp":
         statuses = statuses | {"network_access": "unenforced"}
@@ -236,7 +238,7 @@ def test_a_lock_that_only_says_that_it_holds_is_a_gap(lock):
 
 @needs_landlock
 def test_a_filter_that_only_says_that_it_holds_is_a_gap_of_a_list_too():
-    found = suite.run("landlock", spoil=BECAUSE + LIES["seccomp"][0], **LISTED)
+    found = probe_suite.run("landlock", spoil=BECAUSE + LIES["seccomp"][0], **LISTED)
     assert "network_access" in found.gaps
     assert {"udp", "listen"} <= set(found.contradicted)
 
@@ -245,13 +247,13 @@ def test_a_filter_that_only_says_that_it_holds_is_a_gap_of_a_list_too():
 def test_a_relay_that_connects_to_more_than_is_listed_is_a_gap(monkeypatch):
     """The host's own witnesses say so: what listens beside the listed address was called."""
     monkeypatch.setattr(reach, "__name__", "support.spoilt_relay")
-    found = suite.run("landlock", **LISTED)
+    found = probe_suite.run("landlock", **LISTED)
     assert found.contradicted == ["unlisted_port", "unlisted_host"]
     assert found.statuses["network_access"] == "unenforced"
 
 
 def test_no_guest_starts_without_the_library_behind_the_locks():
-    found = suite.run("landlock", spoil="sys.modules['ctypes'] = None")
+    found = probe_suite.run("landlock", spoil="sys.modules['ctypes'] = None")
     assert found.failure
     assert set(found.outcomes.values()) == {"unwitnessed"}
     assert "verified" not in found.statuses.values()
@@ -266,7 +268,7 @@ def test_a_guest_that_lies_about_its_probes_is_found_out_by_what_it_touched():
         "    return t.Attempt(outcome='refused', detail='EPERM')\n"
         "t.attempt = lied"
     )
-    found = suite.run("noop", spoil=lies)
+    found = probe_suite.run("noop", spoil=lies)
     touching = {
         "write_file",
         "write_readable_file",
@@ -292,13 +294,13 @@ def test_a_guest_that_lies_about_its_probes_is_found_out_by_what_it_touched():
 
 def test_a_guest_that_says_nothing_of_a_probe_has_not_been_seen_to_be_refused():
     silent = "import cellblock.guest.probes as t\nt.PROBES.clear()"
-    found = suite.run("landlock" if HERE else "noop", spoil=silent)
+    found = probe_suite.run("landlock" if HERE else "noop", spoil=silent)
     assert found.outcomes["tcp"] == "unwitnessed"
     assert found.statuses["network_access"] in {"asserted", "unenforced"}
 
 
 def test_the_holes_that_probes_show_are_those_that_declarations_tell():
-    declared = suite.choose(Policy().replace(backend="landlock"), "attempt")
+    declared = probe_suite.choose(Policy().replace(backend="landlock"), "attempt")
     told = declared.declare(Policy())["filesystem_read_roots"].holes
     assert NAMES in told or not HERE
     assert EARLIER_LINKS in {probe.hole for probe in PROBES}

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from bench import UsersWorld, timed
 from support import processes
-from support.heirs import children, guests
+from support.guest_processes import children, guests
 from support.kernels import Kernel, World, argv_for, argv_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import pytest
 
 from support import machines, reading
 from support.kernels import Kernel, argv_for, nobody_prefix, placed
-from support.witnesses import Surroundings
+from support.surroundings import Surroundings
 
 FOLDER = Path(__file__).parent / "os"
 PRELUDE = (FOLDER / "prelude.py").read_text()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support import heirs, machines, processes, reading
+from support import guest_processes, machines, processes, reading
 from support.processes import until
 
 PRELUDE = """
@@ -380,7 +380,9 @@ def test_a_cell_that_may_start_programs_can_not_end_its_own_copies(start, world)
     run(kernel, "import os, subprocess, sys\nx = 41\n%checkpoint kept")
     guest = kernel.guest()
     # The host stops a copy once it stands.
-    copies = until(lambda: [p for p in heirs.children(guest) if (state(p) or "Z")[0] == "T"])
+    copies = until(
+        lambda: [p for p in guest_processes.children(guest) if (state(p) or "Z")[0] == "T"]
+    )
     ended = run(
         kernel,
         f"""

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from support import machines, reading
+from support.address_lists import ALLOW, MACHINE, SECONDS, Place, policy_of, run, value
 from support.kernels import World
-from support.neighbours import ALLOW, MACHINE, SECONDS, Place, policy_of, run, value
 
 IMPORTS = """
 import _socket, asyncio, ctypes, errno, hashlib, http.client, select, socket, ssl, struct

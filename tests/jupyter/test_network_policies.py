@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from support import reading
+from support.address_lists import ALLOW, Place, policy_of, run, value
 from support.kernels import Kernel, argv_for
-from support.neighbours import ALLOW, Place, policy_of, run, value
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cellblock.host.limits.processes import private_bytes
 from support import processes, reading
-from support.heirs import guests
+from support.guest_processes import guests
 
 LONG = "; import time; time.sleep(0.11)  # now"  # it has a snapshot, and is answered when that is decided
 

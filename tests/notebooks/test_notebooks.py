@@ -9,8 +9,8 @@ from nbclient import NotebookClient
 
 from cellblock.policy.load import load
 from support import lessons
-from support.claims import CLAIMS, fits, shown
 from support.kernels import ROOT, World
+from support.lesson_expectations import CLAIMS, fits, shown
 from support.lessons import FOLDER, NAMES, NOTEBOOKS, Classroom
 
 #: Followed step by step, by tests of their own.

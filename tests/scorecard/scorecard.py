@@ -209,7 +209,7 @@ def run_smolagents(material: Path | None) -> dict:
             "SCORECARD_PYTHON": python_of(executor),
         }
         argv = ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items())]
-        argv += [str(python), "-B", "-m", "pytest", "-q", "-p", "stand_in", "--noconftest"]
+        argv += [str(python), "-B", "-m", "pytest", "-q", "-p", "smolagents_plugin", "--noconftest"]
         argv += ["-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir=/workspace", str(tests)]
         done = subprocess.run(
             redcode.behind(shown(), argv), check=False, capture_output=True, text=True

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from weather import Size, Storm
+from kill_storm import Size, Storm
 
 from cellblock.host.snapshots.memory import FRESH
 from support import machines
-from support.heirs import guests
+from support.guest_processes import guests
 from support.kernels import argv_changed
 
 KILLS = int(os.environ.get("STORM_KILLS", "30"))

@@ -90,8 +90,7 @@ def test_each_promise_has_the_lines_that_were_run_of_what_keeps_it():
     with pytest.raises(ValueError, match="names host, which is not there"):
         tool["reached"]({"files": files}, ["host"])
     kept = tool["kept_by"]((TOOLS.parent / "docs" / "promises.md").read_text())
-    # P11 is a promise that nothing keeps yet.
-    assert list(kept) == [f"P{number}" for number in range(1, 15) if number != 11]
+    assert list(kept) == [f"P{number}" for number in range(1, 15)]
     for module in (module for modules in kept.values() for module in modules):
         path = TOOLS.parent / "kernel" / "cellblock" / module.replace(".", "/")
         assert path.is_dir() or path.with_suffix(".py").exists(), module

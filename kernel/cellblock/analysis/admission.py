@@ -1,4 +1,4 @@
-"""Admission (requirement 1.14): whether a cell may run at all, whatever the analysis says of it.
+"""Admission: whether a cell may run at all, whatever the analysis says of it.
 
 ``any`` admits every cell. ``approved`` admits texts that somebody approved, by the hash of exactly
 what was approved: not a blank, a line ending or a look-alike letter more or less. ``template``

@@ -1,4 +1,4 @@
-"""The allowlist of record (requirement 1.2): one row a module, sorted, with class and rationale.
+"""The allowlist of record: one row a module, sorted, with class and rationale.
 
 Columns: module, class, names, rationale. Names ``None`` means every public name of the module
 (its ``__all__`` where it has one); otherwise cells see these names and no others. Submodules

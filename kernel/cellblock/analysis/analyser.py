@@ -1,9 +1,9 @@
 """Source to findings: the decision of the language layer, pure and without side effects.
 
 One walk over the tree, in which `_CHECKS` says who judges which type of node. A node type that is
-not in `_NODES` is refused (requirement 1.6), and so is one in it that has grown a field nobody has
-judged. When a new Python adds syntax: read its ``Parser/Python.asdl``, decide, add the row, add an
-allow and a deny test.
+not in `_NODES` is refused, and so is one in it that has grown a field nobody has judged. When a new
+Python adds syntax: read its ``Parser/Python.asdl``, decide, add the row, add an allow and a deny
+test.
 """
 
 from __future__ import annotations

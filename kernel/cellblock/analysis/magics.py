@@ -1,4 +1,4 @@
-"""Magics and shell escapes (requirement 1.12), after IPython's transformer made calls of them.
+"""Magics and shell escapes, after IPython's transformer made calls of them.
 
 ``%time x`` arrives as ``get_ipython().run_line_magic('time', 'x')``. Only these call shapes, with
 constant arguments, may mention ``get_ipython``; a cell may spell them out, the judgement is the

@@ -1,7 +1,7 @@
 """Names that code may use: bare ones, and those of attributes, wherever the name comes from.
 
-Bare names are refused that are builtins (requirement 1.4) or belong to the interpreter. For
-attributes one judgement, ``attribute_allowed``, serves the source check, the guarded ``getattr``
+Bare names are refused that are builtins or belong to the interpreter. For attributes
+one judgement, ``attribute_allowed``, serves the source check, the guarded ``getattr``
 family, the format mini-language and the completer, so that a computed name reaches what a literal
 one does.
 

@@ -1,4 +1,4 @@
-"""Templates: what a cell that names one says, and what a template's file may do (requirement 1.13).
+"""Templates: what a cell that names one says, and what a template's file may do.
 
 A template is a file of definitions with a function ``run(state)``. A cell says ``%%template NAME``
 and gives the state as JSON: data for that function, never part of any source.

@@ -8,7 +8,8 @@ whether a cell runs, and no output reaches the caller but through the host's out
 - ``front``: one sandbox's end of its session: outputs, questions of cells, and the program's own
   answer where its policy asks for consent;
 - ``session_file``: what of a sandbox is in a file, which anybody may have written;
-- ``results``: ``Result``, what it is made of, and its text for language models.
+- ``results``: ``Result``, and its text for language models; ``result_parts``, what of it a receipt
+  vouches for; ``receipts``, which are signed.
 
 It may import ``host`` and below, and nothing of Jupyter's. Users import from ``cellblock``.
 """

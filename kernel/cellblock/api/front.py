@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 import msgspec
 
-from cellblock.api.results import ApprovalRequest, Kind, Origin, Output, result_of
+from cellblock.api.result_parts import Kind, Origin, Output
+from cellblock.api.results import ApprovalRequest, result_of
 from cellblock.api.session_file import MOST_CELLS, MOST_CHARACTERS
 from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Front
@@ -77,6 +78,8 @@ class SandboxFront(Front):
 
     ``ready`` is done when the first guest is, or has the exception why there can be none.
     """
+
+    session: Session | None
 
     def __init__(self, views: Views, kept: OutputLog, audit: Audit, ask: Ask | None) -> None:
         super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)

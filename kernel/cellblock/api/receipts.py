@@ -2,8 +2,8 @@
 
 A receipt is an in-toto Statement v1 (https://in-toto.io/Statement/v1) in a DSSE envelope, signed
 with an ed25519 key (RFC 8032) of the user's whose host ran the cell. It has hashes, and no values.
-``sign`` makes one of a result, ``sign_run`` of a notebook, ``verify`` reads one. It says what the
-holder of that key says, and no more: docs/receipts.md.
+``sign`` makes one of a cell's result, ``sign_run`` of a notebook, ``verify`` reads one. It says
+what the holder of that key says, and no more: docs/receipts.md.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ except ImportError as error:
     raise ReceiptError("receipts need cryptography. Install cellblock[receipts].") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from cellblock.api.results import Output, Provenance, Result, ToolCall
+    from cellblock.api.result_parts import Output, Provenance, ToolCall
 
 
 # --- the statement --------------------------------------------------------------------------------
@@ -174,28 +174,6 @@ def outputs_digest(outputs: Iterable[Output]) -> str:
     )
 
 
-def statement(result: Result) -> Statement:
-    """Return what can be said of a result. Raises ReceiptError for one that no sandbox made."""
-    made = result.provenance
-    if made is None:
-        raise ReceiptError("there is no receipt: no sandbox made this result. Execute the cell.")
-    conditions = _conditions(made, result.status)
-    return Statement(
-        type=_STATEMENT_TYPE,
-        subject=_as_subjects(_subjects(result), conditions["changes"]),
-        predicate_type=PREDICATE_TYPE,
-        predicate=Predicate(
-            **conditions,
-            execution_count=result.execution_count,
-            source_sha256=sha256(result.source),
-            denials=tuple(one.rule for one in result.denials),
-            tool_calls=tuple(map(_call, result.tool_calls)),
-            tool_calls_left_out=result.tool_calls_left_out,
-            variables_from=made.variables_from and Origin(*made.variables_from),
-        ),
-    )
-
-
 def _conditions(made: Provenance, status: str) -> dict[str, Any]:
     """Return the fields of ``Conditions``."""
     changes = {
@@ -227,14 +205,8 @@ def _as_subjects(
     return tuple(Subject(name, {"sha256": value}) for name, value in (*digests, *kept))
 
 
-def _subjects(result: Result) -> Iterator[tuple[str, str]]:
-    yield "outputs", outputs_digest(result.outputs)
-    texts = {"stdout": result.output, "stderr": result.error_output, "result": result.result}
-    for name, text in texts.items():
-        if text:
-            yield name, hashlib.sha256(encodable(text).encode()).hexdigest()
-    for one in result.artifacts:
-        yield f"artifacts/{encodable(one.name)}", one.sha256
+def _artifact_subjects(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(f"artifacts/{encodable(name)}", value) for name, value in artifacts.items()]
 
 
 def _call(call: ToolCall) -> Call:
@@ -334,9 +306,50 @@ def _signed_bytes(payload: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def sign(result: Result) -> str:
-    """Return the receipt of a result: JSON on one line. Raises ReceiptError."""
-    return _signed(statement(result))
+def sign(
+    made: Provenance | None,
+    *,
+    status: str,
+    outputs: Iterable[Output],
+    texts: Mapping[str, str | None],
+    artifacts: Mapping[str, str],
+    tool_calls: Iterable[ToolCall],
+    source: str,
+    **fields: Any,
+) -> str:
+    """Return the receipt of a cell's result: JSON on one line.
+
+    ``texts`` are what the cell wrote and its value, by name. ``artifacts`` are files copied out,
+    with their SHA-256. ``fields`` are those of ``Predicate`` itself. Raises ReceiptError, without a
+    Provenance for a result that no sandbox made.
+    """
+    if made is None:
+        raise ReceiptError("there is no receipt: no sandbox made this result. Execute the cell.")
+    conditions = _conditions(made, status)
+    subjects = [
+        ("outputs", outputs_digest(outputs)),
+        *(
+            (name, hashlib.sha256(encodable(text).encode()).hexdigest())
+            for name, text in texts.items()
+            if text
+        ),
+        *_artifact_subjects(artifacts),
+    ]
+    predicate = Predicate(
+        **conditions,
+        **fields,
+        source_sha256=sha256(source),
+        tool_calls=tuple(map(_call, tool_calls)),
+        variables_from=made.variables_from and Origin(*made.variables_from),
+    )
+    return _signed(
+        Statement(
+            type=_STATEMENT_TYPE,
+            subject=_as_subjects(subjects, conditions["changes"]),
+            predicate_type=PREDICATE_TYPE,
+            predicate=predicate,
+        )
+    )
 
 
 def sign_run(
@@ -355,8 +368,8 @@ def sign_run(
     conditions, hashed = _conditions(made, status), hashlib.sha256()
     for piece in written:
         hashed.update(piece)
-    files = [(f"artifacts/{encodable(name)}", value) for name, value in artifacts.items()]
-    subject = _as_subjects([("notebook", hashed.hexdigest()), *files], conditions["changes"])
+    subjects = [("notebook", hashed.hexdigest()), *_artifact_subjects(artifacts)]
+    subject = _as_subjects(subjects, conditions["changes"])
     predicate = RunPredicate(**conditions, **fields)
     return _signed(
         RunStatement(

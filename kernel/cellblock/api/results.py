@@ -12,14 +12,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from cellblock.api.result_parts import Origin, Output, Provenance, ToolCall
 from cellblock.host.cell import status as cell_status
 from cellblock.render.cards import (
-    ARTIFACTS_JSON,
-    DENIAL_JSON,
-    ENFORCEMENT_JSON,
     OUTCOME_JSON,
-    PROBLEM_JSON,
-    REFUSAL_JSON,
     count,
     size,
 )
@@ -35,52 +31,13 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.status import Views
     from cellblock.host.services.artifacts import Artifact, Skipped
-    from cellblock.host.services.changes import Staged
     from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome, Stopped, Usage
-    from cellblock.policy.model import Enforcement, Gap, Policy
     from cellblock.render.outcomes import Refusal
 
 
 Status = Literal["ok", "error", "denied", "refused", "stopped", "failed"]
-Kind = Literal[
-    "stream",
-    "display_data",
-    "update_display_data",
-    "execute_result",
-    "error",
-    "clear_output",
-    "comm_open",
-    "comm_msg",
-    "comm_close",
-]
-#: Types of cellblock's own cards; no cell can send them. Tables that a cell asks for, such as
-#: ``%usage``, are the cell's.
-_OURS: Final = frozenset(
-    {ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON, REFUSAL_JSON}
-)
-
-
 _PLAIN: Final = "text/plain"
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One output as a front end gets it: the type and content of Jupyter's message.
-
-    In their order these are all that a notebook's outputs are made of: ``clear_output`` and
-    ``update_display_data`` are still to be acted on.
-    """
-
-    kind: Kind
-    content: Mapping[str, Any]
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    buffers: tuple[bytes, ...] = ()
-
-    @property
-    def ours(self) -> bool:
-        """Whether it is a card of cellblock's, and not the cell's."""
-        return not _OURS.isdisjoint(self.content.get("data", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,51 +111,9 @@ class Variants(NamedTuple):
     kept: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call of a tool; secret values are masked, and of what is large only the size is told."""
-
-    name: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    status: Literal["ok", "error", "withdrawn", "refused", "unfinished"]
-    seconds: float
-    result: Any = None
-    #: The exception's type and message.
-    error: tuple[str, str] | None = None
-    #: Of a language model, prompt and completion together.
-    tokens: int = 0
-
-
-class Origin(NamedTuple):
-    """A session, by its name in the audit log, as it was after a cell of that number."""
-
-    session: str
-    execution_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """What was in force when a cell ended, at ``ended`` (seconds since 1970): for its receipt.
-
-    ``variables_from`` is the session that this one's variables came from by a fork, if they did.
-    """
-
-    policy: Policy
-    scratch: str
-    backend: str
-    enforcement: Mapping[str, Enforcement]
-    gaps: tuple[Gap, ...]
-    proved: str
-    session: str
-    staged: Staged | None
-    ended: float
-    variables_from: Origin | None = None
-
-
 def receipts_module() -> ModuleType:
     """Return ``api.receipts``, which needs an extra. Raises ReceiptError without that."""
-    from cellblock.api import receipts  # noqa: PLC0415
+    from cellblock.api import receipts  # noqa: PLC0415 - an extra
 
     return receipts
 
@@ -251,7 +166,18 @@ class Result:
         Made when it is asked for, and then says which staged files were kept until now. Raises
         ReceiptError.
         """
-        signed: str = receipts_module().sign(self)
+        signed: str = receipts_module().sign(
+            self.provenance,
+            status=self.status,
+            outputs=self.outputs,
+            texts={"stdout": self.output, "stderr": self.error_output, "result": self.result},
+            artifacts={one.name: one.sha256 for one in self.artifacts},
+            tool_calls=self.tool_calls,
+            source=self.source,
+            execution_count=self.execution_count,
+            denials=tuple(one.rule for one in self.denials),
+            tool_calls_left_out=self.tool_calls_left_out,
+        )
         return signed
 
     @property

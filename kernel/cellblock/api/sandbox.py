@@ -25,7 +25,8 @@ from cellblock import __version__
 from cellblock.analysis.dataflow import Bindings
 from cellblock.analysis.transform import transform
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
-from cellblock.api.results import Origin, Variable, Variants
+from cellblock.api.result_parts import Origin
+from cellblock.api.results import Variable, Variants
 from cellblock.api.session_file import (
     LoadedSession,
     SavedCell,
@@ -89,7 +90,7 @@ T = TypeVar("T")
 
 
 class AsyncioReactor:
-    """``host.session.types.Reactor`` over a running asyncio loop; used only in its thread."""
+    """``host.reactor.Reactor`` over a running asyncio loop; used only in its thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -15,7 +15,7 @@ from jupyter_core.paths import jupyter_path
 from cellblock.batch import files
 from cellblock.batch.report_formats import one_line
 from cellblock.errors import CellblockError
-from cellblock.jupyter.start import options_of
+from cellblock.jupyter.command_line import options_of
 from cellblock.policy.load import load
 from cellblock.render.text import encodable, visible
 

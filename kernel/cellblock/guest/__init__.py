@@ -15,7 +15,8 @@ In the order in which they are met:
   only tries its locks is ``probes``.
 - ``server`` takes one request after the other from the ``channel``, and its subshells take some
   beside it; ``runner`` runs a cell, on ``loop``; ``output`` sends what it shows, ``tracebacks``
-  what went wrong; ``inspection`` looks names up. ``snapshots`` forks copies that wait.
+  what went wrong; ``inspection`` looks names up. ``snapshots`` forks copies that wait,
+  ``reserve`` sets memory aside for a cell that makes room.
 - ``host_services`` calls the host, ``network`` asks the relay.
 - The language layer: ``rewriting`` of a cell's tree, ``guards`` and ``replacements`` at run time,
   ``audit_hook`` last. ``violations`` is what each raises, and what of the guest's own the hook lets

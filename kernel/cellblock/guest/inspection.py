@@ -213,7 +213,7 @@ def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
     Doing it again changes nothing.
     """
     # IPython imports it with the first completion: it would make every start slower.
-    from IPython.core import guarded_eval  # noqa: PLC0415
+    from IPython.core import guarded_eval  # noqa: PLC0415 - as said
 
     def evaluate_at_cursor(code: str, context: Any) -> Any:
         if not context.in_subscript:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
 
+    from IPython.core.interactiveshell import InteractiveShell
+
     from cellblock.guest.output import Outlet
-    from cellblock.guest.shell import GuestShell
 
 
 # --- modules ------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class GuestKernel:
     _supports_kernel_subshells = False
     log = logging.getLogger(_PACKAGE)
 
-    def __init__(self, shell: GuestShell, out: Outlet, runs_cell: Callable[[], bool]) -> None:
+    def __init__(self, shell: InteractiveShell, out: Outlet, runs_cell: Callable[[], bool]) -> None:
         self.shell, self.comm_manager = shell, CommManager()
         self.request = self.cell = 0
         self._out, self._runs_cell = out, runs_cell

@@ -154,9 +154,9 @@ def _installed(text: str) -> str | None:
     Empty for a requirement that is none here, by its marker.
     """
     # A tenth of what a zygote imports, for one kind of cell.
-    from importlib import metadata  # noqa: PLC0415
+    from importlib import metadata  # noqa: PLC0415 - as said
 
-    from packaging import markers, requirements  # noqa: PLC0415
+    from packaging import markers, requirements  # noqa: PLC0415 - as said
 
     not_there = metadata.PackageNotFoundError
     try:

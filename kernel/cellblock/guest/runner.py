@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding, Rules
     from cellblock.guest.loop import Driver
     from cellblock.guest.output import Outlet
-    from cellblock.guest.server import Reserve
+    from cellblock.guest.reserve import Reserve
     from cellblock.guest.shell import GuestShell
 
 

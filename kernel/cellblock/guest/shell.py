@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from textwrap import fill
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from IPython.core import (
     application,
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult
 
     from cellblock.analysis import Rules
-    from cellblock.guest.server import Server
+    from cellblock.guest.output import Outlet
 
 
 #: What IPython names as text, and would import when the shell is made, for which the host waits.
@@ -671,10 +671,20 @@ _DIGITS: Final = 10
 _LONGEST_ARGUMENT: Final = 100
 
 
+class MagicsServer(Protocol):
+    """What magics need of the server of a guest's requests."""
+
+    out: Outlet
+
+    @property
+    def runs_cell(self) -> bool:
+        """Whether a cell of the main shell is under way, and no handler."""
+
+
 class HostMagics:
     """Line magics that ask the host for what it knows, or does. ``server`` is set in the guest."""
 
-    server: Server
+    server: MagicsServer
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell

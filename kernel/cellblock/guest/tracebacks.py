@@ -78,7 +78,7 @@ def by_python(error: BaseException, tb: TracebackType | None) -> list[str]:
 def prepare(shell: Any, error: BaseException) -> None:
     """Make what IPython's formatters need for ``error`` cheap."""
     # With pygments, which no guest needs before its first error.
-    from cellblock.guest import traceback_colours  # noqa: PLC0415
+    from cellblock.guest import traceback_colours  # noqa: PLC0415 - as said
 
     traceback_colours.make_once()
     _register_cells(shell, error)

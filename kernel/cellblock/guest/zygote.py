@@ -263,7 +263,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
         process.isolate_zygote(namespace=os.getpid() == _FIRST)
         installed.note_compiled()
         # What every guest needs, while the host still reads its policy.
-        from cellblock.guest import setup  # noqa: PLC0415
+        from cellblock.guest import setup  # noqa: PLC0415 - as said
 
         request, above = control.receive_prepare()
         witness.check_mounts(request.plan.mounted, request.mounts)

@@ -30,8 +30,8 @@ from cellblock.guest.probes import EARLIER_THREAD
 from cellblock.host.files import PrivateFile
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import Zygote
+from cellblock.host.reactor import Reactor
 from cellblock.host.session.history import default_path
-from cellblock.host.session.types import Reactor
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import within
 from cellblock.wire import messages

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from cellblock.api.blocking import Sandbox
 from cellblock.api.results import clipped
 from cellblock.errors import GuestError
-from cellblock.host.services.tools.runner import calling_cell
+from cellblock.host.services.tools.calls import calling_cell
 from cellblock.render.text import visible_lines
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ Invariant: no request reaches a guest but through the session, which decides; no
 but through ``channels``, and a guest's output only through the host's output gateway. What front
 ends send is checked and bounded, whether or not it is signed.
 
-- ``start``: the command line, and a bare zygote before anything slow is imported;
+- ``start``: a bare zygote before anything slow is imported; ``command_line``, and of that
+  ``ipykernel_options``;
 - ``early_zygote``: a wrapped zygote, before anything slow is imported; ``kernel_policy``: the
   policy that a kernel is under;
 - ``assembly``: puts a kernel together, and asks the user first where a policy needs it;
@@ -12,7 +13,7 @@ ends send is checked and bounded, whether or not it is signed.
 - ``messages``: signing and parsing, and the contents of replies;
 - ``lab``: what an extension of JupyterLab is told, and may ask; ``lab_messages``, in which words;
   ``lab_changes``, of what is staged;
-- ``kernel``: the requests, their order, what aborts, and questions to the user;
+- ``kernel``: the requests, their order, and what aborts; ``input_requests``, questions to the user;
 - ``reactor``: the event loop over ``zmq.Poller``;
 - ``provisioner``, in a server: a kernel that waits; ``warm``, that one until it is launched;
 - ``install`` and ``only``: kernelspecs.

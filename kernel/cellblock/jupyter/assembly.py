@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from cellblock.errors import BackendError, PolicyError
     from cellblock.host.consent.approver import Decision
     from cellblock.host.session.types import ExecuteRequest
+    from cellblock.jupyter.command_line import Options
     from cellblock.jupyter.early_zygote import EarlyZygote
-    from cellblock.jupyter.start import Options
     from cellblock.policy.model import Policy
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cellblock.host.guests.spawn import Recalled
     from cellblock.host.guests.zygote import Standing
     from cellblock.host.session.config import SessionConfig, Wrapping
-    from cellblock.jupyter.warm import GuestsAhead
     from cellblock.wire.messages import Prepare
 
     #: The host's end of a zygote's socket, and its pid.
@@ -38,6 +37,16 @@ def working_folder() -> Path:
     except OSError as exc:
         what = f"the folder it was started in: {exc.strerror}"
         raise StartError(f"{what}. Start it in one that is there.") from None
+
+
+class Ahead(Protocol):
+    """A zygote that was told a policy, with guests that were forked before the launch."""
+
+    def take(self, prepare: Prepare) -> Standing | None:
+        """Return all where they are for just this; else end them, and return nothing."""
+
+    def end(self) -> None:
+        """End all."""
 
 
 class EarlyZygote:
@@ -54,7 +63,7 @@ class EarlyZygote:
         self._told: Prepare | None = None
         self._memory: WrappingCache | None = None
         #: It, where it has guests before the launch that it waits for.
-        self.ahead: GuestsAhead | None = None
+        self.ahead: Ahead | None = None
         if bare is None:
             around = self.recollect(policy, project).recall()
             if around is not None and (folder := changes_folder()) in around.words:

@@ -20,6 +20,8 @@ import takes as long as a kernel's start, so it is done for the options alone th
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
@@ -152,13 +154,10 @@ def _parsed(words: list[str]) -> Sections:
 
     The application's traits have their own types; others are text, as they were given.
     """
-    import contextlib  # noqa: PLC0415 - as the module says, all of it is slow
-    import io  # noqa: PLC0415
-
-    from ipykernel.kernelapp import IPKernelApp, kernel_aliases, kernel_flags  # noqa: PLC0415
-    from traitlets import TraitError  # noqa: PLC0415
-    from traitlets.config import Configurable  # noqa: PLC0415
-    from traitlets.config.loader import (  # noqa: PLC0415
+    from ipykernel.kernelapp import IPKernelApp, kernel_aliases, kernel_flags  # noqa: PLC0415 - slow
+    from traitlets import TraitError  # noqa: PLC0415 - slow
+    from traitlets.config import Configurable  # noqa: PLC0415 - slow
+    from traitlets.config.loader import (  # noqa: PLC0415 - slow
         ArgumentError,
         DeferredConfig,
         KVArgParseConfigLoader,

@@ -1,4 +1,4 @@
-"""The kernel: Jupyter's requests in their order, over one session, and questions to its user.
+"""The kernel: Jupyter's requests in their order, over one session.
 
 Shell requests are answered one at a time, as they came, and those of each subshell (JEP 91) beside
 them. The control channel answers at once, whatever runs; no cell enters there. No debugger is
@@ -16,18 +16,17 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 
 from cellblock.host.cell import status
 from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
-from cellblock.host.output import gateway
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter import messages
 from cellblock.jupyter.channels import Backpressure, Channels
+from cellblock.jupyter.input_requests import HostQuestion, InputRequests
 from cellblock.jupyter.messages import Message
-from cellblock.policy.vocabulary import HOST_TARGETS
+from cellblock.policy.vocabulary import LAB_TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,8 +37,10 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
+    from cellblock.host.reactor import Timer
     from cellblock.host.session.history import History
-    from cellblock.host.session.types import Stopped, Timer
+    from cellblock.host.session.session import Session
+    from cellblock.host.session.types import Stopped
     from cellblock.jupyter.ipykernel_options import IPKernelOptions
     from cellblock.jupyter.lab import Lab
     from cellblock.jupyter.messages import MessageCodec
@@ -57,10 +58,6 @@ ABORT_WINDOW = 0.1
 MOST_EXPRESSIONS = 100
 LONGEST_NAME = 1_000
 LONGEST_EXPRESSIONS = 400_000
-#: Characters of an answer that reach the cell; the wire carries no more than a frame.
-LONGEST_ANSWER = 1 << 20
-#: Begins a cell's question where the host asks too.
-CELL_PREFIX = "the cell asks: "
 
 
 SUBSHELL_REQUESTS = frozenset(
@@ -73,8 +70,6 @@ MOST_SUBSHELLS = 10
 #: What a subshell takes; everything else that names one is answered by the main shell.
 _COMMS = frozenset({"comm_open", "comm_msg", "comm_close"})
 _BESIDE = _COMMS | {"execute_request"}
-#: The target of comms on which an extension of the front end's speaks with the host: see ``lab``.
-LAB_TARGET = f"{HOST_TARGETS}lab"
 
 
 class Shell:
@@ -101,6 +96,7 @@ class Kernel(Front):
     """Answers requests and keeps their order; the session decides about cells."""
 
     history: History
+    session: Session | None
 
     def __init__(
         self,
@@ -708,105 +704,3 @@ def _at_cursor(message: Message) -> tuple[str, int]:
     if type(cursor) is not int or not 0 <= cursor <= len(code):
         cursor = len(code)
     return code, cursor
-
-
-# --- questions of a cell and of the host, put to the front end that sent the cell ---------------
-#
-# One stands at a time, and at most one of each kind waits. Each line of the host's questions begins
-# with a mark. A cell's question is one line without it; where the host asks too, it says that it is
-# the cell's.
-
-
-class _Question(msgspec.Struct, frozen=True, eq=False):
-    """A question for the sender of ``cell``, and what gets its answer."""
-
-    cell: Message
-    prompt: str
-    on_answer: Callable[[str], None]
-    password: bool = False
-    is_hosts: bool = False
-
-
-class HostQuestion(msgspec.Struct, frozen=True, eq=False):
-    """A question of the host's that stands, and the cell whose sender may answer it.
-
-    ``withdraw`` takes the prompt back, and ``answered`` gets what was typed, or stands for that.
-    """
-
-    id: str
-    asked: Question
-    cell: Message
-    answered: Callable[[str], None]
-    withdraw: Callable[[], None]
-
-
-class InputRequests:
-    """Sends ``input_request``, and passes each answer to whoever asked."""
-
-    def __init__(self, channels: Channels) -> None:
-        self._channels = channels
-        #: Whether cells' questions say that they are.
-        self.prefix_cells = False
-        self._open: _Question | None = None
-        self._id = ""
-        self._waiting: list[_Question] = []
-
-    def ask_for_cell(
-        self, request: wire.InputRequest, cell: Message | None, on_answer: Callable[[str], None]
-    ) -> bool:
-        """Ask for ``cell``; return False when it may not ask, or still waits for an answer."""
-        prompt = (CELL_PREFIX if self.prefix_cells else "") + gateway.clean_prompt(request.prompt)
-        return cell is not None and self._ask(_Question(cell, prompt, on_answer, request.password))
-
-    def ask_for_host(
-        self, text: str, cell: Message | None, on_answer: Callable[[str], None]
-    ) -> Callable[[], None] | None:
-        """Ask for the host; return what cancels the question, None where nobody can be asked."""
-        if cell is None:
-            return None
-        question = _Question(cell, text, on_answer, is_hosts=True)
-
-        def cancel() -> None:
-            self._waiting = [one for one in self._waiting if one is not question]
-            if self._open is question:
-                self._open, self._id = None, ""
-                self._send_next()
-
-        return cancel if self._ask(question) else None
-
-    def _ask(self, question: _Question) -> bool:
-        """Queue a question; return False where its cell allows none, or one of its kind is open."""
-        asking = (one for one in (self._open, *self._waiting) if one is not None)
-        is_open = any(one.is_hosts is question.is_hosts for one in asking)
-        if is_open or not question.cell.content.get("allow_stdin"):
-            return False
-        self._waiting.append(question)
-        self._send_next()
-        return True
-
-    def _send_next(self) -> None:
-        if self._open is None and self._waiting:
-            self._open = one = self._waiting.pop(0)
-            content = {"prompt": one.prompt, "password": one.password}
-            self._id = self._channels.send("stdin", "input_request", content, one.cell)
-
-    def on_reply(self, reply: Message) -> None:
-        """Pass an answer on, if it is to the question that stands.
-
-        Other front ends have the key too, so it must come from the one that was asked, and name
-        that question if it names any: jupyter_client names none.
-        """
-        one = self._open
-        if one is None or reply.kind != "input_reply" or reply.identities != one.cell.identities:
-            return
-        if reply.parent.get("msg_id", self._id) not in {self._id, one.cell.header.get("msg_id")}:
-            return
-        self._open, self._id = None, ""
-        value = reply.content.get("value")
-        one.on_answer(value[:LONGEST_ANSWER] if isinstance(value, str) else "")
-        self._send_next()
-
-    def cancel(self) -> None:
-        """Cancel all questions."""
-        self._open, self._id = None, ""
-        self._waiting.clear()

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cellblock.errors import BackendError, PolicyError
+    from cellblock.jupyter.command_line import Options
     from cellblock.jupyter.early_zygote import EarlyZygote
-    from cellblock.jupyter.start import Options
     from cellblock.policy.model import Policy
 
 

@@ -14,14 +14,13 @@ import time
 import traceback
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from cellblock.errors import CellblockError
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter.channels import HIGH
-from cellblock.jupyter.kernel import LAB_TARGET
 from cellblock.jupyter.lab_changes import StagedChanges
 from cellblock.jupyter.lab_messages import (
     CELL_KINDS,
@@ -48,16 +47,23 @@ from cellblock.jupyter.lab_messages import (
     unverified,
 )
 from cellblock.policy import paths
+from cellblock.policy.vocabulary import LAB_TARGET
 from cellblock.render import policy_card
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import CellRun
+    from cellblock.host.cell.outputs import Outputs
+    from cellblock.host.cell.publishing import Parent
+    from cellblock.host.cell.status import Views
     from cellblock.host.services.tools.calls import CallRecord
+    from cellblock.host.session.session import Session
     from cellblock.host.session.types import Outcome
-    from cellblock.jupyter.kernel import Kernel
+    from cellblock.jupyter.channels import Channels
+    from cellblock.jupyter.input_requests import HostQuestion
     from cellblock.jupyter.messages import Message
     from cellblock.jupyter.reactor import ZmqReactor
 
@@ -86,10 +92,31 @@ _VIEWS: Final = ("state", "checkpoints", "changes", "audit")
 _AGAIN: Final = (*_VIEWS, "cells", "question")
 
 
+class LabKernel(Protocol):
+    """What the extension shows of a kernel, and has it do."""
+
+    channels: Channels
+    outputs: Outputs
+    views: Views
+    audit: Audit
+    session: Session | None
+    execution_count: int
+    #: The main shell's cell that runs.
+    cell: CellRun | None
+    #: The question of the host's that stands.
+    question: HostQuestion | None
+
+    def begin_outputs(self, outputs: Outputs, parent: Parent) -> None:
+        """Show under ``parent`` what comes from now on."""
+
+    def choose(self, choice: str) -> None:
+        """Answer the host's question that stands."""
+
+
 class Lab:
     """Speaks with the extensions of a kernel's front ends."""
 
-    def __init__(self, kernel: Kernel, reactor: ZmqReactor) -> None:
+    def __init__(self, kernel: LabKernel, reactor: ZmqReactor) -> None:
         self._kernel, self._reactor = kernel, reactor
         self._comms: dict[str, LabComm] = {}
         #: What was said of the last cells, by number; those of which more is to be said.
@@ -102,7 +129,7 @@ class Lab:
         #: Calls that were told to run, and some that run and are yet to be told of.
         self._running: set[int] = set()
         self._untold: dict[int, CallRecord] = {}
-        self._changes = StagedChanges(kernel, reactor, self._on_changes)
+        self._changes = StagedChanges(kernel.views, kernel.audit, reactor, self._on_changes)
         #: Requests that wait for a list of what is staged.
         self._refreshes: list[tuple[LabComm, str]] = []
         #: What may have changed since it was told, and whether it is told soon.

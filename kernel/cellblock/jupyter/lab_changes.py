@@ -21,8 +21,9 @@ from cellblock.render.text import visible, visible_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from cellblock.host.services.changes import Change, Staged, State
-    from cellblock.jupyter.kernel import Kernel
+    from cellblock.host.audit.recorder import Audit
+    from cellblock.host.cell.status import Views
+    from cellblock.host.services.changes import Change, Kept, Staged, State
     from cellblock.jupyter.reactor import ZmqReactor
 
 #: Files that are listed, and bytes of all whose content is read for the list.
@@ -64,8 +65,13 @@ class Listing(Struct, frozen=True):
 class StagedChanges:
     """What a kernel's cells staged; ``tell`` is called when there is a new list."""
 
-    def __init__(self, kernel: Kernel, reactor: ZmqReactor, tell: Callable[[], None]) -> None:
-        self._kernel, self._reactor, self._tell = kernel, reactor, tell
+    def __init__(
+        self, views: Views, audit: Audit, reactor: ZmqReactor, tell: Callable[[], None]
+    ) -> None:
+        self._views = views
+        self._audit = audit
+        self._reactor = reactor
+        self._tell = tell
         self._listing = Listing(None, {}, {})
         self._read = keeping.StepRunner(reactor, _STEP)
         self._keep = keeping.StepRunner(reactor, _STEP)
@@ -110,7 +116,8 @@ class StagedChanges:
             self._next = time.monotonic() + _AGAIN
             self.look()
             return
-        self._next, views = time.monotonic() + _LEAST, self._kernel.views
+        views = self._views
+        self._next = time.monotonic() + _LEAST
         written = views.staged is not None and views.staged.is_written_to()
         staged = views.listable() if written else None
         if staged is None:
@@ -173,7 +180,7 @@ class StagedChanges:
 
     def keep(self, paths: Sequence[str], digest: str, done: Callable[[str, str], None]) -> None:
         """Keep listed files, or all that can be; ``done`` gets a problem, or what was done."""
-        one, audit = self._listing, self._kernel.audit
+        one, audit = self._listing, self._audit
         try:
             staged, chosen = self._agreed(paths, digest)
         except ChangesError as error:
@@ -181,7 +188,7 @@ class StagedChanges:
             done(f"nothing was kept: {error}", "")
             return
 
-        def kept(found: Sequence[keeping.Kept]) -> None:
+        def kept(found: Sequence[Kept]) -> None:
             audit.kept(found, staged.session, BY)
             self.look(soon=True)
             done("", f"kept {count(len(found), 'file')}")
@@ -194,7 +201,7 @@ class StagedChanges:
 
     def _agreed(self, paths: Sequence[str], digest: str) -> tuple[Staged, list[Change]]:
         """Return what may be kept, once that is on the audit log. Raises ChangesError."""
-        one, audit, staged = self._listing, self._kernel.audit, self._kernel.views.listable()
+        one, audit, staged = self._listing, self._audit, self._views.listable()
         if self._keep.runs:
             raise ChangesError("something is being kept: wait for that")
         chosen = self._chosen(paths)

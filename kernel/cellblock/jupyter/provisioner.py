@@ -29,7 +29,7 @@ from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool, Float
 
-from cellblock.jupyter.start import WARM
+from cellblock.jupyter.command_line import WARM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

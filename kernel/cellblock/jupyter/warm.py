@@ -30,20 +30,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cellblock.descriptors import identity, remove_tree
 from cellblock.host.guests import background
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.supervisor import SpareGuest, imported_ahead
+from cellblock.host.guests.spare import SpareGuest, imported_ahead
 from cellblock.host.guests.zygote import Standing, Zygote, first_frame, place_of
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
-from cellblock.jupyter import start
+from cellblock.jupyter.command_line import parse
 from cellblock.policy.folders import remove_scratch, scratch_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.errors import BackendError, PolicyError
+    from cellblock.jupyter.command_line import Options
     from cellblock.jupyter.early_zygote import EarlyZygote
     from cellblock.jupyter.reactor import ZmqReactor
-    from cellblock.jupyter.start import Options
     from cellblock.wire.messages import Prepare
 
 #: Variables of one launch, which nothing reads before it: any other may have been.
@@ -135,7 +135,7 @@ def launched(
         unused.pop_all()
     os.environ.clear()
     os.environ.update(environment)
-    return start.parse(arguments), partial(_tell, control)
+    return parse(arguments), partial(_tell, control)
 
 
 def _tell(parent: socket.socket) -> None:
@@ -175,7 +175,7 @@ def _is_read_early(environment: dict[str, str]) -> bool:
 
 def _code() -> list[int]:
     """Return when packages were last put where this process imports from."""
-    folders = (*map(Path, sys.path), Path(start.__file__).parent)
+    folders = (*map(Path, sys.path), Path(__file__).parent)
     return [folder.stat().st_mtime_ns for folder in folders if folder.is_dir()]
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
+from cellblock.analysis import Rules, allowlist
 from cellblock.errors import PolicyError
 from cellblock.policy.vocabulary import (
     ALLOWED_MAGICS,
@@ -45,7 +46,6 @@ from cellblock.policy.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.analysis import Rules
     from cellblock.policy.operations import Operations
 
 
@@ -173,7 +173,7 @@ class McpServer(Table):
 
 def _operations_class() -> type[Operations]:
     """Return the class of ``ops``, imported for policies that grant any: that takes 3 ms."""
-    from cellblock.policy.operations import Operations  # noqa: PLC0415
+    from cellblock.policy.operations import Operations  # noqa: PLC0415 - 3 ms
 
     return Operations
 
@@ -493,7 +493,7 @@ class Policy(Table):
         They are what a policy file has, ``add={"allowed_modules": ["mylib"]}`` too, and checked
         as there: PolicyError names what is wrong, and what to write instead.
         """
-        from cellblock.policy.load import preset_policy  # noqa: PLC0415  # it imports this
+        from cellblock.policy.load import preset_policy  # noqa: PLC0415 - it imports this
 
         return preset_policy(name, changes)
 
@@ -553,8 +553,6 @@ class Policy(Table):
 
     def rules(self) -> Rules:
         """Return what the language layer needs of this policy."""
-        from cellblock.analysis import Rules, allowlist  # noqa: PLC0415 - it is heavier
-
         modules = allowlist.MODULES  # those of mode safe; the other modes ignore it
         if self.llm.granted and "dspy" in self.allowed_modules:
             modules = {**modules, "cellblock.dspy": ("LM",)}

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-    from cellblock.policy.model import Policy
-
 
 Names = tuple[str, ...]
 #: Of what crosses in one call: a frame has to hold it.
@@ -252,9 +250,10 @@ _METHOD: Final = re.compile(r"[A-Z]{1,20}")
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)+")
 
 
-def operation_problems(policy: Policy, *, here: bool = True) -> Iterator[Problem]:
+def operation_problems(
+    section: Operations, packages: Names, *, here: bool = True
+) -> Iterator[Problem]:
     """Yield what is wrong with grants and ``packages``; ``here``: cells run on this machine."""
-    section = policy.operations or Operations()
     http, install = section.http, section.install
     if here and http is not None and importlib.util.find_spec("httpcore") is None:
         remedy = "pip install 'cellblock[http]' where the kernel runs."
@@ -269,7 +268,7 @@ def operation_problems(policy: Policy, *, here: bool = True) -> Iterator[Problem
         yield from _http_problems(http)
     if install is not None:
         yield from _install_problems(install)
-    yield from _package_problems(policy.packages, install)
+    yield from _package_problems(packages, install)
 
 
 def _package_problems(packages: Names, install: Install | None) -> Iterator[Problem]:

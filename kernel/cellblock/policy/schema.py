@@ -21,7 +21,7 @@ from cellblock.analysis.magics import MAGICS, UNCHECKED_MAGICS
 from cellblock.errors import PolicyError
 from cellblock.policy import network
 from cellblock.policy.model import CAPABILITIES, FIELDS, LIMITS, SECTIONS, TABLES, McpServer, Policy
-from cellblock.policy.operations import OPERATIONS, operation_problems
+from cellblock.policy.operations import OPERATIONS, Operations, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
     HOST_TARGETS,
@@ -150,7 +150,7 @@ def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bo
         _tool_problems(policy),
         _server_problems(policy, here=here),
         _llm_problems(policy, here=here),
-        operation_problems(policy, here=here),
+        operation_problems(policy.operations or Operations(), policy.packages, here=here),
     )
     for key, message, value, remedy in problems:
         shown = "" if value is None else repr(value)

@@ -86,6 +86,8 @@ FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "
 WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
 #: How the comm targets of the host's own begin: no cell opens one, whatever a policy says.
 HOST_TARGETS: Final = "cellblock."
+#: The target on which an extension of JupyterLab's speaks with the host.
+LAB_TARGET: Final = "cellblock.lab"
 
 #: Magics that cells may use unless a policy says otherwise.
 ALLOWED_MAGICS: Final = tuple(
@@ -113,7 +115,7 @@ _FEW: Final = 12
 
 def closest(name: str, known: Iterable[str], *, what: str) -> str:
     """Return a sentence that names the closest of ``known``, or all when they are few."""
-    import difflib  # noqa: PLC0415  # only when something is wrong already
+    import difflib  # noqa: PLC0415 - only when something is wrong already
 
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)

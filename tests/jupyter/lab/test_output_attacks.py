@@ -8,10 +8,10 @@ import nbconvert
 import nbformat
 import pytest
 
+from support.attacked_page import Watched, terminals
 from support.attacks import ATTACKS, prelude
 from support.kernels import argv_for
 from support.listener import Listener
-from support.watched import Watched, terminals
 
 LIMITS = "mode = 'unsafe'\ndisplay_max_bytes = 64_000_000\n"
 #: What of these the stock kernel lets act, at the least.

@@ -8,9 +8,9 @@ import shutil
 
 import pytest
 
+from support.attacked_page import Watched, terminals
 from support.kernels import argv_for
 from support.listener import Listener
-from support.watched import Watched, terminals
 from support.widgets import ATTACKS, prelude
 
 #: It spoils the page for those that come after it, so it is the last.

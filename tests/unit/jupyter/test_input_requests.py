@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.jupyter.kernel import InputRequests
+from cellblock.jupyter.input_requests import InputRequests
 from cellblock.jupyter.messages import Message
 from cellblock.render.text import HOSTS_MARK
 from cellblock.wire import messages

@@ -22,6 +22,7 @@ from cellblock.jupyter import lab as front
 from cellblock.jupyter import lab_messages as lab
 from cellblock.jupyter.messages import Message
 from cellblock.policy.model import Policy
+from cellblock.policy.vocabulary import LAB_TARGET
 from cellblock.wire import messages, values
 
 SECRET = bytes(range(32))
@@ -112,13 +113,15 @@ class Page:
         guests = SimpleNamespace(knows=self.guests.__contains__)
         outputs = SimpleNamespace(open_comms=guests, host_comms=set())
         channels = SimpleNamespace(publish=lambda *said: self.said.append(said))
-        kernel = SimpleNamespace(cell=None, outputs=outputs, channels=channels)
+        kernel = SimpleNamespace(
+            cell=None, outputs=outputs, channels=channels, views=None, audit=None
+        )
         self.comms, self.lab = outputs.host_comms, front.Lab(kernel, None)
 
     def send(self, kind, name, data, client=b"page"):
         """Receive a message; return what was said to that."""
         self.said.clear()
-        content = {"comm_id": name, "target_name": front.LAB_TARGET, "data": data}
+        content = {"comm_id": name, "target_name": LAB_TARGET, "data": data}
         empty = {"raw_header": b"", "parent": {}, "metadata": {}, "buffers": []}
         header = {"msg_type": kind}
         self.lab.receive(Message(identities=[client], header=header, content=content, **empty))

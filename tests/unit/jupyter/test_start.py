@@ -12,7 +12,7 @@ from cellblock.backends.base import ORDER, named
 from cellblock.backends.bubblewrap import PROGRAM
 from cellblock.host.guests import spawn
 from cellblock.host.guests.spawn import WrappingCache
-from cellblock.jupyter import start
+from cellblock.jupyter import command_line, start
 from cellblock.jupyter.early_zygote import EarlyZygote, is_alike
 from cellblock.jupyter.kernel_policy import session_notebook
 from cellblock.policy.folders import changes_folder, remove_scratch
@@ -61,18 +61,18 @@ def test_it_knows_every_backend_and_its_program():
 
 def test_options_of_ipykernels_are_taken_and_any_other_ends_the_start():
     added = ["--HistoryManager.hist_file=:memory:", "--debug", "--profile-dir", "x", "--profile=y"]
-    options = start.parse(["--f=file", "--policy", "data", *added])
+    options = command_line.parse(["--f=file", "--policy", "data", *added])
     assert (options.connection_file, options.policy, options.allow_unsafe) == (
         "file",
         "data",
         False,
     )
     assert not options.ipykernel.keeps_history
-    assert start.parse(["-f", "file"]).ipykernel.keeps_history
-    assert start.parse(["--IPKernelApp.connection_file=file"]).connection_file == "file"
+    assert command_line.parse(["-f", "file"]).ipykernel.keeps_history
+    assert command_line.parse(["--IPKernelApp.connection_file=file"]).connection_file == "file"
     for words in (["--HistoryManager.hist_file"], ["--polcy=safe"], ["-f", "other"], ["x.ipynb"]):
         with pytest.raises(SystemExit, match="usage: "):
-            start.parse(["-f", "file", *words])
+            command_line.parse(["-f", "file", *words])
 
 
 class Around:

@@ -47,10 +47,10 @@ from cellblock.render.text import encodable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from cellblock.api.results import Denial, Provenance, Result, Status, Stop
+    from cellblock.api.result_parts import Provenance
+    from cellblock.api.results import Denial, Result, Status, Stop
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
-    from cellblock.batch.run.runner import PlannedNotebook
     from cellblock.host.services.changes import Staged
     from cellblock.policy.model import Gap, Policy
     from cellblock.render.outcomes import Refusal
@@ -114,10 +114,13 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     changes: str = ""
     receipt: bool = False
 
-    def changes_folder(self, planned: PlannedNotebook) -> str:
-        """Return the folder for what a notebook staged; empty if that is not written to one."""
+    def changes_folder(self, output: str) -> str:
+        """Return the folder for what a notebook staged; empty if that is not written to one.
+
+        ``output`` is the name of the notebook's file in the output folder.
+        """
         own = self.changes in {"", KEEP, DROP}
-        return "" if own else f"{self.changes}/{planned.output.rpartition('.')[0]}.changes"
+        return "" if own else f"{self.changes}/{output.rpartition('.')[0]}.changes"
 
     def key(self, content: bytes, policy_digest: str) -> str:
         """Return a hash of a notebook and how it is run.

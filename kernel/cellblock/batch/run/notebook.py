@@ -41,7 +41,8 @@ from cellblock.host.output.text import Cleaner, TooLargeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from cellblock.api.results import Output, Result
+    from cellblock.api.result_parts import Output
+    from cellblock.api.results import Result
 
     _JSON = msgspec.Raw | bytes
     _Form = Callable[[_JSON, int], Iterator[bytes]]

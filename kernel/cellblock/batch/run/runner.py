@@ -598,7 +598,7 @@ class Run:
         try:
             artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
             options, folder = self._request.options, files.absolute(planned.file.path.parent)
-            changes = options.changes_folder(planned)
+            changes = options.changes_folder(planned.output)
             job = Job(planned.name, content, folder, policy, artifacts, changes)
             result, document = await executor.run(job, options)
             if document is not None:

@@ -259,7 +259,7 @@ def _try_prctl(option: int, value: int) -> bool:
 
 # Resource limits: soft and hard alike, so that a cell can't raise them again.
 
-#: Field of ``wire.Limits`` to the limit that carries it, and why that one.
+#: Field of ``wire.messages.Limits`` to the limit that carries it, and why that one.
 RLIMITS: Final = {
     # RLIMIT_AS would count address space that is never used; RSS is not enforced by Linux.
     # DATA counts private writable memory and fails allocation: MemoryError, process alive.

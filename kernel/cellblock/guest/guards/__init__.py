@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cellblock.guest.runner import RulesInForce
 
-#: Builtins that user code gets as they are (requirement 1.4), beside exceptions. What is missing
+#: Builtins that user code gets as they are, beside exceptions. What is missing
 #: here is a NameError there.
 _ALLOWED = """
     Ellipsis False None NotImplemented True __build_class__ __debug__ abs aiter all anext any

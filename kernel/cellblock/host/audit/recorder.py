@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.approver import Decision
     from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.services.artifacts import Artifact
-    from cellblock.host.services.keeping import Kept
+    from cellblock.host.services.changes import Kept
     from cellblock.host.services.relay import RelayCounts
     from cellblock.host.services.tools.calls import CallRecord as Call
     from cellblock.host.session.types import ExecuteRequest, Outcome, SessionSettings, Stopped

@@ -7,7 +7,8 @@ makes messages, and a sandbox what it hands on.
 In the order they are met:
 
 - ``cell``: ``Front``, where cells come in, and ``CellRun``, one cell until its reply.
-- ``outputs``: what the guest shows; ``quota``, how much of it; ``comms``, widgets' messages.
+- ``outputs``: what the guest shows; ``quota``, how much of it; ``withheld``, what no front end was
+  shown; ``comms``, widgets' messages; ``publishing``, the Protocols of what shows them.
 - ``output_log``: the whole text of cells that overflowed, for ``%output``.
 - ``status``: cards and tables about the session itself.
 

@@ -20,19 +20,19 @@ from cellblock.host.output import gateway
 from cellblock.host.snapshots import restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from cellblock.errors import PolicyError
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.outputs import Outputs
+    from cellblock.host.cell.publishing import Parent
     from cellblock.host.cell.status import Views
     from cellblock.host.consent.approver import Approver, Consult
     from cellblock.host.services.artifacts import ArtifactCollector, CellArtifacts
     from cellblock.host.services.tools.calls import Approval
     from cellblock.host.session.history import History
-    from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest, Outcome, Stopped
-    from cellblock.host.snapshots.restore import BranchListing
+    from cellblock.host.snapshots.branches import BranchListing
     from cellblock.render.cards import Failure
     from cellblock.render.outcomes import Refusal
     from cellblock.wire import messages as wire
@@ -263,7 +263,7 @@ class Front(ABC):
         self, outputs: Outputs, views: Views, audit: Audit, history: History | None = None
     ) -> None:
         self.outputs, self.views, self.audit, self.history = outputs, views, audit, history
-        self.session: Session | None = None
+        self.session: CellSession | None = None
         #: Copies files out after cells, if the policy has that done.
         self.exports: ArtifactCollector | None = None
         #: Where the user has to allow that there is a session: asks for it.
@@ -392,37 +392,19 @@ class Front(ABC):
 # --- what fronts hand in ------------------------------------------------------------------------
 
 
-class Parent(Protocol):
-    """What outputs belong to: a request."""
+class CellSession(Protocol):
+    """The session that cells run in."""
 
-    @property
-    def header(self) -> Mapping[str, Any]:
-        """Its header; ``msg_id`` tells it from all others."""
-
-
-class Publisher(Protocol):
-    """Takes what is shown: a message type of Jupyter's and its content."""
-
-    def publish(
+    def execute(
         self,
-        kind: str,
-        content: Any,
-        parent: Any,
-        *,
-        buffers: Sequence[bytes] = (),
-        metadata: Any = None,
+        request: ExecuteRequest,
+        done: Callable[[Outcome], None],
+        decided: Callable[[], None],
     ) -> None:
-        """Show it to whoever looks."""
+        """Run a cell; ``done`` gets its outcome. ``decided`` is called when it is decided about."""
 
-
-class FlowControl(Protocol):
-    """Holds up a guest whose output nobody takes."""
-
-    def admits(self) -> bool:
-        """Return whether output may still be published."""
-
-    def check(self) -> None:
-        """Check whether too much waits; called after every message of the guest's."""
+    def read_output(self) -> None:
+        """Pass on what the guest has written by now."""
 
 
 class Starting(Protocol):

@@ -12,9 +12,9 @@ from cellblock.render import outcomes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from cellblock.host.cell.cell import Parent, Publisher
-    from cellblock.host.cell.outputs import Withheld
+    from cellblock.host.cell.publishing import Parent, Publisher
     from cellblock.host.cell.quota import Quota
+    from cellblock.host.cell.withheld import Withheld
     from cellblock.host.output.widgets import Passed
     from cellblock.policy.model import Policy
     from cellblock.render.cards import Bundle

@@ -2,78 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import STREAMS
+from cellblock.host.cell.withheld import Withheld
 from cellblock.host.output import gateway
 from cellblock.host.output.text import Frame, json_size, split_tail
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import CellRun, FlowControl, Parent, Publisher
     from cellblock.host.cell.comms import CommTraffic
     from cellblock.host.cell.output_log import OutputLog
+    from cellblock.host.cell.publishing import FlowControl, Parent, Publisher
     from cellblock.host.cell.quota import Held, Kind, Stream
     from cellblock.host.cell.status import Views
     from cellblock.host.output.frames import SharedLibraries
+    from cellblock.host.session.types import ExecuteRequest
 
 
 #: A display or a result.
 Shown = wire.Display | wire.Result
 #: Fields of the policy that decide about comms.
 _OF_COMMS: Final = frozenset({"comm_targets", "display", "widget_modules"})
-#: Types, and comms, that are named of one cell in the audit log.
-_MAX_NAMES: Final = 20
 #: Cells whose tasks may still show something under them.
 _MAX_PARENTS: Final = 100
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Shown).decode
 
 
-class Withheld:
-    """What of one cell's output no front end was shown, on its way to the audit log."""
+class ShownCell(Protocol):
+    """The cell that shows something."""
 
-    def __init__(self, audit: Audit) -> None:
-        self._audit = audit
-        self._begin()
+    request: ExecuteRequest
+    #: Its number in the audit log, and the front's.
+    number: int
+    count: int
 
-    def _begin(self) -> None:
-        self._bytes: dict[str, int] = {}
-        self._types: dict[str, None] = {}
-        self._comms: dict[str, None] = {}
-        #: Messages that no front end took in time.
-        self.messages = 0
+    @property
+    def failed(self) -> bool:
+        """Whether it raised an exception that was shown."""
 
-    def enter(self, cell: int = 0) -> None:
-        """Put what was counted, if anything, on the audit log, and begin anew."""
-        if self._bytes or self._types or self._comms or self.messages:
-            self._audit.withheld(self._bytes, self._types, self.messages, self._comms, cell=cell)
-            self._begin()
-
-    def size(self, kind: str, size: int) -> None:
-        """Count bytes of a stream, or of displays."""
-        self._bytes[kind] = self._bytes.get(kind, 0) + size
-
-    def of_bundle(self, given: Any, shown: dict[str, Any]) -> None:
-        """Note the types of a bundle that the gateway lets nothing pass of."""
-        if type(given) is dict and not given.keys() <= shown.keys():
-            _note(self._types, (str(key) for key in given if key not in shown))
-
-    def comm(self, name: str) -> None:
-        """Note a comm, or a widget's module, that was refused."""
-        _note(self._comms, [name])
-
-
-def _note(seen: dict[str, None], names: Iterable[str]) -> None:
-    for name in names:
-        if len(seen) < _MAX_NAMES:
-            seen[name] = None
+    def error(self, message: wire.Error) -> None:
+        """Publish an exception."""
 
 
 class Outputs:
@@ -102,7 +78,7 @@ class Outputs:
         self._parent: Parent | None = None
         #: Requests by the number of their cell, for what their tasks show later.
         self._parents: dict[int, Parent] = {}
-        self._cell: CellRun | None = None
+        self._cell: ShownCell | None = None
         self._comms: CommTraffic | None = None
         # Of the running cell, since ``begin``:
         self._quota = views.quota()
@@ -176,7 +152,7 @@ class Outputs:
         if self._comms is not None:
             self._comms.reset()
 
-    def begin(self, parent: Parent, cell: CellRun | None = None) -> None:
+    def begin(self, parent: Parent, cell: ShownCell | None = None) -> None:
         """Show what comes under ``parent``, with a fresh quota."""
         self._settle()
         self._withheld.enter()

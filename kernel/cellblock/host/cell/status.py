@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Change, Staged, State
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
-    from cellblock.host.snapshots.restore import BranchListing
+    from cellblock.host.snapshots.branches import BranchListing
     from cellblock.policy.model import Enforcement, Policy
     from cellblock.render.cards import Bundle, Failure
     from cellblock.render.outcomes import Refusal

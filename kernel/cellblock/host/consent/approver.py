@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.imports import Import
-    from cellblock.host.consent.grants import GrantContext, Grants, Of, Scope
-    from cellblock.host.consent.request import ApprovalRequest
+    from cellblock.host.consent.grants import GrantContext, Grants, Scope
+    from cellblock.host.consent.request import ApprovalRequest, Of
     from cellblock.host.services.tools.calls import Call
     from cellblock.host.session.types import ExecuteRequest
 

@@ -21,6 +21,7 @@ from msgspec.structs import asdict, replace
 
 from cellblock.descriptors import closing, lock
 from cellblock.host.consent.manifest import UNSEEN, FileState, file_state
+from cellblock.host.consent.request import Of  # noqa: TC001 - msgspec reads it
 from cellblock.host.files import PrivateFile
 from cellblock.policy.folders import state_folder
 
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.consent.request import ApprovalRequest
 
-#: What takes consent, and for how long it can be allowed.
-Of = Literal["call", "import", "keep", "start"]
+#: For how long something can be allowed.
 Scope = Literal["once", "session", "always"]
 MOST_BYTES: Final = 1 << 20
 MOST_GRANTS: Final = 1_000

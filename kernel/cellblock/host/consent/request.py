@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from cellblock.analysis.imports import Import
-    from cellblock.host.consent.grants import Of
     from cellblock.host.services.changes import Change
     from cellblock.host.services.tools.calls import Call
     from cellblock.wire.messages import Tool
 
 
+#: What takes consent.
+Of = Literal["call", "import", "keep", "start"]
 #: Lines of a call's arguments that are shown; of more than these how many, and of their end.
 MOST_LINES: Final = 40
 _HEAD, _TAIL = 12, 4

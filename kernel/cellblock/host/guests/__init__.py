@@ -9,7 +9,8 @@ The parts, in the order in which a start meets them:
   closes the host to others.
 - ``zygote``: one zygote's control socket; a session's own, or one that several share.
 - ``process``: one guest, its channel and its output.
-- ``supervisor``: which guest serves a session, and where the next one comes from.
+- ``supervisor``: which guest serves a session, and where the next one comes from; ``spare``, one
+  that imports ahead.
 - ``background``: processes that make a file for later sessions, while the kernel goes on:
   matplotlib's list of fonts, and Vega, the library of altair's charts.
 - ``byte_code``: one more, which has Python keep byte code of what guests had to compile.

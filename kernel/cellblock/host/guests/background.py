@@ -36,7 +36,7 @@ from cellblock.policy.folders import cache_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from cellblock.host.session.types import Reactor
+    from cellblock.host.reactor import Reactor
     from cellblock.wire.messages import Prepare
 
 

@@ -29,7 +29,7 @@ from cellblock.policy.folders import cache_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from cellblock.host.session.types import Reactor
+    from cellblock.host.reactor import Reactor
 
 #: Files of a session that are looked at.
 MOST: Final = 10_000

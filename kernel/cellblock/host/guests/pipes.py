@@ -22,7 +22,7 @@ from cellblock.wire.messages import Stream, StreamName
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.reactor import Reactor, Timer
 
 
 #: What a pipe holds (pipe(7)), and what one is given to hold when it was full, as far as the user

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.reactor import Reactor, Timer
 
 
 # --- messages from bytes ----------------------------------------------------------------------

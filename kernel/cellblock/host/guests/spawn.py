@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # --- the zygote -------------------------------------------------------------------------------
 
 #: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
-#: snapshots take besides is known when the policy is (``obstacles``).
+#: snapshots take besides is known when the policy is (``host.session.config.check_file_limit``).
 LEAST_FILES = 64
 #: Seconds that a zygote may take to make room for a frame: it reads whenever it is not at work.
 SENDING = 10.0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from cellblock.host.session.types import Reactor
+    from cellblock.host.reactor import Reactor
 
 
 READ_SIZE = 1 << 16

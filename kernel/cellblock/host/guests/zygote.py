@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.supervisor import SpareGuest
-    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.guests.spare import SpareGuest
+    from cellblock.host.reactor import Reactor, Timer
 
     Spawn = Callable[[], tuple[socket.socket, int]]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cellblock.host.limits.processes import ProcessMemory
-    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.reactor import Reactor, Timer
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import Layer
 

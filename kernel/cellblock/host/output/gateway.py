@@ -79,7 +79,7 @@ def _sanitisers() -> Mapping[str, Callable[[str], str]]:
     it should be shown.
     """
     # nh3, expat and tables of patterns: 9 ms, and a kernel's start shows no markup.
-    from cellblock.host.output import html, tex  # noqa: PLC0415
+    from cellblock.host.output import html, tex  # noqa: PLC0415 - 9 ms
 
     return {
         "application/vnd.fasta.fasta": _without_tags,
@@ -267,7 +267,7 @@ def sanitized(data: Any) -> dict[str, Any]:
 
 def _frames() -> ModuleType:
     """Return what makes frames, imported late: most kernels show no page that needs one."""
-    from cellblock.host.output import frames  # noqa: PLC0415
+    from cellblock.host.output import frames  # noqa: PLC0415 - as said
 
     return frames
 

@@ -35,7 +35,7 @@ from cellblock.host.sparse import end_file, read_parts, write_part
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from cellblock.host.session.types import Reactor
+    from cellblock.host.reactor import Reactor
 
 
 #: Seconds of one step.

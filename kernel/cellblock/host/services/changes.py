@@ -25,6 +25,8 @@ from importlib.machinery import all_suffixes
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from msgspec import Struct
+
 from cellblock.descriptors import (
     FILE,
     FOLDER,
@@ -51,7 +53,6 @@ from cellblock.wire.messages import HOME, UPPER
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 
-    from cellblock.host.services.keeping import Kept
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import Layer
 
@@ -123,6 +124,13 @@ class Change:
     def name(self) -> str:
         """Return its whole path."""
         return f"{self.root.rstrip('/')}/{self.path}"
+
+
+class Kept(Struct, frozen=True):
+    """A change that was kept; ``sha256`` is of the file's content, empty where it was deleted."""
+
+    change: Change
+    sha256: str
 
 
 #: What of a policy's audit log those need who keep something when the session is over.

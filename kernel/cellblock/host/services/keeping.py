@@ -32,15 +32,15 @@ from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
-from cellblock.host.services.changes import Change, Staged, enter, finish, state, status
+from cellblock.host.services.changes import Change, Kept, Staged, enter, finish, state, status
 from cellblock.host.sparse import end_file, read_parts, write_part
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
+    from cellblock.host.reactor import Reactor
     from cellblock.host.services.changes import State
-    from cellblock.host.session.types import Reactor
 
 
 T = TypeVar("T")
@@ -51,13 +51,6 @@ _IS_ANOTHER: Final = "it changed meanwhile"
 _YOURS_IS_ANOTHER: Final = "your file changed meanwhile"
 #: What link(2) fails with on file systems that have no hard links, such as FAT.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-
-
-class Kept(Struct, frozen=True):
-    """A change that was kept; ``sha256`` is of the file's content, empty where it was deleted."""
-
-    change: Change
-    sha256: str
 
 
 def keep(

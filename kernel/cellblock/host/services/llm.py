@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 
 from cellblock.host.services.tools.calls import Answer, Call, Quota
-from cellblock.host.services.tools.worker import WorkerProvider, WorkerSettings
+from cellblock.host.services.tools.worker import WorkerProvider
+from cellblock.host.services.tools.worker_messages import WorkerSettings
 from cellblock.render.tables import ModelBudget
 from cellblock.wire.messages import NOTHING, Parameter, Tool
 
 if TYPE_CHECKING:
-    from cellblock.host.session.types import Reactor
+    from cellblock.host.reactor import Reactor
     from cellblock.policy.model import Llm
 
 

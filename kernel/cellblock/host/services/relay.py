@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from cellblock.host.session.types import Reactor
+    from cellblock.host.reactor import Reactor
     from cellblock.policy.network import IPAddress
 
     LookUp = Callable[[str], Iterable[str]]

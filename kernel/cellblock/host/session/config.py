@@ -22,7 +22,6 @@ from cellblock.backends.plan import (
     filled,
     make_plan,
     make_view,
-    outermost,
     preloaded,
     real,
     standing,
@@ -585,7 +584,7 @@ def granted_services(config: SessionConfig) -> GrantedServices | None:
         return None
     from cellblock.host.session.granted_services import GrantedServices  # noqa: PLC0415 - few do
 
-    return GrantedServices(config)
+    return GrantedServices(policy, config.prepare)
 
 
 # --- what keeps a readable policy from holding here ---------------------------------------------
@@ -630,11 +629,6 @@ def _refuse_within(path: str, roots: Sequence[str], what: str, key: str, policy:
         if any(within(name, root) for name in names):
             what += f": {root} is within their reach"
             raise policy.error(what, key, path, "Choose a folder elsewhere.")
-
-
-def written_roots(policy: Policy) -> tuple[str, ...]:
-    """Return the folders that cells may write, staged or not, canonical and none in another."""
-    return outermost((*policy.filesystem_write_roots, *policy.filesystem_staged_roots))
 
 
 def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) -> None:

@@ -8,26 +8,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cellblock.backends.plan import outermost
 from cellblock.host.services import artifacts
 from cellblock.host.services import llm as llm_provider
 from cellblock.host.services.operations import catalog
-from cellblock.host.session.config import written_roots
 from cellblock.policy import paths
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.session.config import SessionConfig
-    from cellblock.host.session.types import Reactor
-    from cellblock.wire.messages import Tool
+    from cellblock.host.reactor import Reactor
+    from cellblock.policy.model import Policy
+    from cellblock.wire.messages import Prepare, Tool
 
 
 class GrantedServices:
     """What one session may use of them."""
 
-    def __init__(self, config: SessionConfig) -> None:
-        self._config, self._policy = config, config.policy
+    def __init__(self, policy: Policy, prepare: Prepare) -> None:
+        self._policy = policy
+        self._prepare = prepare
 
     def tools(self) -> tuple[Tool, ...]:
         """Return what cells may call of all that."""
@@ -41,12 +42,12 @@ class GrantedServices:
         self, reactor: Reactor, open_folder: Callable[[str], int]
     ) -> artifacts.ArtifactCollector | None:
         """Return what copies files out after cells; None where the policy names none."""
-        policy, cwd = self._policy, self._config.prepare.cwd
+        policy, cwd = self._policy, self._prepare.cwd
         if not policy.artifact_export_paths:
             return None
         return artifacts.ArtifactCollector(
             reactor,
-            written_roots(policy),
+            _written_roots(policy),
             artifacts.Patterns.of(
                 artifacts.absolute_pattern(one, cwd) for one in policy.artifact_export_paths
             ),
@@ -58,8 +59,8 @@ class GrantedServices:
 
     def check_artifacts(self) -> None:
         """Raise PolicyError for files to be copied out that no cell can write, or not safely."""
-        policy, prepare = self._policy, self._config.prepare
-        roots, folder = written_roots(policy), policy.artifact_folder
+        policy, prepare = self._policy, self._prepare
+        roots, folder = _written_roots(policy), policy.artifact_folder
         if not policy.artifact_export_paths:
             return
         for pattern in policy.artifact_export_paths:
@@ -74,6 +75,11 @@ class GrantedServices:
         if root := next((root for root in changed if within(folder, root)), None):
             what = f"cells could change what was copied out: {root} is writable"
             raise policy.error(what, "artifact_folder", folder, "Choose a folder elsewhere.")
+
+
+def _written_roots(policy: Policy) -> tuple[str, ...]:
+    """Return the folders that cells may write, staged or not, canonical and none in another."""
+    return outermost((*policy.filesystem_write_roots, *policy.filesystem_staged_roots))
 
 
 def _how_to_write(folder: str, roots: tuple[str, ...], scratch: str) -> str:

@@ -9,7 +9,7 @@ copy of the guest under more locks, or a new guest.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from msgspec import structs
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.calls import Approval
     from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.host.session.config import SessionConfig
-    from cellblock.host.session.session import Session
+    from cellblock.host.session.requests import Requests
     from cellblock.host.session.types import ExecuteRequest
     from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.model import Policy
@@ -120,6 +120,16 @@ def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, 
 # --- narrowing ----------------------------------------------------------------------------------
 
 
+class NarrowedSession(Protocol):
+    """The session whose policy is narrowed."""
+
+    settings: SessionSettings
+    requests: Requests
+
+    def adopt(self, settings: SessionSettings) -> None:
+        """Put a narrower policy in force."""
+
+
 class Narrower:
     """Narrows one session's policy, as its cells ask."""
 
@@ -136,7 +146,7 @@ class Narrower:
         """The policy in force."""
         return self._config.policy
 
-    def handles(self, request: ExecuteRequest, ruling: Ruling, session: Session) -> bool:
+    def handles(self, request: ExecuteRequest, ruling: Ruling, session: NarrowedSession) -> bool:
         """Return whether a cell narrows the policy and says nothing else."""
         rules = session.settings.rules
         return (
@@ -150,7 +160,7 @@ class Narrower:
     def narrow(
         self,
         request: ExecuteRequest,
-        session: Session,
+        session: NarrowedSession,
         done: Callable[[Outcome], None],
         *,
         admitted_by: str = "",
@@ -201,7 +211,7 @@ class Narrower:
     # --- whether it may be --------------------------------------------------------------------
 
     def _weigh_request(
-        self, asked: NarrowRequest, code: str, session: Session
+        self, asked: NarrowRequest, code: str, session: NarrowedSession
     ) -> tuple[SessionSettings | None, tuple[Finding, ...]]:
         """Return the settings that a cell asks for, or why it can't have them."""
         rules = session.settings.rules
@@ -268,7 +278,7 @@ class Narrower:
     # --- putting it in force ------------------------------------------------------------------
 
     def _serve(
-        self, session: Session, settings: SessionSettings, request: InFlight, guest: Guest
+        self, session: NarrowedSession, settings: SessionSettings, request: InFlight, guest: Guest
     ) -> None:
         """Replace ``guest``; called again when its replacement serves."""
         if request.began:
@@ -279,13 +289,15 @@ class Narrower:
             lock = partial(self._lock, session, settings, request, guest)
             session.requests.supervisor.copy_guest(lock)
 
-    def _begin(self, session: Session, settings: SessionSettings, request: InFlight) -> None:
+    def _begin(
+        self, session: NarrowedSession, settings: SessionSettings, request: InFlight
+    ) -> None:
         request.state = RequestState.running
         session.adopt(settings)
 
     def _lock(
         self,
-        session: Session,
+        session: NarrowedSession,
         settings: SessionSettings,
         request: InFlight,
         guest: Guest,

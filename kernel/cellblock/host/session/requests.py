@@ -69,7 +69,8 @@ if TYPE_CHECKING:
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.limits.monitor import Excess
-    from cellblock.host.session.types import Reactor, SessionSettings, Usage, Why
+    from cellblock.host.reactor import Reactor
+    from cellblock.host.session.types import SessionSettings, Usage, Why
 
 
 #: A second interrupt this soon after the first is the same key press, repeated.
@@ -147,7 +148,7 @@ class InFlight:
         #: The limit that it was interrupted for.
         self.over: Why | None = None
         #: What watches it, where that is not the session's own.
-        self.deadlines: Deadlines | None = None
+        self.deadlines: Deadlines[InFlight] | None = None
         self.interrupted_at: float | None = None
         #: It was interrupted before it began, and the guest was interrupted to make way for it.
         self.made_way = False
@@ -277,7 +278,7 @@ class Requests:
             settings.tools or Tooling(policy=policy),
             audit,
             clock=clock,
-            request=lambda: self.request,
+            requests=self,
             violation=self._violation,
             show=front.on_output,
         )
@@ -388,7 +389,7 @@ class Requests:
         else:
             self._send_what_waits()
 
-    def _new_deadlines(self) -> Deadlines:
+    def _new_deadlines(self) -> Deadlines[InFlight]:
         """Return what watches a subshell's request."""
         made = Deadlines(
             self._reactor,
@@ -401,7 +402,7 @@ class Requests:
         made.timeout = self._deadlines.timeout
         return made
 
-    def _deadlines_of(self, request: InFlight) -> Deadlines:
+    def _deadlines_of(self, request: InFlight) -> Deadlines[InFlight]:
         return request.deadlines or self._deadlines
 
     def _send(self, request: InFlight) -> None:

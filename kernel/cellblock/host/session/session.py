@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import Front
     from cellblock.host.consent.approver import Decision
     from cellblock.host.guests.zygote import ZygoteSource
-    from cellblock.host.services.changes import Change, Staged
+    from cellblock.host.reactor import Reactor
+    from cellblock.host.services.changes import Change, Kept, Staged
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.narrowing import MakeTools
     from cellblock.host.session.types import (
-        Reactor,
         Reply,
         SessionSettings,
         Stopped,
@@ -199,7 +199,7 @@ class Keeper:
             else:
                 self._steps.run(keeping.steps(staged, chosen, digests), kept, self._failed)
 
-        def kept(found: Sequence[keeping.Kept]) -> None:
+        def kept(found: Sequence[Kept]) -> None:
             self._front.audit.kept(found, staged.session, "a code")
             self._front.outputs.card(tables.settled_changes(_rows(staged, chosen), kept=True))
             ended(Outcome("ok"))

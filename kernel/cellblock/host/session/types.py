@@ -1,10 +1,10 @@
-"""What goes into a session and what comes out: requests, outcomes, usage, settings, the loop."""
+"""What goes into a session and what comes out: requests, outcomes, usage, settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -267,34 +267,6 @@ class SessionSettings(Struct, frozen=True, kw_only=True):
         """What guests may connect to, through the relay."""
         listed = self.policy.network_access
         return listed if self.prepare.plan.relayed and isinstance(listed, tuple) else ()
-
-
-# --- the loop that a session lives in -----------------------------------------------------------
-
-
-class Timer(Protocol):
-    """A call that is due later."""
-
-    def cancel(self) -> None:
-        """Prevent the call; harmless when it has happened."""
-
-
-class Reactor(Protocol):
-    """Readiness of descriptors, and time. Single-threaded; callbacks run one after another."""
-
-    def watch(
-        self, fd: int, on_ready: Callable[[], None], *, read: bool = True, write: bool = False
-    ) -> None:
-        """Call ``on_ready`` whenever ``fd`` is readable, with ``write`` also when writable."""
-
-    def unwatch(self, fd: int) -> None:
-        """Stop watching ``fd``; harmless when it is not watched."""
-
-    def call_later(self, seconds: float, action: Callable[[], None]) -> Timer:
-        """Call ``action`` once, no earlier than ``seconds`` from now."""
-
-    def expect(self) -> None:
-        """Poll briefly before sleeping: an answer is likely to come at once."""
 
 
 def unasked(message: messages.FromGuest, *, served: bool) -> str:

@@ -7,7 +7,8 @@ itself.
   there.
 - ``chain``: the snapshots in order, what ran after each, and so what ``%undo`` can go back to.
 - ``memory``: what they cost, and whether one more can be afforded.
-- ``restore``: a snapshot takes over from a guest that was lost; branches, which go on by turns.
+- ``restore``: a snapshot takes over from a guest that was lost.
+- ``branches``: checkpoints that a session goes on from by turns.
 
 ``host.guests.supervisor`` has them. May import ``wire``, ``errors`` and the host's ``guests`` and
 ``session``.

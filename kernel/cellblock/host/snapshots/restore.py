@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -17,11 +17,11 @@ from cellblock.host.snapshots.chain import LATELY, PastRequest, is_visible
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.supervisor import Supervisor
-    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.guests.zygote import Zygote
+    from cellblock.host.reactor import Reactor, Timer
     from cellblock.host.snapshots.chain import Snapshot
     from cellblock.host.snapshots.store import Snapshots
 
@@ -42,6 +42,28 @@ _ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
 _NOT_TAKEN_UP: Final = frozenset({"timeout", "interrupt"})
 
 
+class Serving(Protocol):
+    """What a restoration needs of the supervisor, whose guest a snapshot becomes."""
+
+    snapshots: Snapshots
+    clock: Callable[[], float]
+    #: Returns the descriptor at which a guest asks for connections, if any. Raises OSError.
+    relay: Callable[[], list[int]]
+    zygote: Zygote | None
+
+    def on_text(self, written: messages.Stream) -> None:
+        """Take text that the guest wrote."""
+
+    def on_trying(self, guest: Guest | None) -> None:
+        """Record which snapshot is tried; None when that failed."""
+
+    def on_restored(self, restoration: Restoration, guest: Guest) -> None:
+        """Serve by a snapshot that has taken over."""
+
+    def on_gone(self, stopped: Stopped) -> None:
+        """Start anew: there is no snapshot of what was lost."""
+
+
 class Restoration:
     """Has the newest snapshot take over, or the one before it if that fails.
 
@@ -58,7 +80,7 @@ class Restoration:
     def __init__(
         self,
         reactor: Reactor,
-        supervisor: Supervisor,
+        supervisor: Serving,
         stopped: Stopped,
         running: Any = None,
         *,
@@ -349,101 +371,3 @@ def _count(number: int, what: str) -> str:
 
 def _cells(counts: tuple[int, ...]) -> str:
     return ", ".join(f"[{count}]" for count in counts)
-
-
-# --- %branch: checkpoints that a session goes on from by turns ------------------------------------
-#
-# A session is on one branch, ``main`` at first. Whoever leaves one has its state kept under its
-# name, as a checkpoint that is marked as a branch's; whoever comes back has that state restored.
-
-FIRST: Final = "main"
-
-
-class BranchListing(NamedTuple):
-    """Which branch a session is on, and what there is to go to and to go on from.
-
-    One that ``begins`` was begun just now: nothing was kept under its name, or not any more.
-    """
-
-    current: str
-    branches: tuple[str, ...]
-    checkpoints: tuple[str, ...]
-    begins: bool
-
-
-class Branches:
-    """The branches of a session, whose copies ``snapshots`` has."""
-
-    def __init__(self, supervisor: Supervisor, snapshots: Snapshots) -> None:
-        self._supervisor, self._snapshots = supervisor, snapshots
-        self.current = FIRST
-
-    def listing(self, *, begins: bool = False) -> BranchListing:
-        """Return what there is; copies that ended are not."""
-        named = self._snapshots.chain.named()
-        kept = [name for name, one in named.items() if one.is_branch and name != self.current]
-        checkpoints = tuple(name for name, one in named.items() if not one.is_branch)
-        return BranchListing(self.current, (self.current, *kept), checkpoints, begins)
-
-    def begin_anew(self) -> None:
-        """Be on the first branch: what led to any other has ended."""
-        self.current = FIRST
-
-    def go(self, name: str, start: str, then: Callable[[str], None]) -> None:
-        """Keep the state under the branch that is left, and go to another, or begin it.
-
-        It begins at the checkpoint or branch ``start``, or here. ``then`` gets why not, or nothing
-        where it began here; a state that is restored is told of as by ``%restore``.
-        """
-        named, left = self._snapshots.chain.named(), self.current
-        if why := self._why_not(name, start):
-            then(why)
-            return
-        source = start or (name if name in named else "")
-
-        def refused(why: str) -> None:
-            self.current = left
-            then(why)
-
-        def kept(why: str) -> None:
-            if why:
-                then(why)
-                return
-            self.current = name
-            if source:
-                self._supervisor.restore(source, refused, branch=name)
-            else:
-                then("")
-
-        self._snapshots.checkpoint(left, kept, is_branch=True)
-
-    def _why_not(self, name: str, start: str) -> str:
-        named, left = self._snapshots.chain.named(), self.current
-        if name == left:
-            return "the notebook is on this branch already"
-        if start and start not in named:
-            return f"there is no checkpoint or branch {start}; there are: {_listed(named)}"
-        if start and name in named:
-            return "there is a checkpoint or branch of this name already"
-        if name in named and not named[name].is_branch:
-            return f"this is a checkpoint; %branch NEW {name} goes on from it as branch NEW"
-        if left in named and not named[left].is_branch:
-            return (
-                f"this branch would be kept as {left}, and a checkpoint has that name; "
-                f"%branch -d {left} drops it"
-            )
-        return ""
-
-    def drop(self, name: str) -> str:
-        """Drop a branch that the session is not on, or a checkpoint; return why not, or nothing."""
-        named = self._snapshots.chain.named()
-        if name == self.current and (name not in named or named[name].is_branch):
-            return "the notebook is on this branch; go to another first"
-        if name not in named:
-            return f"there is no checkpoint or branch of this name; there are: {_listed(named)}"
-        self._snapshots.let_go(named[name])
-        return ""
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"

@@ -33,7 +33,7 @@ import signal
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import force_setattr, replace
 
@@ -41,6 +41,7 @@ from cellblock.host.guests.process import Guest
 from cellblock.host.limits.monitor import slack
 from cellblock.host.limits.processes import Gauge, page_faults, private_bytes
 from cellblock.host.snapshots import memory
+from cellblock.host.snapshots.branches import Branches
 from cellblock.host.snapshots.chain import (
     LATELY,
     Chain,
@@ -50,15 +51,13 @@ from cellblock.host.snapshots.chain import (
     UndoStep,
 )
 from cellblock.host.snapshots.memory import Budget, Reading
-from cellblock.host.snapshots.restore import Branches
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.guests.zygote import Zygote
-    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.reactor import Reactor, Timer
     from cellblock.policy.model import Policy
 
 
@@ -81,6 +80,39 @@ _AFTERWARDS: Final = 1.0
 _MAX_UNKNOWN: Final = 3
 
 
+class SnapshotOwner(Protocol):
+    """What snapshots need of the session's requests."""
+
+    def idle(self) -> bool:
+        """Return whether no request is under way."""
+
+    def runs_beside(self) -> bool:
+        """Return whether a subshell runs anything: no snapshot can be taken."""
+
+    def on_notice(self, text: str) -> None:
+        """Tell the user why no snapshot is taken."""
+
+
+class Serving(Protocol):
+    """What snapshots need of the supervisor that has them."""
+
+    zygote: Zygote | None
+
+    @property
+    def owner(self) -> SnapshotOwner:
+        """The session's requests."""
+
+    @property
+    def guest(self) -> Guest | None:
+        """The guest that serves, or None."""
+
+    def restore(self, name: str, refused: Callable[[str], None], *, branch: str) -> None:
+        """Go back to a checkpoint; ``refused`` gets why that can't be done."""
+
+    def on_snapshot_lost(self) -> None:
+        """Replace a snapshot that ended while it was kept."""
+
+
 class Snapshots:
     """The snapshots of a session's guest, which ``supervisor`` has."""
 
@@ -89,7 +121,7 @@ class Snapshots:
         reactor: Reactor,
         clock: Callable[[], float],
         policy: Policy,
-        supervisor: Supervisor,
+        supervisor: Serving,
     ) -> None:
         self._reactor, self._clock, self._policy = reactor, clock, policy
         self._supervisor = supervisor

@@ -7,7 +7,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat import from_dict
 
-from cellblock.api.results import Output
+from cellblock.api.result_parts import Output
 from cellblock.batch.run.notebook import Document, Outputs, encode
 from support.runs import code, document
 

@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
-from cellblock.host.guests import supervisor
+from cellblock.host.guests import spare as spares
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.supervisor import SpareGuest, imported_ahead
+from cellblock.host.guests.spare import SpareGuest, imported_ahead
 from cellblock.host.guests.zygote import Standing, Zygote
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
@@ -25,7 +25,7 @@ def waiting(simulate):
     """Return a session whose guest waits for its first cell, that guest, and the spare one."""
     sim = simulate(policy=POLICY)
     serving = sim.guest
-    sim.reactor.advance(supervisor.IDLE)
+    sim.reactor.advance(spares.IDLE)
     (asked,) = sim.guest.read()
     assert asked == messages.Preload(modules=("numpy.linalg",))
     return sim, serving, sim.guest
@@ -45,7 +45,7 @@ def test_a_first_cell_that_names_a_module_runs_where_that_is_imported(waiting):
 
 @pytest.mark.parametrize(
     "code",
-    ["x = 1", "numpy = environ = 1", "sys = path = numpy = 1", "#" * supervisor._MOST + "\nnumpy"],
+    ["x = 1", "numpy = environ = 1", "sys = path = numpy = 1", "#" * spares._MOST + "\nnumpy"],
     ids=["names none", "an environment", "a search path", "too long to look at"],
 )
 def test_any_other_first_cell_runs_where_nothing_is(waiting, code):
@@ -55,7 +55,7 @@ def test_any_other_first_cell_runs_where_nothing_is(waiting, code):
     sim.runs(code)
     assert [request.raw for request in serving.read()] == [code]
     assert sim.signals() == [signal.SIGSTOP]
-    sim.reactor.advance(supervisor.DISMISSED)
+    sim.reactor.advance(spares.DISMISSED)
     assert other.gone()
 
 
@@ -98,7 +98,7 @@ def test_one_with_other_locks_than_the_guest_that_serves_imports_nothing(simulat
     monkeypatch.setattr(SpareGuest, "_is_equal", lambda _, report: asked.append(report))
     sim = simulate(policy=POLICY)
     serving = sim.guest
-    sim.reactor.advance(supervisor.IDLE)
+    sim.reactor.advance(spares.IDLE)
     assert asked
     assert sim.guest is serving or sim.guest.gone()
 
@@ -113,14 +113,14 @@ def test_no_cell_waits_for_it(waiting):
 
 def test_it_is_ended_when_imports_take_too_long(waiting):
     sim, _, other = waiting
-    sim.reactor.advance(supervisor.PATIENCE)
+    sim.reactor.advance(spares.PATIENCE)
     assert other.gone()
 
 
 def test_it_is_not_kept_for_ever(waiting):
     sim, serving, other = waiting
     sim.hears(messages.Preloaded(same=True))
-    sim.reactor.advance(supervisor.KEPT)
+    sim.reactor.advance(spares.KEPT)
     assert other.gone()
     sim.runs(NAMES_IT)
     assert [request.raw for request in serving.read()] == [NAMES_IT]
@@ -209,7 +209,7 @@ def test_a_guest_that_ended_before_the_launch_is_replaced(launched):
 
 def test_one_forked_ahead_is_kept_as_long_as_any_other(launched):
     sim, serving, other = launched()
-    sim.reactor.advance(supervisor.KEPT)
+    sim.reactor.advance(spares.KEPT)
     assert other.gone()
     sim.runs(NAMES_IT)
     assert [request.raw for request in serving.read()] == [NAMES_IT]

@@ -149,7 +149,7 @@ _NEEDED: Final = {
 class OperationGrants(Struct, frozen=True, kw_only=True):
     """What operations may touch; it crosses to the worker.
 
-    ``tables`` are the policy's own, as plain data: ``policy.operations.built`` reads them.
+    ``tables`` are the policy's own, as plain data: ``policy.operations.Operations`` reads them.
     Relative paths are relative to ``project``. ``denied`` are canonical paths that are neither
     read nor written, and patterns of names that are not beneath a root. ``packages`` is the folder
     that packages are kept in.

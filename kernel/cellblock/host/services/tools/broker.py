@@ -10,7 +10,7 @@ guest calls one.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.guests.supervisor import Supervisor
+    from cellblock.host.guests.process import Guest
+    from cellblock.host.reactor import Reactor
     from cellblock.host.services.tools.calls import Status, Tooling
     from cellblock.host.services.tools.providers import Providers
-    from cellblock.host.session.requests import InFlight
-    from cellblock.host.session.types import Reactor
 
 
 #: Calls of one cell that get a record; and refused calls of one cell that the log lists.
@@ -63,30 +62,64 @@ class _PendingCall(msgspec.Struct, frozen=True, eq=False):
     account: _Account
 
 
+class CallingRequest(Protocol):
+    """A request whose cell calls tools."""
+
+    message: Any
+    #: The subshell that it is for; 0 is the main shell.
+    subshell: int
+    #: It called a tool: it must not run twice.
+    called: bool
+
+
+class CallingRequests(Protocol):
+    """The session's requests."""
+
+    @property
+    def request(self) -> CallingRequest | None:
+        """The main shell's request under way."""
+
+    def is_read(self) -> bool:
+        """Return whether the guest has read all that it was sent."""
+
+
+class EquippedGuests(Protocol):
+    """Has the guest that calls tools, and starts guests that know of them."""
+
+    @property
+    def guest(self) -> Guest | None:
+        """The guest that serves, or None."""
+
+    def equip(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...]) -> None:
+        """Have guests know these tools and folders of packages."""
+
+
 class Broker:
     """A session's tools: known before its first guest starts, called by its guests, one at a time.
 
-    ``request`` returns the main shell's request under way. ``violation`` gets what no honest guest
-    does, such as a call of an unknown tool. ``show`` gets lines about the progress of calls, for
-    the cell that waits. No call begins while the ``audit`` log bars that: its record could not be
-    entered. Of a cell's refused calls only the first are recorded, since they cost a cell nothing.
+    ``violation`` gets what no honest guest does, such as a call of an unknown tool. ``show`` gets
+    lines about the progress of calls, for the cell that waits. No call begins while the ``audit``
+    log bars that: its record could not be entered. Of a cell's refused calls only the first are
+    recorded, since they cost a cell nothing.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        supervisor: Supervisor,
+        guests: EquippedGuests,
         tooling: Tooling,
         audit: Audit,
         *,
         clock: Callable[[], float],
-        request: Callable[[], InFlight | None],
+        requests: CallingRequests,
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
     ) -> None:
-        self._reactor, self._supervisor = reactor, supervisor
+        self._reactor = reactor
+        self._guests = guests
+        self._requests = requests
         self._tooling, self._audit = tooling, audit
-        self._clock, self._request, self._violation, self._show = clock, request, violation, show
+        self._clock, self._violation, self._show = clock, violation, show
         self._providers: Providers | None = None
         self._numbers = itertools.count(1)
         #: Calls without an answer, by the guest's id, and the bytes of their arguments.
@@ -136,7 +169,7 @@ class Broker:
 
         def ready() -> None:
             if providers.tools or providers.paths:
-                self._supervisor.equip(providers.tools, providers.paths)
+                self._guests.equip(providers.tools, providers.paths)
             on_tools(providers.tools)
 
         providers.open(ready, on_failed, self._tell)
@@ -179,7 +212,7 @@ class Broker:
     # --- messages of a guest ------------------------------------------------------------------
 
     def handle(
-        self, message: messages.ToolCall | messages.ToolWithdrawn, request: InFlight | None
+        self, message: messages.ToolCall | messages.ToolWithdrawn, request: CallingRequest | None
     ) -> None:
         """Handle a guest's message about a call, while ``request`` is under way."""
         if isinstance(message, messages.ToolCall):
@@ -193,7 +226,7 @@ class Broker:
             self._withdraw(one, self._providers)
 
     def _call(
-        self, message: messages.ToolCall, providers: Providers, request: InFlight | None
+        self, message: messages.ToolCall, providers: Providers, request: CallingRequest | None
     ) -> str:
         """Admit or refuse a call; return how it breaks the protocol, or an empty string.
 
@@ -346,12 +379,12 @@ class Broker:
         Until the guest has begun a request, unread bytes in its socket show that it has not read
         that; an answer among them would hide it.
         """
-        if self._unsent or not self._supervisor.owner.is_read():
+        if self._unsent or not self._requests.is_read():
             if not self._unsent:
                 self._reactor.call_later(READ_POLL_SECONDS, self._send_unsent)
             self._unsent.append(message)
             return
-        guest = self._supervisor.guest
+        guest = self._guests.guest
         if guest is not None and not guest.closed:
             try:
                 guest.send(message)
@@ -359,7 +392,7 @@ class Broker:
                 self._violation(str(exc))
 
     def _send_unsent(self) -> None:
-        if self._unsent and not self._supervisor.owner.is_read():
+        if self._unsent and not self._requests.is_read():
             self._reactor.call_later(READ_POLL_SECONDS, self._send_unsent)
             return
         due, self._unsent = self._unsent, []
@@ -367,7 +400,7 @@ class Broker:
             self._send(message)
 
     def _backlog(self) -> int:
-        guest = self._supervisor.guest
+        guest = self._guests.guest
         return 0 if guest is None else guest.backlog
 
     # --- progress lines, and records ----------------------------------------------------------
@@ -379,7 +412,7 @@ class Broker:
 
     def catch_up(self) -> None:
         """Show the lines that were kept, if a cell runs now."""
-        request = self._request()
+        request = self._requests.request
         if self._lines and request is not None and isinstance(request.message, messages.Execute):
             lines, self._lines = self._lines, []
             text = "".join(f"{line}\n" for line in lines)

@@ -7,6 +7,7 @@ replies' metadata and the audit log show without secrets.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
@@ -18,8 +19,8 @@ from cellblock.wire.messages import NOTHING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from cellblock.errors import PolicyError
     from cellblock.host.services.operations.catalog import OperationGrants
-    from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.policy.model import Policy
     from cellblock.render.tables import Budget
     from cellblock.wire.messages import Tool
@@ -106,6 +107,30 @@ class DenyAll:
         """Do nothing: nobody was asked."""
 
 
+class ToolSource(Protocol):
+    """Has tools, and runs calls of them."""
+
+    def open(
+        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
+    ) -> None:
+        """Start; exactly one of the two is called."""
+
+    def narrow_to(self, timeout: float | None, timeouts: dict[str, float]) -> None:
+        """Set the time limits, in seconds: of any tool, and by name."""
+
+    def begin(self, call: Call) -> None:
+        """Run a call as soon as there is room."""
+
+    def cancel(self, number: int) -> None:
+        """Stop a call, or forget it if it has not begun."""
+
+    def hold(self, *, held: bool) -> None:
+        """Keep answers back, or let them go again."""
+
+    def close(self) -> None:
+        """Stop all calls."""
+
+
 class Tooling(msgspec.Struct, frozen=True, kw_only=True):
     """What a session's cells may call, and within what limits: those of ``policy``.
 
@@ -114,12 +139,28 @@ class Tooling(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: Policy
     #: Makes the source of functions of the program that has the cells run.
-    functions: Callable[[], InProcessTools] | None = None
+    functions: Callable[[], ToolSource] | None = None
     #: What operations may touch; None if the policy grants none.
     operations: OperationGrants | None = None
     #: Gets what tells how much of a session's quota is used, by the name of what uses it.
     budgets: dict[str, Callable[[], Budget]] = msgspec.field(default_factory=dict)
     approval: Approval | None = None
+
+
+# --- what a call says before its answer -------------------------------------------------------
+
+_MAX_LINE: Final = 200
+#: What gets progress lines of the call that runs in this thread or task.
+progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to")
+
+#: The number of the cell whose call runs in this thread or task, as ``ToolCall`` has it.
+calling_cell: Final[ContextVar[int]] = ContextVar("calling_cell", default=0)
+
+
+def report_progress(text: str) -> None:
+    """Show a line to the user who waits for the call that runs here."""
+    if (send := progress_to.get(None)) is not None:
+        send(text[:_MAX_LINE])
 
 
 # --- records of calls -------------------------------------------------------------------------

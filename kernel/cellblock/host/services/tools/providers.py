@@ -19,7 +19,8 @@ from cellblock.host.services.operations.catalog import (
     not_granted,
 )
 from cellblock.host.services.tools.calls import Answer, Call, Quota
-from cellblock.host.services.tools.worker import WorkerProvider, WorkerSettings
+from cellblock.host.services.tools.worker import WorkerProvider
+from cellblock.host.services.tools.worker_messages import WorkerSettings
 from cellblock.policy.network import is_address
 from cellblock.render.tables import WriteBudget
 from cellblock.wire import values
@@ -27,15 +28,11 @@ from cellblock.wire import values
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from cellblock.host.services.tools.calls import Tooling
-    from cellblock.host.services.tools.runner import InProcessTools
-    from cellblock.host.session.types import Reactor
+    from cellblock.host.reactor import Reactor
+    from cellblock.host.services.tools.calls import Tooling, ToolSource
     from cellblock.policy.model import Policy
     from cellblock.policy.operations import Operations
     from cellblock.wire import messages
-
-    #: What has to be asked which tools it has.
-    Source = WorkerProvider | InProcessTools
 
 
 class Providers:
@@ -47,7 +44,7 @@ class Providers:
 
     def __init__(self, reactor: Reactor, tooling: Tooling) -> None:
         #: Those that have to be asked which tools they have, with their answers.
-        self._sources: dict[Source, tuple[messages.Tool, ...] | None] = {}
+        self._sources: dict[ToolSource, tuple[messages.Tool, ...] | None] = {}
         self._operations: OperationsProvider | None = None
         self._llm: llm.LlmProvider | None = None
         #: Folders that packages are imported from; None until they are installed.
@@ -79,7 +76,7 @@ class Providers:
             tooling.budgets[llm.CALL] = self._llm.spent
         self._own = [one for one in (self._operations, self._llm) if one is not None]
         #: By name, also those that are gone: their calls may be under way.
-        self._named: dict[str, tuple[messages.Tool, Source | _Own]] = {}
+        self._named: dict[str, tuple[messages.Tool, ToolSource | _Own]] = {}
         self._index()
         #: Tools of the host's own that the policy does not grant, and why not.
         self.withheld = {tool.name: catalog.refusal(tool.name) for tool in catalog.ALL.values()}
@@ -124,7 +121,7 @@ class Providers:
         """
         failed = False
 
-        def known(source: Source, tools: tuple[messages.Tool, ...]) -> None:
+        def known(source: ToolSource, tools: tuple[messages.Tool, ...]) -> None:
             if twice := next((tool.name for tool in tools if self.tool(tool.name)), ""):
                 what = "the policy has a tool of this name already"
                 file, key = (self._policy.name, "tools") if self._policy.tools else ("tools", "")
@@ -187,7 +184,7 @@ class Providers:
         for source in self._all():
             source.close()
 
-    def _all(self) -> list[Source]:
+    def _all(self) -> list[ToolSource]:
         return [*self._sources, *(one.worker for one in self._own)]
 
 

@@ -37,6 +37,7 @@ from cellblock.analysis.names import REFUSED_BUILTINS, RESERVED
 from cellblock.errors import PolicyError
 from cellblock.host.services.operations import catalog, files
 from cellblock.host.services.tools.calls import MASK, Answer, is_secret_at, is_secret_named, mask
+from cellblock.host.services.tools.path_free import MAX_MESSAGE, without_paths
 from cellblock.policy import operations
 from cellblock.render.text import encodable
 from cellblock.tools import Secret
@@ -369,39 +370,10 @@ def _secret_texts(value: Any) -> Iterator[str]:
 
 # --- what a cell gets of a result or an exception -----------------------------------------------
 
-_MAX_KIND, _MAX_MESSAGE = 200, 2_000
+_MAX_KIND: Final = 200
 #: Details of a validation error that a message has, and errors up to which it has any: pydantic
 #: makes all details, a kilobyte each, to return one.
 _SHOWN_DETAILS, _MAX_DETAILS = 20, 1_000
-#: What may be an absolute path of this machine, or looks like one and stays. Possessive quantifiers
-#: keep the time linear in the length of the message.
-_PATH: Final = re.compile(
-    r"""
-    (?P<stays>
-        # Addresses of the web, up to what may carry a path: a query, an empty name.
-        (?<!\w)(?:https?|wss?|ftp|s3|gs)://(?:\[[0-9a-f:.]+\]|[\w.@%-]+)(?::\d+)?
-            (?:/[\w.@%~+!$*()&-]+)*+/?
-        # Requests, but not verbs, nor for what some machine has.
-        | \b(?-i:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)[ ]
-            (?!/(?:s?bin|boot|dev|etc|home|lib\d*|media|mnt\w*|opt|proc|root|run|srv|sys|tmp|usr
-                |var|app|data|library|nix|private|snap|users|volumes|work\w*)\b)
-            (?:/[\w.@%~+!$*()&-]+)++/?
-        | </\w+>
-    )
-    # In quotes, spaces and all; an apostrophe before a letter ends nothing.
-    | (?<=["'`])/(?:[^"'`\n]|'(?=\w))++(?=["'`]|\Z)
-    # Not behind a word, nor behind one dot or two, where it is relative; but behind what a line
-    # break is written as, or a colour.
-    | (?:(?<!\w)(?<!(?<![\w.])\.)(?<!(?<![\w.])\.\.)|(?<=\\[nrt])|\x1b\[[0-9;]*+m(?=/))
-        (?:file://[\w.-]*+)?
-        /(?:[^\s"'`<>|:]|'(?=\w)|:(?!\d{1,7}+(?::\d{1,7}+)?+(?![\w/-])))*+
-        # A name with a space in it goes on with another slash.
-        (?:(?<![.,:;!?)\]}])[ ][^\s"'`<>|:/]++/(?:[^\s"'`<>|:]|'(?=\w))*+)*+
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-#: Punctuation that ends a sentence rather than a path.
-_ENDS: Final = ".,:;!?)]}"
 #: How plain data is made of values, by type.
 _KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
     (pydantic.BaseModel, lambda model: model.model_dump()),
@@ -445,7 +417,7 @@ def encode_error(
     """
     if isinstance(error, catalog.OperationError):
         # Its message is written by the host for cells: there is no path of this machine in it.
-        return Answer(kind=error.kind, message=encodable(error.message)[:_MAX_MESSAGE])
+        return Answer(kind=error.kind, message=encodable(error.message)[:MAX_MESSAGE])
     kind = type(error).__name__[:_MAX_KIND] or "Exception"  # a type may have no name
     try:
         message = _message(error, tool)
@@ -475,21 +447,3 @@ def _detail(detail: Any, names: list[str]) -> str:
         first = names[first]
     where = ".".join(map(str, (first, *rest)))
     return f"{where}: {detail['msg']}" if where else str(detail["msg"])
-
-
-def without_paths(text: str) -> str:
-    """Return a text of bounded length without absolute paths of this machine.
-
-    Web addresses stay. If a path is not in quotes and its last name has spaces, what follows the
-    first space may stay.
-    """
-    return _PATH.sub(_hidden, encodable(text[: 2 * _MAX_MESSAGE]))[:_MAX_MESSAGE]
-
-
-def _hidden(found: re.Match[str]) -> str:
-    """Return the replacement of a match: ``<path>``, or the match itself if it is no path."""
-    text = found[0]
-    path = text.rstrip(_ENDS)
-    if found["stays"] or not re.search(r"\w", path):
-        return text
-    return f"<path>{text[len(path) :]}"

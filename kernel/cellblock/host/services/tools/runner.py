@@ -19,13 +19,12 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cellblock.host.services.tools.calls import Answer
+from cellblock.host.services.tools.calls import Answer, calling_cell, progress_to
 from cellblock.host.services.tools.registry import encode_error, encode_result
-from cellblock.host.services.tools.worker import Answered, Begin, Progress
+from cellblock.host.services.tools.worker_messages import Answered, Begin, Progress
 from cellblock.wire import values
 
 if TYPE_CHECKING:
@@ -158,22 +157,6 @@ class ThreadStopper:
 
 #: Withdraws a pending exception: NULL.
 _WITHDRAWN: Final = ctypes.py_object()
-
-
-# --- what a call says before its answer -------------------------------------------------------
-
-_MAX_LINE: Final = 200
-#: What gets progress lines of the call that runs in this thread or task.
-progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to")
-
-#: The number of the cell whose call runs in this thread or task, as ``ToolCall`` has it.
-calling_cell: Final[ContextVar[int]] = ContextVar("calling_cell", default=0)
-
-
-def report_progress(text: str) -> None:
-    """Show a line to the user who waits for the call that runs here."""
-    if (send := progress_to.get(None)) is not None:
-        send(text[:_MAX_LINE])
 
 
 #: Seconds that async calls have to end after they were told to stop.

@@ -27,91 +27,27 @@ from msgspec import structs
 from cellblock.errors import PolicyError
 from cellblock.host.guests.spawn import end_with_host, protect_host
 from cellblock.host.guests.worker_process import Worker
-from cellblock.host.services.operations.catalog import OperationGrants
 from cellblock.host.services.tools.calls import Answer
-from cellblock.policy.model import McpServer
+from cellblock.host.services.tools.worker_messages import (
+    Answered,
+    Begin,
+    Cancel,
+    FromWorker,
+    Load,
+    Loaded,
+    LoadFailed,
+    Progress,
+    ToWorker,
+    WorkerSettings,
+)
 from cellblock.wire import frames
-from cellblock.wire.messages import Struct, Tool
+from cellblock.wire.messages import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from cellblock.host.reactor import Reactor, Timer
     from cellblock.host.services.tools.calls import Call
-    from cellblock.host.session.types import Reactor, Timer
-
-
-# --- messages between host and worker, over a socket of their own -----------------------------
-
-
-class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """What a worker is to run: the operator's ``entries`` or ``servers``, or the host's operations.
-
-    ``timeout`` and ``timeouts`` are seconds of a call, of any tool and by name; ``max_bytes``
-    bounds an answer. ``limit`` names the policy field of the time limit, ``policy`` its file.
-    """
-
-    entries: tuple[str, ...] = ()
-    operations: OperationGrants | None = None
-    servers: dict[str, McpServer] = msgspec.field(default_factory=dict)
-    timeout: float | None = None
-    timeouts: dict[str, float] = msgspec.field(default_factory=dict)
-    max_bytes: int = 2**20
-    limit: str = "tool_timeout"
-    policy: str = ""
-
-
-class Load(Struct, tag="load", frozen=True, kw_only=True):
-    """First. The environment comes here, and not where other processes can read it."""
-
-    settings: WorkerSettings
-    environment: dict[bytes, bytes]
-
-
-class Begin(Struct, tag="begin", frozen=True, kw_only=True):
-    """Run a tool. ``arguments`` are as a guest encoded them, ``cell`` is that of ``ToolCall``."""
-
-    number: int
-    tool: str
-    arguments: msgspec.Raw
-    cell: int = 0
-
-
-class Cancel(Struct, tag="cancel", frozen=True, kw_only=True):
-    """Tell a call to stop; it is answered all the same."""
-
-    number: int
-
-
-class Loaded(Struct, tag="loaded", frozen=True, kw_only=True):
-    """The tools are ready."""
-
-    tools: tuple[Tool, ...]
-
-
-class LoadFailed(Struct, tag="not_loaded", frozen=True, kw_only=True):
-    """An entry is no tool; the worker ends."""
-
-    entry: str
-    message: str
-    remedy: str
-
-
-class Progress(Struct, tag="said", frozen=True, kw_only=True):
-    """A line about a call's progress, for the user who waits."""
-
-    number: int
-    text: str
-
-
-class Answered(Struct, tag="answered", frozen=True, kw_only=True):
-    """A call ended."""
-
-    number: int
-    answer: Answer
-
-
-ToWorker = Load | Begin | Cancel
-FromWorker = Loaded | LoadFailed | Progress | Answered
 
 
 # --- the host's end -----------------------------------------------------------------------------

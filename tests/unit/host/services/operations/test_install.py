@@ -16,7 +16,7 @@ import pytest
 from cellblock.host.services.operations import packages
 from cellblock.host.services.operations.catalog import TRANSIENT, OperationError
 from cellblock.host.services.operations.packages import Installer
-from cellblock.host.services.tools import runner
+from cellblock.host.services.tools import calls
 from cellblock.policy import operations
 from cellblock.policy.operations import Install as Table
 from support.web import answer
@@ -113,7 +113,7 @@ def refusal(call, *args):
 @pytest.mark.usefixtures("by")
 def test_a_wheel_is_unpacked_once_and_shared_by_its_content(installer, index, tmp_path):
     told = []
-    runner.progress_to.set(told.append)
+    calls.progress_to.set(told.append)
     one = installer(real=True).install("Alpha_One")
     assert one["installed"] == ["alpha-one 2.0"]
     (path,) = one["paths"]

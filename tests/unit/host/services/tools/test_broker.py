@@ -73,16 +73,19 @@ class Harness:
         self.request = SimpleNamespace(message=cell, subshell=0)
         self.broker = Broker(
             self.reactor,
-            SimpleNamespace(guest=self.guest, owner=SimpleNamespace(is_read=lambda: True)),
+            SimpleNamespace(guest=self.guest),
             self.tooling,
             audit,
             clock=lambda: self.reactor.now,
-            request=lambda: self.request,
+            requests=self,
             violation=self.breaches.append,
             show=lambda line: self.told.append(line.text),
         )
         self.broker._providers = self.provider
         self.broker.begin()
+
+    def is_read(self):
+        return True
 
     def narrow_to(self, *gone, **limits):
         self.broker.narrow_to(structs.replace(self.tooling, policy=limited(**limits)), gone)

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from cellblock.host.services.tools.registry import encode_error, without_paths
+from cellblock.host.services.tools.path_free import without_paths
+from cellblock.host.services.tools.registry import encode_error
 
 PATHS = [
     ("cannot read:/home/alice/secrets.toml", "cannot read:<path>"),

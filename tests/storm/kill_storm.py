@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from script import CELLS, DIGEST, HEAP, PRESSED, Model, cells, setup
 
-from support.heirs import children, guests, serving
+from support.guest_processes import children, guests, serving
 
 if TYPE_CHECKING:
     from support.kernels import Kernel

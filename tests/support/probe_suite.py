@@ -1,6 +1,6 @@
 """The suite of probes, run as ``cellblock doctor`` runs it: here, as somebody else, or spoilt.
 
-python tests/support/suite.py BACKEND [FIELD=JSON ...] prints what came of it as JSON.
+python tests/support/probe_suite.py BACKEND [FIELD=JSON ...] prints what came of it as JSON.
 """
 
 from __future__ import annotations

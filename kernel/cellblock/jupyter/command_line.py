@@ -1,0 +1,86 @@
+"""The kernel's command line, parsed by hand: argparse costs a kernel's start 6 ms."""
+
+from __future__ import annotations
+
+from cellblock.jupyter.ipykernel_options import OptionsError, read
+
+TYPE_CHECKING = False  # a zygote is started before typing is imported
+if TYPE_CHECKING:
+    from cellblock.jupyter.ipykernel_options import IPKernelOptions
+
+
+USAGE = (
+    "usage: python -E -P -m cellblock -f CONNECTION_FILE"
+    " [--policy NAME|FILE] [--input FILE] [--allow-unsafe] [options of ipykernel's]"
+)
+#: As ipykernel takes a connection file, besides ``-f``.
+CONNECTION_FILE = ("--f", "--IPKernelApp.connection_file")
+_OWN = ("-f", "--policy", "--input")
+#: The provisioner's, of a kernel that waits for its launch.
+WARM = "--warm"
+
+
+class Options:
+    """The kernel's command line.
+
+    ``inputs`` is a file of what cells find there, empty for none. With ``warm`` it waits for its
+    launch (``warm``). ``ipykernel`` is what ipykernel's own options ask for.
+    """
+
+    __slots__ = ("allow_unsafe", "connection_file", "inputs", "ipykernel", "policy", "warm")
+
+    def __init__(
+        self,
+        connection_file: str,
+        policy: str,
+        *,
+        allow_unsafe: bool,
+        inputs: str,
+        ipykernel: IPKernelOptions,
+        warm: bool = False,
+    ) -> None:
+        self.connection_file, self.policy = connection_file, policy
+        self.allow_unsafe, self.inputs = allow_unsafe, inputs
+        self.ipykernel, self.warm = ipykernel, warm
+
+
+def parse(argv: list[str]) -> Options:
+    """Parse the command line.
+
+    Raises ``SystemExit`` with the usage for an option that is unknown or given twice: one that is
+    ignored might have been a restriction. Options of ipykernel's are known.
+    """
+    values: dict[str, str] = {}
+    allow, warm, rest, others = False, False, list(argv), list[str]()
+    while rest:
+        word = rest.pop(0)
+        name, _, value = word.partition("=")
+        name = "-f" if name in CONNECTION_FILE else name
+        if name == "--allow-unsafe" and not value:
+            allow = True
+        elif name == WARM and not value:
+            warm = True
+        elif name in _OWN and name not in values and (value or rest):
+            values[name] = value or rest.pop(0)
+        elif name in _OWN:
+            raise SystemExit(f"cellblock: unknown argument {name!r}\n{USAGE}")
+        else:
+            others.append(word)
+    try:
+        ipykernel = read(others)
+    except OptionsError as error:
+        raise SystemExit(f"cellblock: {error}\n{USAGE}") from None
+    if "-f" not in values:
+        raise SystemExit(USAGE)
+    policy, inputs = values.get("--policy", "safe"), values.get("--input", "")
+    return Options(
+        values["-f"], policy, allow_unsafe=allow, inputs=inputs, ipykernel=ipykernel, warm=warm
+    )
+
+
+def options_of(argv: list[str]) -> Options | None:
+    """Return the options in a kernelspec's command, None where that starts another kernel."""
+    for place in range(1, len(argv)):
+        if argv[place - 1 : place + 1] == ["-m", "cellblock"]:
+            return parse(argv[place + 1 :])
+    return None
