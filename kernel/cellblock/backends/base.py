@@ -29,6 +29,7 @@ from msgspec import Struct, structs
 from cellblock.errors import BackendError
 from cellblock.policy.model import CAPABILITIES, DECLARED, ROWS, Enforcement, Status
 from cellblock.policy.paths import within
+from cellblock.wire import messages
 
 if TYPE_CHECKING:
     import subprocess
@@ -523,7 +524,10 @@ def _processes(_policy: Policy) -> Declaration:
 
 #: What resource limits do wherever the guest can set them. See setrlimit(2).
 RLIMITS: Final[Mapping[str, Declare]] = {
+    **{field: holds(limit, locks=("rlimits",)) for field, limit in messages.RLIMITS.items()},
     "max_processes": _processes,
-    "max_open_files": holds("RLIMIT_NOFILE", locks=("rlimits",)),
-    "max_file_size": holds("RLIMIT_FSIZE", locks=("rlimits",)),
 }
+#: The same limits where the guest sets none.
+UNLIMITED: Final[Mapping[str, Declare]] = dict.fromkeys(
+    messages.Limits.__struct_fields__, UNENFORCED
+)

@@ -19,6 +19,7 @@ import msgspec
 
 from cellblock.guest.confine import libc
 from cellblock.guest.confine.libc import LockFailed, fatal
+from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -259,14 +260,9 @@ def _try_prctl(option: int, value: int) -> bool:
 
 # Resource limits: soft and hard alike, so that a cell can't raise them again.
 
-#: Field of ``wire.Limits`` to the limit that carries it, and why that one.
-RLIMITS: Final = {
-    # RLIMIT_AS would count address space that is never used; RSS is not enforced by Linux.
-    # DATA counts private writable memory and fails allocation: MemoryError, process alive.
-    "memory_max_bytes": resource.RLIMIT_DATA,
-    "max_open_files": resource.RLIMIT_NOFILE,
-    # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
-    "max_file_size": resource.RLIMIT_FSIZE,
+#: Field of ``wire.Limits`` to the number of the limit that carries it.
+RLIMITS: Final[dict[str, int]] = {
+    field: getattr(resource, limit) for field, limit in messages.RLIMITS.items()
 }
 #: Limits that the policy has no field for. Programs may set limits of their own, and what may be
 #: locked in memory, or run before others, is not to become more: hard is made as low as soft.
