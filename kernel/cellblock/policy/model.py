@@ -740,6 +740,17 @@ class Policy(Table):
     )
     """Bytes of the largest file written."""
 
+    stack_max_bytes: Annotated[int, Range(MIB)] | None = row(
+        None,
+        narrower=Way.lower,
+        enforced_by=LOCKS,
+        gap="a cell's recursion can take a larger stack",
+        shown=Shown.limits,
+    )
+    """Bytes of the stack of a process's first thread, and of each other thread of a program that a
+    cell starts: 1 MiB at least, and never more than the kernel itself has. A process that needs
+    more crashes. Stacks of other threads count as memory, whole: many fit if each is small."""
+
     scratch_max_bytes: Bytes | None = row(
         256 * MIB,
         narrower=Way.lower,

@@ -61,6 +61,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_processes: int | None = None
     max_open_files: int | None = None
     max_file_size: int | None = None
+    stack_max_bytes: int | None = None
 
 
 #: Field of ``Limits`` to the limit of setrlimit(2) that carries it, and why that one. Processes are
@@ -72,6 +73,8 @@ RLIMITS: Final = {
     "max_open_files": "RLIMIT_NOFILE",
     # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
     "max_file_size": "RLIMIT_FSIZE",
+    # A first thread's, and what the C library gives each other thread of a program that starts.
+    "stack_max_bytes": "RLIMIT_STACK",
 }
 
 #: Seconds since the last cell after which the user may have changed files, so that layers are to be

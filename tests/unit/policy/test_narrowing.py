@@ -103,6 +103,7 @@ NARROWER = {
     "max_branches": [0, 8],
     "timeout": [10, 60, 0.1],
     "memory_max_bytes": [2**25],
+    "stack_max_bytes": [2**20],
     "output_kept_max_bytes": [0, 1],
 }
 WIDER = {
@@ -454,6 +455,7 @@ def test_what_takes_a_new_guest_and_what_more_locks():
         "max_processes",
         "max_open_files",
         "max_file_size",
+        "stack_max_bytes",
     }
 
 
