@@ -148,7 +148,7 @@ def wider(field: str, old: Policy, new: Policy) -> str:
             return _towards(order, field, old, new)
         case Beneath(granting=granting):
             return _beneath(granting, field, old, new)
-        case Way() as way:
+        case way:
             return _RULES[way](field, old, new)
 
 

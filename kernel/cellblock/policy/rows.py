@@ -5,15 +5,15 @@ and has no list of fields of its own: how a policy narrows and differs (``narrow
 policy diff``), what backends declare and what a gap says (``backends``), the table of ``%policy``
 (``render.policy_card``), what ``cellblock learn`` writes, and the tables of the documentation.
 
-A row is data, so that a kernel starts without what reads it.
+A row is data, so that a kernel starts without what reads it. It is a tuple for the same reason: a
+dataclass takes longer to define.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,8 +41,7 @@ class Way(Enum):
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Towards:
+class Towards(NamedTuple):
     """A word becomes one that comes later in ``order``."""
 
     order: tuple[str, ...]
@@ -53,8 +52,7 @@ class Towards:
         return f"{' or '.join(f'`{word}`' for word in self.order[1:])}, in this order"
 
 
-@dataclass(frozen=True, slots=True)
-class Beneath:
+class Beneath(NamedTuple):
     """Each path lies beneath one of the fields in ``granting``; ``done`` is done with those."""
 
     granting: tuple[str, ...]
@@ -66,8 +64,7 @@ class Beneath:
         return f"paths beneath those that {self.done}"
 
 
-@dataclass(frozen=True, slots=True)
-class Never:
+class Never(NamedTuple):
     """The field is not narrowed: it grants nothing to cells, or is the operator's alone."""
 
     why: str
@@ -107,8 +104,7 @@ ANOTHER_MACHINE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """What is said of a field. Texts are for users."""
 
     narrower: Narrower
@@ -158,18 +154,24 @@ class Row:
         return bool(self.gap or self.host)
 
 
+T = TypeVar("T")
 _KEY: Final = "row"
 
 
+@overload
+def row(default: T, **said: Any) -> T: ...
+@overload
+def row(*, default_factory: Callable[[], T], **said: Any) -> T: ...
 def row(
     default: object = dataclasses.MISSING,
     *,
     default_factory: Callable[[], object] | None = None,
     **said: Any,
-) -> Any:
+) -> object:
     """Return a field of a dataclass with a default and a ``Row``: ``said`` are the row's values.
 
-    Python's own ``field`` makes it, so that neither pydantic nor a type checker sees a difference.
+    Python's own ``field`` makes it, so that pydantic sees no difference; nor does a type checker,
+    to which it is the default.
     """
     metadata = {_KEY: Row(**said)}
     if default_factory is not None:

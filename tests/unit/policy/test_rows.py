@@ -11,7 +11,7 @@ from cellblock.policy import model, schema
 from cellblock.policy.load import preset_values
 from cellblock.policy.model import ROWS, Policy
 from cellblock.policy.narrowing import wider
-from cellblock.policy.rows import Never, Row, Way, row, rows_of
+from cellblock.policy.rows import EnforcedBy, Narrower, Never, Row, Shown, Way, row, rows_of
 from cellblock.policy.vocabulary import PRESETS
 from cellblock.render.policy_card import policy_table
 from cellblock.wire.messages import RLIMITS
@@ -68,6 +68,13 @@ def test_a_field_without_a_row_fails_when_the_class_is_defined():
     assert rows_of(WithARow) == {"depth": Row(narrower=Way.lower)}
     with pytest.raises(KeyError):
         rows_of(Without)
+
+
+def test_what_a_row_says_is_of_the_type_that_its_readers_take():
+    for name, each in ROWS.items():
+        assert isinstance(each.narrower, Narrower), name
+        assert isinstance(each.enforced_by, EnforcedBy), name
+        assert isinstance(each.shown, Shown), name
 
 
 def test_a_row_has_words_of_a_gap_or_what_the_host_does_and_not_both():
