@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.backends.base import HOST, ORDER, named, unprobed
+from cellblock.backends.base import ORDER, named, unprobed
 from cellblock.backends.report import PROBES
-from cellblock.policy.model import CAPABILITIES, Policy
+from cellblock.policy.model import DECLARED, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,23 +44,18 @@ _SUPPORT = unprobed("declared, not probed", usable=True)
 
 
 def table() -> str:
-    """Return one row a capability, as an unprivileged user's kernel declares it."""
+    """Return one row a declared field, as an unprivileged user's kernel declares it."""
     os.getuid = lambda: 1000  # what uid 0 is not held to is said beneath the table
     head = f"| capability | {' | '.join(ORDER)} |\n"
     return head + f"|---|{'---|' * len(ORDER)}\n" + "".join(_rows())
 
 
 def _rows() -> Iterator[str]:
-    same = []
-    for capability in CAPABILITIES:
+    for capability in DECLARED:
         for label, fields in ASKED.get(capability, (("", {}),)):
             policy = Policy().replace(read_deny_paths=("/nowhere",), **fields)
             cells = [_cell(backend, capability, policy) for backend in map(named, ORDER)]
-            if capability in HOST and len(set(cells)) == 1 and cells[0] == "asserted":
-                same.append(f"`{capability}`")
-            else:
-                yield f"| `{capability}`{label} | {' | '.join(cells)} |\n"
-    yield f"| {', '.join(same)} | {'asserted: the host does it | ' * len(ORDER)}\n".rstrip() + "\n"
+            yield f"| `{capability}`{label} | {' | '.join(cells)} |\n"
 
 
 def _cell(backend: Backend, capability: str, policy: Policy) -> str:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.host.services.never_kept import NEVER_KEPT
 from cellblock.policy.load import preset_values
-from cellblock.policy.model import SECTIONS, Policy
-from cellblock.policy.narrowing import TABLE, EnforcedBy
+from cellblock.policy.model import ROWS, SECTIONS
 from cellblock.policy.operations import OPERATIONS
 from cellblock.policy.paths import SECRET_NAMES
+from cellblock.policy.rows import EnforcedBy, Never
 from cellblock.policy.schema import json_schema
 from cellblock.policy.vocabulary import PRESETS
 
@@ -70,9 +70,10 @@ def operations() -> str:
 def narrowings() -> str:
     """Return one row for fields that are narrowed alike, and one for each reason why not."""
     alike: dict[tuple[str, str], list[str]] = {}
-    for name, way in TABLE.items():
-        why = way.rule(name, Policy(), Policy())
-        key = (way.words, TAKES[way.enforced_by]) if way.words else ("no", why)
+    for name, row in ROWS.items():
+        way = row.narrower
+        never = isinstance(way, Never)
+        key = ("no", way.why) if never else (way.words, TAKES[row.enforced_by])
         alike.setdefault(key, []).append(f"`{name}`")
     order = list(TAKES.values())
     rows = sorted(alike.items(), key=lambda row: (*order, row[0][1]).index(row[0][1]))

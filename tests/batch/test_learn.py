@@ -11,7 +11,9 @@ from cellblock.batch.learn import Proposal, learn
 from cellblock.cli.main import app
 from cellblock.errors import PolicyError
 from cellblock.policy.load import check_policy, load
-from cellblock.policy.narrowing import TABLE
+from cellblock.policy.model import FIELDS, ROWS
+from cellblock.policy.narrowing import wider
+from cellblock.policy.rows import Never
 from cellblock.render.outcomes import Refusal, Remedy
 from support.runs import write
 
@@ -199,16 +201,16 @@ def test_no_remedy_that_repeats_words_of_a_cell_allows_what_they_say():
 def test_no_refusal_whatever_it_says_asks_for_more_than_data_has(tmp_path):
     proposal, where = Proposal("safe"), {"project": tmp_path, "allow_unsafe": True}
     safe = proposal.policy()
-    for name in TABLE:
+    for name in FIELDS:
         for asked in ("", "/etc/passwd", "host:1"):
             proposal.refused(Refusal(name, "", Remedy(f"{name} = true"), asked), "a.ipynb", safe)
     while proposal.try_next("a.ipynb", proposal.policy()):
         pass
     data, learned = load("data", **where), check_policy(proposal.policy(), **where)
     assert {
-        name: wider
-        for name, one in TABLE.items()
-        if one.words and (wider := one.rule(name, data, learned))
+        name: why
+        for name, row in ROWS.items()
+        if not isinstance(row.narrower, Never) and (why := wider(name, data, learned))
     } == {}
     changed = set(tomllib.loads(str(proposal)))
     assert changed >= {"mode", "subprocess_execution", "timeout", "memory_max_bytes", "add"}, (

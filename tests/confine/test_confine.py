@@ -230,6 +230,16 @@ def test_the_first_stack_grows_no_more_than_the_limit_of_memory_counts(world, ui
     assert outcome == f"ok: ({soft}, {soft})"
 
 
+def test_a_stack_is_lowered_to_its_limit_and_raised_by_none(world, uid):
+    def stack(limit):
+        resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.RLIM_INFINITY))
+        confine(world.plan(limits=Limits(stack_max_bytes=limit)))
+        return resource.getrlimit(resource.RLIMIT_STACK)
+
+    assert run(lambda: stack(1 << 20), plan=None, uid=uid) == f"ok: {(1 << 20, 1 << 20)}"
+    assert run(lambda: stack(64 << 20), plan=None, uid=uid) == f"ok: {(8 << 20, 8 << 20)}"
+
+
 def test_a_limit_above_the_hard_one_stays_at_the_hard_one(world, uid):
     def limited():
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))

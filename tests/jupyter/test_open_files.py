@@ -1,11 +1,11 @@
 """What cells have open: a waiting copy holds none of it, and has it again when it takes over."""
 
 import pytest
+from support.neighbours import run
+from support.neighbours import value as values
 
 from support import reading
 from support.limits import tight_argv
-from support.neighbours import run
-from support.neighbours import value as values
 
 #: Longer than a cell that is answered before its copy stands.
 SLOW = "import time; time.sleep(0.2)\n"

@@ -1,8 +1,8 @@
 """What a backend is, what it says of itself, and which one carries a policy on this machine.
 
 A backend may put a command in front of the zygote (``command``), names the locks that guests must
-take (``locks``), and declares what it does about every capability (``declarations``). Nothing is
-declared by default: a backend that forgets a capability, or names one that does not exist, fails
+take (``locks``), and declares what it does about every field in ``DECLARED`` (``declarations``).
+Nothing is declared by default: a backend that forgets one, or names one that does not exist, fails
 when its module is imported.
 
 Below the class is the choice (``choose``), and the declarations that no backend changes: what the
@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from msgspec import Struct, structs
 
 from cellblock.errors import BackendError
-from cellblock.policy.model import CAPABILITIES, Enforcement, Status
+from cellblock.policy.model import CAPABILITIES, DECLARED, ROWS, Enforcement, Status
 from cellblock.policy.paths import within
+from cellblock.wire import messages
 
 if TYPE_CHECKING:
     import subprocess
@@ -209,6 +210,14 @@ def unavailable(mechanism: str) -> Declaration:
     return Declaration(Status.unavailable, mechanism)
 
 
+def _by_host(field: str, policy: Policy) -> Declaration:
+    """Return what the field's row says that the host does about it."""
+    mechanism = ROWS[field].host
+    if not isinstance(mechanism, str):
+        mechanism = mechanism[getattr(policy, field)]
+    return holds(mechanism)
+
+
 #: Nothing enforces it.
 UNENFORCED: Final = Declaration(Status.unenforced, "none")
 UNSTAGED: Final = unavailable("no overlays: the folder `work` is made and can be written to")
@@ -225,9 +234,9 @@ class Backend(ABC):
 
     def __init_subclass__(cls) -> None:
         declared = set(cls.declarations)
-        if declared != set(CAPABILITIES):
-            missing = sorted(set(CAPABILITIES) - declared)
-            unknown = sorted(declared - set(CAPABILITIES))
+        if declared != set(DECLARED):
+            missing = sorted(set(DECLARED) - declared)
+            unknown = sorted(declared - set(DECLARED))
             raise TypeError(f"backend {cls.name}: undeclared {missing}, unknown {unknown}")
 
     # Whether it works here: three answers, each more certain and slower than the one before.
@@ -310,7 +319,7 @@ class Backend(ABC):
         """Return what each capability is worth here, in the order of ``CAPABILITIES``."""
         declared = {}
         for capability in CAPABILITIES:
-            said = self.declarations[capability]
+            said = self.declarations.get(capability) or _by_host(capability, policy)
             if not isinstance(said, Declaration):
                 said = said(policy)
             evidence = support.evidence if said.locks else ""
@@ -455,7 +464,7 @@ def package_installation(locks: tuple[str, ...] = ()) -> Callable[[Policy], Decl
     return declare
 
 
-# --- what the host does behind every backend --------------------------------------------------
+# --- what no backend changes: what the host has a part in, and resource limits -------------------
 
 #: Whether one process can read another's clock and memory, as the host's monitor does.
 _MONITORED: Final = os.uname().sysname == "Linux"
@@ -469,18 +478,6 @@ MONITORED_MEMORY: Final = (
     if _MONITORED
     else UNENFORCED
 )
-
-_GATEWAY: Final[Mapping[str, Declaration]] = {
-    "text": holds("the host passes on plain text only"),
-    "sanitized": holds("the host passes on what it has sanitised"),
-    "isolated": holds(
-        "as sanitized; what needs scripts runs in nested frames without origin or network"
-    ),
-}
-
-
-def _comms(_policy: Policy) -> Declaration:
-    return holds("the host passes on comms of these alone")
 
 
 def _cpu(policy: Policy) -> Declaration:
@@ -498,18 +495,13 @@ def _cpu(policy: Policy) -> Declaration:
 #: What the host's monitor does about the scratch folder.
 SUMMED_SCRATCH: Final = "the host adds up the folder, interrupts the cell, then kills it"
 
-#: What the host does for every backend. An entry says what code does today, not what is planned.
+#: What the host does where the operating system has a part in it. An entry says what code does
+#: today, not what is planned.
 HOST: Final[Mapping[str, Declare]] = {
     "env_var_access": holds("the guest starts from an empty environment"),
-    "display": lambda policy: _GATEWAY[policy.display],
-    "widget_modules": _comms,
-    "comm_targets": _comms,
     "snapshots": holds("a copy of the guest waits before each cell"),
     "undo_depth": holds("the host keeps as many copies"),
     "max_branches": holds("the host counts checkpoints and forks before it has one made"),
-    "undo_max_bytes": holds("the host lets go of the oldest copies"),
-    "forks_max_bytes": holds("the host kills the guest in which they come to hold more"),
-    "timeout": holds("the host kills the guest"),
     "cpu_seconds": _cpu,
     "scratch_max_bytes": partly(
         SUMMED_SCRATCH,
@@ -517,12 +509,6 @@ HOST: Final[Mapping[str, Declare]] = {
         "files that were removed while they are open or mapped: each of max_file_size",
     ),
     "idle_timeout": UNENFORCED,
-    "stdout_max_bytes": holds("the host leaves out and counts what is beyond"),
-    "stderr_max_bytes": holds("the host leaves out and counts what is beyond"),
-    "display_max_bytes": holds("the host leaves out what is beyond"),
-    "output_kept_max_bytes": holds("the host writes no more"),
-    "artifact_max_bytes": holds("the host copies no more of a file"),
-    "artifacts_max_bytes": holds("the host copies no more"),
 }
 
 
@@ -538,7 +524,10 @@ def _processes(_policy: Policy) -> Declaration:
 
 #: What resource limits do wherever the guest can set them. See setrlimit(2).
 RLIMITS: Final[Mapping[str, Declare]] = {
+    **{field: holds(limit, locks=("rlimits",)) for field, limit in messages.RLIMITS.items()},
     "max_processes": _processes,
-    "max_open_files": holds("RLIMIT_NOFILE", locks=("rlimits",)),
-    "max_file_size": holds("RLIMIT_FSIZE", locks=("rlimits",)),
 }
+#: The same limits where the guest sets none.
+UNLIMITED: Final[Mapping[str, Declare]] = dict.fromkeys(
+    messages.Limits.__struct_fields__, UNENFORCED
+)

@@ -8,6 +8,7 @@ from cellblock.backends.base import (
     HOST,
     MONITORED_MEMORY,
     UNENFORCED,
+    UNLIMITED,
     Backend,
     Declare,
     Support,
@@ -25,6 +26,7 @@ class Noop(Backend):
     locks = ()
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,
+        **UNLIMITED,
         "filesystem_read_roots": UNENFORCED,
         "filesystem_write_roots": UNENFORCED,
         "filesystem_staged_roots": UNENFORCED,
@@ -33,9 +35,6 @@ class Noop(Backend):
         "subprocess_execution": UNENFORCED,
         "package_installation": UNENFORCED,
         "memory_max_bytes": MONITORED_MEMORY,
-        "max_processes": UNENFORCED,
-        "max_open_files": UNENFORCED,
-        "max_file_size": UNENFORCED,
     }
 
     def glance(self) -> Support:

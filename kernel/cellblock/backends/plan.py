@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from cellblock.errors import PolicyError
     from cellblock.policy.model import Policy
 
-#: Fields of a policy that are limits of the guest's own, named as in ``wire.messages.Limits``.
-LIMITS: Final = ("memory_max_bytes", "max_processes", "max_open_files", "max_file_size")
+#: Fields of a policy that are limits of the guest's own.
+LIMITS: Final = Limits.__struct_fields__
 #: Rules that one root may become. Landlock takes 32 µs for each whenever a guest starts anew, and a
 #: kernel's first start about 100 µs, with looking for them and sending them: 20,000 take 2 s.
 MAX_EXPANSION: Final = 20_000

@@ -30,7 +30,7 @@ from cellblock.backends.base import (
 )
 from cellblock.backends.plan import has_list
 from cellblock.errors import BackendError
-from cellblock.policy.model import CAPABILITIES, Enforcement, Gap, Policy, Status
+from cellblock.policy.model import DECLARED, ROWS, Enforcement, Gap, Policy, Status
 from cellblock.wire.messages import LockReport
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _no_processes(policy: Policy) -> bool:
 _READ, _WRITE = "filesystem_read_roots", "filesystem_write_roots"
 _NET, _RUN = "network_access", "subprocess_execution"
 
-#: In the order of CAPABILITIES, and in that of the attempts.
+#: In the order of DECLARED, and in that of the attempts.
 PROBES: Final[tuple[Probe, ...]] = (
     Probe("read_file", _READ, "a cell can read files outside the roots"),
     Probe("list_folder", _READ, "a cell can list folders outside the roots"),
@@ -218,8 +218,6 @@ def judge(each: Enforcement, proof: Proof) -> Enforcement:
 
 #: The name under which a guest reports that the zygote decides on starts.
 GATE: Final = "gate"
-#: What a user lacks where it can't be had, and no cell gains by.
-_HARMLESS: Final = frozenset({"idle_timeout", "snapshots", "undo_depth", "max_branches"})
 #: What takes a fork of the guest.
 _FORKED: Final = ("snapshots", "undo_depth", "max_branches")
 #: Characters of why no guest reported.
@@ -286,62 +284,9 @@ def known_report(
 
 # --- gaps -------------------------------------------------------------------------------------
 
-#: Capability to what would stop holding, in the user's words.
-CONSEQUENCES: Final = {
-    "filesystem_read_roots": "a cell can read any file that you can",
-    "filesystem_write_roots": "a cell can change any file that you can",
-    "filesystem_staged_roots": "a cell can change the project's files",
-    "read_deny_paths": "a cell can read your credentials",
-    "network_access": "a cell can send data anywhere",
-    "subprocess_execution": "a cell can start programs",
-    "package_installation": "a cell can install packages",
-    "env_var_access": "a cell can read the host's environment",
-    "display": "a cell can act as you in the page that shows its output",
-    "widget_modules": "a cell can run any widget's script in the page",
-    "comm_targets": "a cell can talk to any extension of the front end",
-    "snapshots": "a killed cell costs the variables",
-    "undo_depth": "%undo has nothing to go back to",
-    "max_branches": "there are no checkpoints",
-    "timeout": "a cell can run for ever",
-    "idle_timeout": "an idle kernel keeps its memory",
-    "cpu_seconds": "a cell can keep the processor busy until its timeout",
-    "memory_max_bytes": "a cell can use up the machine's memory",
-    "max_processes": "a cell can start threads without number",
-    "max_open_files": "a cell can open files without number",
-    "max_file_size": "a cell can fill the disk",
-    "scratch_max_bytes": "a cell can fill the disk with many files",
-    "stdout_max_bytes": "a cell can flood the notebook",
-    "stderr_max_bytes": "a cell can flood the notebook",
-    "display_max_bytes": "a cell can flood the notebook with rich output",
-    "undo_max_bytes": "copies of the guest can use up the machine's memory",
-    "forks_max_bytes": "forks of a sandbox can use up the machine's memory",
-    "output_kept_max_bytes": "a cell can fill the host's disk with what it prints",
-    "artifact_max_bytes": "a cell can fill the host's disk with a file that is copied out",
-    "artifacts_max_bytes": "cells can fill the host's disk with files that are copied out",
-}
-
-#: Where a better remedy than another machine is known.
-REMEDIES: Final = {
-    "filesystem_read_roots": "use bubblewrap, which hides them: sudo apt install bubblewrap",
-    "idle_timeout": "let the server cull idle kernels (MappingKernelManager.cull_idle_timeout)",
-    "max_processes": "run the kernel as an unprivileged user, or in a cgroup with pids.max",
-    "memory_max_bytes": "run the kernel in a cgroup with memory.max",
-    "snapshots": "use Linux 5.0 or later, and no seccomp listener above the kernel",
-    "undo_depth": "use Linux 5.0 or later, and no seccomp listener above the kernel",
-    "max_branches": "use Linux 5.0 or later, and no seccomp listener above the kernel",
-    "scratch_max_bytes": "put the folder for temporary files on a disk with a quota",
-    "network_access": "set network_access to true, or register a host operation for that address",
-    "package_installation": "list what notebooks need in packages, or grant ops.install",
-}
-#: Where a capability holds but for holes of its own: another OS kernel would have them too.
-_REMEDIES_IF_PARTIAL: Final = {
-    "cpu_seconds": "set subprocess_execution to false, or timeout, which ends such cells too",
-    "read_deny_paths": "grant narrower filesystem_read_roots, with nothing denied beneath them",
-}
 _REMEDY_IF_CONTRADICTED: Final = (
     "name another backend, and report this: `cellblock doctor --json` says it all"
 )
-_REMEDY: Final = "use Linux 5.13 or later with Landlock switched on, or choose another backend"
 
 
 def gaps(
@@ -350,7 +295,7 @@ def gaps(
     report: LockReport | None = None,
     proof: Proof | None = None,
 ) -> tuple[Gap, ...]:
-    """Return what is configured and does not wholly hold here, in the order of CAPABILITIES."""
+    """Return what is configured and does not wholly hold here, in the order of DECLARED."""
     settled = settle(declared, report, proof)
     return tuple(
         Gap(
@@ -358,14 +303,13 @@ def gaps(
             status=each.status,
             asked=_asked(policy, name),
             actual=each.mechanism,
-            consequence=_fails_instead(policy, each) or "; ".join(each.holes) or CONSEQUENCES[name],
+            consequence=_fails_instead(policy, each) or "; ".join(each.holes) or ROWS[name].gap,
             remedy=_remedy(each),
             contradicted=each.contradicted,
             # Else no cell can do what the policy forbids: something is only missing here.
-            matters=each.contradicted
-            or (name not in _HARMLESS and not _fails_instead(policy, each)),
+            matters=each.contradicted or not (ROWS[name].lacked or _fails_instead(policy, each)),
         )
-        for name in CAPABILITIES
+        for name in DECLARED
         if configured(policy, name) and not (each := settled[name]).holds
     )
 
@@ -403,18 +347,8 @@ def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
 
 def configured(policy: Policy, capability: str) -> bool:
     """Whether the policy asks for anything there."""
-    value = getattr(policy, capability)
-    if capability in ("display", "widget_modules", "comm_targets"):
-        return True
-    if capability in _FORKED:
-        return policy.snapshots != "off" and (capability == "snapshots" or value > 0)
-    if capability == "network_access":
-        return value is not True
-    if capability in ("read_deny_paths", "filesystem_staged_roots"):
-        return bool(value)
-    if capability == "subprocess_execution":
-        return not value
-    return value is not None
+    asked = ROWS[capability].asked
+    return getattr(policy, capability) is not None if asked is None else asked(policy)
 
 
 def _fails_instead(policy: Policy, each: Enforcement) -> str:
@@ -439,9 +373,8 @@ def _asked(policy: Policy, capability: str) -> str:
 def _remedy(each: Enforcement) -> str:
     if each.contradicted:
         return _REMEDY_IF_CONTRADICTED
-    if each.status is Status.partial and each.capability in _REMEDIES_IF_PARTIAL:
-        return _REMEDIES_IF_PARTIAL[each.capability]
-    return REMEDIES.get(each.capability, _REMEDY)
+    row = ROWS[each.capability]
+    return (each.status is Status.partial and row.remedy_if_partial) or row.remedy
 
 
 # --- cellblock doctor -------------------------------------------------------------------------
@@ -558,7 +491,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
     def __getattr__(self, name: str) -> bool:
         capability = name.removeprefix(_FLAG).lower()
-        if name != _FLAG + capability.upper() or capability not in CAPABILITIES:
+        if name != _FLAG + capability.upper() or capability not in self.enforcement:
             raise AttributeError(f"no flag is called {name!r}")
         return self.enforcement[capability].holds
 
@@ -582,12 +515,15 @@ def resolve(
 
 
 def compatibility_matrix() -> dict[str, dict[str, Status]]:
-    """Return capability by backend, as declared for the default policy where each backend works."""
+    """Return each declared field by backend, for the default policy where each backend works.
+
+    What the host alone enforces is the same behind all of them, and not in it.
+    """
     support = unprobed("declared, not probed", usable=True)
     declared = {name: named(name).declare(Policy(), support) for name in ORDER}
     return {
         capability: {name: each[capability].status for name, each in declared.items()}
-        for capability in CAPABILITIES
+        for capability in DECLARED
     }
 
 

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from cellblock.backends.base import (
     HOST,
     UNENFORCED,
+    UNLIMITED,
     UNRESTRICTED_NETWORK,
     UNSTAGED,
     Backend,
@@ -123,15 +124,12 @@ class Seatbelt(Backend):
     wraps = True
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,
+        **UNLIMITED,
         **_BY_PROFILE,
         "snapshots": _NO_COPIES,
         "undo_depth": _NO_COPIES,
         "max_branches": _NO_COPIES,
         "cpu_seconds": UNENFORCED,
-        "memory_max_bytes": UNENFORCED,
-        "max_processes": UNENFORCED,
-        "max_open_files": UNENFORCED,
-        "max_file_size": UNENFORCED,
     }
 
     def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:

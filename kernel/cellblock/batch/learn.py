@@ -39,10 +39,10 @@ from cellblock.batch.run.execution import (
 )
 from cellblock.batch.verdict import CheckOptions
 from cellblock.errors import CheckError
-from cellblock.host.cell.status import LIMITS
+from cellblock.host.cell.status import LIMITS as STOPPED_AT
 from cellblock.host.services import changes
 from cellblock.policy.load import load_for_check, preset_policy
-from cellblock.policy.model import LISTS
+from cellblock.policy.model import LIMITS, LISTS, ROWS
 from cellblock.policy.paths import checkout, within
 from cellblock.render.cards import count
 from cellblock.render.outcomes import Refusal
@@ -70,18 +70,7 @@ _STAGES: Final = ("filesystem_staged_roots", "{checkout}")
 _DENIES: Final = ("read_deny_paths", "@secrets")
 _STARTS: Final = ("subprocess_execution", True)
 #: Fields that take preset data's value.
-_VALUES: Final = (*LIMITS.values(), "max_file_size", "max_open_files", "max_processes", _STARTS[0])
-#: What a field lets cells do, for whoever reads a policy for the first time.
-_MEANS: Final = {
-    "mode": "Cells may import and call anything; the OS layer confines them.",
-    "allowed_modules": "Cells may import these.",
-    "magics": "Cells may use these magics.",
-    "filesystem_read_roots": "Cells may read files there; {checkout} is the notebook's repository.",
-    "filesystem_staged_roots": "Cells may write there; your files change only once you keep that.",
-    "read_deny_paths": "But they read none of these; @secrets are .env, private keys and the like.",
-    "subprocess_execution": "Cells may start programs, which are confined as they are.",
-    "timeout": "A cell may run for so many seconds.",
-}
+_VALUES: Final = (*LIMITS, _STARTS[0])
 _MAX_REASON: Final = 160
 
 
@@ -115,7 +104,7 @@ class Proposal:
         lines.sort(key=lambda line: (line[0] in LISTS, line[0] != "mode", line[0]))
         for name, group in itertools.groupby(lines, key=operator.itemgetter(0)):
             said = [(json.dumps(line[1]), _comment(*self._lines[line])) for line in group]
-            text += [f"# {_MEANS[name]}"] if name in _MEANS else []
+            text += [f"# {ROWS[name].means}"] if ROWS[name].means else []
             if name in LISTS:
                 text += [f"add.{name} = [", *(f"    {one}, {why}" for one, why in said), "]"]
             else:
@@ -154,9 +143,9 @@ class Proposal:
             lines = lines or ([_CONFINED] if one.rule in RULES else [])
             return self.ask(f"{where}, line {one.line}: {one.subject} {one.why}", *lines)
         if isinstance(one, Stop):
-            if one.why not in LIMITS:
+            if one.why not in STOPPED_AT:
                 return False
-            one = Refusal(LIMITS[one.why], f"it was stopped at {one.limit}")
+            one = Refusal(STOPPED_AT[one.why], f"it was stopped at {one.limit}")
         why = f"{where}: {one.what} {one.asked}".rstrip()
         inside = not one.asked or within(os.path.normpath(one.asked), str(checkout(Path.cwd())))
         if one.field.startswith("filesystem_") and (inside or data_allows):

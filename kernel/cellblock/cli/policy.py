@@ -12,8 +12,9 @@ from rich.table import Column, Table
 from cellblock.cli.common import AsJson, complain, load_policy, print_json
 from cellblock.cli.main import group
 from cellblock.errors import CellblockError
-from cellblock.policy.model import flat_fields
-from cellblock.policy.narrowing import TABLE
+from cellblock.policy.model import ROWS, flat_fields
+from cellblock.policy.narrowing import wider
+from cellblock.policy.rows import Never
 from cellblock.policy.schema import json_schema
 
 if TYPE_CHECKING:
@@ -84,10 +85,9 @@ def diff(old: Spec, new: Spec, *, as_json: AsJson = False) -> None:
 
 def _direction(field: str, old: Policy, new: Policy) -> str:
     """Return what cells may do under ``new``, against ``old``, by the rules of a narrowing."""
-    rule = TABLE[field].rule
-    if not TABLE[field].words:
+    if isinstance(ROWS[field].narrower, Never):
         return ""
-    more, less = rule(field, old, new), rule(field, new, old)
+    more, less = wider(field, old, new), wider(field, new, old)
     if more and less:
         return "may do other things"
     return "may do more" if more else "may do less" if less else ""

@@ -3,9 +3,8 @@
 A policy only narrows on its way down, from operator to notebook to cell (promise P8). Its values
 are frozen; whatever is wrong with one is one ``PolicyError`` with file, key, value and remedy.
 
-- ``model``: the fields, their units and defaults, the rules for ``analysis``, and what a field is
-  worth under a backend;
-  ``vocabulary``: the words and bounds they use
+- ``model``: the fields, each with its row, the rules for ``analysis``, and what a field is worth
+  under a backend; ``rows``: what a row says; ``vocabulary``: the words and bounds they use
 - ``load``: a preset's name or a TOML file to a policy; ``schema``: what checks an operator's file
 - ``paths``, ``folders``: placeholders and relative paths to places on this machine, and names that
   are never read

@@ -7,9 +7,13 @@ or ``schema.parse``; calling the class checks nothing.
 The docstring below a field is its documentation of record: ``cellblock policy schema`` and
 ``docs/policy.md`` are made from it. The defaults are those of preset ``safe``.
 
+What else there is to say of a field is in its row (``rows``), and nowhere else: to add a limit, add
+its row here, and whoever enforces it.
+
 ``Enforcement`` is what a field is worth here: status, mechanism, holes, evidence. A capability is a
-policy field that can be enforced. Its status is never assumed: a backend declares it, the guest's
-own report confirms or lowers it, and what remains is a gap that is shown (promise P7).
+policy field that something enforces. Where the operating system has a part in that, its status is
+never assumed: a backend declares it, the guest's own report confirms or lowers it, and what remains
+is a gap that is shown (promise P7).
 """
 
 from __future__ import annotations
@@ -17,12 +21,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 from cellblock.analysis import Rules, allowlist
 from cellblock.errors import PolicyError
+from cellblock.policy.rows import (
+    Beneath,
+    EnforcedBy,
+    Never,
+    Row,
+    Shown,
+    Towards,
+    Way,
+    row,
+    rows_of,
+)
 from cellblock.policy.vocabulary import (
     ALLOWED_MAGICS,
     GIB,
@@ -247,243 +262,563 @@ CONFINEMENT: Final = (
     "subprocess_execution",
 )
 
+# What several rows say.
+LOCKS, GUEST = EnforcedBy.locks, EnforcedBy.guest
+_OPERATORS: Final = Never("what enforces a policy is the operator's to choose")
+_LOADED: Final = Never("it says what is made ready for cells, and allows nothing")
+_ADMITTED: Final = Never("which cells may run at all is the operator's to say, before there is any")
+_COPIED: Final = Never("what is copied out is for others than cells, and the operator's to say")
+_GRANTED: Final = Never(
+    "it is granted table by table, and kept by workers of the host's own: the operator's to change"
+)
+_FORKS: Final = "use Linux 5.0 or later, and no seccomp listener above the kernel"
+_OPEN_FILES: Final = "files that were open before stay open"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy(Table):
-    """What cells may say and what their process may do."""
+    """What cells may say and what their process may do.
 
-    name: str = "safe"
+    A field is one ``row``: its default, which is preset safe's, and what ``rows.Row`` has. Its type
+    says its bounds, and the docstring below it what it means.
+    """
+
+    name: str = row("safe", narrower=Never("it is what messages call the operator's policy"))
     """What messages call this policy; a file's default is its name without ``.toml``."""
 
-    mode: Literal["safe", "confined", "unsafe"] = "safe"
+    mode: Literal["safe", "confined", "unsafe"] = row(
+        "safe",
+        narrower=Towards(("unsafe", "confined", "safe")),
+        enforced_by=GUEST,
+        means="Cells may import and call anything; the OS layer confines them.",
+    )
     """``safe`` checks every cell's source. ``confined`` does not: cells may import and call
     anything, and nothing runs where the OS layer does not confine files, network and processes.
     ``unsafe`` runs without that, too, and has to be asked for with ``--allow-unsafe``."""
 
-    backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = "auto"
+    backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = row(
+        "auto",
+        narrower=_OPERATORS,
+    )
     """What enforces the OS layer; ``auto`` picks the strongest that works on this machine.
     ``bubblewrap`` (namespaces around the same as ``landlock``), ``landlock``, ``seatbelt`` and
     ``noop`` (audit only) are tried in that order; ``docker`` (a container around the same) is taken
     by name only."""
 
-    on_unsupported: Literal["warn", "error", "ignore"] = "warn"
+    on_unsupported: Literal["warn", "error", "ignore"] = row(
+        "warn",
+        narrower=Towards(("ignore", "warn", "error")),
+    )
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
     or it is not shown."""
 
-    require: Names = CONFINEMENT
+    require: Names = row(CONFINEMENT, narrower=Way.more)
     """Capabilities (names of fields below) without whose enforcement nothing runs."""
 
-    container_engine: Literal["auto", "docker", "podman", "nerdctl"] = "auto"
+    container_engine: Literal["auto", "docker", "podman", "nerdctl"] = row(
+        "auto",
+        narrower=_OPERATORS,
+        only_with=("backend", ("docker",)),
+    )
     """Whose containers backend ``docker`` uses; ``auto`` takes the first that is installed."""
 
-    container_runtime: str = ""
+    container_runtime: str = row(
+        "",
+        narrower=_OPERATORS,
+        only_with=("backend", ("docker",)),
+    )
     """The OCI runtime, by the name that the engine knows it by; empty for the engine's default."""
 
-    container_image: str = ""
+    container_image: str = row(
+        "",
+        narrower=_OPERATORS,
+        only_with=("backend", ("docker",)),
+    )
     """The image, which has to be there: nothing is pulled. Empty for the one that ``cellblock image
     build`` makes."""
 
-    admission: Literal["any", "approved", "template"] = "any"
+    admission: Literal["any", "approved", "template"] = row("any", narrower=_ADMITTED)
     """Which cells may run at all: ``any``; those that ``cellblock approve`` has ``approved``, text
     for text; or those that name a ``template`` and give its state as JSON."""
 
-    approval: Approval = Approval()  # it is frozen
+    approval: Approval = row(
+        Approval(),
+        narrower=_ADMITTED,
+        only_with=("admission", ("approved",)),
+    )
     """Where approvals are kept. In a file, a table: ``[approval]``."""
 
-    approvals: Literal["never", "prompt"] = "never"
+    approvals: Literal["never", "prompt"] = row(
+        "never",
+        narrower=Never(
+            "to ask users is less for calls and more for imports: the operator's to say"
+        ),
+    )
     """Whether a user who can be asked may approve of what the policy does not give by itself:
     ``prompt`` asks, in the front end, about an import beyond the allowlist, about each call of a
     tool, an operation or a language model, and at start about what takes ``--allow-unsafe``."""
 
-    templates: Templates = Templates()  # as above
+    templates: Templates = row(
+        Templates(),
+        narrower=_ADMITTED,
+        only_with=("admission", ("template",)),
+    )
     """The templates that there are. In a file, a table: ``[templates]``."""
 
-    audit: Audit = Audit()  # as above
+    audit: Audit = row(
+        Audit(),
+        narrower=Never("the audit log is the operator's: it is about cells, and not theirs"),
+    )
     """The audit log. In a file, a table: ``[audit]``."""
 
-    allowed_modules: Names = ()
+    allowed_modules: Names = row(
+        (),
+        narrower=Way.fewer,
+        enforced_by=GUEST,
+        shown=Shown.language,
+        only_with=("mode", ("safe",)),
+        means="Cells may import these.",
+    )
     """Top-level packages that cells may import as they are, in addition to the allowlist of
     record. Such a package is trusted with all the process may do."""
 
-    magics: Names = ALLOWED_MAGICS
+    magics: Names = row(
+        ALLOWED_MAGICS,
+        narrower=Way.fewer,
+        enforced_by=GUEST,
+        shown=Shown.language,
+        only_with=("mode", ("safe",)),
+        means="Cells may use these magics.",
+    )
     """Line and cell magics that cells may use, without their percent signs."""
 
-    preload: Names = ()
+    preload: Names = row((), narrower=_LOADED)
     """Modules imported once at kernel start. Faster later, slower now; the import is confined as
     cells are, in an empty folder: it finds no settings of the project's or the user's
     (`./matplotlibrc`)."""
 
-    preload_when_idle: Names = ()
+    preload_when_idle: Names = row((), narrower=_LOADED)
     """Modules that are imported, where they are installed and cells may import them, while a kernel
     waits for its launch or its first cell: one that names any of them need not wait. They take
     memory meanwhile, for five minutes at most."""
 
-    pre_imported: Names = ("json", "math", "re", "asyncio")
+    pre_imported: Names = row(("json", "math", "re", "asyncio"), narrower=_LOADED)
     """Modules bound to their names before the first cell."""
 
-    tools: Names = ()
+    tools: Names = row(
+        (),
+        narrower=Way.fewer,
+        enforced_by=GUEST,
+    )
     """Functions of the operator's that cells may call: ``module:function``. Imported in a process
     of their own, from what is installed."""
 
-    mcp: dict[str, McpServer] = field(default_factory=dict)
+    mcp: dict[str, McpServer] = row(default_factory=dict, narrower=_GRANTED)
     """MCP servers whose tools cells call as ``NAME_TOOL``. In a file, a table for each:
     ``[tools.mcp.NAME]``, with ``command`` or ``url``, ``env``, ``token_env`` and ``tools``;
     functions are then ``tools.functions``."""
 
-    tool_timeout: Seconds | None = 30.0
+    tool_timeout: Seconds | None = row(
+        30.0,
+        narrower=Way.lower,
+        only_with=("tools", "any"),
+    )
     """Seconds that one call of a tool may take."""
 
-    tool_timeouts: dict[str, Seconds] = field(default_factory=dict)
+    tool_timeouts: dict[str, Seconds] = row(
+        default_factory=dict,
+        narrower=Way.lower_each,
+        only_with=("tools", "any"),
+    )
     """A table of tools that have another limit, by name."""
 
-    tool_max_calls: Count | None = 100_000
+    tool_max_calls: Count | None = row(
+        100_000,
+        narrower=Way.lower,
+        only_with=("tools", "any"),
+    )
     """Calls of tools that one cell may make."""
 
-    tool_max_in_flight: InFlight = 1_024
+    tool_max_in_flight: InFlight = row(
+        1_024,
+        narrower=Way.lower,
+        enforced_by=GUEST,
+        only_with=("tools", "any"),
+    )
     """Calls of tools under way at once."""
 
-    tool_max_bytes: ToolBytes = MIB
+    tool_max_bytes: ToolBytes = row(
+        MIB,
+        narrower=Way.lower,
+        enforced_by=GUEST,
+        only_with=("tools", "any"),
+    )
     """Bytes that the arguments of one call may take, or what it returns."""
 
-    llm: Llm = Llm()  # as above
+    llm: Llm = row(
+        Llm(),
+        narrower=_GRANTED,
+        only_with=("llm.base_url", "any"),
+    )
     """Language models. In a file, a table: ``[llm]``."""
 
-    ops: Annotated[Any, OperationsField()] = None
+    ops: Annotated[Any, OperationsField()] = row(None, narrower=_GRANTED)
     """Operations of the host's own that cells may call. In a file, a table for each that is
     granted: ``[ops.read_file]``."""
 
-    packages: Names = ()
+    packages: Names = row(
+        (),
+        narrower=Never("they are there before the first cell, and allow nothing by themselves"),
+    )
     """Requirements installed before the first cell, wheels only, with the index and within the
     list of ``[ops.install]``."""
 
-    artifact_export_paths: Names = ()
+    artifact_export_paths: Names = row(
+        (),
+        narrower=_COPIED,
+        only_with=("artifact_export_paths", "any"),
+    )
     """Glob patterns of files that are copied out after the cell that wrote them: beneath the folder
     that cells run in, or with ``{scratch}`` or ``{project}`` before them; ``**`` is any number of
     folders. They have to be beneath a write root."""
 
-    artifact_folder: str = "{project}/artifacts"
+    artifact_folder: str = row(
+        "{project}/artifacts",
+        narrower=_COPIED,
+        only_with=("artifact_export_paths", "any"),
+    )
     """Where such files are copied to. Cells can't write there."""
 
-    filesystem_read_roots: Names = ()
+    filesystem_read_roots: Names = row(
+        (),
+        narrower=Beneath(
+            # What is writable is readable.
+            ("filesystem_read_roots", "filesystem_write_roots"),
+            "can be read or written",
+        ),
+        enforced_by=LOCKS,
+        gap="a cell can read any file that you can",
+        remedy="use bubblewrap, which hides them: sudo apt install bubblewrap",
+        stays=_OPEN_FILES,
+        must_exist=True,
+        shown=Shown.first,
+        means="Cells may read files there; {checkout} is the notebook's repository.",
+    )
     """Folders and files readable besides the interpreter, its libraries and site-packages, time
     zones and locales, which always are."""
 
-    filesystem_write_roots: Names = ("{scratch}",)
+    filesystem_write_roots: Names = row(
+        ("{scratch}",),
+        narrower=Beneath(("filesystem_write_roots",), "can be written"),
+        enforced_by=LOCKS,
+        gap="a cell can change any file that you can",
+        stays=_OPEN_FILES,
+        must_exist=True,
+        shown=Shown.first,
+    )
     """Folders writable. ``{scratch}`` is private to the kernel and deleted with it."""
 
-    filesystem_staged_roots: Names = ()
+    filesystem_staged_roots: Names = row(
+        (),
+        narrower=Beneath(("filesystem_staged_roots",), "are staged"),
+        enforced_by=LOCKS,
+        gap="a cell can change the project's files",
+        asked=lambda policy: bool(policy.filesystem_staged_roots),
+        must_exist=True,
+        shown=Shown.first,
+        only_with=("filesystem_staged_roots", "any"),
+        means="Cells may write there; your files change only once you keep that.",
+    )
     """Folders beneath read roots that look writable: what cells write lands in a layer over them,
     and they stay as they are until the user keeps it (``%changes``, ``cellblock changes``). Counts
     towards ``scratch_max_bytes``."""
 
-    read_deny_paths: Names = (
-        "~/.ssh",
-        "~/.aws",
-        "~/.gnupg",
-        "~/.config/gcloud",
-        "~/.kube",
-        "~/.docker/config.json",
-        "~/.netrc",
+    read_deny_paths: Names = row(
+        (
+            "~/.ssh",
+            "~/.aws",
+            "~/.gnupg",
+            "~/.config/gcloud",
+            "~/.kube",
+            "~/.docker/config.json",
+            "~/.netrc",
+        ),
+        narrower=Way.denied,
+        enforced_by=LOCKS,
+        gap="a cell can read your credentials",
+        remedy_if_partial="grant narrower filesystem_read_roots, with nothing denied beneath them",
+        asked=lambda policy: bool(policy.read_deny_paths),
+        stays=_OPEN_FILES,
+        must_exist=False,
+        shown=Shown.first,
+        means="But they read none of these; @secrets are .env, private keys and the like.",
     )
     """Paths never readable, even below a read root. They need not exist. ``**/NAME`` is all of that
     name beneath read roots, but for what a root names itself; ``@secrets`` are the names under
     which projects keep secrets."""
 
-    network_access: bool | Names = False
+    network_access: bool | Names = row(
+        False,
+        narrower=Way.addresses,
+        enforced_by=LOCKS,
+        gap="a cell can send data anywhere",
+        remedy="set network_access to true, or register a host operation for that address",
+        asked=lambda policy: policy.network_access is not True,
+        stays="connections that were open before may stay open",
+        shown=Shown.first,
+    )
     """No sockets, all of the network, or a list of ``host:port``: to those alone the host connects
     Python's sockets."""
 
-    subprocess_execution: bool = False
+    subprocess_execution: bool = row(
+        False,
+        narrower=Way.off,
+        enforced_by=LOCKS,
+        gap="a cell can start programs",
+        asked=lambda policy: not policy.subprocess_execution,
+        shown=Shown.first,
+        means="Cells may start programs, which are confined as they are.",
+    )
     """Whether cells may start processes."""
 
-    package_installation: bool = False
+    package_installation: bool = row(
+        False,
+        narrower=Way.off,
+        gap="a cell can install packages",
+        remedy="list what notebooks need in packages, or grant ops.install",
+    )
     """Whether cells may install packages themselves, as pip does. No backend lets them, which is
     shown as a gap; ``packages`` and ``ops.install`` have the host do it."""
 
-    env_var_access: Names = ()
+    env_var_access: Names = row(
+        (),
+        narrower=Way.fewer,
+        enforced_by=GUEST,
+        gap="a cell can read the host's environment",
+        shown=Shown.first,
+    )
     """Environment variables passed to cells. All others are stripped; HOME, LANG, PATH,
     PYTHONDONTWRITEBYTECODE and TMPDIR always have sandbox values, USER where it is not
     passed; SHELL is passed on where cells may start it. A kernel's cells have JPY_PARENT_PID,
     JPY_SESSION_NAME and variables for terminals as under ipykernel."""
 
-    display: Literal["text", "sanitized", "isolated"] = "sanitized"
+    display: Literal["text", "sanitized", "isolated"] = row(
+        "sanitized",
+        narrower=Towards(("isolated", "sanitized", "text")),
+        host={
+            "text": "the host passes on plain text only",
+            "sanitized": "the host passes on what it has sanitised",
+            "isolated": (
+                "as sanitized; what needs scripts runs in nested frames without origin or network"
+            ),
+        },
+        shown=Shown.language,
+    )
     """What of a cell's output reaches the page: ``text`` alone; rich output ``sanitized`` of all
     that runs or loads; or that, with interactive HTML ``isolated`` in frames of its own."""
 
-    widget_modules: Names = ()
+    widget_modules: Names = row(
+        (),
+        narrower=Way.fewer,
+        host="the host passes on comms of these alone",
+    )
     """Front-end modules whose widgets cells may show. ipywidgets' own are cleaned key by key; any
     other module that is named here gets from a cell what the cell sends, and runs it in the
     page. Of no effect where ``display`` is ``text``."""
 
-    comm_targets: Names = ()
+    comm_targets: Names = row(
+        (),
+        narrower=Way.fewer,
+        host="the host passes on comms of these alone",
+    )
     """Targets of comms, other than widgets', through which cells and extensions of the front end
     may talk. What is said there is bounded, not cleaned."""
 
-    snapshots: Literal["auto", "always", "off"] = "auto"
+    snapshots: Literal["auto", "always", "off"] = row(
+        "auto",
+        narrower=Never("snapshots keep your variables, and no cell is to take that away"),
+        gap="a killed cell costs the variables",
+        remedy=_FORKS,
+        lacked=True,
+        asked=lambda policy: policy.snapshots != "off",
+    )
     """Whether copies of the guest are kept, from which the state before a killed cell is
     restored. ``auto`` takes none while memory is short, nor for a while after two in a row of a
     guest of 256 MiB or more took over 0.25 s, and says so; ``always`` does not ask; with ``off`` a
     killed cell costs the variables."""
 
-    undo_depth: Depth = 3
+    undo_depth: Depth = row(
+        3,
+        narrower=Way.lower,
+        gap="%undo has nothing to go back to",
+        remedy=_FORKS,
+        lacked=True,
+        asked=lambda policy: policy.snapshots != "off" and policy.undo_depth > 0,
+    )
     """How many cells ``%undo`` can step back over. Each keeps a copy of the guest."""
 
-    max_branches: Depth = 8
+    max_branches: Depth = row(
+        8,
+        narrower=Way.lower,
+        gap="there are no checkpoints",
+        remedy=_FORKS,
+        lacked=True,
+        asked=lambda policy: policy.snapshots != "off" and policy.max_branches > 0,
+    )
     """How many checkpoints and branches a session may keep; and of a sandbox, how many forks there
     may be at a time, those of its forks among them."""
 
-    timeout: Seconds | None = 60.0
+    timeout: Seconds | None = row(
+        60.0,
+        narrower=Way.lower,
+        host="the host kills the guest",
+        shown=Shown.first,
+        means="A cell may run for so many seconds.",
+    )
     """Seconds one cell may run."""
 
-    idle_timeout: Seconds | None = None
+    idle_timeout: Seconds | None = row(
+        None,
+        narrower=Way.lower,
+        gap="an idle kernel keeps its memory",
+        remedy="let the server cull idle kernels (MappingKernelManager.cull_idle_timeout)",
+        lacked=True,
+        shown=Shown.limits,
+    )
     """Seconds without a cell after which the kernel ends."""
 
-    cpu_seconds: Count | None = None
+    cpu_seconds: Count | None = row(
+        None,
+        narrower=Way.lower,
+        gap="a cell can keep the processor busy until its timeout",
+        remedy_if_partial=(
+            "set subprocess_execution to false, or timeout, which ends such cells too"
+        ),
+        shown=Shown.limits,
+    )
     """Seconds of processor time one cell may use, all its threads and processes together."""
 
-    memory_max_bytes: Memory | None = GIB
+    memory_max_bytes: Memory | None = row(
+        GIB,
+        narrower=Way.lower,
+        enforced_by=LOCKS,
+        gap="a cell can use up the machine's memory",
+        remedy="run the kernel in a cgroup with memory.max",
+        shown=Shown.first,
+    )
     """Bytes of memory of one guest process, the interpreter's own among them: 32 MiB at least. What
     is larger is a MemoryError; a guest that comes to hold an eighth more by other ways, all its
     processes and its /dev/shm together, is killed."""
 
-    max_processes: Count | None = 128
+    max_processes: Count | None = row(
+        128,
+        narrower=Way.lower,
+        enforced_by=LOCKS,
+        gap="a cell can start threads without number",
+        remedy="run the kernel as an unprivileged user, or in a cgroup with pids.max",
+        shown=Shown.limits,
+    )
     """Threads and processes of the guest at once. Where the OS kernel has no seccomp listeners
     they are counted over all that the user runs."""
 
-    max_open_files: Count | None = 256
+    max_open_files: Count | None = row(
+        256,
+        narrower=Way.lower,
+        enforced_by=LOCKS,
+        gap="a cell can open files without number",
+        stays=_OPEN_FILES,
+        shown=Shown.limits,
+    )
     """Files open at once."""
 
-    max_file_size: Bytes | None = 64 * MIB
+    max_file_size: Bytes | None = row(
+        64 * MIB,
+        narrower=Way.lower,
+        enforced_by=LOCKS,
+        gap="a cell can fill the disk",
+        shown=Shown.limits,
+    )
     """Bytes of the largest file written."""
 
-    scratch_max_bytes: Bytes | None = 256 * MIB
+    stack_max_bytes: Annotated[int, Range(MIB)] | None = row(
+        None,
+        narrower=Way.lower,
+        enforced_by=LOCKS,
+        gap="a cell's recursion can take a larger stack",
+        shown=Shown.limits,
+    )
+    """Bytes of the stack of a process's first thread, and of each other thread of a program that a
+    cell starts: 1 MiB at least, and never more than the kernel itself has. A process that needs
+    more crashes. Stacks of other threads count as memory, whole: many fit if each is small."""
+
+    scratch_max_bytes: Bytes | None = row(
+        256 * MIB,
+        narrower=Way.lower,
+        gap="a cell can fill the disk with many files",
+        remedy="put the folder for temporary files on a disk with a quota",
+        shown=Shown.limits,
+    )
     """Bytes on disk of all that is in the scratch folder; a file counts as 4 KiB at least."""
 
-    stdout_max_bytes: Bytes | None = MIB
+    stdout_max_bytes: Bytes | None = row(
+        MIB,
+        narrower=Way.lower,
+        host="the host leaves out and counts what is beyond",
+    )
     """Bytes of standard output shown for one cell: its beginning and its end."""
 
-    stderr_max_bytes: Bytes | None = MIB
+    stderr_max_bytes: Bytes | None = row(
+        MIB,
+        narrower=Way.lower,
+        host="the host leaves out and counts what is beyond",
+    )
     """Bytes of standard error shown for one cell: its beginning and its end."""
 
-    display_max_bytes: Bytes | None = 8 * MIB
+    display_max_bytes: Bytes | None = row(
+        8 * MIB,
+        narrower=Way.lower,
+        host="the host leaves out what is beyond",
+    )
     """Bytes of rich output shown for one cell: the first displays and the last."""
 
-    undo_max_bytes: Bytes | None = 512 * MIB
+    undo_max_bytes: Bytes | None = row(
+        512 * MIB,
+        narrower=Way.lower,
+        host="the host lets go of the oldest copies",
+    )
     """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""
 
-    forks_max_bytes: Bytes | None = 4 * GIB
+    forks_max_bytes: Bytes | None = row(
+        4 * GIB,
+        narrower=Way.lower,
+        host="the host kills the guest in which they come to hold more",
+    )
     """Bytes that a sandbox and its forks may hold together, by an estimate that counts what they
     share once; the cell in which they come to hold more is stopped."""
 
-    output_kept_max_bytes: Annotated[int, Range(0)] | None = 64 * MIB
+    output_kept_max_bytes: Annotated[int, Range(0)] | None = row(
+        64 * MIB,
+        narrower=Way.lower,
+        host="the host writes no more",
+    )
     """Bytes of text that the host keeps on disk, while the kernel lives, of cells that said more
     than is shown; ``%output`` pages through it. One cell gets half, its beginning; the oldest
     cells go first. 0 keeps nothing."""
 
-    artifact_max_bytes: Bytes | None = 64 * MIB
+    artifact_max_bytes: Bytes | None = row(
+        64 * MIB,
+        narrower=_COPIED,
+        host="the host copies no more of a file",
+        only_with=("artifact_export_paths", "any"),
+    )
     """Bytes of the largest file that is copied out."""
 
-    artifacts_max_bytes: Bytes | None = 512 * MIB
+    artifacts_max_bytes: Bytes | None = row(
+        512 * MIB,
+        narrower=_COPIED,
+        host="the host copies no more",
+        only_with=("artifact_export_paths", "any"),
+    )
     """Bytes of all files together that one session has copied out."""
 
     @classmethod
@@ -591,25 +926,26 @@ class Policy(Table):
         return ""
 
 
-FIELDS: Final = tuple(one.name for one in dataclasses.fields(Policy))
+#: Each field's row, in the model's order.
+ROWS: Final[dict[str, Row]] = rows_of(Policy)
+FIELDS: Final = tuple(ROWS)
+_TYPES: Final = {one.name: str(one.type) for one in dataclasses.fields(Policy)}
 
 #: Fields for which "none" in a file means no limit: TOML has no null.
-LIMITS: Final = (
-    "tool_timeout",
-    "tool_max_calls",
-    *FIELDS[FIELDS.index("timeout") :],
-)
+LIMITS: Final = tuple(name for name in FIELDS if _TYPES[name].endswith("| None"))
 
 #: Fields that hold lists.
-LISTS: Final = tuple(one.name for one in dataclasses.fields(Policy) if one.type == "Names")
+LISTS: Final = tuple(name for name in FIELDS if _TYPES[name] == "Names")
 
 #: Lists of paths, and which of them have to exist.
-PATHS: Final = {
-    "filesystem_read_roots": True,
-    "filesystem_write_roots": True,
-    "filesystem_staged_roots": True,
-    "read_deny_paths": False,
-}
+PATHS: Final = {name: row.must_exist for name, row in ROWS.items() if row.must_exist is not None}
+
+#: The fields that something enforces, in the order in which they are shown.
+CAPABILITIES: Final = tuple(name for name, row in ROWS.items() if row.is_capability)
+
+#: Those that can have a gap. A backend declares each of them, or can't be imported; the host alone
+#: enforces the others, everywhere alike.
+DECLARED: Final = tuple(name for name, row in ROWS.items() if row.gap)
 
 
 # --- what fields are worth under a backend --------------------------------------------------------
@@ -679,8 +1015,3 @@ class Enforcer(Protocol):
 
     def enforcement(self, policy: Policy) -> Mapping[str, Enforcement]:
         """Return what each capability is worth here; nothing holds where it can't be had."""
-
-
-#: The policy fields that can be enforced, in the order in which they are shown. A backend declares
-#: each of them, or can't be imported.
-CAPABILITIES: Final = FIELDS[FIELDS.index("filesystem_read_roots") :]

@@ -26,8 +26,10 @@ from cellblock.analysis.findings import Report
 from cellblock.analysis.magics import NARROWS, SHOWS_POLICY
 from cellblock.descriptors import closing, read_regular
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy.narrowing import TABLE, EnforcedBy, changed_fields, narrow
+from cellblock.policy.model import ROWS
+from cellblock.policy.narrowing import changed_fields, narrow, takes_new_guest
 from cellblock.policy.paths import Places
+from cellblock.policy.rows import EnforcedBy
 from cellblock.policy.vocabulary import closest
 
 if TYPE_CHECKING:
@@ -261,16 +263,14 @@ def explained(
 def guest_fields(before: Policy, after: Policy) -> tuple[str, ...]:
     """Return the fields that a guest has a part in, of those in which a policy has become less."""
     return tuple(
-        key
-        for key in changed_fields(before, after)
-        if TABLE[key].enforced_by is not EnforcedBy.host
+        key for key in changed_fields(before, after) if ROWS[key].enforced_by is not EnforcedBy.host
     )
 
 
 def check_keeps_guest(before: Policy, after: Policy) -> None:
     """Raise PolicyError where only a new guest has what is less: that would cost the variables."""
     for key in guest_fields(before, after):
-        if TABLE[key].enforced_by is EnforcedBy.guest or TABLE[key].takes_new_guest(before, after):
+        if takes_new_guest(key, before, after):
             raise new_guest_error(key, "is part of what a guest is made of")
 
 

@@ -1,6 +1,6 @@
 """Make a policy narrower: for a notebook, or for what is left of a session (promise P8).
 
-``TABLE`` says field by field what "narrower" means, so that no field is without a rule. A rule
+A field's row says what "narrower" means (``rows.Narrower``); here is the rule for each way. A rule
 looks at two whole policies and says why the second allows more than the first, or nothing. What it
 says ends a sentence: "timeout: 100 is more than 60". Fields that grant nothing to cells, or are the
 operator's alone, are not narrowed at all, and say why.
@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.load import from_fields
-from cellblock.policy.model import FIELDS, PATHS
+from cellblock.policy.model import FIELDS, PATHS, ROWS
 from cellblock.policy.paths import pattern_beneath, present, resolve, within
+from cellblock.policy.rows import Beneath, EnforcedBy, Never, Towards, Way
 from cellblock.policy.vocabulary import closest, is_of_server, tool_name
 
 if TYPE_CHECKING:
@@ -31,34 +30,6 @@ if TYPE_CHECKING:
 #: Given the field's name, the policy that there is, and the one that there would be.
 Rule = Callable[[str, "Policy", "Policy"], str]
 _MAX_SHOWN: Final = 200
-
-
-class EnforcedBy(Enum):
-    """Who enforces a field, and so what it takes to have less of it."""
-
-    host = "host"
-    """The host: it keeps less from one cell to the next."""
-
-    locks = "locks"
-    """Locks of the guest's, on which more can be laid."""
-
-    guest = "guest"
-    """What a guest is made of: only a new one has less of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Narrowing:
-    """How one field is narrowed: in words, for the documentation, and by what rule.
-
-    Without words, it is not. ``adds``: the more entries its list has, the less is allowed.
-    ``takes_new_guest`` says so of two policies, where whoever enforces the field would do else.
-    """
-
-    words: str
-    rule: Rule
-    enforced_by: EnforcedBy = EnforcedBy.host
-    adds: bool = False
-    takes_new_guest: Callable[[Policy, Policy], bool] = lambda _old, _new: False
 
 
 def toml_text(value: object) -> str:
@@ -106,32 +77,21 @@ def _off(field: str, old: Policy, new: Policy) -> str:
     return "it is off" if getattr(new, field) and not getattr(old, field) else ""
 
 
-def _towards(*order: str) -> Rule:
-    """Return the rule that a word becomes one that comes later in ``order``."""
-
-    def rule(field: str, old: Policy, new: Policy) -> str:
-        before, after = getattr(old, field), getattr(new, field)
-        return "" if order.index(after) >= order.index(before) else f"it is {toml_text(before)}"
-
-    return rule
+def _towards(order: Sequence[str], field: str, old: Policy, new: Policy) -> str:
+    """Turn a word into one that comes later in ``order``."""
+    before, after = getattr(old, field), getattr(new, field)
+    return "" if order.index(after) >= order.index(before) else f"it is {toml_text(before)}"
 
 
-def _beneath(*granting: str) -> Rule:
-    """Return the rule that each root lies beneath one that grants as much.
-
-    All are canonical, so no link leads out.
-    """
-
-    def rule(field: str, old: Policy, new: Policy) -> str:
-        granted = tuple(root for name in granting for root in getattr(old, name))
-        for path in getattr(new, field):
-            if not any(within(path, root) for root in granted):
-                return f"{toml_text(path)} lies beneath none of {toml_text(granted)}"
-            if name := pattern_beneath(path, granted, old.read_deny_paths):
-                return f"{toml_text(path)} is denied by {toml_text(name)}"
-        return ""
-
-    return rule
+def _beneath(granting: Sequence[str], field: str, old: Policy, new: Policy) -> str:
+    """Keep each root beneath one that grants as much. All are canonical, so no link leads out."""
+    granted = tuple(root for name in granting for root in getattr(old, name))
+    for path in getattr(new, field):
+        if not any(within(path, root) for root in granted):
+            return f"{toml_text(path)} lies beneath none of {toml_text(granted)}"
+        if name := pattern_beneath(path, granted, old.read_deny_paths):
+            return f"{toml_text(path)} is denied by {toml_text(name)}"
+    return ""
 
 
 def _denied(_field: str, old: Policy, new: Policy) -> str:
@@ -164,113 +124,45 @@ def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
     return ""
 
 
-def _never(why: str) -> Narrowing:
-    """Refuse any change, for this reason."""
-    return Narrowing("", lambda _field, _old, _new: why)
-
-
-# --- the table --------------------------------------------------------------------------------
-
-_OPERATORS: Final = "what enforces a policy is the operator's to choose"
-_LOADED: Final = "it says what is made ready for cells, and allows nothing"
-_ADMITTED: Final = "which cells may run at all is the operator's to say, before there is any"
-_ASKED: Final = "to ask users is less for calls and more for imports: the operator's to say"
-_COPIED: Final = "what is copied out is for others than cells, and the operator's to say"
-_GRANTED: Final = (
-    "it is granted table by table, and kept by workers of the host's own: the operator's to change"
-)
-_LOCKS, _GUEST = EnforcedBy.locks, EnforcedBy.guest
-_FEWER: Final = Narrowing("fewer entries", _fewer)
-_FEWER_IN_GUEST: Final = Narrowing("fewer entries", _fewer, _GUEST)
-_LOWER: Final = Narrowing("a lower number", _lower)
-_LOWER_BY_LOCKS: Final = Narrowing("a lower number", _lower, _LOCKS)
-_LOWER_IN_GUEST: Final = Narrowing("a lower number", _lower, _GUEST)
-
-
-#: Every field, in the model's order.
-TABLE: Final[dict[str, Narrowing]] = {
-    "name": _never("it is what messages call the operator's policy"),
-    "mode": Narrowing(
-        "`confined` or `safe`, in this order", _towards("unsafe", "confined", "safe"), _GUEST
-    ),
-    "backend": _never(_OPERATORS),
-    "on_unsupported": Narrowing("`error`, or `warn`", _towards("ignore", "warn", "error")),
-    "require": Narrowing("more entries", _more, adds=True),
-    "container_engine": _never(_OPERATORS),
-    "container_runtime": _never(_OPERATORS),
-    "container_image": _never(_OPERATORS),
-    "admission": _never(_ADMITTED),
-    "approval": _never(_ADMITTED),
-    "approvals": _never(_ASKED),
-    "templates": _never(_ADMITTED),
-    "audit": _never("the audit log is the operator's: it is about cells, and not theirs"),
-    "allowed_modules": _FEWER_IN_GUEST,
-    "magics": _FEWER_IN_GUEST,
-    "preload": _never(_LOADED),
-    "preload_when_idle": _never(_LOADED),
-    "pre_imported": _never(_LOADED),
-    "tools": _FEWER_IN_GUEST,
-    "mcp": _never(_GRANTED),
-    "tool_timeout": _LOWER,
-    "tool_timeouts": Narrowing("lower numbers", _tool_timeouts),
-    "tool_max_calls": _LOWER,
-    "tool_max_in_flight": _LOWER_IN_GUEST,
-    "tool_max_bytes": _LOWER_IN_GUEST,
-    "llm": _never(_GRANTED),
-    "ops": _never(_GRANTED),
-    "packages": _never("they are there before the first cell, and allow nothing by themselves"),
-    "artifact_export_paths": _never(_COPIED),
-    "artifact_folder": _never(_COPIED),
-    # What is writable is readable.
-    "filesystem_read_roots": Narrowing(
-        "paths beneath those that can be read or written",
-        _beneath("filesystem_read_roots", "filesystem_write_roots"),
-        _LOCKS,
-    ),
-    "filesystem_write_roots": Narrowing(
-        "paths beneath those that can be written", _beneath("filesystem_write_roots"), _LOCKS
-    ),
-    "filesystem_staged_roots": Narrowing(
-        "paths beneath those that are staged", _beneath("filesystem_staged_roots"), _LOCKS
-    ),
-    "read_deny_paths": Narrowing("more paths, or folders around them", _denied, _LOCKS, adds=True),
-    "network_access": Narrowing(
-        "false, or fewer addresses (a list instead of `true`: a new guest)",
-        _network,
-        _LOCKS,
-        # A guest that may connect itself can't ask for addresses that are listed.
-        takes_new_guest=lambda old, new: (
-            old.network_access is True and new.network_access not in (True, False, ())
-        ),
-    ),
-    "subprocess_execution": Narrowing("false", _off, _LOCKS),
-    "package_installation": Narrowing("false", _off),
-    "env_var_access": _FEWER_IN_GUEST,
-    "display": Narrowing(
-        "`sanitized` or `text`, in this order", _towards("isolated", "sanitized", "text")
-    ),
-    "widget_modules": _FEWER,
-    "comm_targets": _FEWER,
-    "snapshots": _never("snapshots keep your variables, and no cell is to take that away"),
-    "undo_depth": _LOWER,
-    "max_branches": _LOWER,
-    "timeout": _LOWER,
-    "idle_timeout": _LOWER,
-    "cpu_seconds": _LOWER,
-    "memory_max_bytes": _LOWER_BY_LOCKS,
-    "max_processes": _LOWER_BY_LOCKS,
-    "max_open_files": _LOWER_BY_LOCKS,
-    "max_file_size": _LOWER_BY_LOCKS,
-    "scratch_max_bytes": _LOWER,
-    "stdout_max_bytes": _LOWER,
-    "stderr_max_bytes": _LOWER,
-    "display_max_bytes": _LOWER,
-    "undo_max_bytes": _LOWER,
-    "forks_max_bytes": _LOWER,
-    "output_kept_max_bytes": _LOWER,
-    "artifact_max_bytes": _never(_COPIED),
-    "artifacts_max_bytes": _never(_COPIED),
+_RULES: Final[dict[Way, Rule]] = {
+    Way.fewer: _fewer,
+    Way.more: _more,
+    Way.lower: _lower,
+    Way.lower_each: _tool_timeouts,
+    Way.off: _off,
+    Way.denied: _denied,
+    Way.addresses: _network,
 }
+#: Lists that allow less the more entries they have.
+_ADDED_TO: Final = (Way.more, Way.denied)
+
+
+def wider(field: str, old: Policy, new: Policy) -> str:
+    """Return why a field of ``new`` allows more than that of ``old``; empty if it does not."""
+    if getattr(old, field) == getattr(new, field):
+        return ""
+    match ROWS[field].narrower:
+        case Never(why=why):
+            return why
+        case Towards(order=order):
+            return _towards(order, field, old, new)
+        case Beneath(granting=granting):
+            return _beneath(granting, field, old, new)
+        case way:
+            return _RULES[way](field, old, new)
+
+
+def may_be_added_to(field: str) -> bool:
+    """Whether ``add`` narrows a field: the more entries its list has, the less is allowed."""
+    return ROWS[field].narrower in _ADDED_TO
+
+
+def takes_new_guest(field: str, old: Policy, new: Policy) -> bool:
+    """Whether only a new guest can have less of a field that changed."""
+    if field == "network_access" and old.network_access is True:
+        # A guest that may connect itself can't ask for addresses that are listed.
+        return new.network_access not in (True, False, ())
+    return ROWS[field].enforced_by is EnforcedBy.guest
 
 
 # --- narrowing ----------------------------------------------------------------------------------
@@ -313,7 +205,7 @@ def try_narrow(
             wrong[key] = error
     narrowed = _consistent(policy, policy.replace(**values))
     for key in values:
-        if why := _wider(key, policy, narrowed):
+        if why := wider(key, policy, narrowed):
             wrong[key] = _widening(key, values[key], why, places)
         elif key in _JUDGED and narrowed.mode != "safe" and values[key] != getattr(policy, key):
             why = f"has no effect in mode {narrowed.mode}, which refuses no cell for its source"
@@ -336,12 +228,8 @@ def changed_fields(old: Policy, new: Policy) -> tuple[str, ...]:
 def check_narrower(old: Policy, new: Policy, *, file: str) -> None:
     """Raise WideningError where a policy that came from elsewhere allows more than ``old``."""
     for key in FIELDS:
-        if why := _wider(key, old, new):
+        if why := wider(key, old, new):
             raise WideningError(why, file=file, key=key, remedy=_REMEDY)
-
-
-def _wider(key: str, old: Policy, new: Policy) -> str:
-    return "" if getattr(old, key) == getattr(new, key) else TABLE[key].rule(key, old, new)
 
 
 def _unfolded(changes: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -362,7 +250,7 @@ def _value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, An
     if isinstance(value, list | tuple) and len(value) > MAX_ENTRIES:
         raise _mistake(f"more than {MAX_ENTRIES:,} entries", key, "", "Name folders.", places)
     if field != key:
-        if not TABLE[field].adds:
+        if not may_be_added_to(field):
             raise _widening(key, value, "what is added to it is allowed", places)
         if not isinstance(value, list | tuple):
             raise _mistake("can't be added", key, value, "Give a list.", places)
@@ -377,7 +265,7 @@ def _expanded(policy: Policy, key: str, entries: Sequence[str], places: Places) 
     """Return paths expanded; of what no cell may see it is not told whether it is there."""
     paths = [resolve(entry, key=key, places=places) for entry in entries]
     foreseen = _named(paths)
-    if PATHS[key] and (why := _wider(key, policy, policy.replace(**{key: foreseen}))):
+    if PATHS[key] and (why := wider(key, policy, policy.replace(**{key: foreseen}))):
         raise _widening(key, foreseen, why, places)
     if not places.here:
         return foreseen

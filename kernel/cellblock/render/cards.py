@@ -285,7 +285,7 @@ def capability_words(capability: str) -> str:
 # --- policy values as a person would say them -------------------------------------------------
 
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-_SECONDS: Final = ("cpu_seconds", "idle_timeout", "llm.timeout", "timeout", "tool_timeout")
+_SECONDS: Final = ("_seconds", "timeout")
 _SIZES: Final = ("_bytes", "_size")
 _MAX_NAMES: Final = 12
 _MAX_VALUE: Final = 300
@@ -303,7 +303,7 @@ def value_words(field: str, value: object) -> str:
         return "no limit"
     if isinstance(value, int) and field.endswith(_SIZES):
         return size(value)
-    if isinstance(value, int | float) and field in _SECONDS:
+    if isinstance(value, int | float) and field.endswith(_SECONDS):
         return f"{value:g} s"
     return clip(_listed(value), _MAX_VALUE)
 

@@ -7,7 +7,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.policy.model import flat_fields as rows_of
+from cellblock.policy.model import ROWS, flat_fields
+from cellblock.policy.rows import Never, Row, Shown
 from cellblock.policy.vocabulary import PRESETS
 from cellblock.render import cards as c
 from cellblock.render.cards import (
@@ -141,43 +142,8 @@ def _asked(gap: Gap) -> str:
 
 #: Fields that say which policy this is; they head the table.
 _HEAD: Final = ("name", "mode", "backend")
-#: What is looked for first: files, network, processes, time, memory.
-_SHOWN: Final = (
-    "filesystem_read_roots",
-    "filesystem_write_roots",
-    "filesystem_staged_roots",
-    "read_deny_paths",
-    "network_access",
-    "subprocess_execution",
-    "env_var_access",
-    "timeout",
-    "memory_max_bytes",
-)
-#: What follows, then the others in their order.
-_FIRST: Final = (
-    *_SHOWN,
-    "cpu_seconds",
-    "idle_timeout",
-    "scratch_max_bytes",
-    "max_file_size",
-    "max_processes",
-    "max_open_files",
-    "allowed_modules",
-    "magics",
-    "display",
-)
-#: Fields that count only where another has a value: how their names begin, and which.
-_ONLY_WITH: Final = {
-    "allowed_modules": ("mode", ("safe",)),
-    "approval.": ("admission", ("approved",)),
-    "artifact": ("artifact_export_paths", None),
-    "container_": ("backend", ("docker",)),
-    "filesystem_staged_roots": ("filesystem_staged_roots", None),
-    "llm.": ("llm.base_url", None),
-    "magics": ("mode", ("safe",)),
-    "templates.": ("admission", ("template",)),
-    "tool_": ("tools", None),
-}
+#: The row of what no policy has; the card shows it all the same.
+_UNKNOWN: Final = Row(narrower=Never("no policy has it"))
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
     f"{_CELL_STYLE};white-space:nowrap",
@@ -190,26 +156,32 @@ _COLUMNS: Final = ("Field", "Asked", "Enforced")
 
 
 def _rows(view: Mapping[str, object], shown: Collection[str]) -> dict[str, object]:
-    """Return the fields of a policy that count, first what is looked for first.
+    """Return the fields of a policy that count, in the order in which they are shown.
 
     ``shown`` are there in any case.
     """
-    fields = rows_of(view)
+    fields = flat_fields(view)
 
     def counts(field: str) -> bool:
-        for start, (other, values) in _ONLY_WITH.items():
-            if field.startswith(start):
-                value = fields.get(other)
-                return bool(value) if values is None else value in values
-        return field in _FIRST or fields[field] not in ((), {}, "", "never")
+        row = _row(field)
+        if row.only_with is not None:
+            other, values = row.only_with
+            value = fields.get(other)
+            return bool(value) if values == "any" else value in values
+        return row.shown is not Shown.used or fields[field] not in ((), {}, "", "never")
 
-    first = [name for name in _FIRST if name in fields]
-    ordered = dict.fromkeys([*first, *fields])
+    places = list(Shown)
+    ordered = sorted(fields, key=lambda field: places.index(_row(field).shown))
     return {
         name: fields[name]
         for name in ordered
         if name not in _HEAD and (name in shown or counts(name))
     }
+
+
+def _row(field: str) -> Row:
+    """Return the row of a field, or of the table that it is in."""
+    return ROWS.get(field.partition(".")[0], _UNKNOWN)
 
 
 def policy_table(
@@ -260,7 +232,7 @@ def policy_table(
             own = [f"{gap.consequence} → {gap.remedy}" for gap in gaps if gap.capability == field]
             what = [c.paragraph(text, tight=True) for text in own]
             shown = c.join(badge(enforced.status), how, *what)
-        into = rows if field in _SHOWN or field in special else more
+        into = rows if _row(field).shown is Shown.first or field in special else more
         into.append((c.code(field), words, shown))
     asserted = any(e.status == "asserted" for e in enforcement)
     note = _ASSERTED * asserted + _ALL_FIELDS

@@ -52,13 +52,30 @@ class OfOutput(OfSubshell, frozen=True, kw_only=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Resource limits for the guest; None leaves a limit as the user's session has it."""
+    """Resource limits for the guest; None leaves a limit as the user's session has it.
+
+    A field is called as the policy's. ``RLIMITS`` says what carries it.
+    """
 
     memory_max_bytes: int | None = None
     max_processes: int | None = None
     max_open_files: int | None = None
     max_file_size: int | None = None
+    stack_max_bytes: int | None = None
 
+
+#: Field of ``Limits`` to the limit of setrlimit(2) that carries it, and why that one. Processes are
+#: counted at the gate, or by RLIMIT_NPROC from what the user has.
+RLIMITS: Final = {
+    # RLIMIT_AS would count address space that is never used; RSS is not enforced by Linux.
+    # DATA counts private writable memory and fails allocation: MemoryError, process alive.
+    "memory_max_bytes": "RLIMIT_DATA",
+    "max_open_files": "RLIMIT_NOFILE",
+    # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
+    "max_file_size": "RLIMIT_FSIZE",
+    # A first thread's, and what the C library gives each other thread of a program that starts.
+    "stack_max_bytes": "RLIMIT_STACK",
+}
 
 #: Seconds since the last cell after which the user may have changed files, so that layers are to be
 #: refreshed.

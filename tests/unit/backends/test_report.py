@@ -9,7 +9,7 @@ from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.report import COMPATIBILITY_MATRIX, blocking, gaps, settle
 from cellblock.backends.seatbelt import Seatbelt
-from cellblock.policy.model import CAPABILITIES, Policy, Status
+from cellblock.policy.model import CAPABILITIES, DECLARED, Policy, Status
 from cellblock.wire.messages import LockReport
 
 SUPPORT = unprobed("for a test", usable=True)
@@ -42,17 +42,26 @@ def test_a_backend_that_forgets_or_invents_a_capability_fails_when_it_is_defined
 
     assert str(caught.value) == "backend forgetful: undeclared ['network_access'], unknown []"
 
-    invented = {**Noop.declarations, "telepathy": Noop.declarations["timeout"]}
+    invented = {**Noop.declarations, "telepathy": Noop.declarations["snapshots"]}
     with pytest.raises(TypeError, match=r"undeclared \[\], unknown \['telepathy'\]"):
         type("Inventive", (Noop,), {"name": "inventive", "declarations": invented})
 
 
 def test_the_compatibility_matrix_is_what_the_backends_declare():
-    assert list(COMPATIBILITY_MATRIX) == list(CAPABILITIES)
+    assert list(COMPATIBILITY_MATRIX) == list(DECLARED)
     for capability, row in COMPATIBILITY_MATRIX.items():
         assert list(row) == list(ORDER)
         for backend in map(named, ORDER):
             assert row[backend.name] == backend.declare(Policy(), SUPPORT)[capability].status
+
+
+@pytest.mark.parametrize("display", ["text", "sanitized", "isolated"])
+def test_what_the_host_alone_enforces_is_the_same_behind_every_backend(display):
+    policy = Policy().replace(display=display)
+    for name in set(CAPABILITIES) - set(DECLARED):
+        (found,) = {backend.declare(policy, SUPPORT)[name] for backend in map(named, ORDER)}
+        assert (found.status, found.holes, found.locks) == (Status.asserted, (), ())
+        assert found.mechanism
 
 
 def test_a_guests_own_witness_verifies_nothing_and_an_empty_report_voids_every_lock():

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
-from cellblock.policy.model import CAPABILITIES, FIELDS, LIMITS, LISTS, Policy
+from cellblock.policy.model import CAPABILITIES, DECLARED, FIELDS, LIMITS, LISTS, Policy
 
 
 def test_a_policy_is_frozen_and_toml_values_become_the_types_of_record():
@@ -23,15 +23,28 @@ def test_a_policy_is_frozen_and_toml_values_become_the_types_of_record():
     assert parsed.network_access == ("a:1",)
 
 
-def test_every_field_of_the_os_layer_has_a_status():
-    os_layer = FIELDS[FIELDS.index("filesystem_read_roots") :]
-    assert sorted(os_layer) == sorted(CAPABILITIES)
-
-
 def test_limits_are_the_fields_that_may_be_none_and_lists_those_that_hold_tuples_only():
     fields = dataclasses.fields(Policy)
     assert tuple(f.name for f in fields if "None" in str(f.type)) == LIMITS
     assert tuple(f.name for f in fields if isinstance(f.default, tuple)) == LISTS
+
+
+def test_what_the_host_alone_enforces_has_a_status_and_no_gap():
+    assert set(DECLARED) < set(CAPABILITIES)
+    assert [name for name in CAPABILITIES if name not in DECLARED] == [
+        "display",
+        "widget_modules",
+        "comm_targets",
+        "timeout",
+        "stdout_max_bytes",
+        "stderr_max_bytes",
+        "display_max_bytes",
+        "undo_max_bytes",
+        "forks_max_bytes",
+        "output_kept_max_bytes",
+        "artifact_max_bytes",
+        "artifacts_max_bytes",
+    ]
 
 
 def test_the_digest_tells_policies_apart_and_equal_ones_together():

@@ -19,6 +19,7 @@ import msgspec
 
 from cellblock.guest.confine import libc
 from cellblock.guest.confine.libc import LockFailed, fatal
+from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -259,14 +260,9 @@ def _try_prctl(option: int, value: int) -> bool:
 
 # Resource limits: soft and hard alike, so that a cell can't raise them again.
 
-#: Field of ``wire.messages.Limits`` to the limit that carries it, and why that one.
-RLIMITS: Final = {
-    # RLIMIT_AS would count address space that is never used; RSS is not enforced by Linux.
-    # DATA counts private writable memory and fails allocation: MemoryError, process alive.
-    "memory_max_bytes": resource.RLIMIT_DATA,
-    "max_open_files": resource.RLIMIT_NOFILE,
-    # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
-    "max_file_size": resource.RLIMIT_FSIZE,
+#: Field of ``wire.messages.Limits`` to the number of the limit that carries it.
+RLIMITS: Final[dict[str, int]] = {
+    field: getattr(resource, limit) for field, limit in messages.RLIMITS.items()
 }
 #: Limits that the policy has no field for. Programs may set limits of their own, and what may be
 #: locked in memory, or run before others, is not to become more: hard is made as low as soft.
@@ -305,11 +301,8 @@ def apply_limits(limits: Limits, *, gated: bool = False, sockets: bool = False) 
         # Linux does not enforce RSS. Programs that size themselves by it, as dask's workers do,
         # spill in time and are not stopped.
         done.append(_lower(resource.RLIMIT_RSS, limits.memory_max_bytes, "resident memory"))
-        # The main thread's stack grows outside of RLIMIT_DATA; it is never raised.
-        soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
-        wanted = limits.memory_max_bytes
-        wanted = wanted if soft == resource.RLIM_INFINITY else min(soft, wanted)
-        done.append(_lower(resource.RLIMIT_STACK, wanted, "stack"))
+        # The main thread's stack grows outside of RLIMIT_DATA.
+        done.append(_lower(resource.RLIMIT_STACK, limits.memory_max_bytes, "stack"))
     if limits.max_processes is not None and not gated:
         done.append(limit_tasks(limits.max_processes))
     return ", ".join(done)
@@ -330,21 +323,31 @@ def _fewer_files(limits: Limits) -> Limits:
 
 
 def _lower(which: int, wanted: int, label: str) -> str:
-    """Set both limits to ``wanted`` or to the present hard limit, whichever is lower."""
-    hard = resource.getrlimit(which)[1]
-    value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    """Set both limits to ``wanted``, or to what ``_at_most`` says."""
+    soft, hard = resource.getrlimit(which)
+    value = _at_most(which, wanted, soft, hard)
     resource.setrlimit(which, (value, value))
     if resource.getrlimit(which) != (value, value):
         raise LockFailed(f"the limit for {label} did not stick")
     return f"{label}={value}"
 
 
+def _at_most(which: int, wanted: int, soft: int, hard: int) -> int:
+    """Return ``wanted`` or the hard limit, whichever is lower; of a stack, the soft one.
+
+    A stack may not grow to where the filter takes it for other memory (``Grants.stacks``).
+    """
+    most = soft if which == resource.RLIMIT_STACK else hard
+    return wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+
+
 def lower_limits(pid: int, limits: Limits) -> None:
     """Lower another process's limits, soft and hard. Raises OSError, ValueError."""
     for field, which in RLIMITS.items():
-        hard, wanted = resource.prlimit(pid, which)[1], getattr(limits, field)
+        soft, hard = resource.prlimit(pid, which)
+        wanted = getattr(limits, field)
         if wanted is not None:
-            value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            value = _at_most(which, wanted, soft, hard)
             resource.prlimit(pid, which, (value, value))
 
 

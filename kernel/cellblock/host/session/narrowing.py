@@ -30,6 +30,7 @@ from cellblock.host.session.types import (
 )
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests, paths
+from cellblock.policy.model import ROWS
 from cellblock.policy.narrow_requests import NOT_KEPT, explained
 from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
 from cellblock.policy.paths import Places
@@ -57,15 +58,6 @@ if TYPE_CHECKING:
 
 
 _MAGIC: Final = f"%{SHOWS_POLICY}"
-#: What more locks do not reach in a guest that runs, by field.
-_FILES: Final = "files that were open before stay open"
-_LASTING: Final = {
-    "filesystem_read_roots": _FILES,
-    "filesystem_write_roots": _FILES,
-    "read_deny_paths": _FILES,
-    "network_access": "connections that were open before may stay open",
-    "max_open_files": _FILES,
-}
 _NAMES: Final = "names that were seen before can still be looked up"
 _NAMED: Final = ("filesystem_read_roots", "read_deny_paths")
 
@@ -383,7 +375,7 @@ def _lasting(fields: Mapping[str, str], *, wrapped: bool) -> dict[str, str]:
     """
     found = {}
     for name in fields:
-        holes = [_LASTING[name]] if name in _LASTING else []
+        holes = [ROWS[name].stays] if ROWS[name].stays else []
         holes += [_NAMES] if wrapped and name in _NAMED else []
         if holes:
             found[name] = "; ".join(holes)
