@@ -112,6 +112,15 @@ _FALLBACK: Final = (
 )
 
 
+#: Characters of HTML that is looked at as settings.
+_MOST_SETTINGS: Final = 20_000
+#: What shows nothing by itself, and configures the page's MathJax, which is ours to leave alone.
+_SETTINGS: Final = re.compile(
+    r"<style\b[^>]*+>.*?</style\s*>|<(?:link|meta)\b[^>]*+>|<!--.*?-->"
+    r"|<script\b[^>]*+>\s*+MathJax\.Hub\.Config\(.*?</script\s*>",
+    re.DOTALL | re.IGNORECASE,
+)
+
 #: A program beside one of these is another form of it.
 _WITHOUT_SCRIPTS: Final = ("text/html", "image/png", "image/svg+xml", "text/markdown")
 
@@ -119,7 +128,7 @@ _WITHOUT_SCRIPTS: Final = ("text/html", "image/png", "image/svg+xml", "text/mark
 def page_of(data: dict[Any, Any]) -> str | None:
     """Return the page that a bundle needs a frame for, None if it needs none."""
     html, script = data.get("text/html"), data.get("application/javascript")
-    if isinstance(html, str) and "<" in html and is_active(html):
+    if isinstance(html, str) and "<" in html and is_active(html) and not _only_sets(html):
         return clean_controls(html)
     if not isinstance(script, str) or any(mime in data for mime in _WITHOUT_SCRIPTS):
         return None
@@ -139,6 +148,11 @@ def is_active(text: str) -> bool:
     if sum(1 for _ in islice(_SCRIPTS.finditer(lowered), _MOST_SCRIPTS + 1)) > _MOST_SCRIPTS:
         return False
     return bool(_ELEMENT.search(lowered) or _HANDLED.search(lowered))
+
+
+def _only_sets(html: str) -> bool:
+    """Return whether HTML shows nothing: it sets how a page's letters and formulas look."""
+    return len(html) <= _MOST_SETTINGS and not _SETTINGS.sub("", html).strip()
 
 
 def framed(text: str) -> Frame:

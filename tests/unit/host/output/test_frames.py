@@ -119,3 +119,25 @@ def test_looking_takes_no_time_to_speak_of():
             if frames.is_active(hostile):
                 frames.framed(hostile)
         assert time.process_time() - start < 2, piece
+
+
+STYLES = """
+<link href='https://fonts.example/css' rel='stylesheet'>
+<style>div.text_cell_render { font-family: Arvo; }</style>
+<script>MathJax.Hub.Config({TeX: {extensions: ["AMSmath.js"]}});</script>
+"""
+
+
+@pytest.mark.parametrize(
+    ("html", "is_shown"),
+    [
+        (STYLES, False),
+        (f"{STYLES}<!-- letters -->", False),
+        (f"{STYLES}text", True),
+        (f"{STYLES}<div></div>", True),
+        (STYLES.replace("MathJax.Hub", "document"), True),
+        ("<style></style><script>1</script>", True),
+    ],
+)
+def test_html_that_only_sets_how_letters_and_formulas_look_has_no_frame(html, is_shown):
+    assert (frames.page_of({"text/html": html}) is not None) is is_shown
