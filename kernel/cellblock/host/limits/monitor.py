@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from cellblock.host.limits.family import Family
 from cellblock.host.limits.kernel_memory import KernelMemory
 from cellblock.host.limits.processes import Gauge
-from cellblock.host.limits.scratch import Found, Scratch, ScratchWatch, removed_bytes
+from cellblock.host.limits.scratch import Found, Removed, Scratch, ScratchWatch, removed_by
 from cellblock.host.session.types import Usage
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ LONG: Final = 0.005
 #: the limit; it does not count stacks, page tables and shared pages.
 SLACK_PART, SLACK_BYTES = 8, 64 << 20
 
-Excess = Literal["cpu", "files", "forks", "memory", "scratch"]
+Excess = Literal["cpu", "files", "folders", "forks", "memory", "scratch"]
 
 
 def slack(memory: int) -> int:
@@ -275,9 +275,9 @@ class Monitor:
 
     # --- readings -----------------------------------------------------------------------------
 
-    def _removed(self) -> int:
-        """Return what removed files take; called in the thread of a look."""
-        return removed_bytes(self._keepers, self._policy.max_file_size, self._places)
+    def _removed(self) -> Removed:
+        """Return what the session's processes keep removed; called in the thread of a look."""
+        return removed_by(self._keepers, self._policy.max_file_size, self._places)
 
     def _pids(self) -> list[int]:
         """Return the guest's process, and those that it has started."""
