@@ -247,6 +247,21 @@ class Monitor:
             self._on_excess("memory", True)
         elif (excess := self._look_at_scratch(copies).excess) is not None:
             self._on_excess(excess, True)
+        elif self._scratch is not None and self._scratch.is_under_way:
+            self._look_in(PACE, lambda: self._take_late_look(self._idle - PACE))
+
+    def _take_late_look(self, left: float) -> None:
+        """Learn what a look at the scratch folder has found that took longer than the loop waits.
+
+        The next look is due in ``left`` seconds: too late for who fills the folder meanwhile.
+        """
+        scratch = self._scratch
+        if scratch is None or left <= PACE or not scratch.is_under_way:
+            self._look_in(max(0.0, left), self._look_idle)
+        else:
+            self._look_in(PACE, lambda: self._take_late_look(left - PACE))
+        if scratch is not None and (excess := scratch.take().excess) is not None:
+            self._on_excess(excess, True)
 
     def _look_at_scratch(self, copies: Iterable[int]) -> Found:
         if self._scratch is None:

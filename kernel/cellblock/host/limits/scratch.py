@@ -339,6 +339,16 @@ class ScratchWatch:
         return self._unanswered > STUCK_LOOKS and now - self._since >= STUCK
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether the last look has not ended yet."""
+        return self._reading.is_under_way
+
+    def take(self) -> Found:
+        """Return what was found, also by a look that has ended since."""
+        self._take_answer()
+        return self.found
+
+    @property
     def is_filling(self) -> bool:
         """Whether the folder grows, and is more than half full."""
         return self.found.grew and self.found.size > self._scratch.limit // 2

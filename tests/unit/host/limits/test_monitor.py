@@ -21,6 +21,7 @@ from cellblock.host.limits.monitor import (
     FAMILY_PACE,
     FIRST_LOOK,
     IDLE_MOST,
+    IDLE_PACE,
     MOST_UNSEEN,
     PACE,
     Monitor,
@@ -316,6 +317,19 @@ def test_a_cell_does_not_answer_for_what_a_look_finds_that_began_before_it(proce
     (tmp_path / "more").write_bytes(bytes(1 << 20))
     reactor.advance(PACE)
     assert seen == [("scratch", False)]
+
+
+def test_a_look_that_takes_its_time_is_heard_of_before_the_next_is_due(process, tmp_path, lock):
+    reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    monitor.end()
+    reactor.advance(IDLE_PACE)
+    lock.wait_for_a_look()
+    lock.open_once(monitor)
+    (tmp_path / "more").write_bytes(bytes(2 << 20))
+    reactor.advance(IDLE_PACE + 2 * PACE)
+    lock.open_once(monitor)
+    reactor.advance(2 * PACE)
+    assert ("scratch", True) in seen
 
 
 def test_a_folder_that_no_thread_can_look_at_counts_as_full(process, tmp_path, monkeypatch):
