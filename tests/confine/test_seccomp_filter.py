@@ -92,6 +92,11 @@ ROWS = [
     (SUBPROCESS, "mmap", (0, 4096, 3, 0x1, 5, 0), ALLOW),
     (SUBPROCESS, "mmap", (0, 4096, 3, 0x21, -1, 0), EPERM),
     (SUBPROCESS, "mmap", (0, 4096, 3, 0x122, -1, 0), EPERM),
+    (CLOSED, "mmap", (0, 2 << 20, 3, 0x40022, -1, 0), errno.ENOMEM),
+    (SUBPROCESS, "mmap", (0, 1 << 30, 3, 0x40022 | 30 << 26, -1, 0), errno.ENOMEM),
+    (CLOSED, "mmap", (0, 2 << 20, 3, 0x40022 | HIGH, -1, 0), errno.ENOMEM),
+    (CLOSED, "mmap", (0, 2 << 20, 3, 0x40021, -1, 0), EPERM),
+    (CLOSED, "mmap", (0, 2 << 20, 3, 0x40122, -1, 0), EPERM),
     (CLOSED, "memfd_create", (0, 0), EPERM),
     # futexes: no owner by number
     *((CLOSED, "futex", (0, op), ALLOW) for op in (0, 1, 3, 4, 5, 9, 10, 128, 129, 0x189)),

@@ -363,6 +363,7 @@ class Reason(StrEnum):
     crashed = "crashed"
     files = "files"
     flood = "flood"
+    folders = "folders"
     forks = "forks"
     interrupted = "interrupted"
     killed = "killed"
@@ -379,6 +380,7 @@ _WORDS: Final = {
     Reason.cpu: "it used more than {limit} of processor time (cpu_seconds)",
     Reason.crashed: "its interpreter crashed ({limit})",
     Reason.files: "it left more than {limit} in the project, which are staged",
+    Reason.folders: "it kept more than {limit} open",
     Reason.flood: "it sent more output than the kernel takes ({limit})",
     Reason.forks: "its sandbox and its forks held more than {limit} of memory (forks_max_bytes)",
     Reason.interrupted: "you interrupted it twice and it did not end",

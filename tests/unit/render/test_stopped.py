@@ -2,6 +2,8 @@
 
 import pytest
 
+from cellblock.host.cell.status import stop_reason
+from cellblock.host.session.types import Stopped
 from cellblock.render.outcomes import State, operation, stopped
 
 
@@ -33,6 +35,14 @@ def test_operations_are_told_by_what_they_are_about(name, about):
 def test_an_operation_of_the_guests_own_invention_is_shown_short_and_as_text():
     assert operation("x\ud800" * 900)[:1] == "x"
     assert len(operation("x" * 900)) == 60
+
+
+def test_the_card_says_how_many_removed_folders_are_too_many():
+    why, limit = stop_reason(Stopped(why="folders"), None)
+    card = stopped(why, limit, state=State.gone)
+    assert card["text/plain"].startswith(
+        "The cell was stopped: it kept more than 1,000 removed folders open.\n"
+    )
 
 
 def test_the_card_says_where_memory_that_processes_share_could_only_be_estimated():

@@ -277,7 +277,7 @@ def _gated(shut: Mapping[str, Gate]) -> Iterator[Item]:
         yield Label(f"gate {gate.name}")
         judged = [(one, _ALLOW) for one in gate.alternatives]
         judged += [(one, _refuse(0)) for one in gate.void]
-        judged += [(one, _refuse(errno.EOPNOTSUPP)) for one in gate.unsupported]
+        judged += [(one, _refuse(number)) for one, number in gate.otherwise]
         for nth, (conditions, verdict) in enumerate(judged):
             onward = f"gate {gate.name} {nth}"
             for condition in conditions:

@@ -443,9 +443,8 @@ Alternative = tuple[Condition, ...]
 class Gate(msgspec.Struct, frozen=True):
     """When a call passes; else it fails with ``errno``.
 
-    Calls that are ``void`` succeed, and do nothing. Those ``unsupported`` fail as where the OS
-    kernel was built without: ZeroMQ asks netlink for devices, and ends its process at any other
-    word.
+    Calls that are ``void`` succeed, and do nothing. Some fail ``otherwise``, where programs do
+    without if they are told so in the right word: an alternative, and its errno.
     """
 
     name: str
@@ -453,7 +452,7 @@ class Gate(msgspec.Struct, frozen=True):
     why: str
     errno: int = errno.EPERM
     void: tuple[Alternative, ...] = ()
-    unsupported: tuple[Alternative, ...] = ()
+    otherwise: tuple[tuple[Alternative, int], ...] = ()
 
 
 #: What setresuid(2) and its like take for "as it is".
@@ -531,6 +530,7 @@ EVERYBODY: Final = 0xFFFFFFFF
 # <linux/mman.h>
 MAP_TYPE: Final = 0xF
 MAP_GROWSDOWN: Final = 0x100
+MAP_HUGETLB: Final = 0x40000
 #: FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME of <linux/futex.h>, which go with every operation.
 FUTEX_FLAGS: Final = 0x80 | 0x100
 FCNTL: Final = (
@@ -684,16 +684,23 @@ def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
 
 
 def _memory(grants: Grants) -> Iterator[Gate]:
-    """Refuse what RLIMIT_DATA does not count: shared memory without a file, growing stacks.
+    """Refuse what the limits do not count: shared memory without a file, growing stacks, the pool.
+
+    The pool of huge pages (hugetlbpage) is the machine's, and in no process's memory that the host
+    reads. A program is told that it is empty, as it mostly is, and takes ordinary memory.
 
     Pages of shared memory without a file stay when nobody has them mapped any more (madvise(2),
     MADV_DONTNEED), and then no file of /proc shows them. Processes that share memory do so by files
     in /dev/shm, which has a size. A piece of the first stack that is moved stays one that grows, of
     whatever size; who can't move memory in place copies it.
     """
-    private: Alternative = (Masked(3, MAP_TYPE | MAP_GROWSDOWN, (MAP_PRIVATE,)),)
+    kind = MAP_TYPE | MAP_GROWSDOWN | MAP_HUGETLB
+    private: Alternative = (Masked(3, kind, (MAP_PRIVATE,)),)
+    pool: Alternative = (Masked(3, kind, (MAP_PRIVATE | MAP_HUGETLB,)),)
     uncounted = MAP_GROWSDOWN | MAP_ANONYMOUS
-    yield Gate("mmap", (private, (Masked(3, uncounted, (0,)),)), "memory that the limit counts")
+    counted = (private, (Masked(3, uncounted, (0,)),))
+    why = "memory that the limit counts"
+    yield Gate("mmap", counted, why, otherwise=((pool, errno.ENOMEM),))
     yield Gate("mremap", ((Below(0, grants.stacks),),), "as mmap", errno.ENOMEM)
     why = "no owner by number"
     operation = Masked(1, 0xFFFFFFFF & ~FUTEX_FLAGS, FUTEX)
@@ -800,9 +807,10 @@ def _sockets(grants: Grants) -> Iterator[Gate]:
         if grants.local:
             local = Masked(1, SOCK_TYPE_BITS, (SOCK_STREAM, SOCK_DGRAM))
             kinds += ((In(0, (AF_UNIX,)), local, In(2, (0,))),)
-        netlink = ((In(0, (AF_NETLINK,)),),)
+        # As in an OS kernel without: ZeroMQ asks for devices, and any other word ends its process.
+        netlink = (((In(0, (AF_NETLINK,)),), errno.EOPNOTSUPP),)
         why = "TCP and UDP, and local ones"
-        yield Gate("socket", kinds, why, errno.EACCES, unsupported=netlink)
+        yield Gate("socket", kinds, why, errno.EACCES, otherwise=netlink)
         yield Gate("sendmsg", ((Masked(2, HANDING_OVER, (0,)),),), "nothing around the gate")
     elif grants.relayed:
         why = "TCP: what stands there until the host hands in one that is connected"

@@ -29,6 +29,7 @@ from cellblock.host.cell.refusals import (
     names_home,
 )
 from cellblock.host.guests.zygote import ENDED
+from cellblock.host.limits.scratch import MOST_REMOVED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
 from cellblock.host.services.changes import GIT, MOST_ENTRIES
@@ -633,6 +634,7 @@ LIMITS: Final = {
 
 _REASONS: Final = {
     "files": ("files", f"{MOST_ENTRIES:,} files"),
+    "folders": ("folders", f"{MOST_REMOVED:,} removed folders"),
     "interrupt": ("interrupted", ""),
 }
 
@@ -692,7 +694,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
             field, value = LIMITS[stopped.why], stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)
-        case "files" | "interrupt":
+        case "files" | "folders" | "interrupt":
             return _REASONS[stopped.why]
         case "violation":
             return "protocol", detail

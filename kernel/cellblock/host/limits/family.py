@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,7 +20,6 @@ from cellblock.host.limits.processes import (
     huge_size,
     process_memory,
     process_stat,
-    read_proc,
 )
 from cellblock.host.limits.reading import Reading
 
@@ -48,15 +49,39 @@ class _Parts(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> _Parts | None:
-        """Read them; None where this user may not."""
-        found = {
-            name: int(kib) << 10 for name, kib in _SHARES.findall(read_proc(f"{pid}/smaps_rollup"))
-        }
-        if b"Pss_Anon" not in found:
+        """Read them; None where this user may not. A process that is gone has nothing."""
+        text = _read_shares(pid)
+        if text is None:
+            return None
+        found = {name: int(kib) << 10 for name, kib in _SHARES.findall(text)}
+        if text and b"Pss_Anon" not in found:  # Linux before 5.4
             return None
         others = found.get(b"Pss_File", 0) + found.get(b"Pss_Shmem", 0)
         alone = max(0, found.get(b"Private_Dirty", 0) - others)
-        return cls(found[b"Pss_Anon"] + found.get(b"SwapPss", 0), alone)
+        return cls(found.get(b"Pss_Anon", 0) + found.get(b"SwapPss", 0), alone)
+
+
+def _read_shares(pid: int) -> bytes | None:
+    """Return the smaps_rollup of a process: nothing when it is gone, None if it can't be read.
+
+    The first thread has no memory any more once it has ended, though others go on. The id of any
+    thread shows what the process has.
+    """
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return b""
+    for task in tasks[:MAX_PROCESSES]:
+        try:
+            return Path(f"/proc/{task}/smaps_rollup").read_bytes()
+        except ProcessLookupError:  # the thread has ended
+            continue
+        except FileNotFoundError:
+            if Path(f"/proc/{task}").exists():  # Linux has no such file
+                return None
+        except OSError:
+            return None
+    return b""
 
 
 _SHARES: Final = re.compile(

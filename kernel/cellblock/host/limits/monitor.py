@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from cellblock.host.limits.family import Family
 from cellblock.host.limits.kernel_memory import KernelMemory
 from cellblock.host.limits.processes import Gauge
-from cellblock.host.limits.scratch import Found, Scratch, ScratchWatch, removed_bytes
+from cellblock.host.limits.scratch import Found, Removed, Scratch, ScratchWatch, removed_by
 from cellblock.host.session.types import Usage
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ LONG: Final = 0.005
 #: the limit; it does not count stacks, page tables and shared pages.
 SLACK_PART, SLACK_BYTES = 8, 64 << 20
 
-Excess = Literal["cpu", "files", "forks", "memory", "scratch"]
+Excess = Literal["cpu", "files", "folders", "forks", "memory", "scratch"]
 
 
 def slack(memory: int) -> int:
@@ -247,6 +247,21 @@ class Monitor:
             self._on_excess("memory", True)
         elif (excess := self._look_at_scratch(copies).excess) is not None:
             self._on_excess(excess, True)
+        elif self._scratch is not None and self._scratch.is_under_way:
+            self._look_in(PACE, lambda: self._take_late_look(self._idle - PACE))
+
+    def _take_late_look(self, left: float) -> None:
+        """Learn what a look at the scratch folder has found that took longer than the loop waits.
+
+        The next look is due in ``left`` seconds: too late for who fills the folder meanwhile.
+        """
+        scratch = self._scratch
+        if scratch is None or left <= PACE or not scratch.is_under_way:
+            self._look_in(max(0.0, left), self._look_idle)
+        else:
+            self._look_in(PACE, lambda: self._take_late_look(left - PACE))
+        if scratch is not None and (excess := scratch.take().excess) is not None:
+            self._on_excess(excess, True)
 
     def _look_at_scratch(self, copies: Iterable[int]) -> Found:
         if self._scratch is None:
@@ -275,9 +290,9 @@ class Monitor:
 
     # --- readings -----------------------------------------------------------------------------
 
-    def _removed(self) -> int:
-        """Return what removed files take; called in the thread of a look."""
-        return removed_bytes(self._keepers, self._policy.max_file_size, self._places)
+    def _removed(self) -> Removed:
+        """Return what the session's processes keep removed; called in the thread of a look."""
+        return removed_by(self._keepers, self._policy.max_file_size, self._places)
 
     def _pids(self) -> list[int]:
         """Return the guest's process, and those that it has started."""

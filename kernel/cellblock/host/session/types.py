@@ -36,6 +36,7 @@ Why = Literal[
     "memory",
     "forks",
     "files",
+    "folders",
     "scratch",
     "interrupt",
     "crash",

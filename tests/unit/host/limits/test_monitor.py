@@ -21,6 +21,7 @@ from cellblock.host.limits.monitor import (
     FAMILY_PACE,
     FIRST_LOOK,
     IDLE_MOST,
+    IDLE_PACE,
     MOST_UNSEEN,
     PACE,
     Monitor,
@@ -238,9 +239,8 @@ class Lock:
         self._walked, self._unlocked = threading.Event(), threading.Semaphore(0)
         self._patch, self._sizes = monkeypatch.setattr, scratch._sizes
         self._patch(scratch, "_sizes", self._read)
-        self._patch(
-            scratch, "_used", lambda _: 0
-        )  # others' files, for which folders are read again
+        for used in ("_used", "_entries_used"):  # others' files
+            self._patch(scratch, used, lambda _: 0)
         self._patch(scratch, "PATIENCE", 0)
 
     def _read(self, folder):
@@ -288,6 +288,19 @@ def test_a_folder_that_can_not_be_read_holds_nothing_up_and_counts_as_full(proce
     assert seen == []
 
 
+@pytest.mark.parametrize(("entries", "counts"), [(1, {("scratch", False)}), (20, set())])
+def test_a_folder_of_which_hardly_an_entry_is_read_counts_as_full(
+    process, tmp_path, lock, entries, counts
+):
+    reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    reactor.advance(FIRST_LOOK)
+    lock.wait_for_a_look()
+    for _ in range(int(2 * STUCK / PACE)):
+        monitor._scratch._scratch.entries += entries
+        reactor.advance(PACE)
+    assert set(seen) == counts
+
+
 def test_a_cell_does_not_answer_for_what_a_look_finds_that_began_before_it(process, tmp_path, lock):
     (tmp_path / "left").write_bytes(bytes(2 << 20))
     reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
@@ -304,6 +317,19 @@ def test_a_cell_does_not_answer_for_what_a_look_finds_that_began_before_it(proce
     (tmp_path / "more").write_bytes(bytes(1 << 20))
     reactor.advance(PACE)
     assert seen == [("scratch", False)]
+
+
+def test_a_look_that_takes_its_time_is_heard_of_before_the_next_is_due(process, tmp_path, lock):
+    reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    monitor.end()
+    reactor.advance(IDLE_PACE)
+    lock.wait_for_a_look()
+    lock.open_once(monitor)
+    (tmp_path / "more").write_bytes(bytes(2 << 20))
+    reactor.advance(IDLE_PACE + 2 * PACE)
+    lock.open_once(monitor)
+    reactor.advance(2 * PACE)
+    assert ("scratch", True) in seen
 
 
 def test_a_folder_that_no_thread_can_look_at_counts_as_full(process, tmp_path, monkeypatch):
@@ -589,6 +615,41 @@ def test_what_no_count_has_is_found_by_asking_now_and_then(process, monkeypatch,
     reactor.advance(PACE)
     assert seen == [("memory", True)] * bool(share)
     bury(process)
+
+
+def test_a_process_that_is_gone_hides_no_other(process):
+    """Whoever ends while the OS kernel is asked, or stays a zombie, has nothing."""
+    fork(process, "None")
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    memories = family._memories({})
+    bury(process)
+    assert len(memories) == 2
+    assert family._measure(own, memories | {NOBODYS_PID: own}) is not None
+
+
+def test_a_process_whose_first_thread_has_ended_hides_no_other(process):
+    do(
+        process,
+        f"import ctypes, threading; end = lambda: ctypes.CDLL(None).syscall({MACHINE.numbers['exit']}, 0)",
+    )
+    fork(
+        process,
+        "kept.append(bytearray(b'x') * 60_000_000), threading.Thread(target=time.sleep, args=(60,)).start(), end()",
+    )
+    family = Family(process.pid)
+    (pid,) = family.pids()
+    assert processes.until(lambda: "zombie" in Path(f"/proc/{pid}/status").read_text())
+    assert of_family._Parts.of(pid).share > 50_000_000
+    bury(process)
+
+
+@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError])
+def test_whose_pages_can_not_be_asked_for_is_not_taken_for_gone(process, monkeypatch, error):
+    def read_bytes(_):
+        raise error
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert of_family._Parts.of(process.pid) is None
 
 
 def test_processes_whose_pages_take_long_to_ask_for_are_not_asked(process, monkeypatch):
