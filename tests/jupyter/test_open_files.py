@@ -1,10 +1,10 @@
 """What cells have open: a waiting copy holds none of it, and has it again when it takes over."""
 
 import pytest
-from support.neighbours import run
-from support.neighbours import value as values
 
 from support import reading
+from support.address_lists import run
+from support.address_lists import value as values
 from support.limits import tight_argv
 
 #: Longer than a cell that is answered before its copy stands.

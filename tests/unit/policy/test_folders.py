@@ -54,8 +54,8 @@ def test_what_guests_left_in_it_is_removed_and_no_link_is_followed(tmp):
     (name,) = names(tmp)
     # As a folder that could be swept, but for the link that leads there.
     kept = tmp / "kept"
-    (kept / "cellblock-abcdefgh").mkdir(parents=True)
-    (kept / "cellblock-abcdefgh" / "file").touch()
+    (kept / "scratch").mkdir(parents=True)
+    (kept / "scratch" / "file").touch()
     kept.chmod(0o1700)
     (tmp / name / "scratch" / "link").symlink_to(kept)
     (tmp / name / "scratch" / "deep" / "er").mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_what_guests_left_in_it_is_removed_and_no_link_is_followed(tmp):
     (tmp / "cellblock-abcdefgh").symlink_to(kept)
     folders.sweep_scratch()
     assert names(tmp) == {"kept", "cellblock-abcdefgh"}
-    assert (kept / "cellblock-abcdefgh" / "file").exists()
+    assert (kept / "scratch" / "file").exists()
 
 
 def test_what_a_host_left_that_was_killed_while_making_it_is_removed_later(tmp, monkeypatch):
