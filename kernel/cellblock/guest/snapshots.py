@@ -117,7 +117,7 @@ def _restore(one: OpenFile) -> bool:
 # Were files and pipes open in a waiting copy, too, a file that a cell closes would stay locked, and
 # could not be run ("Text file busy"), and who reads of a pipe would wait for its end. So a copy has
 # no more than O_PATH's descriptors of them (open(2)), and opens them anew when it takes over. So
-# does a fork, which has offsets of its own then.
+# does a fork, which has offsets of its own then (ADR 0178).
 
 #: Descriptors that are put aside; as many unused ones in a row are the end of them.
 _MOST_PUT_ASIDE, _PUT_ASIDE_GAP = 4_096, 256
