@@ -139,7 +139,9 @@ def test_what_is_open_stays_open_as_the_card_says_and_is_gone_with_a_new_guest(s
     kernel = opened(start, world, extra_env={"LAB": "secret"})
     ran(kernel, "import os; file = open('outside.txt')")
     gaps = narrow(kernel, 'filesystem_read_roots=["data"]')["gaps"]
-    assert [gap["consequence"] for gap in gaps] == ["files that were open before stay open"]
+    assert [gap["consequence"] for gap in gaps] == [
+        "files and folders that were open before stay open"
+    ]
     assert value(kernel, "file.read(), os.environ['LAB']") == "('not in data', 'secret')"
     for line in ("mode='safe'", "env_var_access=[]"):
         assert denied(kernel, f"%policy narrow {line}")[0][0] == "narrowing-not-kept"
@@ -649,7 +651,9 @@ def test_a_notebooks_metadata_narrows_from_the_start_and_all_of_it_is_on_record(
     assert (by_cell["guest"], by_cell["cell"]) == ("relock", decided[-1]["cell"])
     enforced = records(world, "enforcement")[-1]
     assert enforced["seq"] > by_cell["seq"]
-    assert "files that were open before stay open" in {g["consequence"] for g in enforced["gaps"]}
+    assert "files and folders that were open before stay open" in {
+        g["consequence"] for g in enforced["gaps"]
+    }
     refused = [one for one in decided if one["decision"] == "denied"]
     assert [finding["rule"] for finding in refused[-1]["findings"]] == ["policy-only-narrows"]
 

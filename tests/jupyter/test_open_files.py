@@ -16,6 +16,12 @@ OPENED = {
         "fcntl.flock(open('held'), fcntl.LOCK_SH | fcntl.LOCK_NB) is None",
         True,
     ),
+    "lock by a number of one's own": (
+        "import fcntl, os\nfile = open('held', 'w')\nfcntl.flock(os.dup2(file.fileno(), 900), 2)",
+        "file.close(), os.close(900)",
+        "fcntl.flock(open('held'), fcntl.LOCK_SH | fcntl.LOCK_NB) is None",
+        True,
+    ),
     "pipe": (
         "from subprocess import PIPE, Popen\ncat = Popen(['cat'], stdin=PIPE, stdout=PIPE)",
         "cat.stdin.write(b'said'), cat.stdin.close()",
@@ -27,7 +33,7 @@ OPENED = {
 
 @pytest.fixture(scope="module")
 def kernel(shared_world, start_shared):
-    argv = tight_argv(shared_world, timeout=10.0, subprocess_execution=True)
+    argv = tight_argv(shared_world, timeout=10.0, subprocess_execution=True, max_open_files=1_024)
     return start_shared(argv=argv, world=shared_world)
 
 

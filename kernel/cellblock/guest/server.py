@@ -350,9 +350,10 @@ class Server:
         if resume.plan is not None:
             self._runner.plan = resume.plan
             landlock.request_ruleset()
-        if resume.place is not None:
-            resumed = structs.replace(resumed, files=self._snapshots.open_files_again())
-        self._channel.send(resumed)
+            # By its name: what is denied now was mounted over, and who is in it stays below that.
+            with contextlib.suppress(FileNotFoundError):  # it was removed
+                run_exempt(lambda: enter_nearest(os.getcwd()))
+        self._channel.send(structs.replace(resumed, files=self._snapshots.have_files(resume)))
 
     def _answer_beside(self, message: Any, driver: Driver) -> None:
         """Answer a cell or a comm message in its subshell's thread."""

@@ -9,12 +9,14 @@ named to the user; connections; thread pools of OpenMP; and the state of open fi
 from __future__ import annotations
 
 import _socket
+import _thread
 import contextlib
 import ctypes
 import errno
 import fcntl
 import os
 import random
+import resource
 import select
 import signal
 import socket
@@ -22,6 +24,7 @@ import stat
 import sys
 import time
 import warnings
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.guest.audit_hook import cells_threads, descriptors, effects
@@ -47,6 +50,10 @@ if TYPE_CHECKING:
 #: Bytes of open files that are kept, each and together.
 MOST_EACH = 8 * 2**20
 MOST_TOGETHER = 32 * 2**20
+#: Bytes that are written or cut at once, and seconds that all of it may take: less than a copy has
+#: to take over.
+_STEP: Final = 2**20
+_RESTORING: Final = 2.0
 
 
 class OpenFile(NamedTuple):
@@ -92,21 +99,54 @@ def _is_open(one: OpenFile) -> bool:
 
 
 def restore_files(files: tuple[OpenFile, ...]) -> int:
-    """Set open files back to how they were; return how many that was not possible for."""
-    return sum(not _restore(one) for one in files)
+    """Set open files back to how they were; return how many that was not possible for.
+
+    In a thread: a process that is no more to be ended can keep a file locked, and to cut one that
+    was written in many pieces takes the OS kernel long. Then it counts as not possible: who waits
+    for more is taken for one that does not take over.
+    """
+    lost, is_done, is_late = {one.fd for one in files}, _thread.allocate_lock(), Event()
+
+    def restore() -> None:
+        for one in files:
+            if _restore(one, is_late):
+                lost.discard(one.fd)
+        is_done.release()
+
+    if not any(map(_has_changed, files)):  # nothing that takes time
+        return sum(not _restore(one, is_late) for one in files)
+    is_done.acquire()
+    with contextlib.suppress(RuntimeError):  # there are too many threads: none is restored
+        _thread.start_new_thread(run_exempt, (restore,))
+        is_done.acquire(timeout=_RESTORING)
+    is_late.set()
+    return len(lost)
 
 
-def _restore(one: OpenFile) -> bool:
-    """Return whether it is what it was, as far as can be known."""
+def _has_changed(one: OpenFile) -> bool:
+    """Return whether it is another by now, or the same and no longer what it was."""
+    try:
+        status = os.fstat(one.fd)
+    except OSError:
+        return False
+    return one.writable and (status.st_size, status.st_ctime_ns) != (one.size, one.changed)
+
+
+def _restore(one: OpenFile, is_late: Event) -> bool:
+    """Return whether it is what it was, as far as can be known, and in time."""
     try:
         status, whole = os.fstat(one.fd), True
         if _inode(status) != one.inode:
             return False
-        if one.writable and (status.st_size, status.st_ctime_ns) != (one.size, one.changed):
-            position = 0
+        if _has_changed(one):
+            position, end = 0, status.st_size
             while one.contents is not None and position < len(one.contents):
-                position += os.pwrite(one.fd, one.contents[position : position + 2**20], position)
-            os.ftruncate(one.fd, one.size)
+                position += os.pwrite(one.fd, one.contents[position : position + _STEP], position)
+            while end > one.size:  # from its end, in steps: one for all can't be given up
+                if is_late.is_set():
+                    return False
+                end = max(one.size, end - _STEP)
+                os.ftruncate(one.fd, end)
             whole = one.contents is not None or status.st_size >= one.size
         os.lseek(one.fd, one.offset, os.SEEK_SET)
     except OSError:
@@ -119,8 +159,8 @@ def _restore(one: OpenFile) -> bool:
 # no more than O_PATH's descriptors of them (open(2)), and opens them anew when it takes over. So
 # does a fork, which has offsets of its own then (ADR 0178).
 
-#: Descriptors that are put aside; as many unused ones in a row are the end of them.
-_MOST_PUT_ASIDE, _PUT_ASIDE_GAP = 4_096, 256
+#: Descriptors that are looked at where the policy has no lower limit.
+_MOST_OPEN: Final = 1 << 16
 
 
 class PutAside(NamedTuple):
@@ -139,7 +179,8 @@ def put_aside(files: tuple[OpenFile, ...], but: Collection[int] = ()) -> list[Pu
     ``files`` know where each is read or written next.
     """
     aside, offsets = list[PutAside](), {one.fd: one.offset for one in files}
-    for fd, status in descriptors(_MOST_PUT_ASIDE, _PUT_ASIDE_GAP):
+    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST_OPEN)
+    for fd, status in descriptors(most, gap=most):  # a cell may have chosen any number
         is_file = stat.S_ISREG(status.st_mode)
         if fd in but or not (is_file or stat.S_ISFIFO(status.st_mode)):
             continue
@@ -176,11 +217,12 @@ def _open_again(one: PutAside) -> bool:
     try:
         again = one.flags & (os.O_ACCMODE | os.O_APPEND) | os.O_NONBLOCK | os.O_CLOEXEC
         opened = os.open(f"/proc/self/fd/{one.fd}", again)
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):
         if one.offset is not None:
             os.lseek(opened, one.offset, os.SEEK_SET)
         fcntl.fcntl(opened, fcntl.F_SETFL, one.flags)
-    except OSError:
-        return False
     _put_in_place(opened, one)
     return True
 
@@ -361,7 +403,9 @@ class Snapshots:
         self._trims = True
         self._copies: list[int] = []
         self._files: tuple[OpenFile, ...] = ()
+        #: What a copy is to open again, and how many of its files it could not.
         self._aside: list[PutAside] = []
+        self._lost_files = 0
         self._orphaned = False
         self._lost_threads: list[str] = []
         #: Of a copy that took over: a seed for when it has run so many cells again.
@@ -487,25 +531,29 @@ class Snapshots:
         self._seed, self._again = resume.seed, resume.again
         self.ran_again(0)
         tasks = self._driver.resume()
-        changed = 0
         if resume.place is None:
-            lost = self.open_files_again()
-            changed = lost if resume.fork else restore_files(self._files)
+            self._open_files_again()
         if self._network is not None:
             self._network.reset_after_fork(self._channel.take_descriptors())
             if resume.plan is not None and not resume.plan.relayed:
                 self._network.end()
         return messages.Resumed(
-            threads=self._lost_threads, tasks=tasks, files=changed, connections=self._connections
+            threads=self._lost_threads, tasks=tasks, connections=self._connections
         )
 
-    def open_files_again(self) -> int:
-        """Open what a copy has put aside; return how many files it may not open any more.
+    def have_files(self, resume: messages.Resume) -> int:
+        """Have open files as they were; return how many that was not possible for.
 
-        A fork does so under its own locks: it does not write to its parent's files.
+        Call it under the locks that the copy is to have. What they bind is a thread, and files are
+        set back in one. A fork also opens its files there: it is not to write to its parent's.
         """
+        if resume.place is not None:
+            self._open_files_again()
+        return self._lost_files if resume.fork else restore_files(self._files)
+
+    def _open_files_again(self) -> None:
         aside, self._aside = self._aside, []
-        return int(run_exempt(open_again, aside))
+        self._lost_files = run_exempt(open_again, aside)
 
     def ran_again(self, cells: int = 1) -> None:
         """Note that a cell ended; behind the last that is run again, random numbers are new."""

@@ -272,7 +272,7 @@ _GRANTED: Final = Never(
     "it is granted table by table, and kept by workers of the host's own: the operator's to change"
 )
 _FORKS: Final = "use Linux 5.0 or later, and no seccomp listener above the kernel"
-_OPEN_FILES: Final = "files that were open before stay open"
+_OPEN_FILES: Final = "files and folders that were open before stay open"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

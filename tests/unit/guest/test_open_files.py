@@ -1,6 +1,7 @@
 """Open files are as they were: position, length, contents while they are small."""
 
 import os
+import threading
 
 import pytest
 
@@ -83,3 +84,23 @@ def test_what_a_copy_does_not_have_open_any_more_is_not_missed(path, tmp_path):
             assert sum(map(snapshots._is_open, kept)) == len(kept) - 1
         assert snapshots.restore_files(tuple(filter(snapshots._is_open, kept))) == 0
         assert left.read() == "text"
+
+
+def test_what_takes_too_long_to_cut_is_told_and_no_more_is_cut(path, monkeypatch):
+    """As a file in many pieces, and one that a process which does not end keeps locked."""
+    monkeypatch.setattr(snapshots, "_RESTORING", 0.05)
+    cuts, unlocked, ended = [], threading.Event(), threading.Event()
+
+    def cut(_, size):
+        cuts.append(size)
+        unlocked.wait()
+        ended.set()
+
+    with path.open("w") as file:
+        kept = [one for one in snapshots.capture_files() if one.fd == file.fileno()]
+        os.write(file.fileno(), bytes(3 * snapshots._STEP))
+        monkeypatch.setattr(snapshots.os, "ftruncate", cut)
+        assert snapshots.restore_files(tuple(kept)) == 1
+        unlocked.set()
+        assert ended.wait(60)
+    assert cuts == [2 * snapshots._STEP]
