@@ -70,6 +70,9 @@ UNSAID = {
         "Shell().mainloop()"
     ),
     "help": "help()",
+    "a trait, by a variable's text": (
+        "said = \"globals().update(ran=1) or 'png'\"\n%config InlineBackend.figure_format = {said}"
+    ),
 }
 
 
@@ -232,7 +235,9 @@ def test_an_approved_cell_runs_nothing_that_is_typed_or_in_a_file(closed, name):
     assert ran(closed) == "False"
 
 
-@pytest.mark.parametrize("name", ["a file, by a name that is made", "a debugger"])
+@pytest.mark.parametrize(
+    "name", ["a file, by a name that is made", "a debugger", "a trait, by a variable's text"]
+)
 def test_positive_control_where_any_cell_may_run_what_is_typed_or_in_a_file_runs(opened, name):
     opened.run(RESET)
     typed(opened, UNSAID[name])

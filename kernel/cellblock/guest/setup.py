@@ -19,6 +19,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
+from IPython.core.magic import no_var_expand
+from IPython.core.magics.config import ConfigMagics
 from IPython.display import display
 
 from cellblock.analysis import Rules
@@ -271,6 +273,7 @@ class Prepared:
         self._shell.display_pub.out = self._shell.displayhook.out = out
         if self._rules.admission:
             keep_to_installed_modules(self.request.cwd)
+            no_var_expand(ConfigMagics.config)  # what it sets is evaluated: a variable's text, too
         elif not self._rules.language:
             # As ipykernel has it, behind the standard library: what lies in the folder that a cell
             # runs in. The zygote has not.

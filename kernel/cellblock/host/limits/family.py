@@ -150,7 +150,7 @@ class Family:
         orphans_cpu: Callable[[], float] = float,
         holds: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        self._pid, self._others, self._orphans_cpu = pid, others, orphans_cpu
+        self.pid, self._others, self._orphans_cpu = pid, others, orphans_cpu
         self._holds = holds
         own = process_stat(pid)
         self._session = own.session if own else 0
@@ -181,7 +181,7 @@ class Family:
         nobody's, was waited for by nobody; what it used after the last look is lost.
         """
         members = self._members()
-        own = process_stat(self._pid)
+        own = process_stat(self.pid)
         waited = sum(member.waited for member in members.values()) + self._orphans_cpu()
         waited += own.waited if own else 0
         # The zygote waits for all, but the host hears of it later.
@@ -229,8 +229,8 @@ class Family:
                 stray += memory.private
             else:
                 shown += memory.private
-        if (guest := process_stat(self._pid)) is not None:
-            processes[self._pid] = guest
+        if (guest := process_stat(self.pid)) is not None:
+            processes[self.pid] = guest
         now = self._state = _State(processes, huge_pages())
         self.shown = extra + tables + shown + stray
         if not shown + stray:
@@ -249,7 +249,7 @@ class Family:
         from then; who came later has them from its parent, unless that has ended (prctl(2) and
         clone(2) are filtered, so that no other process is shown as its parent but the zygote).
         """
-        kept = {self._pid}
+        kept = {self.pid}
         for pid, member in members.items():  # parents come before their children
             known = self._known is not None and self._known[1].has(pid, member)
             if known or member.parent in kept:
@@ -273,7 +273,7 @@ class Family:
         if (others := self._measuring.take()) is None:
             return None
         self._known = own.private + others, self._state
-        return others + sum(each.tables for pid, each in memories.items() if pid != self._pid)
+        return others + sum(each.tables for pid, each in memories.items() if pid != self.pid)
 
     def check(self, own: ProcessMemory, copies: Mapping[int, int]) -> None:
         """Ask the OS kernel in a thread, now and then, for what ``held`` may not know.
@@ -304,7 +304,7 @@ class Family:
 
     def _memories(self, copies: Collection[int]) -> dict[int, ProcessMemory]:
         """Return what the guest and each of the others shows."""
-        pids = (self._pid, *(pid for pid in self._members() if pid not in copies))
+        pids = (self.pid, *(pid for pid in self._members() if pid not in copies))
         return {pid: found for pid in pids if (found := process_memory(pid)) is not None}
 
     def _measure(self, own: ProcessMemory, memories: Mapping[int, ProcessMemory]) -> int | None:
@@ -314,7 +314,7 @@ class Family:
             if (parts := _Parts.of(pid)) is None:
                 return None
             shares += parts.share
-            alone += parts.alone * (pid != self._pid)
+            alone += parts.alone * (pid != self.pid)
         return max(alone, shares - own.private)
 
     def pids(self) -> list[int]:
@@ -328,7 +328,7 @@ class Family:
     def _members(self) -> dict[int, ProcessStat]:
         found: dict[int, ProcessStat] = {}
         # Read anew: that of a restored snapshot was the guest before it, until that was dead.
-        own = process_stat(self._pid)
+        own = process_stat(self.pid)
         # Each with whether what started it is the guest's.
         waiting = [(pid, False) for pid in children_of(own.parent)] if own else []
         others = frozenset(self._others())
@@ -344,6 +344,6 @@ class Family:
                 continue
             if is_ours or member.session == self._session or self._holds(pid):
                 waiting += [(child, True) for child in children]
-                if pid != self._pid:
+                if pid != self.pid:
                     found[pid] = member
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from cellblock.host.limits.family import Family
-from cellblock.host.limits.kernel_memory import KernelMemory
+from cellblock.host.limits.kernel_memory import KernelMemory, socket_memory
 from cellblock.host.limits.processes import Gauge
 from cellblock.host.limits.scratch import Found, Removed, Scratch, ScratchWatch, removed_by
 from cellblock.host.session.types import Usage
@@ -29,6 +29,9 @@ FIRST_LOOK: Final = 0.05
 #: not at once: it takes longer than a short cell, which has no need of it.
 BASELINE: Final = 0.002
 PACE: Final = 0.1
+#: How many times as long as a look took there is none: to read of hundreds of processes takes long,
+#: and the host has others to hear.
+RESTS: Final = 4
 #: Seconds between looks while the scratch folder grows and is more than half full.
 QUICK: Final = 0.02
 #: Seconds between looks at a guest that was given nothing to do, as long as it does something,
@@ -208,6 +211,7 @@ class Monitor:
         self._look_in(0 if self._unseen > MOST_UNSEEN else FIRST_LOOK - BASELINE, self._look)
 
     def _look(self) -> None:
+        began = self._clock()
         self._unseen = 0
         self._count_family()
         cpu = self._cpu_now()
@@ -216,6 +220,7 @@ class Monitor:
         scratch = self._scratch
         filling = scratch is not None and scratch.is_filling
         self._look_in(QUICK if filling else PACE, self._look)
+        due = self._timer
         limit, together = self._policy.cpu_seconds, self._policy.forks_max_bytes
         copies = self._copies()
         if self._holds_too_much(copies):
@@ -226,6 +231,10 @@ class Monitor:
             self._on_excess("cpu", False)
         elif (found := self._look_at_scratch(copies)).excess is not None:
             self._on_excess(found.excess, found.far)
+        if self._timer is due:  # else the request is over
+            rest = RESTS * (self._clock() - began)
+            if rest > PACE:
+                self._look_in(rest, self._look)
 
     def _look_idle(self) -> None:
         """Look after processes, threads and tasks that a cell left behind."""
@@ -280,6 +289,7 @@ class Monitor:
         self.is_estimate = False
         if self._most is None or self._family is None:
             return self._most is not None and held > self._most
+        held += socket_memory(self._family.pid)
         if held + self._family.held(memory, copies) <= self._most:
             if held + self._family.shown > self._most:
                 self._family.check(memory, copies)

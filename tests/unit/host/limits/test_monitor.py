@@ -1,6 +1,7 @@
 """What a guest takes, read from outside: a process of our own stands in for the guest."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -161,6 +162,36 @@ def test_a_process_that_is_called_as_a_field_is_shows_its_own_memory(process):
     do(process, "import ctypes; ctypes.CDLL(None).prctl(15, b'VmHWM: 99999999')")
     memory = of_processes.process_memory(process.pid)
     assert memory.peak < 1 << 30
+
+
+SOCKETS = """
+import socket, sys
+kind = getattr(socket, sys.argv[1])
+made = [socket.socket(socket.AF_UNIX, kind) for _ in range(int(sys.argv[2]))]
+for number, each in enumerate(made): each.bind(f"\\0{number}")
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "kind", "count", "least"),
+    [
+        (True, "SOCK_STREAM", 400, 100 * 208 << 10),
+        (True, "SOCK_DGRAM", 100, 700 * 208 << 10),
+        (True, "SOCK_STREAM", 100, 0),
+        (False, "SOCK_STREAM", 400, 0),
+    ],
+)
+def test_unix_sockets_of_a_network_of_its_own_count_by_what_they_may_hold(own, kind, count, least):
+    apart = ["unshare", "--net", "--map-root-user"] * own
+    argv = [*apart, sys.executable, "-c", SOCKETS, kind, str(count)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe) as made:
+        made.stdout.readline()
+        held = kernel_memory.socket_memory(made.pid)
+        made.stdin.close()
+    assert (held >= least) if least else held == 0
 
 
 def test_what_range_locks_take_is_in_the_memory_that_is_limited(process, monkeypatch):
@@ -430,6 +461,20 @@ def test_what_a_cell_left_in_the_folder_ends_no_idle_guest_and_what_comes_later_
     (tmp_path / "more").write_bytes(bytes(1 << 20))
     reactor.advance(IDLE_MOST)
     assert set(seen) == {("scratch", True)}
+
+
+def test_looks_that_take_long_leave_the_host_most_of_its_time(process, monkeypatch):
+    reactor, monitor, _ = watched(process, memory_max_bytes=1 << 30)
+    looks = []
+
+    def held(_copies):
+        looks.append(reactor.now)
+        reactor.now += 2  # it took two seconds
+        return False
+
+    monkeypatch.setattr(monitor, "_holds_too_much", held)
+    reactor.advance(30)
+    assert [round(later - look) for look, later in itertools.pairwise(looks)] == [10, 10]
 
 
 @pytest.mark.parametrize("forks", [False, True])
