@@ -291,6 +291,17 @@ def test_a_listing_tells_a_cell_nothing_of_what_is_denied(kernel):
     assert "gone.csv" not in str(published)
 
 
+def test_who_is_in_a_folder_when_it_is_denied_reads_nothing_there(kernel):
+    kernel.run("import os; os.chdir('folder')")
+    assert came_of(kernel, "open('in').read()") != "PermissionError"
+    kernel.run('%policy narrow add.read_deny_paths=["folder"]')
+    kernel.world.write("folder/later", "SECRET")
+    for name in ("in", "later"):
+        _, published = kernel.run(f"open({name!r}).read()")
+        assert reading.of(published, "error"), name
+        assert "SECRET" not in str(published)
+
+
 #: As many files as a test can write in a second.
 FEW = "; ".join(
     f"import cellblock.host.{name} as {name[-3:]}; {name[-3:]}.MOST_ENTRIES = 1_000"
