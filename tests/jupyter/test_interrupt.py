@@ -8,7 +8,7 @@ import pytest
 
 from support import processes, reading
 
-GO = "print('go')\n"  # not flushed: it arrives when the next line runs
+GO = "print('go')"  # not flushed: it arrives when the next line runs
 ENDLESS = {
     "a loop": "while True: pass",
     "a wait": "import time\ntime.sleep(60)",
@@ -20,8 +20,8 @@ ENDLESS = {
 
 
 def begin(kernel, code, **fields):
-    """Start a cell; return its id once it runs."""
-    mid = kernel.execute_send(GO + code, **fields)
+    """Start a cell; return its id once it runs, or is as far as it prints GO itself."""
+    mid = kernel.execute_send(code if GO in code else f"{GO}\n{code}", **fields)
     kernel.until(lambda m: m["msg_type"] == "stream", mid)
     return mid
 
@@ -71,13 +71,28 @@ def test_an_interrupt_aborts_the_cells_queued_behind(safe):
 
 
 def test_a_caught_interrupt_lets_the_cell_end_well(safe):
-    code = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('caught')"
+    code = f"""
+import time
+try:
+    {GO}
+    time.sleep(60)
+except KeyboardInterrupt:
+    print('caught')
+"""
     _, reply, published = interrupted(safe, begin(safe, code))
     assert reply["status"] == "ok"
     assert reading.stream(published) == "caught\n"
 
 
-STUBBORN = "import time\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
+STUBBORN = f"""
+import time
+while True:
+    try:
+        {GO}
+        time.sleep(60)
+    except BaseException:
+        pass
+"""
 
 
 def test_a_cell_that_swallows_interrupts_is_killed_by_the_second(start):
@@ -145,11 +160,12 @@ def test_an_interrupt_that_was_slept_through_is_heard_of_when_it_is_woken(unsafe
 
 
 def test_an_interrupt_is_followed_by_what_wakes(unsafe):
-    code = """
+    code = f"""
 import signal, time
 woken = []
 before = signal.signal(signal.SIGURG, lambda *_: woken.append(1))
 try:
+    {GO}
     time.sleep(60)
 except KeyboardInterrupt:
     time.sleep(1)

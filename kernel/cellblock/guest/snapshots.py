@@ -141,6 +141,8 @@ def _restore(one: OpenFile, is_late: Event) -> bool:
         if _has_changed(one):
             position, end = 0, status.st_size
             while one.contents is not None and position < len(one.contents):
+                if is_late.is_set():
+                    return False
                 position += os.pwrite(one.fd, one.contents[position : position + _STEP], position)
             while end > one.size:  # from its end, in steps: one for all can't be given up
                 if is_late.is_set():
@@ -148,6 +150,8 @@ def _restore(one: OpenFile, is_late: Event) -> bool:
                 end = max(one.size, end - _STEP)
                 os.ftruncate(one.fd, end)
             whole = one.contents is not None or status.st_size >= one.size
+        if is_late.is_set():  # a cell runs already, and writes where it stands
+            return False
         os.lseek(one.fd, one.offset, os.SEEK_SET)
     except OSError:
         return False

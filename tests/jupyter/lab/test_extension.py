@@ -434,8 +434,7 @@ def test_a_page_that_was_cut_off_hears_the_question_that_stands(open_notebook, a
     )
     first.wait_for_element_state("hidden")
     question.get_by_role("button", name="Do not allow", disabled=False).click()
-    view.wait_idle()
-    assert "ToolError" in view.outputs(0).last.inner_text()
+    view.outputs(0).get_by_text("ToolError").first.wait_for()
 
 
 def test_a_strangers_card_is_text_and_no_more(open_notebook, lab):

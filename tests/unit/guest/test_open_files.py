@@ -86,21 +86,34 @@ def test_what_a_copy_does_not_have_open_any_more_is_not_missed(path, tmp_path):
         assert left.read() == "text"
 
 
-def test_what_takes_too_long_to_cut_is_told_and_no_more_is_cut(path, monkeypatch):
-    """As a file in many pieces, and one that a process which does not end keeps locked."""
-    monkeypatch.setattr(snapshots, "_RESTORING", 0.05)
-    cuts, unlocked, ended = [], threading.Event(), threading.Event()
+@pytest.mark.parametrize(("call", "mode"), [("ftruncate", "w"), ("pwrite", "w+")])
+def test_what_takes_too_long_is_told_and_left_as_it_is_then(path, monkeypatch, call, mode):
+    """As a file in many pieces, and one that a process which does not end keeps locked.
 
-    def cut(_, size):
-        cuts.append(size)
+    The next cell runs by then.
+    """
+    monkeypatch.setattr(snapshots, "_RESTORING", 0.05)
+    calls, unlocked, ended = [], threading.Event(), threading.Event()
+
+    def delayed(*args):
+        calls.append(args)
         unlocked.wait()
+        return snapshots._STEP
+
+    def restore(whole):
+        whole()
         ended.set()
 
-    with path.open("w") as file:
+    monkeypatch.setattr(snapshots, "run_exempt", restore)
+    with path.open(mode) as file:
+        os.write(file.fileno(), bytes(2 * snapshots._STEP) if mode == "w+" else b"")
         kept = [one for one in snapshots.capture_files() if one.fd == file.fileno()]
         os.write(file.fileno(), bytes(3 * snapshots._STEP))
-        monkeypatch.setattr(snapshots.os, "ftruncate", cut)
-        assert snapshots.restore_files(tuple(kept)) == 1
-        unlocked.set()
-        assert ended.wait(60)
-    assert cuts == [2 * snapshots._STEP]
+        stood = os.lseek(file.fileno(), 0, os.SEEK_CUR)
+        with monkeypatch.context() as blocked:
+            blocked.setattr(snapshots.os, call, delayed)
+            assert snapshots.restore_files(tuple(kept)) == 1
+            unlocked.set()
+            assert ended.wait(60)
+        assert os.lseek(file.fileno(), 0, os.SEEK_CUR) == stood
+    assert len(calls) == 1
