@@ -250,6 +250,8 @@ class Effects:
         #: How often cells forked what is not known, and the processes that are, until they ended.
         self._forks = 0
         self._children: list[int] = []
+        #: Whether cells ever started a program: its process isn't known.
+        self._programs = False
         self._written = 0
         #: What ``os.urandom`` comes from, in this process and the copies of it.
         self._key: bytes | None = None
@@ -316,6 +318,7 @@ class Effects:
         self.any = True
         self._forks += event in _FORKS
         if event in _PROGRAMS:
+            self._programs = self._programs or event not in _FORKS
             self.on_program()
 
     def _is_unchanging(self, path: object) -> bool:
@@ -410,6 +413,10 @@ class Effects:
         none = not (self.any or self.lasting) and _written() == self._written
         return none and not self._has_open() and not self._has_imported_others()
 
+    def may_have_children(self) -> bool:
+        """Return whether cells may have children that nobody has waited for yet."""
+        return self._programs or self._forks > 0 or not all(map(_is_gone, self._children))
+
     def _has_imported_others(self) -> bool:
         """Return whether the cell has imported what is not of the installation.
 
@@ -479,6 +486,15 @@ def _has_ended(pid: int) -> bool:
         return True
     except AttributeError:  # macOS has none before Python 3.13
         return False
+
+
+def _is_gone(pid: int) -> bool:
+    """Return whether a process is no child of this one's, or no more."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _is_import() -> bool:

@@ -338,14 +338,18 @@ def _twin(fd: int) -> int:
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
 
 
+#: Before copies are hidden from it (``guest.children``); macOS has none before Python 3.13.
+_waitid: Final = getattr(os, "waitid", None)
+
+
 def _has_children() -> bool:
     """Whether this process has a child, a copy that waits among them; nobody's end is taken."""
+    if _waitid is None:
+        return True
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        _waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
-    except AttributeError:  # macOS has none before Python 3.13
-        return True
     return True
 
 

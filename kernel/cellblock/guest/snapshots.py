@@ -28,6 +28,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.guest.audit_hook import cells_threads, descriptors, effects
+from cellblock.guest.children import hide_copies
 from cellblock.guest.confine import libc, process
 from cellblock.guest.output import encodable
 from cellblock.guest.violations import run_exempt
@@ -406,6 +407,7 @@ class Snapshots:
         #: Whether the guest gives free memory back, and not its copy.
         self._trims = True
         self._copies: list[int] = []
+        hide_copies(self._copies)
         self._files: tuple[OpenFile, ...] = ()
         #: What a copy is to open again, and how many of its files it could not.
         self._aside: list[PutAside] = []
@@ -478,7 +480,8 @@ class Snapshots:
     ) -> messages.Resume:
         """Wait until the guest is gone, and fork a second copy whenever the host asks."""
         try:
-            self._copies, self._orphaned, self._lost_threads = [], True, threads
+            self._copies.clear()
+            self._orphaned, self._lost_threads = True, threads
             # A library may close some in children (matplotlib its fonts).
             self._files = tuple(filter(_is_open, self._files))
             if self._connects:
@@ -521,7 +524,8 @@ class Snapshots:
             self._fail(request, fds, exc)
             return self._channel.recv()
         if pid == 0:
-            self._copies, self._orphaned = [], True
+            self._copies.clear()
+            self._orphaned = True
             return self._wait(request, fds)
         self._keep_copy(pid, fds)
         self._channel.send(messages.SnapshotReady(id=request.id))

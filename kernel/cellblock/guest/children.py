@@ -1,0 +1,95 @@
+"""``os.wait`` and its like find a cell's children, and no copies: those are the guest's, too.
+
+A cell that waits for any child would be given a copy that was dropped, or wait for ever for one
+that is kept, where ipykernel raises ChildProcessError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.guest.audit_hook import effects
+from cellblock.guest.violations import run_exempt
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+#: What ``os.waitpid`` and ``os.wait4`` return when no child has ended.
+_NOTHING: Final = (0, 0, resource.struct_rusage((0,) * 16))
+_TASKS: Final = Path("/proc/self/task")
+
+
+def hide_copies(copies: Collection[int]) -> None:
+    """Have whoever waits for any child pass over ``copies``, as many as there are at that time."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return
+    waitpid = _hiding(os.waitpid, _NOTHING[:2], os.waitid, copies)
+    wait4 = _hiding(os.wait4, _NOTHING, os.waitid, copies)
+    os.wait = functools.wraps(os.wait)(lambda: waitpid(-1, 0))
+    os.wait3 = functools.wraps(os.wait3)(lambda options: wait4(-1, options))
+    os.waitpid, os.wait4, os.waitid = waitpid, wait4, _hiding_id(os.waitid, copies)
+
+
+def _hiding(wait: Any, nothing: Any, waitid: Any, copies: Collection[int]) -> Any:
+    @functools.wraps(wait)
+    def hiding(pid: int, options: int) -> Any:
+        if pid > 0 or not copies:
+            return wait(pid, options)
+        whose = (os.P_ALL, 0) if pid == -1 else (os.P_PGID, -pid)
+        while (found := _other(waitid, whose, options | os.WEXITED, copies)) is not None:
+            with contextlib.suppress(ChildProcessError):  # another thread was faster
+                result = wait(found.si_pid, options | os.WNOHANG)
+                if result[0]:
+                    return result
+        return nothing
+
+    return hiding
+
+
+def _hiding_id(waitid: Any, copies: Collection[int]) -> Any:
+    @functools.wraps(waitid)
+    def hiding(idtype: int, number: int, options: int, /) -> Any:
+        if idtype not in {os.P_ALL, os.P_PGID} or not copies:
+            return waitid(idtype, number, options)
+        while (found := _other(waitid, (idtype, number), options, copies)) is not None:
+            with contextlib.suppress(ChildProcessError):
+                result = waitid(os.P_PID, found.si_pid, options | os.WNOHANG)
+                if result is not None:
+                    return result
+        return None
+
+    return hiding
+
+
+def _other(waitid: Any, whose: tuple[int, int], options: int, copies: Collection[int]) -> Any:
+    """Return what ``waitid`` finds that is no copy, and leave it to be waited for."""
+    while True:
+        found = waitid(*whose, options | os.WNOHANG | os.WNOWAIT)
+        if found is None:
+            _check_others(copies)
+            found = waitid(*whose, options | os.WNOWAIT)
+        if found is None or found.si_pid not in copies:
+            return found
+        with contextlib.suppress(ChildProcessError):
+            waitid(os.P_PID, found.si_pid, (options | os.WNOHANG) & ~os.WNOWAIT)
+
+
+def _check_others(copies: Collection[int]) -> None:
+    """Raise ChildProcessError if there are no others: as /proc says, where that can be read."""
+    try:
+        others = run_exempt(_children) - set(copies)
+    except OSError:
+        others = effects.may_have_children()
+    if not others:
+        raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
+
+
+def _children() -> set[int]:
+    lists = [(_TASKS / task / "children").read_text("ascii") for task in os.listdir(_TASKS)]
+    return {int(pid) for each in lists for pid in each.split()}
