@@ -7,7 +7,6 @@ while it should wait, one that outlives whoever should end it, or a host that pa
 
 import json
 import os
-import re
 import signal
 from pathlib import Path
 
@@ -115,7 +114,6 @@ def forks(seconds):
 
 
 def test_a_cell_can_not_take_the_fork_that_its_snapshot_is_due(kernel):
-    """The newest makes its backup 20 ms after the cell before: this one runs by then."""
     run(kernel, IN_A_LOOP)
     for _ in range(5):
         kernel.execute_send("random.random(); time.sleep(0.01)")
@@ -151,14 +149,14 @@ def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
 
 FILLING = {
     "new": ("B = []", "B.append(bytearray(b'x') * (120 << 20))", 0),
-    # As many pages as the guest could write to; left are its own, the newest copy's and the backup's.
-    "written to": ("B = bytearray(b'x') * (120 << 20)", "B[::4096] = b'y' * (120 << 8)", 3),
+    # As many pages as the guest could write to; left are its own and the newest copy's.
+    "written to": ("B = bytearray(b'x') * (120 << 20)", "B[::4096] = b'y' * (120 << 8)", 2),
 }
 
 
 @pytest.mark.parametrize("somebody", machines.users(wrapped=True), indirect=True)
 @pytest.mark.parametrize("kind", FILLING)
-def test_copies_that_fill_themselves_once_they_stand_hold_no_more_than_the_limits(
+def test_copies_that_fill_themselves_hold_no_more_than_the_limits(
     start, somebody, kind
 ):
     made, fill, left = FILLING[kind]
@@ -170,27 +168,21 @@ def test_copies_that_fill_themselves_once_they_stand_hold_no_more_than_the_limit
         f"{PRELUDE}\n{made}\n"
         "standing = snapshots._wait\n"
         "def filled(request, fds):\n"
-        "    hear = channel.recv\n"
-        "    def recv():\n"
-        "        if not channel.filled:\n"
-        f"            channel.filled = True; {fill}\n"
-        "        return hear()\n"
-        "    channel.filled, channel.recv = False, recv\n"
+        f"    {fill}\n"
         "    return standing(request, fds)\n"
         "snapshots._wait = filled" + LONG,
     )
     for number in range(4):
         run(kernel, f"{number}" + LONG)
-    until(lambda: sum(anonymous(pid) > 100 << 10 for pid in kernel.tree()) <= left)
+    until(lambda: sum(anonymous(pid) > 60 << 10 for pid in kernel.tree()) <= left)
 
 
 def anonymous(pid):
-    """Return a process's pages that are no file's, in KiB; 0 when it is gone (proc(5))."""
+    """Return a process's part of pages that are no file's, in KiB; 0 when it is gone (proc(5))."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
+        return processes.memory(pid, "Pss_Anon")
+    except (OSError, AttributeError):
         return 0
-    return sum(int(kib) for kib in re.findall(r"^RssAnon:\s+(\d+)", status, re.MULTILINE))
 
 
 def test_a_guest_that_answers_for_its_copy_is_no_copy(kernel):

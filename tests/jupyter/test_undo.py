@@ -147,8 +147,8 @@ def test_as_many_copies_as_the_policy_says(start, world):
     for number in range(6):
         run(kernel, f"import random; x = {number}; r = random.random()")
     assert kernel.run("%undo 3")[0]["evalue"] == "%undo 3: 2 cells can be"
-    # The newest besides, and its backup. One that was let go of takes a moment to be gone.
-    processes.until(lambda: len(kernel.copies()) <= 2 + 2, seconds=10)
+    # The newest besides. One that was let go of takes a moment to be gone.
+    processes.until(lambda: len(kernel.copies()) <= 2 + 1, seconds=10)
 
 
 def test_it_waits_for_a_question_that_another_front_end_was_asked(kernel):

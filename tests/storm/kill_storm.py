@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from script import CELLS, DIGEST, HEAP, PRESSED, Model, cells, setup
 
-from support.guest_processes import children, guests, serving
+from support.guest_processes import guests, sheltered
 
 if TYPE_CHECKING:
     from support.kernels import Kernel
@@ -129,7 +129,7 @@ class Storm:
         self._wait(0.012)
         self._kill()
         self._wait(0.012)
-        self._kill(sheltered=False)
+        self._kill(serving=False)
         self._end(mid, code)
 
     def _while_queued(self) -> None:
@@ -140,12 +140,10 @@ class Storm:
             self._end(mid, code)
 
     def _while_copy(self) -> None:
-        """Kill the newest copy, the guest's shield, or its backup; the guest itself soon after."""
+        """Kill the newest copy, the guest's shield; the guest itself soon after."""
         self._step(next(self._cells))
         self._wait(0.03)
-        copies = guests(self._zygote)[1]
-        backups = [backup for copy in copies for backup in children(copy)]
-        self.tally.kills += kill(self.dice.choice((copies, backups)))
+        self.tally.kills += kill(guests(self._zygote)[1])
         mid, code = self._send()
         self._end(mid, code)
 
@@ -154,22 +152,15 @@ class Storm:
     def _wait(self, most: float) -> None:
         time.sleep(self.dice.uniform(0, most))
 
-    def _kill(self, *, sheltered: bool = True) -> None:
-        """Kill the guest, once it serves and a copy holds its state; or whoever is to serve next.
-
-        The copy is the guest's child, or stands beside it with one of its own: a guest that was
-        restored needs no newer copy while its cells may run again.
-        """
+    def _kill(self, *, serving: bool = True) -> None:
+        """Kill the guest, or who takes over, once a copy that it has forked holds its state."""
         deadline = time.monotonic() + HANG
-        while sheltered and not (serving(self._zygote) and self._copied()):
+        while not (found := sheltered(self._zygote, serving=serving)):
             if time.monotonic() > deadline:
                 raise LossError(f"seed {self.seed}: there is no snapshot")
             time.sleep(0.001)
-        self.tally.kills += kill(guests(self._zygote)[0])
+        self.tally.kills += kill(found)
         self._since.append("# killed")
-
-    def _copied(self) -> bool:
-        return any(map(children, guests(self._zygote)[0]))
 
     def _send(self) -> tuple[str, str]:
         code = next(self._cells)

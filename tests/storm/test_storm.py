@@ -26,8 +26,8 @@ PATIENT = "from cellblock.host.snapshots import memory as budget; budget.TOO_LON
 #: Of the host, over a whole storm.
 MOST_GROWTH = 24 << 20
 #: Host, zygote and what is in front, guest; copies to step back to, the newest, those that do not
-#: stand yet; backups.
-MOST_PROCESSES = 4 + 5 + 1 + 3 + 3
+#: stand yet.
+MOST_PROCESSES = 4 + 5 + 1 + 3
 pytestmark = pytest.mark.timeout(max(180, KILLS))
 
 

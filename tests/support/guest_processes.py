@@ -13,13 +13,22 @@ def guests(zygote: int) -> tuple[list[int], list[int]]:
 
     The zygote adopts what a killed guest or copy leaves behind; the one that serves comes last.
     """
-    heirs = sorted(children(zygote), key=lambda pid: (processes.name(pid) == "cb-guest", _age(pid)))
+    heirs = sorted(children(zygote), key=lambda pid: (is_guest(pid), _age(pid)))
     return heirs, sorted((copy for pid in heirs for copy in children(pid)), key=_age)
 
 
-def serving(zygote: int) -> list[int]:
-    """Return the pid of the guest that serves; nothing while none does."""
-    return [pid for pid in guests(zygote)[0][-1:] if processes.name(pid) == "cb-guest"]
+def is_guest(pid: int) -> bool:
+    """Say whether it serves."""
+    return processes.name(pid) == "cb-guest"
+
+
+def sheltered(zygote: int, *, serving: bool = False) -> list[int]:
+    """Return the pid of who serves, or takes over, once a copy that it has forked holds its state.
+
+    Nothing while there is none; ``serving`` leaves out who takes over.
+    """
+    heirs = guests(zygote)[0][-1:]
+    return [pid for pid in heirs if children(pid) and (not serving or is_guest(pid))]
 
 
 def children(pid: int) -> list[int]:

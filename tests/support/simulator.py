@@ -151,7 +151,7 @@ class FakeCopy(FakeGuest):
         super().__init__(fds, pid)
         self.number, self.maker, self.stood = number, maker, False
 
-    def backup(self):
+    def twin(self):
         """Return the one that it was asked for and that can still stand, or None."""
         if self.sock.fileno() >= 0:
             self._hear()
@@ -289,28 +289,25 @@ class Simulation:
             lambda fd, number: self._kill(self._pidfds[fd], number),
         )
 
-    def stands(self, copy, *, backup=True):
-        """Have a copy say that it waits, and then its backup."""
+    def stands(self, copy):
+        """Have a copy say that it waits."""
         self._standing, copy.stood = copy.pid, True
         copy.send(messages.SnapshotReady(id=copy.number))
         self.reactor.turn()
-        if backup:
-            self.backs_up(copy)
 
-    def backs_up(self, copy):
-        """Have a copy make the backup that it is asked for, if it is, and that one another."""
-        backup = copy.backup()
-        if backup is not None and not backup.stood:
-            self.stands(backup)
-            copy.send(messages.SnapshotReady(id=backup.number))
-            self.reactor.turn()
-        elif backup is not None:
-            self.backs_up(backup)
+    def leaves_twin(self, copy):
+        """Have a copy that is to serve leave the twin that it is asked for; return that."""
+        twin = copy.twin()
+        self.stands(twin)
+        copy.send(messages.SnapshotReady(id=twin.number))
+        self.reactor.turn()
+        return twin
 
-    def takes_over(self, copy, *, backup=True, **lost):
-        """Have a copy take over; return the message that told it to."""
-        if backup:
-            self.backs_up(copy)
+    def takes_over(self, copy, *, leaves_twin=True, **lost):
+        """Have a copy take over, and leave a twin if it is asked for one; return its Resume."""
+        twin = copy.twin()
+        if leaves_twin and twin is not None and not twin.stood:
+            self.leaves_twin(copy)
         (resume,) = copy.read()
         assert isinstance(resume, messages.Resume)
         self.guests.append(copy)

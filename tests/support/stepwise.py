@@ -51,12 +51,6 @@ class Stepwise(Simulation):
         self.stands(copy)
         return copy
 
-    def backup(self, copy):
-        """Have a copy that stands make its backup, when nothing else comes; return that."""
-        self.reactor.advance(store.BACKUP_AFTER)
-        self.backs_up(copy)
-        return copy.backup()
-
     def again(self, code):
         """Have the guest that takes over run what it is given; it has to be ``code``."""
         (request,) = self.guest.read()

@@ -442,7 +442,7 @@ class Snapshots:
         """Let go of pages that hold nothing: what older copies have there is not to be copied.
 
         From a heap with many holes it takes longer than anybody should wait. Then the copy does it
-        from now on, for whom nobody waits; that spares less, as older copies have those pages, too.
+        from now on, while the guest goes on; that spares less, as older copies have those pages.
         """
         began = time.monotonic()
         libc.give_back_free_memory()
@@ -478,7 +478,7 @@ class Snapshots:
     def _wait_as_copy(
         self, request: messages.Snapshot, fds: list[int], threads: list[str]
     ) -> messages.Resume:
-        """Wait until the guest is gone, and fork a second copy whenever the host asks."""
+        """Wait until the guest is gone, and fork whenever the host asks: a twin, or a variant."""
         try:
             self._copies.clear()
             self._orphaned, self._lost_threads = True, threads
@@ -487,6 +487,8 @@ class Snapshots:
             if self._connects:
                 self._connections = drop_connections(servers=self._serves)
             self._aside = run_exempt(put_aside, self._files, fds)
+            if not self._trims:
+                libc.give_back_free_memory()
             process.set_name("snapshot")
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
@@ -516,8 +518,6 @@ class Snapshots:
         """
         fds = self._channel.take_descriptors()
         self._catch_up()
-        if not self._trims:
-            libc.give_back_free_memory()
         try:
             pid = self._fork(fds)
         except (OSError, MemoryError) as exc:

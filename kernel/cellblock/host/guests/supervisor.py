@@ -447,7 +447,7 @@ class Supervisor:
         if 0 < steps <= len(known):
             step = known[steps - 1]
             running = self._stop()
-            self.snapshots.restore_step(step)
+            self.snapshots.drop_newer(step.snapshot)
             counts = tuple(request.message.execution_count for request in step.undone)
             stopped = Stopped("undo", undone=counts)
             self._restoration = Restoration(
@@ -465,22 +465,14 @@ class Supervisor:
         if checkpoint is None:
             known = ", ".join(self.snapshots.chain.named()) or "none"
             refused(f"there is no such checkpoint; there are: {known}")
-            return
-
-        guest = self.guest
-
-        def stands(copy: Snapshot | None) -> None:
-            if copy is None or not checkpoint.kept or self.guest is not guest:
-                self.snapshots.let_go(copy)
-                refused("no copy of it could be made")
-                return
+        elif not self.snapshots.affords_one():
+            refused("no copy of it could be made")
+        else:
             running = self._stop()
-            self.snapshots.restore_checkpoint(copy, checkpoint)
             stopped = Stopped("undo", detail=name, branch=branch)
             self._restoration = Restoration(self._reactor, self, stopped, running)
+            self._restoration.otherwise = Stopped("crash", PICKED_ENDED)
             self._restoration.restore(checkpoint)
-
-        self.snapshots.copy_apart(stands, checkpoint)
 
     def on_trying(self, guest: Guest | None) -> None:
         """Record which snapshot is tried; None when that failed."""
@@ -498,7 +490,7 @@ class Supervisor:
         guest.on_lost, guest.ready = self._on_lost, True
         guest.hold(held=self._held)
         outcome = restoration.outcome()
-        if outcome.why == "fork":
+        if restoration.leaves_chain:
             self.snapshots.drop_chain()
         self.snapshots.take_in_time()
         self.owner.on_loss(outcome)
@@ -559,7 +551,7 @@ class Supervisor:
                 copy.guest.close()
                 self._give_up(f"the fork's locks can't be had: {failure}")
             else:
-                restoration.restore(copy)
+                restoration.restore(copy, leaves_twin=False)
 
         if plan is None:
             ready("")
@@ -590,7 +582,7 @@ class Supervisor:
 
     def copy_guest(self, then: Callable[[Snapshot | None], None]) -> None:
         """Have a snapshot made of the guest as it is; ``then`` gets it, or None."""
-        self.snapshots.take(lambda: then(self.snapshots.chain.complete()), needs_backup=True)
+        self.snapshots.take(lambda: then(self.snapshots.chain.complete()))
 
     def prepare_locks(
         self, snapshot: Snapshot, plan: messages.Plan, then: Callable[[str], None]
@@ -629,10 +621,10 @@ class Supervisor:
         if snapshot is None:
             self.on_gone(stopped)
         else:
-            self.snapshots.restore_alone(snapshot)
+            self.snapshots.go_alone(snapshot)
             plan = settings.prepare.plan
             self._restoration = Restoration(self._reactor, self, stopped, plan=plan)
-            self._restoration.restore(snapshot)
+            self._restoration.restore(snapshot, leaves_twin=False)
 
     # --- the end ------------------------------------------------------------------------------
 

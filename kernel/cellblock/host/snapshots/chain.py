@@ -65,12 +65,14 @@ class SnapshotState(Enum):
 
     forking = "forking"
     kept = "kept"
-    restoring = "restoring"
     lost = "lost"
 
 
 class Snapshot(Struct, eq=False):
-    """A copy of a guest: a process of its own, which waits."""
+    """A state of a guest's, and the process that holds it, which waits.
+
+    One that is to serve leaves a twin in its place (``Snapshots.go_to``).
+    """
 
     guest: Guest
     number: int
@@ -89,13 +91,12 @@ class Snapshot(Struct, eq=False):
     grew: int = 0
     rewrote: int = 0
     used: float = 0.0
-    #: A copy that it has made of itself, to stand in its place; how many were made of this state;
-    #: the numbers of those whose descriptors it may still have open.
-    backup: Snapshot | None = None
-    backups_made: int = 0
-    pending_backups: set[int] = field(default_factory=set)
-    #: Whether ``on_decided`` waits for the backup too.
-    needs_backup: bool = False
+    #: How many of this state's processes have left to serve.
+    served: int = 0
+    #: Called once the twin of the last of them stands, or none will.
+    on_twin: Callable[[], None] | None = None
+    #: The numbers of forks that it was asked for and has not parted with yet.
+    under_way: set[int] = field(default_factory=set)
     #: Called once it is kept, or certain that it will not be.
     on_decided: Callable[[], None] | None = None
     #: Called once it is kept beside its guest, for the request that ran next.
@@ -119,7 +120,7 @@ class Snapshot(Struct, eq=False):
     @property
     def settled(self) -> bool:
         """Whether it stands, and nothing is being forked from it."""
-        return self.kept and not self.pending_backups and (self.backup is None or self.backup.kept)
+        return self.kept and not self.under_way
 
     @property
     def visible(self) -> bool:
@@ -154,17 +155,12 @@ class Chain(UserList[Snapshot]):
         self.apart: list[Snapshot] = []
 
     def all(self) -> list[Snapshot]:
-        """Return the snapshots, their backups, and what is apart."""
-        both = [one for snapshot in self for one in (snapshot, snapshot.backup) if one is not None]
-        return both + self.apart
+        """Return the snapshots, and what is apart."""
+        return [*self, *self.apart]
 
     def named(self) -> dict[str, Snapshot]:
         """Return the checkpoints by name, the oldest first."""
         return {one.name: one for one in self.apart if one.name and one.kept}
-
-    def maker(self, backup: Snapshot) -> Snapshot | None:
-        """Return the snapshot that a backup belongs to; None for what is no backup (any more)."""
-        return next((snapshot for snapshot in self if snapshot.backup is backup), None)
 
     def newest(self) -> Snapshot | None:
         """Return the newest, if there is one."""

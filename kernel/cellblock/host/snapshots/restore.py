@@ -67,7 +67,8 @@ class Serving(Protocol):
 class Restoration:
     """Has the newest snapshot take over, or the one before it if that fails.
 
-    It is told to resume, says that it has, and runs again what it lacks; then it serves.
+    It leaves a twin, is told to resume, says that it has, and runs again what it lacks; then it
+    serves.
     ``running`` is the request that was under way, ``missed`` is what ran after a snapshot that was
     chosen, ``undone`` what ``%undo`` steps back over. Under a ``plan`` it has more locks first.
     ``emptied`` says that there were files in /dev/shm, which were removed.
@@ -99,8 +100,11 @@ class Restoration:
         self._plan, self.confined = plan, plan is None
         #: Of a fork: what it has for itself.
         self.place: messages.SessionSetup | None = None
-        #: The snapshot that is tried.
+        #: The snapshot that is tried, and the process of it that is to serve.
         self._snapshot: Snapshot | None = None
+        self._guest: Guest | None = None
+        #: What the chain has did not lead to it.
+        self.leaves_chain = False
         self._resumed: messages.Resumed | None = None
         #: What ran after that was made; what of it is to be run again, and was.
         self._missed = list(missed)
@@ -120,7 +124,7 @@ class Restoration:
 
     def restore_newest(self) -> None:
         """Have the newest snapshot take over."""
-        snapshot = self._snapshots.restore_newest()
+        snapshot = self._snapshots.chain.newest()
         if snapshot is None:
             self._supervisor.on_gone(self._stopped)
             return
@@ -130,23 +134,35 @@ class Restoration:
         self._again, self._resumed = [], None
         self.restore(snapshot)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Have a snapshot take over; until it says that it did, nothing else is sent to it."""
-        guest, self._snapshot = snapshot.guest, snapshot
+    def restore(self, snapshot: Snapshot, *, leaves_twin: bool = True) -> None:
+        """Have a snapshot take over; one that leaves no twin was had serve by the caller."""
+        guest = self._guest = snapshot.guest
+        self._snapshot, self.leaves_chain = snapshot, snapshot not in self._snapshots.chain
+        snapshot.after.clear()
         self._due = self._may_run_again()
-        self._start_timer(snapshot)
-        guest.on_message = lambda message: self._on_message(snapshot, message)
-        guest.on_text = self._supervisor.on_text
-        guest.on_lost = lambda reason: self._fail(snapshot, killed=not reason)
+        self._start_timer(guest)
         self._exits.clear()
+
+        def stands() -> None:
+            if guest is self._guest:
+                self._resume(guest, snapshot)
+
+        guest.on_message = lambda message: self._on_message(guest, message)
+        guest.on_text = self._supervisor.on_text
+        guest.on_lost = lambda reason: self._fail(guest, killed=not reason)
         self._supervisor.on_trying(guest)
-        inputs = snapshot.unseen | self._unseen()
-        if snapshot.backup is not None:
-            snapshot.backup.unseen = inputs
+        if leaves_twin:
+            self._snapshots.go_to(snapshot, stands)
+        else:
+            stands()
+
+    def _resume(self, guest: Guest, snapshot: Snapshot) -> None:
+        """Tell a process to take over; until it says that it did, nothing else is sent to it."""
+        snapshot.unseen |= self._unseen()
         resume = messages.Resume(
             seed=os.urandom(32),
             again=len(self._due),
-            inputs=sorted(inputs.items()),
+            inputs=sorted(snapshot.unseen.items()),
             plan=self._plan,
             place=self.place,
             fork=self._stopped.why == "fork",
@@ -158,12 +174,12 @@ class Restoration:
             if not (relay and guest.send_with(resume, relay)):
                 guest.send(resume)
         except CellblockError:
-            self._fail(snapshot, killed=guest.closed)
+            self._fail(guest, killed=guest.closed)
         finally:
             for fd in relay:
                 os.close(fd)
 
-    def _start_timer(self, snapshot: Snapshot) -> None:
+    def _start_timer(self, guest: Guest) -> None:
         self._stop_timer()
         self._tries += 1
         if self._tries > _MAX_KILLED:
@@ -171,7 +187,7 @@ class Restoration:
 
         def late() -> None:
             self._patience /= 2
-            self._fail(snapshot)
+            self._fail(guest)
 
         again = sum(request.seconds for request in self._due)
         self._timer = self._reactor.call_later(self._patience + _SLOWER * again, late)
@@ -186,8 +202,8 @@ class Restoration:
     def _may_run_again(self) -> list[PastRequest]:
         """Return what of what is missing is run again: all, or what is repeatable before the rest.
 
-        What was short had just ended, or a snapshot with a backup would hold it: the newest has
-        ended with its guest where there is more than one. After an attack they are suspects.
+        What was short had just ended, or a snapshot would hold it: the newest has ended with its
+        guest where there is more than one. After an attack they are suspects.
         """
         suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
         trusted = self._stopped.why not in suspect
@@ -211,28 +227,36 @@ class Restoration:
 
     # --- what it says -------------------------------------------------------------------------
 
-    def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
-        """Hear that it stands, that it has resumed, that it caught up."""
-        if snapshot is not self._snapshot or self._snapshots.settles_backup(snapshot, message):
+    def _on_message(self, guest: Guest, message: messages.FromGuest) -> None:
+        """Hear that it stands, that it has left a twin and resumed, that it caught up."""
+        if guest is not self._guest:
+            return
+        if isinstance(message, messages.SnapshotFailed):
+            self._snapshots.not_standing(message)
+            return
+        if self._has_twin(message):
             return
         if not self.confined and self._supervisor.zygote is not None:
             self._supervisor.zygote.read_rest()  # it says so before the snapshot can
         resumed = isinstance(message, messages.Resumed)
         try:
-            serves = self._take(message, snapshot.guest)
+            serves = self._take(message, guest)
             if resumed:
                 self._snapshots.on_resumed()
             if serves:
-                self._serve(snapshot)
+                self._serve(guest)
                 return
-            if resumed and self._supervisor.zygote is not None:
-                # Before the first of what is run again, or %undo could not go there.
-                self._snapshots.take_of_restored(snapshot, self._supervisor.zygote)
             ended = isinstance(message, messages.Done)
             if self._resumed is not None and self._due and (resumed or ended):
-                snapshot.guest.send(_again(self._due[0]))
+                guest.send(_again(self._due[0]))
         except CellblockError:
-            self._fail(snapshot)
+            self._fail(guest)
+
+    def _has_twin(self, message: messages.FromGuest) -> bool:
+        """Return whether it says that it has parted with its twin, which speaks for itself."""
+        snapshot = self._snapshot
+        said = isinstance(message, messages.SnapshotReady) and message.id
+        return snapshot is not None and snapshot.served > 0 and said == snapshot.number
 
     def _take(self, message: messages.FromGuest, guest: Guest) -> bool:
         """Act on what it says; return whether it serves now. Raises GuestError."""
@@ -265,9 +289,9 @@ class Restoration:
 
     # --- how it ends --------------------------------------------------------------------------
 
-    def _serve(self, snapshot: Snapshot) -> None:
-        self._snapshot = None
-        if snapshot.on_serving is not None:
+    def _serve(self, guest: Guest) -> None:
+        snapshot, self._snapshot, self._guest = self._snapshot, None, None
+        if snapshot is not None and snapshot.on_serving is not None:
             snapshot.on_serving()  # it has what waited to be safe; what comes next is not sent yet
         for number, request in enumerate(self._again, 1 - len(self._again)):
             # An older snapshot lacks it, should this guest end at once. Behind the last, random
@@ -275,20 +299,21 @@ class Restoration:
             repeatable, now = request.repeatable and number < 0, self._supervisor.clock()
             self._snapshots.record(replace(request, ended=now, repeatable=repeatable))
         self._stop_timer()
-        self._supervisor.on_restored(self, snapshot.guest)
+        self._supervisor.on_restored(self, guest)
 
     def fail(self) -> None:
         """Give up the snapshot that is tried."""
-        if self._snapshot is not None:
-            self._fail(self._snapshot)
+        if self._guest is not None:
+            self._fail(self._guest)
 
-    def _fail(self, snapshot: Snapshot, *, killed: bool = False) -> None:
-        """Have another take over: its backup, where this one was killed, or the one before it.
+    def _fail(self, guest: Guest, *, killed: bool = False) -> None:
+        """Have another take over: its twin, where this one was killed, or the snapshot before.
 
-        One that did not get over a cell that it ran again was right up to there: its backup takes
+        One that did not get over a cell that it ran again was right up to there: its twin takes
         over without that cell and those behind it, which are told.
         """
-        if self._snapshot is not snapshot:
+        snapshot = self._snapshot
+        if snapshot is None or guest is not self._guest:
             return
         if self._resumed is not None and self._due:
             stumbled = self._due[0].message
@@ -297,11 +322,13 @@ class Restoration:
             if not killed or often:  # else whoever killed it is at fault
                 self._missed[0] = replace(self._missed[0], repeatable=False, ended=-math.inf)
             killed = True
-        self._snapshot, self._stopped = None, self.otherwise
+        self._snapshot, self._guest, self._stopped = None, None, self.otherwise
         self._exits.clear()
         self._supervisor.on_trying(None)
         self._stop_timer()
-        self._snapshots.give_up(snapshot, killed=killed)
+        guest.close()
+        if not killed:
+            self._snapshots.give_up(snapshot)
         self.restore_newest()
 
     def reaped(self, pid: int, status: int) -> None:

@@ -5,10 +5,10 @@ one of them writes. ``Snapshots`` has those of one session, and takes each throu
 
 ::
 
-    none ──────▶ due ──────▶ forking ──────▶ kept ──────▶ restoring ──────▶ the guest
-          ran        take            stands       restore
-                                │             │              │
-                                └─────────────┴──────────────┴──────▶ lost
+    none ──────▶ due ──────▶ forking ──────▶ kept ──────▶ lost
+          ran        take       ▲    stands   │
+                                └─────────────┘
+                                     go_to
 
 - *due*: a request ran to its end (``ran``), or a guest began to serve. A snapshot is taken when
   nothing comes for ``IDLE`` seconds, or at once where what ran can't be run again (``take``). A
@@ -18,11 +18,11 @@ one of them writes. ``Snapshots`` has those of one session, and takes each throu
 - *kept*: it has said that it stands, and its process is the guest's (``_stands``). It is stopped.
   The newest is used when a cell is killed, the older ones for ``%undo``: as many as the policy has
   room for (``_keep_few``). What each comes to hold is bounded (``look``).
-- *restoring*: it was given away (``restore_newest``, ``restore_step``); ``restore`` has the rest.
 - *lost*: it ended, could not be made, or was dropped.
 
-The newest has a *backup*: a copy that it has forked of itself, which takes its place when it is
-lost. Else its state would exist in it alone while it takes over, and end with it.
+Whoever is to serve forks first: a twin takes its place in the snapshot, which is forking and kept
+once more (``go_to``), and holds the state while ``restore`` has the rest done. So a kill, ``%undo``
+and ``%restore`` cost no snapshot, and what is killed while it takes over costs nothing.
 """
 
 from __future__ import annotations
@@ -67,10 +67,8 @@ IDLE: Final = 0.02
 PATIENCE: Final = 5.0
 #: Snapshots that are being forked at a time, at most.
 _MAX_FORKING: Final = 3
-#: Seconds until the newest makes a backup of itself: with none coming after it at once.
-BACKUP_AFTER: Final = 0.02
-#: Backups that are made of one state, each when the one before is lost: it may be what ends them.
-MAX_BACKUPS: Final = 8
+#: How often a state may serve and be kept all the same: it may be what ends those that have it.
+MAX_SERVED: Final = 8
 #: Seconds until what has come to stand, or was set going, is looked at.
 _LOOK: Final = 0.1
 #: Seconds after which processes that nobody knows are looked for again: one may have been in the
@@ -208,7 +206,7 @@ class Snapshots:
             # Not if that one takes over: it has not what ran since.
             newest.on_kept = answer
         self.record(request)
-        self.take(answer, needs_backup=not request.short)
+        self.take(answer)
 
     def record(self, request: PastRequest) -> None:
         """Record that a request ran to its end, and take no snapshot for that."""
@@ -249,20 +247,15 @@ class Snapshots:
         self.postpone()
         self._due = self._reactor.call_later(IDLE, due)
 
-    def take(
-        self, decided: Callable[[], None] | None = None, *, needs_backup: bool = False
-    ) -> None:
-        """Take one now; ``decided`` is called once it stands, or it is certain that it will not.
-
-        One that ``needs_backup`` stands when its backup does, too.
-        """
+    def take(self, decided: Callable[[], None] | None = None) -> None:
+        """Take one now; ``decided`` is called once it stands, or it is certain that it will not."""
         self.postpone()
         guest, zygote = self._supervisor.guest, self._supervisor.zygote
         if guest is None or zygote is None or (made := self._take_of(guest, zygote)) is None:
             if decided is not None:
                 decided()
             return
-        made.on_decided, made.on_serving, made.needs_backup = decided, decided, needs_backup
+        made.on_decided, made.on_serving = decided, decided
         self._ask(guest, made)
 
     # --- forking ------------------------------------------------------------------------------
@@ -285,6 +278,11 @@ class Snapshots:
             self._guest, self._zygote = guest, zygote
             self.chain.append(made)
         return made
+
+    def affords_one(self) -> bool:
+        """Return whether one more copy can be afforded, now that it was asked for."""
+        pid = self._guest.pid if self._guest is not None else None
+        return self._budget.affords(private_bytes(pid), self._drop_oldest)
 
     def copy_apart(
         self,
@@ -428,7 +426,16 @@ class Snapshots:
         return held + sum(memory.left_behind(*both) for both in pairwise([*bases, now]))
 
     def _new(self, maker: Guest, had: Reading) -> Snapshot | None:
-        """Return the host's end of a snapshot; None where there are no descriptors for one."""
+        """Return a snapshot to be made; None where there are no descriptors for its process."""
+        guest = self._new_copy(maker)
+        if guest is None:
+            return None
+        made = Snapshot(guest, self._numbers, self._clock(), had)
+        self._hear(made)
+        return made
+
+    def _new_copy(self, maker: Guest) -> Guest | None:
+        """Return the host's end of a copy, with the next number; None without descriptors."""
         try:
             guest = Guest(self._reactor, _ignore, _ignore, _ignore, check_sender=True)
         except OSError as exc:
@@ -436,10 +443,11 @@ class Snapshots:
             return None
         guest.lineage, guest.copied = maker.lineage, True
         self._numbers += 1
-        made = Snapshot(guest, self._numbers, self._clock(), had)
-        guest.on_message = lambda message: self._on_message(made, message)
-        guest.on_lost = lambda _: self._on_lost(made)
-        return made
+        return guest
+
+    def _hear(self, snapshot: Snapshot) -> None:
+        snapshot.guest.on_message = lambda message: self._on_message(snapshot, message)
+        snapshot.guest.on_lost = lambda _: self._on_lost(snapshot)
 
     def _ask(self, maker: Guest, made: Snapshot) -> None:
         """Have ``maker``, a guest or a snapshot, fork."""
@@ -447,11 +455,12 @@ class Snapshots:
             # Only ``maker`` may use this fork: a running cell could take it otherwise. The pid is
             # None only for a snapshot that has not told it yet, and then the guest is gone.
             self._zygote.allow_fork(maker.lineage.number, maker.pid)
-        sent = maker.send_with(messages.Snapshot(id=made.number), made.guest.child_fds)
+        number = made.number
+        sent = maker.send_with(messages.Snapshot(id=number), made.guest.child_fds)
         made.guest.close_child_fds()
 
         def late() -> None:
-            if made.state is SnapshotState.forking:
+            if made.state is SnapshotState.forking and made.number == number:
                 self._drop(made)
 
         if sent:
@@ -481,16 +490,11 @@ class Snapshots:
         self._budget.say("failed", f"one could not be made ({os.strerror(message.errno)})")
 
     def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
-        """Hear a snapshot: once that it stands, and what becomes of each backup that it makes."""
-        if snapshot.kept and self.settles_backup(snapshot, message):
-            lacks = snapshot.backup is None and snapshot in self.chain
-            if lacks and isinstance(message, messages.SnapshotReady):
-                self._make_backup(snapshot)  # its backup was lost before
+        """Hear a snapshot: that it stands, and what becomes of each fork that it is asked for."""
+        if snapshot.kept and self._parts(snapshot, message):
             self._go_on(snapshot)
         elif snapshot.kept or not self._stands(snapshot, message):
             self._drop(snapshot)
-        elif (maker := self.chain.maker(snapshot)) is not None:
-            self._go_on(maker)
         else:
             self._stood(snapshot)
 
@@ -511,28 +515,22 @@ class Snapshots:
         return True
 
     def _stood(self, snapshot: Snapshot) -> None:
-        """Go on with one that has come to stand; make its backup at once if that is waited for."""
-        if not snapshot.backups_made:
+        """Go on with one that has come to stand."""
+        if not snapshot.served:
             # A task of the guest's may have gone on, and taken memory, before it forked.
             now = private_bytes(self._guest.pid) if self._guest is not None else 0
             snapshot.had = replace(snapshot.had, size=max(snapshot.had.size, now))
             self._budget.took(self._clock() - snapshot.asked_at, snapshot.had.size)
-        if snapshot.needs_backup or snapshot.backups_made:
-            self._back_up_newest()
-        else:
-            # Unless another comes after it at once. Until then what ran is run again on the one
-            # before it, should both be lost.
-            self._reactor.call_later(BACKUP_AFTER, lambda: self._back_up_if_newest(snapshot))
         self._go_on(snapshot)
+        _tell_twin(snapshot)
         following, snapshot.on_kept = snapshot.on_kept, None
         if following is not None:
             following()
 
     def _go_on(self, snapshot: Snapshot) -> None:
-        """Go on with one that is kept, and has its backup where that is waited for."""
-        decided = snapshot.settled or not snapshot.needs_backup
+        """Go on with one that is kept."""
         known = snapshot in self.chain or snapshot in self.chain.apart
-        if known and snapshot.kept and decided:
+        if known and snapshot.kept:
             self._stop_all()
             self._keep_few(snapshot)
             self._do_soon(_AFTERWARDS, self._sweep)  # the fork that was due made this one
@@ -548,54 +546,29 @@ class Snapshots:
             self._soon.add(action)
             self._reactor.call_later(seconds, do)
 
-    # --- backups ------------------------------------------------------------------------------
-
-    def _make_backup(self, snapshot: Snapshot) -> None:
-        """Have a snapshot make a backup of itself, or go on without."""
-        if snapshot.backups_made >= MAX_BACKUPS:
-            return
-        backup = self._new(snapshot.guest, snapshot.had)
-        if backup is None:
-            return
-        snapshot.backups_made += 1
-        backup.backups_made, backup.on_serving = snapshot.backups_made, snapshot.on_serving
-        snapshot.backup = backup
-        self._have_forked(snapshot, backup)
-
     def _have_forked(self, snapshot: Snapshot, made: Snapshot) -> None:
         """Have a snapshot fork ``made``; it is stopped again when it has parted with that."""
         snapshot.stopped = False
-        snapshot.pending_backups.add(made.number)
+        snapshot.under_way.add(made.number)
         snapshot.guest.signal(signal.SIGCONT)
         self._ask(snapshot.guest, made)
 
         def late() -> None:
-            """Go on without waiting for one that does not part with its backup."""
-            if made.number in snapshot.pending_backups:
-                snapshot.pending_backups.discard(made.number)
+            """Go on without waiting for one that does not part with its fork."""
+            if made.number in snapshot.under_way:
+                snapshot.under_way.discard(made.number)
                 self._go_on(snapshot)
 
         self._reactor.call_later(PATIENCE, late)
 
-    def _back_up_newest(self) -> None:
-        if self.chain:
-            self._back_up_if_newest(self.chain[-1])
-
-    def _back_up_if_newest(self, snapshot: Snapshot) -> None:
-        if self.chain.newest() is snapshot and snapshot.kept and snapshot.backup is None:
-            self._make_backup(snapshot)
-
-    def settles_backup(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
-        """Return whether this says what became of a backup that a snapshot was to make."""
+    def _parts(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
+        """Return whether this says what became of a fork that a snapshot was asked for."""
         match message:
-            case messages.SnapshotReady(id=number) if number in snapshot.pending_backups:
-                snapshot.pending_backups.discard(number)
-            case messages.SnapshotFailed(id=number) if number in snapshot.pending_backups:
-                snapshot.pending_backups.discard(number)
-                for made in self.chain.all():
-                    if made.number == number:
-                        self._drop(made)
-                self._say_failed(message)
+            case messages.SnapshotReady(id=number) if number in snapshot.under_way:
+                snapshot.under_way.discard(number)
+            case messages.SnapshotFailed(id=number) if number in snapshot.under_way:
+                snapshot.under_way.discard(number)
+                self.not_standing(message)
             case _:
                 return False
         return True
@@ -603,45 +576,24 @@ class Snapshots:
     # --- lost ---------------------------------------------------------------------------------
 
     def _on_lost(self, snapshot: Snapshot) -> None:
-        """Replace a snapshot that ended by its backup, or a backup by another."""
-        maker, backup = self.chain.maker(snapshot), snapshot.backup
-        if maker is not None:
-            maker.backup = None
-            _close(snapshot)
-            if not maker.pending_backups:
-                self._make_backup(maker)
-            self._go_on(maker)
-        elif snapshot in self.chain and backup is not None:
-            self.chain[self.chain.index(snapshot)] = backup
-            backup.after, backup.unseen = snapshot.after, snapshot.unseen
-            backup.on_decided, backup.on_kept = snapshot.on_decided, snapshot.on_kept
-            snapshot.on_decided = snapshot.backup = None
-            _close(snapshot)
-            backup.stopped = False  # the end of the other has set it going
-            self._back_up_newest()
-            self._go_on(backup)
-        elif snapshot in self.chain.apart:
-            self._drop(snapshot)
-        elif snapshot in self.chain:
-            could_take_over = snapshot.kept or snapshot.backups_made > 0
-            self._drop(snapshot)
-            if could_take_over:
-                self._supervisor.on_snapshot_lost()
+        """Go on without a snapshot that ended."""
+        could_take_over = snapshot.kept or snapshot.served > 0
+        in_chain = snapshot in self.chain
+        self._drop(snapshot)
+        if in_chain and could_take_over:
+            self._supervisor.on_snapshot_lost()
 
     def _drop(self, snapshot: Snapshot) -> None:
         """End one. What ran after it ran after the one before it, too."""
-        maker = self.chain.maker(snapshot)
-        if maker is not None:
-            maker.backup = None
-        elif snapshot in self.chain:
+        if snapshot in self.chain:
             self.chain.forget(snapshot)
-            _drop_backup(snapshot)
         elif snapshot in self.chain.apart:
             self.chain.apart.remove(snapshot)
         else:
             return
         was_forking = snapshot.state is SnapshotState.forking
-        _close(snapshot)
+        snapshot.state = SnapshotState.lost
+        snapshot.guest.close()
         if was_forking:
             # Its pid is not known, and its fork may have been taken by something else. Others that
             # are being forked have theirs due still, or have forked and not said so.
@@ -651,8 +603,7 @@ class Snapshots:
             self._sweep()
             self._reactor.call_later(_AFTERWARDS, self._sweep)
         _tell_decided(snapshot)
-        if maker is not None:
-            self._go_on(maker)
+        _tell_twin(snapshot)
 
     def _drop_oldest(self) -> bool:
         """Drop the oldest; return whether there was one."""
@@ -664,24 +615,16 @@ class Snapshots:
     # --- kept: few, still, and no larger than they may be -------------------------------------
 
     def _keep_few(self, newest: Snapshot) -> None:
-        """Keep one that stands, and as many to step back to as the policy has room for.
-
-        While it has no backup, the one before it is kept for what it holds; what is newer than it
-        may yet fail.
-        """
+        """Keep one that stands, and as many to step back to as the policy has room for."""
         chain, most = self.chain, self._policy.undo_max_bytes
         if newest not in chain:
             return
-        spare = 0 if newest.settled and newest.backup is not None else 1
-        for snapshot in chain[: max(0, chain.index(newest) - spare)]:
-            _drop_backup(snapshot)
+        for snapshot in chain[: chain.index(newest)]:
             if snapshot.kept and not snapshot.visible:
                 self._drop(snapshot)
-        while chain.index(newest) > max(spare, self._policy.undo_depth):
+        while chain.index(newest) > self._policy.undo_depth:
             self._drop(chain[0])
-        if newest.settled and newest.backups_made:
-            spare = 0  # its backup was given up: what the one before holds counts
-        while most is not None and chain.index(newest) > spare and chain.cost() > most:
+        while most is not None and chain.index(newest) and chain.cost() > most:
             self._drop(chain[0])
 
     def _keep_few_apart(self) -> None:
@@ -698,8 +641,7 @@ class Snapshots:
         Waiting needs no processor, and nothing else may be done.
         """
         for snapshot in self.chain.all():
-            idle = snapshot.kept and not snapshot.pending_backups
-            if idle and (again or not snapshot.stopped):
+            if snapshot.settled and (again or not snapshot.stopped):
                 snapshot.guest.signal(signal.SIGSTOP)
                 snapshot.stopped = True
 
@@ -709,15 +651,13 @@ class Snapshots:
         What one does by itself it does before it is stopped, or when the end of a guest, or of one
         of its threads, has set it going (prctl(2), PR_SET_PDEATHSIG). It has pages of its own then:
         new ones, or for those that it shares with its guest. The latter are as many as if the
-        guest had written to them, and are counted so; but a backup has no reason to write.
+        guest had written to them, and are counted so.
         """
         chain, memory_max = self.chain, self._policy.memory_max_bytes
         most = None if memory_max is None else slack(memory_max)
         self._stop_all(again=True)
         for snapshot in chain.all():
             _measure(snapshot)
-            if chain.maker(snapshot) is not None:
-                snapshot.grew = max(snapshot.grew, snapshot.rewrote)
         while most is not None and sum(one.grew for one in chain.all()) > most:
             self._drop(max(chain.all(), key=lambda one: one.grew))
         self._keep_few_apart()
@@ -782,58 +722,49 @@ class Snapshots:
         """Return what ``%undo`` can go back to, the nearest first."""
         return self.chain.steps(self._policy.undo_depth)
 
-    def restore_step(self, step: UndoStep) -> None:
-        """Give the snapshot of a step away, and drop all that are newer."""
-        while self.chain and self.chain[-1] is not step.snapshot:
+    def drop_newer(self, snapshot: Snapshot) -> None:
+        """Drop what is newer than a snapshot of the chain."""
+        while self.chain and self.chain[-1] is not snapshot:
             self._drop(self.chain[-1])
-        self.restore_newest()
 
-    def restore_checkpoint(self, copy: Snapshot, checkpoint: Snapshot) -> Snapshot:
-        """Give a checkpoint away, of which ``copy`` stands in its place; drop all but checkpoints.
+    def go_to(self, snapshot: Snapshot, then: Callable[[], None]) -> None:
+        """Have the process of a snapshot serve; a twin that it forks takes its place.
 
-        It serves and not the copy, or the zygote would not be told how that ends: it is the
-        checkpoint's child.
+        ``then`` is called when that stands, or none will: before, nothing may be asked of the
+        process. It serves and not the twin, or the zygote would not be told how it ends: the twin
+        is its child.
         """
-        self.drop_chain()
-        copy.name, copy.cell, checkpoint.name = checkpoint.name, checkpoint.cell, ""
-        copy.is_branch = checkpoint.is_branch
-        self.chain.apart.remove(checkpoint)
-        self.chain.append(checkpoint)
-        self.restore_newest()
-        return checkpoint
-
-    def restore_newest(self) -> Snapshot | None:
-        """Give the newest away, which is to serve. Its backup is the newest now.
-
-        One that has none forks it before it does anything else.
-        """
-        if not self.chain:
-            return None
-        snapshot = self.chain[-1]
-        if snapshot.backup is None:
-            self._make_backup(snapshot)
-        self.chain.pop()
+        process = snapshot.guest
         self._serve(snapshot)
         for other in self.chain:
             # One that stands only now would be what takes over next, without what waits for it.
             other.stopped, other.on_kept = False, None
-        if snapshot.backup is not None:
-            self.chain.append(snapshot.backup)
-            if not self._policy.subprocess_execution:
-                self._back_up_newest()
-        return snapshot
+        snapshot.on_decided, snapshot.on_twin = None, then
+        twin = self._new_copy(process) if snapshot.served < MAX_SERVED else None
+        if twin is None:
+            self._leave(snapshot)
+            return
+        snapshot.guest, snapshot.number, snapshot.state = twin, self._numbers, SnapshotState.forking
+        snapshot.served += 1
+        snapshot.grew, snapshot.rewrote, snapshot.used = 0, 0, 0.0
+        snapshot.under_way.clear()
+        self._hear(snapshot)
+        self._ask(process, snapshot)
 
-    def restore_alone(self, snapshot: Snapshot) -> None:
-        """Give a snapshot away that is to serve, and drop all others, its backup as well."""
+    def _leave(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot no more whose process serves, and has left no twin."""
+        (self.chain if snapshot in self.chain else self.chain.apart).remove(snapshot)
+        _tell_twin(snapshot)
+
+    def go_alone(self, snapshot: Snapshot) -> None:
+        """Have the process of a snapshot serve, and drop all others: there is to be no twin."""
         for other in (*self.chain, *self.chain.apart):
             if other is not snapshot:
                 self._drop(other)
-        _drop_backup(snapshot)
         self.chain.clear()
         self._serve(snapshot)
 
     def _serve(self, snapshot: Snapshot) -> None:
-        snapshot.state = SnapshotState.restoring
         snapshot.guest.signal(signal.SIGCONT)
         self._guest, self._given = snapshot.guest, snapshot.had.faults
         self._do_soon(_LOOK, self.look)  # the end of the guest before sets all going
@@ -842,23 +773,10 @@ class Snapshots:
         """Have what the guest before had started ended: it would count as this one's."""
         if self._policy.subprocess_execution:
             self._end_unknown()
-            self._back_up_newest()  # not before: it would have been taken for a cell's process
 
-    def take_of_restored(self, snapshot: Snapshot, zygote: Zygote) -> None:
-        """Have one that has taken over make a copy of itself, before anything runs in it."""
-        made = self._take_of(snapshot.guest, zygote)
-        if made is not None:
-            made.on_serving = snapshot.on_serving
-            self._ask(snapshot.guest, made)
-
-    def give_up(self, snapshot: Snapshot, *, killed: bool) -> None:
-        """Drop one that did not take over, and its backup, which could not either.
-
-        One that was ``killed`` says nothing about its backup.
-        """
-        _close(snapshot)
-        if snapshot.backup is not None and not killed:
-            self._drop(snapshot.backup)
+    def give_up(self, snapshot: Snapshot) -> None:
+        """Drop a snapshot whose process did not take over: its twin could not either."""
+        self._drop(snapshot)
 
 
 def _ignore(*_: Any) -> None: ...
@@ -875,15 +793,11 @@ def _tell_decided(snapshot: Snapshot) -> None:
         decided()
 
 
-def _close(snapshot: Snapshot) -> None:
-    snapshot.state = SnapshotState.lost
-    snapshot.guest.close()
-
-
-def _drop_backup(snapshot: Snapshot) -> None:
-    backup, snapshot.backup = snapshot.backup, None
-    if backup is not None:
-        _close(backup)
+def _tell_twin(snapshot: Snapshot) -> None:
+    """Tell whoever waits until it has left a twin, or can't."""
+    told, snapshot.on_twin = snapshot.on_twin, None
+    if told is not None:
+        told()
 
 
 def _measure(snapshot: Snapshot) -> None:

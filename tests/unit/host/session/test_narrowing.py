@@ -295,7 +295,7 @@ def goes_on(sim, copy):
     """Have a copy's locks be laid, and have it go on under them."""
     zygote_says(sim, ready=True)
     zygote_says(sim)
-    sim.takes_over(copy, backup=False)
+    sim.takes_over(copy)
 
 
 def relocking(sim):

@@ -58,7 +58,7 @@ def test_with_two_under_way_that_both_fail_the_one_that_stands_takes_over(sim):
 
 def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
     _, second = two_cells(sim)
-    sim.stands(second, backup=False)
+    sim.stands(second)
     sim.takes_over(second)
     assert [outcome.status for outcome in sim.outcomes] == ["ok", "ok"]
     assert sim.losses() == [lost()]
@@ -67,7 +67,7 @@ def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
 @pytest.mark.parametrize("early", [True, False])
 def test_a_cell_that_waits_is_stopped_when_the_copy_before_its_own_takes_over(sim, early):
     first, second = two_cells(sim)
-    sim.stands(second, backup=False)
+    sim.stands(second)
     if early:
         sim.stands(first)
     sim.end(second)
@@ -129,9 +129,9 @@ def test_a_copy_that_says_anything_but_that_it_took_over_does_not(sim, said):
 def test_a_guest_that_ends_as_soon_as_it_took_over_makes_way_for_the_copy_before(sim):
     older, copy = sim.guest.copies[0], sim.kept()
     sim.reaped(9)
-    backup = copy.backup()
-    sim.takes_over(copy, backup=False)
-    sim.end(backup)
+    twin = copy.twin()
+    sim.takes_over(copy)
+    sim.end(twin)
     sim.reaped(11)
     sim.takes_over(older)
     sim.again(INEXACT)
@@ -237,9 +237,9 @@ def test_what_was_run_again_is_not_lost_with_the_guest_that_did(sim):
     sim.reaped(9)
     sim.takes_over(copy)
     sim.again("a = 1")
-    backup, first = sim.guest.copies  # asked for before any of it was run again
+    first, (twin, _) = sim.guest.copy(), sim.guest.copies
     sim.reaped(9)
-    sim.end(first, backup.backup(), backup)
+    sim.end(first, twin)
     assert sim.takes_over(older).inputs == []
     sim.again(INEXACT)
     sim.again("a = 1")
@@ -249,12 +249,10 @@ def test_what_was_run_again_is_not_lost_with_the_guest_that_did(sim):
 @pytest.mark.parametrize("how", ["fails", "hangs"])
 def test_a_cell_that_can_not_be_run_again_costs_itself_and_those_behind_it(sim, how):
     copy = sim.kept()
-    backup = copy.backup() or sim.backup(copy)
     for code in ("a = 1", "b = 1", "c = 1"):
         sim.cell(code)
     sim.reaped(9)
     sim.takes_over(copy)
-    sim.end(copy.copy())  # asked for when it took over
     sim.again("a = 1")
     (request,) = copy.read()
     copy.send(messages.Began(id=request.id))
@@ -264,7 +262,7 @@ def test_a_cell_that_can_not_be_run_again_costs_itself_and_those_behind_it(sim, 
     sim.reactor.turn()
     if how == "hangs":
         sim.reactor.advance(restore.PATIENCE)
-    sim.takes_over(backup)
+    sim.takes_over(copy.twin())
     sim.again("a = 1")
     assert sim.losses()[-1].restored.missed == (3, 4)
 
@@ -272,13 +270,13 @@ def test_a_cell_that_can_not_be_run_again_costs_itself_and_those_behind_it(sim, 
 def test_a_cell_is_left_out_when_four_copies_were_killed_while_they_ran_it_again(sim):
     copy = sim.kept()
     sim.cell("a = 1")
-    backup = copy.backup() or sim.backup(copy)
     sim.reaped(9)
     for _ in range(restore._MAX_STUMBLES):
         assert sim.losses() == []
         assert sim.takes_over(copy).again == 1
-        sim.end(copy.copy(), copy)
-        copy, backup = backup, sim.backup(backup)
+        twin = copy.twin()
+        sim.end(copy)
+        copy = twin
     assert sim.takes_over(copy).again == 0
     assert sim.losses()[-1] == lost(missed=(2,))
 
@@ -291,7 +289,7 @@ def test_of_what_a_copy_lacks_all_is_run_again_up_to_what_can_not_be(sim):
     copy = sim.guest.copy()
     sim.stands(copy)
     sim.reaped(9)
-    sim.end(copy.backup(), copy)
+    sim.end(copy)
     assert sim.takes_over(older).again == 1
     sim.again("a = 1")
     assert sim.losses()[-1] == lost(missed=(2,))

@@ -32,12 +32,13 @@ def test_a_copy_is_asked_for_in_idle_time_only(sim):
     assert asked_for(sim) == 3
 
 
-def test_the_zygote_knows_each_copy_and_backup_before_another_cell_runs(sim):
+def test_the_zygote_knows_each_copy_and_twin_before_another_cell_runs(sim):
     copy = sim.kept()
-    backup = sim.backup(copy)
-    sim.stands(backup)
+    sim.reaped(9)
+    twin = sim.leaves_twin(copy)
+    sim.takes_over(copy)
     protected = [m.pid for m in sim.told if isinstance(m, messages.Protect)]
-    assert protected == [sim.guest.copies[0].pid, copy.pid, backup.pid]
+    assert protected == [sim.guests[0].copies[0].pid, copy.pid, twin.pid]
 
 
 def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
@@ -178,9 +179,7 @@ def test_as_many_are_kept_as_can_be_undone_and_the_newest(stepwise):
 
 
 def test_what_nobody_would_call_a_step_is_given_up(sim):
-    copy = sim.kept(silent=True, store_history=False)
-    assert not any(copy.gone() for copy in sim.guest.copies)
-    assert sim.backup(copy)
+    sim.kept(silent=True, store_history=False)
     assert [copy.gone() for copy in sim.guest.copies] == [True, False]
 
 

@@ -85,7 +85,6 @@ def taken(reactor, supervise, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: done.append("available") or 1 << 40)
     monkeypatch.setattr(memory, "page_faults", lambda _: 0)
     monkeypatch.setattr(Guest, "sender_is_ours", lambda _: True)
-    monkeypatch.setattr(store, "BACKUP_AFTER", 60.0)  # those have tests of their own
     monkeypatch.setattr(
         Guest, "signal", lambda self, n: done.append((signal.Signals(n).name, self.pid))
     )
@@ -146,7 +145,7 @@ def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(taken, rea
 def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken, reactor):
     first, _ = taken(), taken()
     taken.done.clear()
-    taken.snapshots.restore_newest()
+    taken.snapshots.go_to(taken.snapshots.chain[-1], lambda: None)
     taken()
     reactor.advance(0.1)
     assert taken.done.count(("SIGSTOP", first)) >= 2
