@@ -156,9 +156,7 @@ FILLING = {
 
 @pytest.mark.parametrize("somebody", machines.users(wrapped=True), indirect=True)
 @pytest.mark.parametrize("kind", FILLING)
-def test_copies_that_fill_themselves_hold_no_more_than_the_limits(
-    start, somebody, kind
-):
+def test_copies_that_fill_themselves_hold_no_more_than_the_limits(start, somebody, kind):
     made, fill, left = FILLING[kind]
     tight = "memory_max_bytes = 200_000_000\nundo_max_bytes = 60_000_000\n"
     policy = somebody["world"].policy(f"extends = 'unsafe'\n{tight}")
