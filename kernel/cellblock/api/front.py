@@ -179,12 +179,12 @@ class SandboxFront(Front):
         self._stop_asking()
         run = self.cell
         # Before the cell counts as ended: what is still buffered is its output.
-        self.outputs.end()
+        left_out = self.outputs.end()
         self.cell = None
         if run is None or self._done is None or self._done.done():
             return
         outputs, self._outputs = tuple(self._outputs), []
-        left_out, session = self.outputs.left_out, self.audit.session
+        session = self.audit.session
         result = result_of(run, content, outputs, left_out, self.views, session, self.origin)
         self._note(result)
         self._done.set_result(result)

@@ -205,3 +205,13 @@ def test_numbers_in_widgets_are_held_as_what_they_are_in_the_file():
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 900_000
+
+
+def test_what_a_widget_captured_is_cleared_once_more_comes():
+    outputs = Outputs(Document([code("", id="a")], {}, 5))
+    model = {"_model_name": "OutputModel", "msg_id": "", "outputs": []}
+    begin, end = comm("comm_msg", "o", {"msg_id": "m"}), comm("comm_msg", "o", {"msg_id": ""})
+    outputs._applied([comm("comm_open", "o", model), begin, stream("a"), clear(wait=True), end])
+    assert changes(outputs)["o"]["state"]["outputs"] == [STREAM | {"text": "a"}]
+    outputs._applied([begin, clear(wait=True), stream("b"), end])
+    assert changes(outputs)["o"]["state"]["outputs"] == [STREAM | {"text": "b"}]
