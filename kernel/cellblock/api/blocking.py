@@ -187,32 +187,25 @@ class _Blocking:
 
 def _blocking(
     method: Callable[Concatenate[AsyncSandbox, P], Coroutine[Any, Any, T]],
+    *,
+    anywhere: bool = False,
 ) -> Callable[Concatenate[Sandbox, P], T]:
-    """Return a method of ``AsyncSandbox`` as one that is run in the sandbox's thread."""
+    """Return a method of ``AsyncSandbox`` as one that blocks while the sandbox's thread runs it.
 
-    @functools.wraps(method)
-    def call(self: Sandbox, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._running.run(method(self._sandbox, *args, **kwargs))
-
-    return call
-
-
-def _blocking_anywhere(
-    method: Callable[Concatenate[AsyncSandbox, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Sandbox, P], T]:
-    """Return a method of ``AsyncSandbox`` as one that has a thread of its own for each call.
-
-    It takes nothing of the sandbox's loop, so that it works after ``close``, too.
+    One that can run ``anywhere`` takes nothing of the sandbox's loop. Each call has a thread of its
+    own, so that it works in the sandbox's thread and after ``close``, too.
     """
 
     @functools.wraps(method)
     def call(self: Sandbox, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        thread = LoopThread()
+        thread = LoopThread() if anywhere else self._running
         try:
             return thread.run(method(self._sandbox, *args, **kwargs))
         finally:
-            thread.end()
+            if anywhere:
+                thread.end()
 
+    call.__qualname__ = f"Sandbox.{method.__name__}"
     return call
 
 
@@ -319,9 +312,9 @@ class Sandbox(_Blocking):
 
     # --- what cells wrote to the project: the sandbox's thread is not needed, nor waited for ------
 
-    changes = _blocking_anywhere(AsyncSandbox.changes)
-    keep = _blocking_anywhere(AsyncSandbox.keep)
-    drop = _blocking_anywhere(AsyncSandbox.drop)
+    changes = _blocking(AsyncSandbox.changes, anywhere=True)
+    keep = _blocking(AsyncSandbox.keep, anywhere=True)
+    drop = _blocking(AsyncSandbox.drop, anywhere=True)
 
     # --- what is in force ---------------------------------------------------------------------
 
