@@ -41,7 +41,7 @@ _HOME = {
     "AsyncSandbox": "api.sandbox",
     "AsyncSandboxPool": "api.sandbox",
     "Change": "host.services.changes",
-    "Output": "api.result_parts",
+    "Output": "host.cell.transcript",
     "Policy": "policy.model",
     "Sandbox": "api.blocking",
     "SandboxPool": "api.blocking",

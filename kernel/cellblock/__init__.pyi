@@ -1,5 +1,5 @@
 from cellblock.api.blocking import Sandbox, SandboxPool
-from cellblock.api.result_parts import Output, ToolCall
+from cellblock.api.result_parts import ToolCall
 from cellblock.api.results import (
     ApprovalRequest,
     CellError,
@@ -10,6 +10,7 @@ from cellblock.api.results import (
     Variable,
 )
 from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
+from cellblock.host.cell.transcript import Output
 from cellblock.host.services.artifacts import Artifact
 from cellblock.host.services.changes import Change
 from cellblock.host.session.types import Usage

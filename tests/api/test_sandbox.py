@@ -100,6 +100,8 @@ def test_cleared_and_updated_output_is_as_it_is_in_the_end(sandbox):
     kinds = [one.kind for one in r.outputs if not one.ours]
     assert kinds == ["stream", "clear_output", "stream", "display_data", "update_display_data"]
     assert len({one.content["transient"]["display_id"] for one in r.outputs[-2:]}) == 1
+    r = sandbox.execute("display('first', display_id='d')\ndisplay('again', display_id='d')")
+    assert [(str(one), one.display_id) for one in r.displays] == [("'again'", "d")] * 2
 
 
 def test_output_by_values_of_other_types_ends_no_guest(sandbox):

@@ -296,7 +296,7 @@ def test_a_notebook_with_large_outputs_takes_its_run_little_more_memory_than_its
 
 
 def test_a_notebook_that_says_too_much_is_ended_and_kept_within_bounds(run):
-    less = "from cellblock.batch.run import notebook; notebook.MAX_BYTES = 8 << 20; "
+    less = "from cellblock.batch.run import document; document.MAX_BYTES = 8 << 20; "
     big = "for _ in range(3): display({'text/plain': 'x' * 1_000_000}, raw=True)"
     write(run.work / "a.ipynb", *[big] * 3)
     write(run.work / "b.ipynb", "1")

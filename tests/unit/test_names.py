@@ -11,7 +11,7 @@ import pytest
 
 import cellblock
 
-SAID = ("execute", "get", "set", "upload", "download")
+SAID = ("execute", "get", "set", "save", "load", "upload", "download")
 STUB = ast.parse(Path(cellblock.__file__).with_suffix(".pyi").read_text())
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import threading
 import warnings
 from concurrent.futures import CancelledError, Future, wait
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from cellblock.api.sandbox import (
     FORKED,
@@ -16,25 +17,22 @@ from cellblock.api.sandbox import (
     OPENED_ONCE,
     AsyncSandbox,
     AsyncSandboxPool,
-    changes_of,
-    keep_of,
 )
 from cellblock.errors import GuestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
 
-    from cellblock.api.front import OnOutput
-    from cellblock.api.results import ApprovalRequest, Result, Variable, Variants
-    from cellblock.api.sandbox import Paths, Tools
-    from cellblock.api.session_file import LoadedSession, SavedSession
-    from cellblock.host.services.changes import Change
+    from cellblock.api.results import ApprovalRequest
+    from cellblock.api.sandbox import Tools
     from cellblock.policy.model import Enforcement, Gap, Policy
     from cellblock.wire.messages import Tool
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound="Callable[..., Any]")
 #: Seconds that what goes on in the loop has to end with it.
 TASKS_END_TIMEOUT: Final = 1.0
 
@@ -187,6 +185,40 @@ class _Blocking:
         thread.end_after(self._inner.close)
 
 
+def _blocking(
+    method: Callable[Concatenate[AsyncSandbox, P], Coroutine[Any, Any, T]],
+    *,
+    anywhere: bool = False,
+) -> Callable[Concatenate[Sandbox, P], T]:
+    """Return a method of ``AsyncSandbox`` as one that blocks while the sandbox's thread runs it.
+
+    One that can run ``anywhere`` takes nothing of the sandbox's loop. Each call has a thread of its
+    own, so that it works in the sandbox's thread and after ``close``, too.
+    """
+
+    @functools.wraps(method)
+    def call(self: Sandbox, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        thread = LoopThread() if anywhere else self._running
+        try:
+            return thread.run(method(self._sandbox, *args, **kwargs))
+        finally:
+            if anywhere:
+                thread.end()
+
+    call.__qualname__ = f"Sandbox.{method.__name__}"
+    return call
+
+
+def _documented_as(method: Callable[..., Any]) -> Callable[[F], F]:
+    """Give a method the docstring of ``AsyncSandbox``'s."""
+
+    def document(made: F) -> F:
+        made.__doc__ = method.__doc__
+        return made
+
+    return document
+
+
 class Sandbox(_Blocking):
     """Runs cells in a confined process, one after another and under a policy.
 
@@ -204,6 +236,8 @@ class Sandbox(_Blocking):
     Variables live from cell to cell, and are as before a cell that was killed. It works in any
     program, beside a running loop too, which it holds up like any call that waits. Any thread may
     use it; calls of ``execute`` at once run in turn. Ctrl-C while it waits interrupts the cell.
+    ``on_output`` and ``choose`` are called in the sandbox's thread. Its methods are those of
+    ``AsyncSandbox``, without ``await``.
     """
 
     def __init__(
@@ -230,95 +264,36 @@ class Sandbox(_Blocking):
             self._sandbox.pool.has_tools_loop = True
         super().__init__(self._sandbox, None if pool is None else pool.thread)
 
-    def open(self) -> None:
-        """Wait until a guest is locked and ready. Raises as ``AsyncSandbox.open``."""
+    @_documented_as(AsyncSandbox.open)
+    def open(self) -> None:  # noqa: D102 - it has AsyncSandbox's
         if self._sandbox.was_opened:
             raise GuestError(OPENED_ONCE)
         super().open()
 
-    def execute(
-        self, code: str, *, timeout: float | None = None, on_output: OnOutput | None = None
-    ) -> Result:
-        """Run a cell and return what came of it; a cell's failure is a result, not an exception.
+    execute = _blocking(AsyncSandbox.execute)
+    variables = _blocking(AsyncSandbox.variables)
+    get = _blocking(AsyncSandbox.get)
+    set = _blocking(AsyncSandbox.set)
+    save = _blocking(AsyncSandbox.save)
+    load = _blocking(AsyncSandbox.load)
+    upload = _blocking(AsyncSandbox.upload)
+    download = _blocking(AsyncSandbox.download)
 
-        ``code`` is its source, ``timeout`` the seconds that it may run, where the policy does not
-        allow fewer. ``on_output`` is called in the sandbox's thread with each output as it comes,
-        until the next cell runs. Raises GuestError for a sandbox that is not open.
-        """
-        return self._running.run(self._sandbox.execute(code, timeout=timeout, on_output=on_output))
+    # --- forks: those of a sandbox that blocks block, too -----------------------------------------
 
-    def variables(self) -> tuple[Variable, ...]:
-        """Return the variables that cells have; see ``AsyncSandbox.variables``."""
-        return self._running.run(self._sandbox.variables())
-
-    def get(self, name: str) -> Any:
-        """Return the value of the variable ``name`` of cells: data, an array or a table.
-
-        No cell's code is run for it but methods of objects in a table; nothing is unpickled.
-        Raises ExchangeError for other values, and for more than 16 MiB; see ``AsyncSandbox.get``.
-        """
-        return self._running.run(self._sandbox.get(name))
-
-    def set(self, name: str, value: Any) -> None:
-        """Set the variable ``name`` of cells to ``value``, such as ``get`` returns.
-
-        Raises ExchangeError for any other, and for a name that begins with ``_``.
-        """
-        self._running.run(self._sandbox.set(name, value))
-
-    def save(self, path: str | Path) -> SavedSession:
-        """Write the variables and the cells' sources to the file ``path``, for ``load``.
-
-        The result says what was kept, and of what was not, why; see ``AsyncSandbox.save``. Raises
-        ExchangeError, and OSError for a ``path`` that can't be written.
-        """
-        return self._running.run(self._sandbox.save(path))
-
-    def load(self, path: str | Path, *, rerun: bool = False) -> LoadedSession:
-        """Set the variables that ``save`` kept in the file ``path``, under this policy.
-
-        With ``rerun`` cells are run again for names that have no value: those that bind them. See
-        ``AsyncSandbox.load``. Raises ExchangeError for what is no such file, and OSError.
-        """
-        return self._running.run(self._sandbox.load(path, rerun=rerun))
-
-    def upload(self, source: str | Path, name: str = "") -> str:
-        """Copy the file ``source`` into the scratch folder; return its path, as cells have it.
-
-        ``name`` is what it is called there, by default as now. A file of that name is replaced.
-        Raises ExchangeError, and OSError for a ``source`` that can't be read.
-        """
-        return self._running.run(self._sandbox.upload(source, name))
-
-    def download(self, name: str, target: str | Path, *, max_bytes: int = 2**30) -> None:
-        """Copy the file ``name`` of the scratch folder to ``target``, which is replaced.
-
-        Raises ExchangeError for what is no regular file of up to ``max_bytes``, or is a link.
-        """
-        self._running.run(self._sandbox.download(name, target, max_bytes=max_bytes))
-
-    def fork(self, count: int = 1, *, shares_files: bool = False) -> tuple[Sandbox, ...]:
-        """Return sandboxes that go on from here, each for itself; see ``AsyncSandbox.fork``."""
+    @_documented_as(AsyncSandbox.fork)
+    def fork(  # noqa: D102 - it has AsyncSandbox's
+        self, count: int = 1, *, shares_files: bool = False
+    ) -> tuple[Sandbox, ...]:
         thread = self._running
         forks = thread.run(self._sandbox.fork(count, shares_files=shares_files))
         return tuple(_Fork(inner, thread) for inner in forks)
 
-    def go_on_from(self, fork: Sandbox) -> None:
-        """Have the variables of a fork that shares files; see ``AsyncSandbox.go_on_from``."""
+    @_documented_as(AsyncSandbox.go_on_from)
+    def go_on_from(self, fork: Sandbox) -> None:  # noqa: D102 - it has AsyncSandbox's
         self._running.run(self._sandbox.go_on_from(fork._sandbox))
 
-    def try_variants(
-        self,
-        sources: Sequence[str],
-        choose: Callable[[Sequence[Result]], int | None],
-        *,
-        timeout: float | None = None,
-    ) -> Variants:
-        """Run cells side by side, and keep one; see ``AsyncSandbox.try_variants``.
-
-        ``choose`` is called in the sandbox's thread.
-        """
-        return self._running.run(self._sandbox.try_variants(sources, choose, timeout=timeout))
+    try_variants = _blocking(AsyncSandbox.try_variants)
 
     @property
     def not_copied(self) -> tuple[str, ...]:
@@ -326,7 +301,7 @@ class Sandbox(_Blocking):
         return self._sandbox.not_copied
 
     def interrupt(self) -> None:
-        """Interrupt the cell that another thread waits for; a second time, kill it."""
+        """Interrupt the cell that runs; a second time, half a second later or more, kill it."""
         self._running.soon(self._sandbox.interrupt)
 
     @property
@@ -335,20 +310,11 @@ class Sandbox(_Blocking):
             raise GuestError(NOT_OPEN)
         return self._thread
 
-    # --- what cells wrote to the project --------------------------------------------------------
+    # --- what cells wrote to the project: the sandbox's thread is not needed, nor waited for ------
 
-    def changes(self, paths: Paths = ()) -> tuple[Change, ...]:
-        """Return what is staged; see ``AsyncSandbox.changes``. After ``close`` too."""
-        return changes_of(self._sandbox.staged, paths)
-
-    def keep(self, paths: Paths = (), *, overwrite: bool = False) -> tuple[Change, ...]:
-        """Make what is staged in the project; see ``AsyncSandbox.keep``. After ``close`` too."""
-        return keep_of(self._sandbox.staged, paths, overwrite=overwrite)
-
-    def drop(self) -> None:
-        """Throw away what is staged; see ``AsyncSandbox.drop``. After ``close`` too."""
-        if self._sandbox.staged is not None:
-            self._sandbox.staged.drop()
+    changes = _blocking(AsyncSandbox.changes, anywhere=True)
+    keep = _blocking(AsyncSandbox.keep, anywhere=True)
+    drop = _blocking(AsyncSandbox.drop, anywhere=True)
 
     # --- what is in force ---------------------------------------------------------------------
 
@@ -379,7 +345,7 @@ class Sandbox(_Blocking):
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What the policy asks for and is not enforced here."""
+        """What the policy asks for and is not enforced here; never silent (promise P7)."""
         return self._sandbox.gaps
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 import msgspec
 
-from cellblock.api.result_parts import Kind, Origin, Output
 from cellblock.api.results import ApprovalRequest, result_of
 from cellblock.api.session_file import MOST_CELLS, MOST_CHARACTERS
 from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
+from cellblock.host.cell.transcript import Kind, Output
 from cellblock.host.consent.approver import PROGRAM, Approver
 from cellblock.host.consent.grants import GrantContext, Grants
 from cellblock.host.output import gateway
@@ -29,6 +29,7 @@ from cellblock.wire import values
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from cellblock.api.result_parts import Origin
     from cellblock.api.results import Result
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import CellRun
@@ -178,12 +179,12 @@ class SandboxFront(Front):
         self._stop_asking()
         run = self.cell
         # Before the cell counts as ended: what is still buffered is its output.
-        self.outputs.end()
+        left_out = self.outputs.end()
         self.cell = None
         if run is None or self._done is None or self._done.done():
             return
         outputs, self._outputs = tuple(self._outputs), []
-        left_out, session = self.outputs.left_out, self.audit.session
+        session = self.audit.session
         result = result_of(run, content, outputs, left_out, self.views, session, self.origin)
         self._note(result)
         self._done.set_result(result)

@@ -46,7 +46,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from cellblock.api.result_parts import Output, Provenance, ToolCall
+    from cellblock.api.result_parts import Provenance, ToolCall
+    from cellblock.host.cell.transcript import Output
 
 
 # --- the statement --------------------------------------------------------------------------------

@@ -1,60 +1,15 @@
-"""What a result is made of, as far as a receipt vouches for it: outputs, calls, conditions."""
+"""What a result is made of beside its outputs, as far as a receipt vouches for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-
-from cellblock.render.cards import (
-    ARTIFACTS_JSON,
-    DENIAL_JSON,
-    ENFORCEMENT_JSON,
-    OUTCOME_JSON,
-    PROBLEM_JSON,
-    REFUSAL_JSON,
-)
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cellblock.host.services.changes import Staged
     from cellblock.policy.model import Enforcement, Gap, Policy
-
-Kind = Literal[
-    "stream",
-    "display_data",
-    "update_display_data",
-    "execute_result",
-    "error",
-    "clear_output",
-    "comm_open",
-    "comm_msg",
-    "comm_close",
-]
-#: Types of cellblock's own cards; no cell can send them. Tables that a cell asks for, such as
-#: ``%usage``, are the cell's.
-_OURS: Final = frozenset(
-    {ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON, REFUSAL_JSON}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One output as a front end gets it: the type and content of Jupyter's message.
-
-    In their order these are all that a notebook's outputs are made of: ``clear_output`` and
-    ``update_display_data`` are still to be acted on.
-    """
-
-    kind: Kind
-    content: Mapping[str, Any]
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    buffers: tuple[bytes, ...] = ()
-
-    @property
-    def ours(self) -> bool:
-        """Whether it is a card of cellblock's, and not the cell's."""
-        return not _OURS.isdisjoint(self.content.get("data", ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import textwrap
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from cellblock.api.result_parts import Origin, Output, Provenance, ToolCall
+from cellblock.api.result_parts import Origin, Provenance, ToolCall
 from cellblock.host.cell import status as cell_status
+from cellblock.host.cell.transcript import Output, Transcript
 from cellblock.render.cards import (
     OUTCOME_JSON,
     count,
@@ -485,11 +486,13 @@ def result_of(
     ``session`` is what the audit log calls the session, ``origin`` the one that it is a fork of.
     """
     outcome, exported = run.outcome, run.exported
-    failed, shown = content["status"] != "ok", _shown(outputs)
+    failed, transcript = content["status"] != "ok", _transcript(outputs)
+    shown = transcript.outputs()
+    displays = _displays(transcript, shown)
     status: Status = "ok" if not failed else "failed" if views.failed else "refused"
     if failed and not views.failed and outcome is not None:
         status = outcome.status
-    rich = next((_display(one) for one in shown if one.kind == "execute_result"), None)
+    rich = next((one for kind, one in displays if kind == "execute_result"), None)
     stopped = outcome.stopped if outcome is not None else None
     calls = outcome.tool_calls if outcome is not None else None
     return Result(
@@ -500,7 +503,7 @@ def result_of(
         value=_value(outcome) if status == "ok" and outcome is not None else None,
         rich_result=rich,
         error=_cell_error(content) if failed else None,
-        displays=tuple(_display(one) for one in shown if one.kind == "display_data"),
+        displays=tuple(one for kind, one in displays if kind == "display_data"),
         pages=tuple(
             plain(page["data"][_PLAIN]) for page in content.get("payload", ()) if "data" in page
         ),
@@ -546,41 +549,32 @@ def _value(outcome: Outcome) -> Any:
         return None
 
 
-def _shown(outputs: tuple[Output, ...]) -> list[Output]:
+def _transcript(outputs: tuple[Output, ...]) -> Transcript:
     """Return what a cell shows in the end, without cellblock's cards.
 
-    ``clear_output`` and updates of displays were acted on.
+    What widgets capture is among it: a result has no widgets that would show it.
     """
-    shown, clears = list[Output](), False
+    transcript = Transcript()
     for output in outputs:
-        if output.ours:
-            continue
-        if output.kind == "clear_output":
-            clears = bool(output.content["wait"])
-            shown = shown if clears else []
-        elif output.kind == "update_display_data":
-            name = _display(output).display_id
-            shown = [
-                replace(one, content=output.content)
-                if one.kind != "stream" and _display(one).display_id == name
-                else one
-                for one in shown
-            ]
-        elif output.kind in {"stream", "display_data", "execute_result"}:
-            shown, clears = ([] if clears else shown), False
-            shown.append(output)
-    return shown
+        if not output.ours:
+            transcript.apply(output)
+    return transcript
 
 
-def _stream_text(shown: Sequence[Output], name: str) -> str:
-    streams = (one.content for one in shown if one.kind == "stream")
-    return "".join(content["text"] for content in streams if content["name"] == name)
+def _stream_text(shown: Sequence[Mapping[str, Any]], name: str) -> str:
+    return "".join(one["text"] for one in shown if one.get("name") == name)
 
 
-def _display(output: Output) -> Display:
-    content = output.content
-    name = content.get("transient", {}).get("display_id")
-    return Display(content["data"], content["metadata"], name)
+def _displays(
+    transcript: Transcript, shown: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, Display]]:
+    """Return displays and results, each with its type."""
+    ids = {at: name for name, positions in transcript.displays.items() for at in positions}
+    return [
+        (one["output_type"], Display(one["data"], one["metadata"], ids.get(at)))
+        for at, one in enumerate(shown)
+        if "data" in one
+    ]
 
 
 def _cell_error(content: Mapping[str, Any]) -> CellError:

@@ -561,11 +561,11 @@ class AsyncSandbox:
     ) -> Result:
         """Run a cell and return what came of it; a cell's failure is a result, not an exception.
 
-        ``timeout`` are seconds that it may run, where the policy does not allow fewer.
-        ``on_output`` is called with each output as it comes, in order, until the next cell runs;
-        what it raises is printed. A cell that ``may_ask`` nothing meets what it meets in a front
-        end without questions, instead of an EOFError. ``cell`` names one of a notebook, whose
-        outputs are shown in one page: what figures share is then in one of them alone.
+        ``code`` is its source, ``timeout`` the seconds that it may run, where the policy does not
+        allow fewer. ``on_output`` is called with each output as it comes, in order, until the next
+        cell runs; what it raises is printed. With ``may_ask`` false, a question meets what it meets
+        in a front end without input, instead of an EOFError. ``cell`` names a cell of a notebook,
+        whose outputs are shown in one page: what figures share is then in one of them alone.
         When this is cancelled the cell is interrupted, and killed if it goes on; variables are then
         as they were. Raises GuestError for a sandbox that is not open.
         """
@@ -818,10 +818,11 @@ class AsyncSandbox:
         return await _to_its_end(self._live.ask(what))  # a session has one request at a time
 
     async def get(self, name: str) -> Any:
-        """Return the value of a variable of cells'; of their code methods of objects in tables run.
+        """Return the value of the variable ``name`` of cells: data, an array or a table.
 
-        Data as it crosses to tools (None, bool, int, float, str, bytes, lists, dicts; tuples and
-        sets as lists), arrays of numpy's, tables of pandas, polars and pyarrow: up to 16 MiB. It is
+        No cell's code is run for it but methods of objects in tables; nothing is unpickled. Data is
+        what crosses to tools (None, bool, int, float, str, bytes, lists, dicts; tuples and sets as
+        lists); arrays are numpy's, tables those of pandas, polars and pyarrow: up to 16 MiB. It is
         what a cell made, of types that run nothing, and may say anything. Raises ExchangeError
         for what is no such value, or takes a library that the program has not imported (nothing is
         imported because a guest says so), and GuestError for a sandbox that is not open.
@@ -842,7 +843,7 @@ class AsyncSandbox:
         return getattr(reply, "value", None), why or "the guest did not say"
 
     async def set(self, name: str, value: Any) -> None:
-        """Set a variable of cells' to a value such as ``get`` returns.
+        """Set the variable ``name`` of cells to ``value``, such as ``get`` returns.
 
         Tables take a library that cells may import. Raises ExchangeError for what is no such
         value, is larger than 16 MiB or can't be made there; the name may not begin with ``_``.
@@ -869,7 +870,7 @@ class AsyncSandbox:
     # --- sessions in files ----------------------------------------------------------------------
 
     async def save(self, path: str | Path) -> SavedSession:
-        """Write the variables and the cells' sources to a file, from which ``load`` goes on.
+        """Write the variables and the cells' sources to the file ``path``, for ``load``.
 
         Kept are values that ``get`` returns, up to 1 GiB together; for each other variable the
         result says why not, and which cells bind it. No cell's code is run, and nothing is pickled.
@@ -919,7 +920,7 @@ class AsyncSandbox:
         return SavedVariable(name, kind, clean_line(why, _LONGEST_NAME), cells)
 
     async def load(self, path: str | Path, *, rerun: bool = False) -> LoadedSession:
-        """Set the variables that ``save`` kept in a file, in this sandbox and under its policy.
+        """Set the variables that ``save`` kept in the file ``path``, under this sandbox's policy.
 
         For each that it can't have the result says why, and ``to_run`` has the cells that bind
         those names. With ``rerun`` they are run, in order, each as by ``execute``, and the values
@@ -988,7 +989,7 @@ class AsyncSandbox:
             whys[number] = await self._set({names[number]: value})
 
     async def upload(self, source: str | Path, name: str = "") -> str:
-        """Copy a file into the sandbox's scratch folder; return its path, as cells have it.
+        """Copy the file ``source`` into the scratch folder; return its path, as cells have it.
 
         ``name`` is what it is called there, by default as now; folders in it are made, and a
         file of that name is replaced. Raises ExchangeError, also for more bytes than the
@@ -1000,9 +1001,9 @@ class AsyncSandbox:
         return f"{self._scratch}/{name}"
 
     async def download(self, name: str, target: str | Path, *, max_bytes: int = 2**30) -> None:
-        """Copy a file of the sandbox's scratch folder to ``target``, which is replaced.
+        """Copy the file ``name`` of the scratch folder to ``target``, which is replaced.
 
-        ``name`` is a path in that folder, or one that ``upload`` returned. What is no regular
+        ``name`` is a path there, or one that ``upload`` returned. What is no regular
         file, or is reached through a link, or has more than ``max_bytes``, is an ExchangeError.
         """
         name = name.removeprefix(f"{self._scratch}/")

@@ -34,6 +34,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from cellblock import __version__
 from cellblock.api.blocking import LoopThread
 from cellblock.api.sandbox import AsyncSandboxPool
+from cellblock.batch.run.document import Document
 from cellblock.batch.run.execution import (
     Execution,
     Job,
@@ -42,7 +43,6 @@ from cellblock.batch.run.execution import (
     PolicyPools,
     RunOptions,
 )
-from cellblock.batch.run.notebook import Document
 from cellblock.batch.run.runner import Run, check_out_of_reach
 from cellblock.errors import AuditError, BackendError, CellblockError
 from cellblock.host.audit.log import find, is_log_name

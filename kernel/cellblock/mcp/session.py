@@ -33,9 +33,9 @@ from cellblock.render.text import encodable, exact, visible, visible_lines
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from cellblock.api.result_parts import Output
     from cellblock.api.results import ApprovalRequest, Display, Result, Variants
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
+    from cellblock.host.cell.transcript import Output
     from cellblock.host.services.artifacts import Artifact
     from cellblock.host.services.changes import Change, Staged
 

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("distributed", reason="Dask is not installed")
 
 from cellblock.batch.cluster import MAX_AUDIT_BYTES, ClusterExecutor, TaskResult, audit_files
+from cellblock.batch.run.document import Document
 from cellblock.batch.run.execution import NotebookResult, NotebookStatus
-from cellblock.batch.run.notebook import Document
 from cellblock.batch.run.runner import OutputFolder
 from cellblock.policy.model import Audit, Policy
 

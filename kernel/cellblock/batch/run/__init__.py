@@ -10,8 +10,9 @@ The parts, in the order a notebook meets them:
 - `runner`: the run as a whole: from PATHS to notebooks and the names of their output files, so many
   notebooks at once, signals; the folder that it writes to, out of which no name leads, with the run
   log that a resumed run reads; a line for each notebook, the summary, and JUnit XML.
-- `notebook`: bytes to cells that can be run, through the one reader of `batch.files`; the notebook
-  that is written, held as bytes; outputs and widgets from what cells show.
+- `notebook`: bytes to cells that can be run, through the one reader of `batch.files`.
+- `document`: the notebook that is written, held as bytes, and the form of its file.
+- `outputs`: outputs and widgets from what cells show, written into the document.
 - `execution`: one notebook from its bytes to its result, with the options of the run, under its
   time limits, with the policy that it gets and a pool of warm guests for each policy.
 

@@ -25,17 +25,16 @@ from cellblock import __version__
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.api.results import receipts_module
 from cellblock.batch.files import UnreadableError
+from cellblock.batch.run.document import Document, TooMuchOutputError
 from cellblock.batch.run.notebook import (
     EXECUTION,
-    Document,
-    Outputs,
-    TooMuchOutputError,
     cell_after_run,
     cell_before_run,
     now,
     read,
     with_parameters,
 )
+from cellblock.batch.run.outputs import Outputs
 from cellblock.errors import CellblockError, ChangesError, PolicyError, ReceiptError
 from cellblock.host.cell.status import LIMITS
 from cellblock.host.services import changes, keeping

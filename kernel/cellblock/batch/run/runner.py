@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from cellblock.batch.run.document import Document
     from cellblock.batch.run.execution import RunOptions
-    from cellblock.batch.run.notebook import Document
     from cellblock.policy.model import Gap
 
 

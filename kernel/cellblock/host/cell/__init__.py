@@ -9,6 +9,8 @@ In the order they are met:
 - ``cell``: ``Front``, where cells come in, and ``CellRun``, one cell until its reply.
 - ``outputs``: what the guest shows; ``quota``, how much of it; ``withheld``, what no front end was
   shown; ``comms``, widgets' messages; ``publishing``, the Protocols of what shows them.
+- ``transcript``: what is seen of a cell once all that was published is applied, for fronts that
+  keep it: a ``Result``, a notebook.
 - ``output_log``: the whole text of cells that overflowed, for ``%output``.
 - ``status``: cards and tables about the session itself.
 

@@ -84,10 +84,6 @@ class Outputs:
         self._quota = views.quota()
         #: Our own cards.
         self._cards: list[dict[str, Any]] = []
-        #: Bytes that were left out.
-        self.left_out: dict[str, int] = {}
-        #: Messages that no front end took in time.
-        self._untaken = 0
         #: What the last piece of a stream began and the next one may complete.
         self._cut: dict[Stream, str] = {}
         #: Text that was shown last, and whether any had colours.
@@ -163,34 +159,34 @@ class Outputs:
             if len(self._parents) > _MAX_PARENTS:
                 del self._parents[next(iter(self._parents))]
         self._number = self._number if cell is None else cell.count
-        self._quota, self._untaken, self._cards = self._views.quota(), 0, []
-        self._last, self._coloured, self._cut, self.left_out = "", False, {}, {}
+        self._quota, self._cards = self._views.quota(), []
+        self._last, self._coloured, self._cut = "", False, {}
         self._kept.begin(self._number)
         if self._comms is not None:
             self._comms.begin()
         if self._libraries is not None:
             self._begin_libraries()
 
-    def end(self) -> None:
-        """Show the end of what the cell said, and what was left out of it."""
+    def end(self) -> dict[str, int]:
+        """Show the end of what the cell said, and what was left out of it.
+
+        Return the bytes that were left out, by their kind.
+        """
         if self._comms is not None:
             self._comms.end()
         self._settle()
         number = 0 if self._cell is None else self._cell.number
         self._cell = None
-        if self._untaken:
-            self.notice(
-                f"left out {self._untaken:,} messages: a front end did not take them in time"
-            )
-        self._withheld.messages += self._untaken
-        self._withheld.enter(number)
+        if untaken := self._withheld.messages:
+            self.notice(f"left out {untaken:,} messages: a front end did not take them in time")
+        return self._withheld.enter(number)
 
     # --- what comes ---------------------------------------------------------------------------
 
     def show(self, message: wire.FromGuest) -> None:
         """Pass on one message, if there is still room for it."""
         if not self._brake.admits() and not isinstance(message, wire.Error):
-            self._untaken += 1
+            self._withheld.messages += 1
             return
         match message:
             case wire.Stream(name=name, text=text, cell=number):
@@ -363,14 +359,13 @@ class Outputs:
             self._last = text
             self.publish(name, content)
         else:
-            self._untaken += 1
+            self._withheld.messages += 1
 
     def _leave_out(self, kind: Kind, size: int) -> None:
         """Say how much is left out here, and how to read it."""
         if not size:
             return
         self._withheld.size(kind, size)
-        self.left_out[kind] = self.left_out.get(kind, 0) + size
         cap = f"{kind}_max_bytes is {self._quota.cap(kind):,}"
         where = "" if kind == "display" else f" of {kind} here"
         remedy = output_log.remedy(self._kept.state(kind))

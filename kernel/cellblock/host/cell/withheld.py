@@ -1,4 +1,4 @@
-"""What of a cell's output no front end was shown."""
+"""What of a cell's output no front end was shown: for the audit log, and for a Result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_NAMES: Final = 20
 
 
 class Withheld:
-    """What of one cell's output no front end was shown, on its way to the audit log."""
+    """What of one cell's output no front end was shown."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
@@ -27,11 +27,16 @@ class Withheld:
         #: Messages that no front end took in time.
         self.messages = 0
 
-    def enter(self, cell: int = 0) -> None:
-        """Put what was counted, if anything, on the audit log, and begin anew."""
+    def enter(self, cell: int = 0) -> dict[str, int]:
+        """Put what was counted, if anything, on the audit log, and begin anew.
+
+        Return the bytes of each stream, and of displays, that were left out.
+        """
+        left_out = self._bytes
         if self._bytes or self._types or self._comms or self.messages:
             self._audit.withheld(self._bytes, self._types, self.messages, self._comms, cell=cell)
             self._begin()
+        return left_out
 
     def size(self, kind: str, size: int) -> None:
         """Count bytes of a stream, or of displays."""

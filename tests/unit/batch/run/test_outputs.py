@@ -7,8 +7,9 @@ import pytest
 from nbclient import NotebookClient
 from nbformat import from_dict
 
-from cellblock.api.result_parts import Output
-from cellblock.batch.run.notebook import Document, Outputs, encode
+from cellblock.batch.run.document import Document, encode
+from cellblock.batch.run.outputs import Outputs
+from cellblock.host.cell.transcript import Output
 from support.runs import code, document
 
 
@@ -108,7 +109,7 @@ def test_outputs_are_those_that_nbclient_makes(cells):
 
 def test_a_flood_of_pieces_is_put_together_once():
     outputs = Outputs(Document([code("", id="a")], {}, 5))
-    made = outputs._of_cell(0, [stream("x" * 100)] * 50_000)
+    made = outputs._applied([stream("x" * 100)] * 50_000).outputs()
     assert made == [STREAM | {"text": "x" * 5_000_000}]
 
 
@@ -139,8 +140,7 @@ MODEL = {"_model_name": "SliderModel", "_model_module": "m", "_model_module_vers
 
 def test_widgets_are_told_as_nbclient_tells_them():
     outputs = Outputs(Document([code("", id="a")], {}, 5))
-    outputs._of_cell(
-        0,
+    outputs._applied(
         [
             comm("comm_open", "w", MODEL | {"value": 1}, [("b",)], [b"hi"]),
             comm("comm_open", "odd", {"value": 1}),
@@ -168,8 +168,7 @@ def test_an_output_widget_takes_what_is_shown_while_it_captures():
     written = Document([code("", id="a")], {}, 5)
     outputs = Outputs(written)
     model = {"_model_name": "OutputModel", "msg_id": "", "outputs": []}
-    made = outputs._of_cell(
-        0,
+    transcript = outputs._applied(
         [
             stream("before"),
             comm("comm_open", "o", model),
@@ -181,7 +180,7 @@ def test_an_output_widget_takes_what_is_shown_while_it_captures():
             stream(" after"),
         ],
     )
-    assert made == [STREAM | {"text": "before after"}]
+    assert transcript.outputs() == [STREAM | {"text": "before after"}]
     (row,) = changes(outputs).values()
     shown = {"output_type": "display_data", "data": {"text/plain": "1"}, "metadata": {}}
     assert row["state"]["outputs"] == [STREAM | {"text": "inside"}, shown]
@@ -191,8 +190,8 @@ def test_an_output_widget_takes_what_is_shown_while_it_captures():
 def test_nothing_is_changed_of_what_was_handed_in():
     state = {"_model_name": "OutputModel", "outputs": [STREAM | {"text": "x"}]}
     outputs = Outputs(Document([code("", id="a")], {}, 5))
-    outputs._of_cell(
-        0, [comm("comm_open", "o", state), comm("comm_msg", "o", {"msg_id": "m"}), stream("y")]
+    outputs._applied(
+        [comm("comm_open", "o", state), comm("comm_msg", "o", {"msg_id": "m"}), stream("y")]
     )
     assert state == {"_model_name": "OutputModel", "outputs": [STREAM | {"text": "x"}]}
 
@@ -202,7 +201,17 @@ def test_numbers_in_widgets_are_held_as_what_they_are_in_the_file():
     many = {"output_type": "display_data", "metadata": {}}
     many["data"] = {"application/json": [n + 0.5 for n in range(100_000)]}
     tracemalloc.start()
-    outputs._of_cell(0, [comm("comm_open", "w", MODEL | {"outputs": [many]})])
+    outputs._applied([comm("comm_open", "w", MODEL | {"outputs": [many]})])
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 900_000
+
+
+def test_what_a_widget_captured_is_cleared_once_more_comes():
+    outputs = Outputs(Document([code("", id="a")], {}, 5))
+    model = {"_model_name": "OutputModel", "msg_id": "", "outputs": []}
+    begin, end = comm("comm_msg", "o", {"msg_id": "m"}), comm("comm_msg", "o", {"msg_id": ""})
+    outputs._applied([comm("comm_open", "o", model), begin, stream("a"), clear(wait=True), end])
+    assert changes(outputs)["o"]["state"]["outputs"] == [STREAM | {"text": "a"}]
+    outputs._applied([begin, clear(wait=True), stream("b"), end])
+    assert changes(outputs)["o"]["state"]["outputs"] == [STREAM | {"text": "b"}]

@@ -6,8 +6,8 @@ import tracemalloc
 import nbformat
 import pytest
 
-from cellblock.batch.run import notebook as module
-from cellblock.batch.run.notebook import Document, TooMuchOutputError
+from cellblock.batch.run import document as module
+from cellblock.batch.run.document import Document, TooMuchOutputError
 from support.runs import code, document, markdown
 
 

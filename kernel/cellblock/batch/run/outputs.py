@@ -1,0 +1,135 @@
+"""What a notebook's cells have shown, written into its document cell by cell.
+
+`Outputs` applies what each cell shows to a transcript, and has displays of earlier cells updated.
+`Widgets` merges the state of widgets from their messages, for pages without a kernel. All of it
+passed the gateway before.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cellblock.batch.run.document import compact
+from cellblock.host.cell.transcript import Transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cellblock.batch.run.document import Document
+    from cellblock.host.cell.transcript import Output
+
+
+class Outputs:
+    """The outputs of a notebook's cells, which are in ``document`` once their cell has ended."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self.widgets = Widgets()
+        #: Where displays of an id stand: cells, and positions in each.
+        self._displays: dict[str, dict[int, list[int]]] = {}
+
+    def end_cell(self, index: int, cell: dict[str, Any], shown: Iterable[Output]) -> None:
+        """Write a cell that has ended, with what it has shown and what it updated of earlier ones.
+
+        Raise TooMuchOutputError.
+        """
+        transcript = self._applied(shown)
+        changes = dict[int, dict[int, dict[str, Any]]]()
+        for display_id, new in transcript.updates.items():
+            for at, positions in self._displays.get(display_id, {}).items():
+                changes.setdefault(at, {}).update(dict.fromkeys(positions, new))
+        for display_id, positions in transcript.displays.items():
+            self._displays.setdefault(display_id, {})[index] = positions
+        for at, outputs in changes.items():
+            self._document.update(at, outputs)
+        self._document.put(index, cell | {"outputs": transcript.outputs()})
+        self._document.take_widgets(self.widgets.changes())
+
+    def _applied(self, shown: Iterable[Output]) -> Transcript:
+        """Return the transcript of a cell, without what its widgets captured."""
+        transcript = Transcript()
+        for one in shown:
+            if one.kind.startswith("comm_"):
+                self.widgets.take(one)
+            else:
+                transcript.apply(one, self.widgets.capturing)
+        return transcript
+
+
+class Widgets:
+    """The state of a notebook's widgets, as its metadata carries it."""
+
+    def __init__(self) -> None:
+        #: Lists and objects are held as JSON, as numbers in Python take many times more.
+        self._states: dict[str, dict[str, Any]] = {}
+        self._buffers: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+        #: Output widgets that capture; the last one gets what is shown. One may do so twice.
+        self._capturing: list[str] = []
+        #: What those have captured, instead of the outputs in their state.
+        self._captured: dict[str, Transcript] = {}
+        self._changed: dict[str, None] = {}
+
+    def take(self, output: Output) -> None:
+        """Merge a comm message into the state."""
+        name, data = output.content["comm_id"], output.content.get("data", {})
+        state = data.get("state")
+        if not isinstance(state, dict):
+            return
+        self._changed[name] = None
+        self._states.setdefault(name, {}).update({key: _as_json(state[key]) for key in state})
+        if name in self._captured and "outputs" in state:
+            self._captured[name] = self._known_outputs(name)
+        paths = data.get("buffer_paths") or ()
+        for path, buffer in zip(paths, output.buffers, strict=False):
+            encoded = b64encode(bytes(buffer)).decode()
+            entry = {"data": encoded, "encoding": "base64", "path": list(path)}
+            self._buffers.setdefault(name, {})[tuple(path)] = entry
+        if output.kind != "comm_msg" or "msg_id" not in state:
+            return
+        if state["msg_id"]:  # an output widget captures from here on
+            if name not in self._captured:
+                self._captured[name] = self._known_outputs(name)
+            self._capturing.append(name)
+        elif name in self._capturing:
+            self._capturing.remove(name)
+            if name not in self._capturing:
+                self._states[name]["outputs"] = _as_json(self._captured.pop(name).outputs())
+
+    def _known_outputs(self, name: str) -> Transcript:
+        """Return the outputs in a widget's state."""
+        outputs = self._states[name].get("outputs")
+        known = msgspec.json.decode(outputs) if isinstance(outputs, msgspec.Raw) else ()
+        return Transcript(one for one in known if isinstance(one, dict))
+
+    @property
+    def capturing(self) -> Transcript | None:
+        """What the widget that captures has captured, to be added to; None where none does."""
+        if not self._capturing:
+            return None
+        name = self._capturing[-1]
+        self._changed[name] = None
+        return self._captured[name]
+
+    def changes(self) -> dict[str, Any]:
+        """Return the widgets that changed since the last call, as the metadata has them."""
+        changed, self._changed = self._changed, {}
+        return {name: self._entry(name) for name in changed if "_model_name" in self._states[name]}
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        state, buffers = dict(self._states[name]), self._buffers.get(name, {})
+        if (captured := self._captured.get(name)) is not None:
+            state["outputs"] = captured.outputs()
+        entry = {
+            "model_name": state.get("_model_name"),
+            "model_module": state.get("_model_module"),
+            "model_module_version": state.get("_model_module_version"),
+            "state": state,
+        }
+        return entry | ({"buffers": list(buffers.values())} if buffers else {})
+
+
+def _as_json(value: Any) -> Any:
+    return msgspec.Raw(compact(value)) if isinstance(value, list | dict) else value
