@@ -534,8 +534,7 @@ def test_files_of_a_folder_that_is_nowhere_outside_are_copied_out(kernel):
     assert (kernel.world.work / "artifacts" / "a.csv").read_text() == "1"
 
 
-def test_sandboxes_of_a_pool_have_a_container_each(docker, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_sandboxes_of_a_pool_have_a_container_each(docker, tmp_path):
     policy = Policy.preset(
         "unsafe",
         backend="docker",
