@@ -359,7 +359,7 @@ def test_a_probe_sees_the_locks_hold_in_a_real_container(docker):
     assert docker
     found = Docker("docker", "", EMPTY_IMAGE).probe()
     assert found.usable, found
-    assert {"names", "files", "sockets", "processes", "programs"} <= {*found.witnessed}
+    assert {"names", "list_folder", "tcp", "fork", "execute"} <= {*found.witnessed}
     report = doctor_report(Policy().replace(backend="docker", container_image=EMPTY_IMAGE))
     settled = {each.capability: each.status for each in report.capabilities}
     # Verified is what the suite of probes saw, above.
