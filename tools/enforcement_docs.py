@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends.base import ORDER, named, unprobed
-from cellblock.backends.report import PROBES
+from cellblock.guest.probes import PROBES
 from cellblock.policy.model import DECLARED, Policy
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def _cell(backend: Backend, capability: str, policy: Policy) -> str:
 
 
 def probes_table() -> str:
-    """Return one row a probe: what is at stake, and what a cell could do where it passes."""
+    """Return one row a probe: what is at stake, when, and what a cell could do where it passes."""
     rows = (
         f"| `{probe.capability}` | `{probe.name}` | {'around' if probe.around else 'straight'} "
-        f"| {probe.hole} |\n"
+        f"| {'each start, doctor' if probe.at_start else 'doctor'} | {probe.hole} |\n"
         for probe in PROBES
     )
-    head = "| capability | probe | way | where it passes |\n|---|---|---|---|\n"
+    head = "| capability | probe | way | tried | where it passes |\n|---|---|---|---|---|\n"
     return head + "".join(rows)
 
 

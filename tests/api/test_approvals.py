@@ -6,7 +6,7 @@ import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
-from cellblock.host.consent import grants
+from cellblock.host.consent import store
 from cellblock.policy import paths as placing
 from cellblock.policy.load import check_policy
 
@@ -47,18 +47,12 @@ def test_a_call_is_refused_with_the_reason(sandbox, call):
     assert sandbox.execute("input('Name? ')").result == "'always'"
 
 
-def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
-    asking_policy, home, pool, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(asking_policy, home, pool):
     project = home / "project"
     digest = check_policy(asking_policy, project=project, allow_unsafe=False).digest()
-    under = grants.GrantContext(
-        policy=asking_policy.name, scope=str(project.resolve()), digest=digest
-    )
-    wanted = (("call", "ops.read_file"), ("import", "bz2"))
-    made = tuple(under.grant(of, subject) for of, subject in wanted)
-    grants.Store(grants.default_path()).add(made)
+    made = [store.record("call", "ops.read_file", digest), store.record("import", "bz2", digest)]
+    place = store.of_user().manifest(str(project.resolve()), asking_policy.name)
+    place.change(lambda _before: made)
     with pool.sandbox() as s:
         # It is the same policy, whose kernels would ask no more.
         prepare = s._sandbox._config.prepare

@@ -7,8 +7,7 @@ import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
-from cellblock.host.consent import manifest as approving
-from cellblock.host.consent.manifest import ManifestLocation
+from cellblock.host.consent import review, store
 from cellblock.policy import load
 from support.endpoint import KEY, Endpoint
 from support.servers import Site
@@ -140,11 +139,8 @@ def approved(home):
     cell = nbformat.v4.new_code_cell(FINE)
     path.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
     placed = load.check_policy(policy, project=path.parent, allow_unsafe=False)
-    place = ManifestLocation(placed, path.parent)
-    with place.held():
-        manifest, _ = approving.known(place)
-        reviewed = approving.review(path.name, {1: FINE}, placed, manifest)
-        assert approving.approve(place, placed, reviewed, manifest)
+    place = store.of_cells(placed, path.parent)
+    assert review.approve(place, placed, review.review(place, placed, path.name, {1: FINE}))
     return policy
 
 

@@ -336,7 +336,7 @@ def test_by_auto_a_kernel_s_guests_are_in_namespaces(start, policy):
 def test_the_doctor_says_what_was_seen_to_hold(backend):
     report = doctor_report(Policy().replace(backend=backend))
     assert report.backend == "bubblewrap"
-    assert {"names", "files", "sockets", "processes"} <= set(report.witnessed)
+    assert {"names", "list_folder", "tcp", "fork"} <= set(report.witnessed)
     statuses = {each.capability: each.status for each in report.capabilities}
     # Verified is what the suite of probes saw (``test_probes``).
     assert statuses["filesystem_read_roots"] is statuses["network_access"] is Status.asserted

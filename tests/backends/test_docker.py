@@ -359,7 +359,7 @@ def test_a_probe_sees_the_locks_hold_in_a_real_container(docker):
     assert docker
     found = Docker("docker", "", EMPTY_IMAGE).probe()
     assert found.usable, found
-    assert {"names", "files", "sockets", "processes", "programs"} <= {*found.witnessed}
+    assert {"names", "list_folder", "tcp", "fork", "execute"} <= {*found.witnessed}
     report = doctor_report(Policy().replace(backend="docker", container_image=EMPTY_IMAGE))
     settled = {each.capability: each.status for each in report.capabilities}
     # Verified is what the suite of probes saw, above.
@@ -534,8 +534,7 @@ def test_files_of_a_folder_that_is_nowhere_outside_are_copied_out(kernel):
     assert (kernel.world.work / "artifacts" / "a.csv").read_text() == "1"
 
 
-def test_sandboxes_of_a_pool_have_a_container_each(docker, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_sandboxes_of_a_pool_have_a_container_each(docker, tmp_path):
     policy = Policy.preset(
         "unsafe",
         backend="docker",

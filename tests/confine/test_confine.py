@@ -44,7 +44,7 @@ def test_the_report_names_every_lock_and_what_was_seen(world, uid):
         achieved = confine(world.plan()).achieved
         return achieved.pop("witness"), sorted(achieved)
 
-    seen = "files, signals, sockets, processes, programs"
+    seen = "list_folder, tcp, udp, netlink, fork, execute, signal"
     assert run(report, plan=None, uid=uid) == f"ok: {(seen, sorted(LOCKS))}"
 
 

@@ -42,15 +42,15 @@ FATAL = {
     "openat2=EPERM": f"landlock: {REFUSED}: Operation not permitted",
     "openat2=nothing": f"landlock: {REFUSED}: Bad file descriptor",
     "landlock_add_rule=EINVAL": f"landlock: {REFUSED}: Invalid argument",
-    "landlock_add_rule=nothing": "landlock: files: no root can be opened",
+    "landlock_add_rule=nothing": "landlock: list_folder: its control failed: Permission denied",
     "landlock_restrict_self=EPERM": f"landlock: {REFUSED}: Operation not permitted",
     "landlock_restrict_self=E2BIG": f"landlock: {REFUSED}: Argument list too long",
-    "landlock_restrict_self=nothing": "landlock: files: an attempt succeeded under the lock",
+    "landlock_restrict_self=nothing": "landlock: list_folder: an attempt succeeded under the lock",
     # The system call filter.
     "seccomp=ENOSYS": f"seccomp: {REFUSED}: Function not implemented",
     "seccomp=EINVAL": f"seccomp: {REFUSED}: Invalid argument",
     "seccomp=EPERM": f"seccomp: {REFUSED}: Operation not permitted",
-    "seccomp=nothing": "seccomp: sockets: an attempt succeeded under the lock",
+    "seccomp=nothing": "seccomp: udp: refused for another reason: Connection refused",
     # prctl(2): PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS, PR_SET_DUMPABLE, PR_GET_DUMPABLE
     "prctl:0=38=EINVAL": f"no_new_privs: {REFUSED}: Invalid argument",
     "prctl:0=39=nothing": "no_new_privs: no_new_privs did not stick",

@@ -9,8 +9,7 @@ from unittest import mock
 
 import nbformat
 
-from cellblock.host.consent import manifest as approving
-from cellblock.host.consent.manifest import ManifestLocation
+from cellblock.host.consent import review, store
 from cellblock.policy.load import load
 from support import reading
 
@@ -42,21 +41,19 @@ def approve(world: World, policy: Path, *sources: str, name: str = "a.ipynb") ->
     path = notebook(world, *sources, name=name)
     with _as_user_of(world):
         found, place = _place(world, policy)
-        with place.held():
-            manifest, _ = approving.known(place)
-            reviewed = approving.review(path.name, dict(enumerate(sources, 1)), found, manifest)
-            approving.approve(place, found, reviewed, manifest)
+        reviewed = review.review(place, found, path.name, dict(enumerate(sources, 1)))
+        review.approve(place, found, reviewed)
 
 
 def revoke(world: World, policy: Path, name: str) -> None:
     """Take back what was approved of a notebook."""
     with _as_user_of(world):
-        approving.revoke(_place(world, policy)[1], world.work / name)
+        review.revoke(_place(world, policy)[1], world.work / name)
 
 
-def _place(world: World, policy: Path) -> tuple[Policy, ManifestLocation]:
+def _place(world: World, policy: Path) -> tuple[Policy, store.ManifestFile]:
     found = load(str(policy), project=world.work, allow_unsafe=True)
-    return found, ManifestLocation(found, world.work)
+    return found, store.of_cells(found, world.work)
 
 
 @contextlib.contextmanager

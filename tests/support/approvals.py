@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from cellblock.host.consent.approver import Approver, Prompt
-from cellblock.host.consent.grants import GrantContext, Grants, Store
+from cellblock.host.consent.grants import GrantContext, Grants
+from cellblock.host.consent.store import Store
 from cellblock.host.services.tools.calls import Call
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages, values
@@ -66,11 +67,16 @@ class User:
         self.questions[-1][1](text)
 
 
-class Desk:
-    """A approver, its user, and notes of what came of calls."""
+def answers(store):
+    """Return what was allowed for always, wherever that counts."""
+    return [one for _, manifest in store.manifests() for one in manifest.records]
 
-    def __init__(self, path, under=UNDER):
-        self.user, self.store = User(), Store(path)
+
+class Desk:
+    """A approver, its user, and notes of what came of calls; the store is in ``folder``."""
+
+    def __init__(self, folder, under=UNDER):
+        self.user, self.store = User(), Store(folder / "approved", folder / "approval.key")
         self.ran, self.refused, self.entered, self.told = [], [], [], []
         self.grants = Grants(under, self.store)
         self.approver = Approver(

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cellblock.host.probes import was_called
 from support import ports
 from support.users import NOBODY
 
@@ -109,7 +110,7 @@ class Watched:
         if changed:
             raise AssertionError(f"touched: {changed}")
         for kind, listener in self._listeners.items():
-            if _called(listener):
+            if was_called(listener):
                 raise AssertionError(f"somebody called at {kind}")
 
     def close(self) -> None:
@@ -185,17 +186,6 @@ def _bound(kind: int, address: str) -> socket.socket:
         made.listen()
     made.setblocking(False)
     return made
-
-
-def _called(listener: socket.socket) -> bool:
-    try:
-        if listener.type == socket.SOCK_STREAM:
-            listener.accept()[0].close()
-        else:
-            listener.recv(1)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _tree(folder: Path) -> Iterator[Path]:

@@ -1,34 +1,36 @@
-"""``cellblock approvals``: what was allowed for always, and taking it back."""
+"""``cellblock approvals``: what was approved, and taking it back."""
 
+import json
 import os
 
 import pytest
 from typer.testing import CliRunner
 
 from cellblock.cli.main import app
-from cellblock.host.consent import grants
-from cellblock.host.consent.grants import GrantContext, Store
+from cellblock.host.consent import store
 from cellblock.policy.load import load
+from support.approvals import answers
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """Return a store with a grant that counts here, and two that do not."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    """Return a store with an answer that counts here, and two that do not."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     policy = tmp_path / "mine.toml"
     policy.write_text('approvals = "prompt"\n')
     digest = load("mine.toml", project=tmp_path, allow_unsafe=False).digest()
-    here = {"scope": os.path.realpath(tmp_path), "policy": "mine", "digest": digest}
-    made = Store(grants.default_path())
-    made.add(
-        (
-            GrantContext(**here).grant("import", "csv"),
-            GrantContext(**{**here, "digest": "0" * 64}).grant("call", "ops.http"),
-            GrantContext(**{**here, "scope": "/els\u202eewhere"}).grant("start", "mode unsafe"),
-        )
-    )
+    made = store.of_user()
+    here = [store.record("import", "csv", digest), store.record("call", "ops.http", "0" * 64)]
+    made.manifest(os.path.realpath(tmp_path), "mine").change(lambda _: here)
+    there = [store.record("start", "mode unsafe", digest)]
+    made.manifest("/els\u202eewhere", "mine").change(lambda _: there)
     return made
+
+
+@pytest.fixture
+def ids(kept):
+    return {one.subject: one.id for one in answers(kept)}
 
 
 def run(*arguments, status=0):
@@ -37,41 +39,48 @@ def run(*arguments, status=0):
     return done.output
 
 
-def test_all_that_was_allowed_is_listed_with_where_and_under_what(kept):
-    (first, under, _, changed, _, elsewhere) = run("list").splitlines()
-    one = kept.grants()[0]
-    assert first == f"{one.id}  import of csv"
-    assert under == f"          policy mine ({one.digest[:12]}) in {one.scope}, {one.at}"
-    assert "(000000000000)" in changed
-    assert "in /els⟨U+202E⟩ewhere," in elsewhere
+def test_all_that_was_approved_is_listed_with_where_and_under_what(kept, ids, tmp_path):
+    lines = run("list").splitlines()
+    one = next(each for each in answers(kept) if each.subject == "csv")
+    at = lines.index(f"{ids['csv']}  import of csv")
+    where = f"policy mine ({one.digest[:12]}) in {tmp_path}, {one.when}, by {one.who}"
+    assert lines[at + 1] == f"          {where}"
+    assert any("(000000000000)" in line for line in lines)
+    assert any("in /els⟨U+202E⟩ewhere," in line for line in lines)
+    told = next(each for each in json.loads(run("list", "--json")) if each["id"] == one.id)
+    assert (told["kind"], told["subject"], told["scope"]) == ("import", "csv", str(tmp_path))
 
 
-def test_what_is_taken_back_is_named(kept):
-    first, second, third = kept.grants()
-    said = run("revoke", first.id, third.id)
-    assert said.splitlines() == [
-        f"Took back {first.id}: import of csv",
-        f"Took back {third.id}: start in mode unsafe",
-    ]
-    assert kept.grants() == (second,)
-    assert "by the id nothing" in run("revoke", "nothing", second.id, status=1)
-    assert run("list") == "nothing was allowed for always\n"
+def test_what_is_taken_back_is_named(kept, ids):
+    said = run("revoke", ids["csv"], ids["mode unsafe"])
+    assert sorted(said.splitlines()) == sorted(
+        [
+            f"Took back {ids['csv']}: import of csv",
+            f"Took back {ids['mode unsafe']}: start in mode unsafe",
+        ]
+    )
+    assert [one.subject for one in answers(kept)] == ["ops.http"]
+    assert "by the id nothing" in run("revoke", "nothing", ids["ops.http"], status=1)
+    assert run("list") == "nothing was approved\n"
 
 
 def test_all_can_be_taken_back(kept):
     assert len(run("revoke", "--all").splitlines()) == 3
-    assert kept.grants() == ()
+    assert answers(kept) == []
 
 
 @pytest.mark.parametrize("arguments", [(), ("x", "--all")])
 def test_ids_or_all_have_to_be_given(kept, arguments):
     run("revoke", *arguments, status=2)
-    assert len(kept.grants()) == 3
+    assert len(answers(kept)) == 3
 
 
-@pytest.mark.usefixtures("kept")
-def test_a_file_that_does_not_count_is_told():
-    grants.default_path().chmod(0o666)
-    said = run("list")
-    assert "grants.json counts: it is damaged, a link, or not yours alone" in said
-    assert "nothing was allowed for always" in said
+def test_a_manifest_that_can_not_be_trusted_is_said_and_how_to_be_rid_of_it(kept, ids, tmp_path):
+    file = kept.manifest(os.path.realpath(tmp_path), "mine").file
+    file.write_bytes(b'{"cellblock":"approval","version":1,"key":"","signature":""}\n{}')
+    why = f"nothing in it counts: {file}: approval.folder: another version of cellblock wrote it"
+    remedy = f"Remove it, and approve again: rm {file}"
+    for said in (run("list"), run("revoke", ids["mode unsafe"])):
+        assert f"{why} (format 1). {remedy}\n" in said
+    file.unlink()
+    assert run("list") == "nothing was approved\n"

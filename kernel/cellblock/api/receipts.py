@@ -23,7 +23,7 @@ import msgspec
 from cellblock import __version__
 from cellblock.analysis.admission import sha256
 from cellblock.errors import AdmissionError, ReceiptError
-from cellblock.host.consent.manifest import check_own, read_file
+from cellblock.host.consent.store import check_own, read_file
 from cellblock.host.files import PrivateFile
 from cellblock.policy import paths
 from cellblock.policy.folders import data_folder

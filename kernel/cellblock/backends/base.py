@@ -424,11 +424,7 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
 
 # --- words that several backends use ----------------------------------------------------------
 
-#: Holes that declarations disclose and probes go through (``report.PROBES``).
-NAMES: Final = "cells can see the names, sizes, times and links of your files (not what is in them)"
-EARLIER_LINKS: Final = (
-    "a denied file that has another name (a hard link) beneath a read root is readable"
-)
+#: What a denial of a path does not cover.
 LATER_FILES: Final = "what is created beside them after the kernel's start is not readable"
 
 #: How a list of addresses is enforced.

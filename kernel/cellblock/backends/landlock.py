@@ -23,10 +23,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 import msgspec
 
 from cellblock.backends.base import (
-    EARLIER_LINKS,
     HOST,
     LATER_FILES,
-    NAMES,
     RLIMITS,
     SUMMED_SCRATCH,
     Backend,
@@ -43,6 +41,7 @@ from cellblock.backends.base import (
     witnessed,
 )
 from cellblock.backends.plan import splits_roots
+from cellblock.guest.probes import EARLIER_LINKS, NAMES, PROBES
 from cellblock.wire.messages import LockReport, Plan
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ _FILES: Final = ("landlock", "seccomp", "capabilities", "no_new_privs")
 _CALLS: Final = ("seccomp", "no_new_privs")
 
 #: What a probe has to see hold: an attempt of each fails, and its positive control succeeds.
-_TO_WITNESS: Final = ("files", "processes", "sockets")
+_TO_WITNESS: Final = tuple(probe.name for probe in PROBES if probe.at_start is not None)
 #: Seconds that a probe's child may take; it takes about three milliseconds.
 PATIENCE: Final = 2.0
 _MAX_ANSWER_BYTES: Final = 64 * 1024

@@ -1,4 +1,4 @@
-"""``cellblock approve``, ``templates`` and ``approvals``: what may run, and what was allowed.
+"""``cellblock approve``, ``templates`` and ``approvals``: what may run, and what was approved.
 
 Whoever approves has to see what runs: sources are printed whole, and nothing in them moves the
 cursor or hides. A line that a terminal may show in another order is printed again, with escapes.
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from msgspec.structs import asdict
 
 from cellblock.analysis import analyse
 from cellblock.analysis.admission import runs_nothing, sha256
@@ -20,18 +19,17 @@ from cellblock.batch.report_formats import inert
 from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.cli.common import AsJson, clean, complain, load_policy, print_json
 from cellblock.cli.main import group
-from cellblock.errors import AdmissionError, CellblockError
-from cellblock.host.consent import admission
-from cellblock.host.consent import manifest as approving
-from cellblock.host.consent.grants import Store
-from cellblock.host.consent.grants import default_path as grants_path
-from cellblock.host.consent.manifest import ManifestLocation, approved, manifests, read_file
+from cellblock.errors import AdmissionError
+from cellblock.host.consent import admission, review
+from cellblock.host.consent.admission import approved
+from cellblock.host.consent.store import Store, of_cells, of_user, read_file
 from cellblock.host.files import upgraded
 from cellblock.render.outcomes import summary
 from cellblock.render.text import exact, reorders
 
 if TYPE_CHECKING:
-    from cellblock.host.consent.manifest import NewCell, Review
+    from cellblock.host.consent.review import NewCell, Review
+    from cellblock.host.consent.store import ManifestFile, Record
     from cellblock.policy.model import Policy
 
 app: Final = typer.Typer(add_completion=False)
@@ -66,18 +64,18 @@ def approve(
     if not notebooks and not listing:
         raise typer.BadParameter("Name a notebook.", param_hint="NOTEBOOK")
     if listing and not notebooks:
-        _list_all(load_policy(policy))
+        asked = load_policy(policy)
+        _list_all(Store(Path(asked.approval.folder), Path(asked.approval.key)))
         return
     declined = False
     for notebook in notebooks or ():
         project = notebook.resolve().parent
         asked = load_policy(policy, project)
-        place = ManifestLocation(asked, project)
+        place = of_cells(asked, project)
         if listing:
             declined |= not _list_one(notebook, place)
         elif revoke:
-            with place.held(_waiting):  # less may run then: nobody has to be asked
-                cells = approving.revoke(place, notebook)
+            cells = review.revoke(place, notebook)  # less may run then: nobody has to be asked
             _say(f"Took back {cells} cells of {notebook}")
         elif asked.admission != "approved":
             message = f"it has admission {asked.admission}, so approvals do not count"
@@ -103,23 +101,17 @@ def templates(*, policy: KernelPolicyOption = "safe") -> None:
 # --- approving --------------------------------------------------------------------------------
 
 
-def _approve_one(notebook: Path, policy: Policy, place: ManifestLocation, *, yes: bool) -> bool:
-    with place.held(_waiting):
-        manifest, why = approving.known(place)
-        reviewed = approving.review(notebook.resolve().name, _sources(notebook), policy, manifest)
-        _show(reviewed, policy, place, why)
-        if not (reviewed.changes or why):
-            return True
-        if not (yes or _confirmed(notebook)):
-            return False
-        if approving.approve(place, policy, reviewed, manifest):
-            complain(clean(f"made the key {place.key}: whoever can read it can approve"))
+def _approve_one(notebook: Path, policy: Policy, place: ManifestFile, *, yes: bool) -> bool:
+    reviewed = review.review(place, policy, notebook.resolve().name, _sources(notebook))
+    _show(reviewed, policy, place)
+    if not reviewed.changes:
+        return True
+    if not (yes or _confirmed(notebook)):
+        return False
+    if review.approve(place, policy, reviewed):
+        complain(clean(f"made the key {place.key}: whoever can read it can approve"))
     _say(f"Approved {notebook}")
     return True
-
-
-def _waiting() -> None:
-    complain(clean("another cellblock approve, which may be asking somebody, is to end first"))
 
 
 def _confirmed(notebook: Path) -> bool:
@@ -129,13 +121,14 @@ def _confirmed(notebook: Path) -> bool:
     return typer.confirm("Approve this?")
 
 
-def _show(reviewed: Review, policy: Policy, place: ManifestLocation, why: str) -> None:
+def _show(reviewed: Review, policy: Policy, place: ManifestFile) -> None:
     """Print what would change."""
     counts = f"{len(reviewed.new)} new, {reviewed.kept} approved already, {reviewed.gone} gone"
     head = f"{reviewed.notebook}, for policy {policy.name} in {place.scope}: {counts}"
     _say(head)
-    if why:
-        complain(clean(f"what was approved before can't be used, and is lost: {why}"))
+    if reviewed.lost:
+        lost = f"what was approved before can't be used, and is lost: {reviewed.lost}"
+        complain(clean(lost))
     for cell in reviewed.new:
         _show_cell(cell, policy)
 
@@ -156,8 +149,8 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
 # --- listing ----------------------------------------------------------------------------------
 
 
-def _list_one(notebook: Path, place: ManifestLocation) -> bool:
-    known = approved(place.read()[0], notebook.resolve().name)
+def _list_one(notebook: Path, place: ManifestFile) -> bool:
+    known = approved(place.read(), notebook.resolve().name)
     every = True
     for number, source in _sources(notebook).items():
         fine = runs_nothing(source) or sha256(source) in known
@@ -167,14 +160,38 @@ def _list_one(notebook: Path, place: ManifestLocation) -> bool:
     return every
 
 
-def _list_all(policy: Policy) -> None:
-    for file, manifest in manifests(policy):
-        if isinstance(manifest, AdmissionError):
-            _say(f"{file.name}: {manifest}")
+_WHAT: Final = {"call": "calls of", "import": "import of", "start": "start in"}
+_DIGEST: Final = 12
+_NOTHING: Final = "nothing was approved"
+
+
+def _list_all(store: Store, *, as_json: bool = False) -> None:
+    """Print every record of a store, and complain of each manifest that can't be used."""
+    found: list[dict[str, object]] = []
+    for one in store.manifests():
+        if isinstance(one, AdmissionError):
+            complain(clean(f"nothing in it counts: {one}"))
             continue
-        _say(f"{manifest.scope}, policy {manifest.policy}, {file.name}")
-        for name, each in manifest.notebooks.items():
-            _say(f"  {name}: {len(each.cells)} cells, {each.at}, by {each.by}")
+        manifest = one[1]
+        where = {"scope": manifest.scope, "policy": manifest.policy}
+        for each in manifest.records:
+            said = {name: getattr(each, name) for name in ("id", "kind", "subject", "digest")}
+            found.append(said | where | {"who": each.who, "when": each.when, "what": _what(each)})
+    if as_json:
+        print_json(found)
+        return
+    for said in found:
+        _say(f"{said['id']}  {said['what']}")
+        under = f"policy {said['policy']} ({str(said['digest'])[:_DIGEST]}) in {said['scope']}"
+        _say(f"          {under}, {said['when']}, by {said['who']}")
+    if not found:
+        _say(_NOTHING)
+
+
+def _what(one: Record) -> str:
+    if one.kind == "notebook":
+        return f"{len(one.cells)} cells of {one.subject}"
+    return f"{_WHAT[one.kind]} {one.subject}"
 
 
 def _sources(path: Path) -> dict[int, str]:
@@ -199,30 +216,16 @@ def _say(text: str) -> None:
     typer.echo(inert(clean(text)))
 
 
-# --- what users allowed for always ----------------------------------------------------------------
-
-_DIGEST: Final = 12
+# --- what was approved, one by one ----------------------------------------------------------------
 
 
 @approvals_app.command("list")
 def list_approvals(*, as_json: AsJson = False) -> None:
-    """List what was allowed for always: what, where, and under which policy as it was then.
+    """List what was approved: what, where, under which policy as it was then, when and by whom.
 
     A notebook's metadata and %policy make a policy narrower, which is another one then.
     """
-    store = Store(grants_path())
-    grants = store.grants()
-    if as_json:
-        print_json([asdict(one) for one in grants])
-        return
-    if store.is_damaged:
-        complain(f"nothing in {grants_path()} counts: {_DAMAGE}")
-    for one in grants:
-        typer.echo(clean(f"{one.id}  {_WHAT[one.of]} {one.subject}"))
-        where = f"policy {one.policy} ({one.digest[:_DIGEST]}) in {one.scope}, {one.at}"
-        typer.echo(clean(f"          {where}"))
-    if not grants:
-        typer.echo("nothing was allowed for always")
+    _list_all(of_user(), as_json=as_json)
 
 
 @approvals_app.command("revoke")
@@ -231,24 +234,19 @@ def revoke_approvals(
     *,
     every: Annotated[bool, typer.Option("--all", help="All that there is.")] = False,
 ) -> None:
-    """Take back what was allowed; kernels that run ask again from their next look on.
+    """Take back what was approved; kernels that run ask again, or refuse, from their next look on.
 
     Exit status 1 when there is none by one of the ids.
     """
     if bool(ids) is every:
         raise typer.BadParameter("Give ids as `cellblock approvals list` has them, or --all.")
     wanted = None if every else frozenset(ids or ())
-    try:
-        gone = Store(grants_path()).revoke(wanted)
-    except OSError as exc:
-        raise CellblockError(f"{grants_path()}: can't be written: {exc.strerror or exc}") from None
+    gone, unusable = of_user().revoke(wanted)
+    for error in unusable:
+        complain(clean(f"nothing in it counts: {error}"))
     for one in gone:
-        typer.echo(clean(f"Took back {one.id}: {_WHAT[one.of]} {one.subject}"))
+        _say(f"Took back {one.id}: {_what(one)}")
     missing = (wanted or frozenset()) - {one.id for one in gone}
     for number in sorted(missing):
-        complain(clean(f"nothing was allowed by the id {number}"))
+        complain(clean(f"nothing was approved by the id {number}"))
     raise typer.Exit(code=int(bool(missing)))
-
-
-_WHAT: Final = {"call": "calls of", "import": "import of", "start": "start in"}
-_DAMAGE: Final = "it is damaged, a link, or not yours alone. Look at it, and remove it."

@@ -26,8 +26,6 @@ from rich.table import Table
 from cellblock.backends import container_engine
 from cellblock.backends.plan import LIMITS
 from cellblock.backends.report import (
-    BY_NAME,
-    EARLIER_THREAD,
     Proof,
     Seen,
     asked,
@@ -38,6 +36,7 @@ from cellblock.backends.report import (
 from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
 from cellblock.cli.main import group
 from cellblock.errors import BackendError, CellblockError
+from cellblock.guest.probes import BY_NAME, EARLIER_THREAD
 from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings

@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "receipt": "Verify receipts of cells' results, and show the key that yours are signed with.",
     "packages": "Show and clear packages that ops.install got.",
     "changes": "Show, keep and drop what cells wrote to projects.",
-    "approvals": "Show and take back what was allowed for always, at a kernel's question.",
+    "approvals": "Show and take back what was approved, by name or at a kernel's question.",
 }
 #: The module of a command in this package, where it is not the command's own name.
 MODULES: Final = {

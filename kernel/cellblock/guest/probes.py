@@ -1,15 +1,18 @@
-"""The attempts of a trial, each with its positive control. What they mean, the host says.
+"""The attempts that prove locks, each with its positive control: one table, tried at two depths.
+
+Each guest tries some of them once it has taken its locks, on what every machine has (``at_start``,
+``confine.witness``). All are tried by guests that ``cellblock doctor`` has start for it and end
+(``LockTrial``), on what the host has made for the trial (``wire.messages.Trial``).
 
 An attempt raises OSError where it is refused and returns where it is not; a control raises where
-what is allowed does not work either. Each is harmless should it succeed: what it reads, changes,
-calls and signals is the host's own (``wire.messages.Trial``), made for the trial.
+what is allowed does not work either. Each is harmless should it succeed. What a row says of
+capabilities is judged by the host (``backends.report``).
 """
 
 from __future__ import annotations
 
 import _socket
 import contextlib
-import ctypes
 import errno
 import fcntl
 import mmap
@@ -21,16 +24,15 @@ import stat
 import struct
 import sys
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
 
 from cellblock.descriptors import closing
-from cellblock.wire.messages import Attempt, TrialResults
+from cellblock.wire.messages import Attempt, Trial, TrialResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from cellblock.wire.messages import Trial
 
 
 # Attempts on files: to read, write, make, move and link what this guest may not.
@@ -53,6 +55,10 @@ def _make(path: str) -> None:
 def _make_and_remove(w: Trial) -> None:
     _make(f"{w.scratch}/made")
     os.unlink(f"{w.scratch}/made")
+
+
+def _open(path: str) -> None:
+    os.close(os.open(path, os.O_RDONLY))
 
 
 def _read_inside(w: Trial) -> None:
@@ -89,6 +95,11 @@ def _write_on_import_path(_w: Trial) -> None:
         else:
             return
     raise refused or OSError(errno.EOPNOTSUPP, "there is no such folder")
+
+
+def _use_inherited(w: Trial) -> None:
+    if not stat.S_ISSOCK(os.fstat(w.bait).st_mode):
+        raise OSError(errno.EBADF, "its number is another descriptor's by now")
 
 
 # Attempts on the network: to reach the host's own listeners by every way that there is.
@@ -163,6 +174,8 @@ def _call_listed(w: Trial) -> None:
 
 def _turn(w: Trial) -> None:
     """Take a connection that was given, undo it, and connect again to somebody else."""
+    import ctypes  # noqa: PLC0415 - the host reads this module too, and a Python may be without
+
     connect = ctypes.CDLL(None, use_errno=True).connect
     nowhere = struct.pack("=H14x", socket.AF_UNSPEC)
     port = w.ports["turn_connection"]
@@ -264,100 +277,428 @@ def _write_at(w: Trial, offset: int) -> None:
 #: Anybody may lower what is his own as far as that (setpriority(2)).
 _LOWEST: Final = 19
 
+# --- the table ------------------------------------------------------------------------------------
+
 _DENIED: Final = (errno.EACCES, errno.EPERM)
 #: Of what is there, as the host knows, and is not to be seen or reached.
 _HIDDEN: Final = (*_DENIED, errno.ENOENT, errno.EROFS, errno.EXDEV)
 _UNREACHED: Final = (*_DENIED, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ENOENT)
 _NOBODY: Final = (*_DENIED, errno.ESRCH)
 
+#: What a policy has to say for a probe to be about something that it forbids or limits.
+When = Literal[
+    "always", "no network", "list", "list without localhost", "no processes", "processes"
+]
 
-@dataclass(frozen=True)
-class Probe:
-    """``refusals`` are the errors that show a lock; any other shows nothing."""
 
+class Probe(msgspec.Struct, frozen=True):
+    """One attempt. ``hole`` says what a cell can do where it passes.
+
+    ``refusals`` are the errors that show a lock; any other shows nothing. ``around`` marks a way
+    around: where only such pass, the capability holds in part. Under ``only_by`` a lock of the
+    guest's the attempt says nothing of a capability that rests on others.
+
+    With ``at_start`` each guest tries it, to see ``lock`` hold; that is the positive control there,
+    where nobody has made surroundings and no thread may exist.
+    """
+
+    name: str
+    capability: str
+    hole: str
     attempt: Callable[[Trial], object]
     control: Callable[[Trial], object]
     refusals: tuple[int, ...] = _DENIED
+    around: bool = False
+    when: When = "always"
+    only_by: str = ""
+    lock: str = ""
+    at_start: Callable[[Trial], object] | None = None
 
 
-PROBES: Final[dict[str, Probe]] = {
-    "read_file": Probe(lambda w: _read(f"{w.outside}/secret"), _read_inside, _HIDDEN),
-    "list_folder": Probe(
-        lambda w: os.listdir(w.outside), lambda w: os.listdir(f"{w.inside}/folder"), _HIDDEN
+#: Tried in guests that have a thread before their locks.
+EARLIER_THREAD: Final = "earlier_thread"
+INHERITED: Final = "inherited_descriptor"
+#: Holes that declarations disclose, too.
+NAMES: Final = "cells can see the names, sizes, times and links of your files (not what is in them)"
+EARLIER_LINKS: Final = (
+    "a denied file that has another name (a hard link) beneath a read root is readable"
+)
+_READ, _WRITE = "filesystem_read_roots", "filesystem_write_roots"
+_NET, _RUN = "network_access", "subprocess_execution"
+
+#: In the order of ``policy.model.DECLARED``, and in that of the attempts.
+PROBES: Final[tuple[Probe, ...]] = (
+    Probe(
+        "read_file",
+        _READ,
+        "a cell can read files outside the roots",
+        lambda w: _read(f"{w.outside}/secret"),
+        _read_inside,
+        _HIDDEN,
     ),
-    "look_up_name": Probe(
-        lambda w: os.stat(f"{w.outside}/secret"), lambda w: os.stat(f"{w.inside}/file"), _HIDDEN
+    Probe(
+        "list_folder",
+        _READ,
+        "a cell can list folders outside the roots",
+        lambda w: _open(w.outside),
+        lambda w: _open(f"{w.inside}/folder"),
+        _HIDDEN,
+        lock="landlock",
+        at_start=lambda w: _open(w.inside),
     ),
-    "follow_link": Probe(_read_by_link, _write_in_scratch, _HIDDEN),
-    "hard_link": Probe(_read_by_hard_link, _write_in_scratch, _HIDDEN),
-    "move_file": Probe(
+    Probe(
+        "look_up_name",
+        _READ,
+        NAMES,
+        lambda w: os.stat(f"{w.outside}/secret"),
+        lambda w: os.stat(f"{w.inside}/file"),
+        _HIDDEN,
+        around=True,
+    ),
+    Probe(
+        "follow_link",
+        _READ,
+        "a cell can read through a link that it makes",
+        _read_by_link,
+        _write_in_scratch,
+        _HIDDEN,
+        around=True,
+    ),
+    Probe(
+        "hard_link",
+        _READ,
+        "a cell can read through a hard link that it makes",
+        _read_by_hard_link,
+        _write_in_scratch,
+        _HIDDEN,
+        around=True,
+    ),
+    Probe(
+        "move_file",
+        _READ,
+        "a cell can move a file to where it can read it",
         lambda w: os.rename(f"{w.outside}/movable", f"{w.scratch}/moved"),
         _write_in_scratch,
         _HIDDEN,
+        around=True,
     ),
-    "read_denied_file": Probe(lambda w: _read(f"{w.denied}/file"), _read_inside, _HIDDEN),
-    "earlier_hard_link": Probe(lambda w: _read(f"{w.inside}/earlier"), _read_inside, _HIDDEN),
-    "write_file": Probe(lambda w: _append(f"{w.outside}/secret"), _write_in_scratch, _HIDDEN),
-    "write_readable_file": Probe(lambda w: _append(f"{w.inside}/file"), _write_in_scratch, _HIDDEN),
-    "make_file": Probe(lambda w: _make(f"{w.outside}/new"), _make_and_remove, _HIDDEN),
-    "truncate": Probe(lambda w: os.truncate(f"{w.outside}/long", 0), _write_in_scratch, _HIDDEN),
-    "remove": Probe(lambda w: os.unlink(f"{w.outside}/removable"), _make_and_remove, _HIDDEN),
-    "chmod": Probe(lambda w: os.chmod(f"{w.inside}/file", 0o640), _read_inside, _HIDDEN),
-    "utime": Probe(lambda w: os.utime(f"{w.inside}/file", (1, 1)), _read_inside, _HIDDEN),
-    "write_on_import_path": Probe(_write_on_import_path, _write_in_scratch, _HIDDEN),
-    "tcp": Probe(_tcp, _pair, _UNREACHED),
-    "tcp_fast_open": Probe(_fast_open, _pair, _UNREACHED),
-    "mptcp": Probe(lambda w: _tcp(w, IPPROTO_MPTCP, "mptcp"), _pair, _UNREACHED),
-    "udp": Probe(_udp, _pair, _UNREACHED),
-    "listen": Probe(_listen, _pair, _UNREACHED),
-    "unlisted_port": Probe(lambda w: _called(w, "unlisted_port").close(), _call_listed),
-    "unlisted_host": Probe(
-        lambda w: _called(w, "unlisted_host", "127.0.0.2").close(), _call_listed
+    Probe(
+        INHERITED,
+        _READ,
+        "a cell has what the host had open",
+        _use_inherited,
+        lambda _w: os.fstat(1),
+        (errno.EBADF,),
+        around=True,
     ),
-    "unlisted_name": Probe(
-        lambda _w: socket.getaddrinfo("localhost", 1), _call_listed, (socket.EAI_FAIL,)
+    Probe(
+        EARLIER_THREAD,
+        _READ,
+        "a thread from before the locks is not held",
+        lambda w: _read(f"{w.outside}/secret"),
+        _read_inside,
+        _HIDDEN,
+        around=True,
     ),
-    "turn_connection": Probe(_turn, _call_listed),
-    "unix_socket": Probe(lambda w: _unix(w, "path"), _pair, _UNREACHED),
-    "abstract_socket": Probe(lambda w: _unix(w, "abstract"), _pair, _UNREACHED),
-    "netlink": Probe(_netlink, _pair, (*_DENIED, errno.EOPNOTSUPP)),
-    "fork": Probe(lambda _w: _child(_nothing), _thread),
-    "spawn": Probe(_spawn, _thread),
-    "execute": Probe(_execute, _thread),
-    "child_reads": Probe(
+    Probe(
+        "write_file",
+        _WRITE,
+        "a cell can write to files outside the roots",
+        lambda w: _append(f"{w.outside}/secret"),
+        _write_in_scratch,
+        _HIDDEN,
+    ),
+    Probe(
+        "write_readable_file",
+        _WRITE,
+        "a cell can write to what it may only read",
+        lambda w: _append(f"{w.inside}/file"),
+        _write_in_scratch,
+        _HIDDEN,
+    ),
+    Probe(
+        "make_file",
+        _WRITE,
+        "a cell can make files outside the roots",
+        lambda w: _make(f"{w.outside}/new"),
+        _make_and_remove,
+        _HIDDEN,
+    ),
+    Probe(
+        "truncate",
+        _WRITE,
+        "a cell can empty files outside the roots",
+        lambda w: os.truncate(f"{w.outside}/long", 0),
+        _write_in_scratch,
+        _HIDDEN,
+        around=True,
+    ),
+    Probe(
+        "remove",
+        _WRITE,
+        "a cell can remove files outside the roots",
+        lambda w: os.unlink(f"{w.outside}/removable"),
+        _make_and_remove,
+        _HIDDEN,
+        around=True,
+    ),
+    Probe(
+        "chmod",
+        _WRITE,
+        "a cell can change who may read a file",
+        lambda w: os.chmod(f"{w.inside}/file", 0o640),
+        _read_inside,
+        _HIDDEN,
+        around=True,
+    ),
+    Probe(
+        "utime",
+        _WRITE,
+        "a cell can change a file's times",
+        lambda w: os.utime(f"{w.inside}/file", (1, 1)),
+        _read_inside,
+        _HIDDEN,
+        around=True,
+    ),
+    Probe(
+        "read_denied_file",
+        "read_deny_paths",
+        "a cell can read denied files",
+        lambda w: _read(f"{w.denied}/file"),
+        _read_inside,
+        _HIDDEN,
+    ),
+    Probe(
+        "earlier_hard_link",
+        "read_deny_paths",
+        EARLIER_LINKS,
+        lambda w: _read(f"{w.inside}/earlier"),
+        _read_inside,
+        _HIDDEN,
+        around=True,
+    ),
+    Probe(
+        "tcp",
+        _NET,
+        "a cell can connect by TCP",
+        _tcp,
+        _pair,
+        _UNREACHED,
+        when="no network",
+        lock="seccomp",
+        at_start=_itself,
+    ),
+    Probe(
+        "tcp_fast_open",
+        _NET,
+        "a cell can connect by TCP Fast Open",
+        _fast_open,
+        _pair,
+        _UNREACHED,
+        around=True,
+        when="no network",
+    ),
+    Probe(
+        "udp",
+        _NET,
+        "a cell can send datagrams (UDP)",
+        _udp,
+        _pair,
+        _UNREACHED,
+        around=True,
+        when="no network",
+        lock="seccomp",
+        at_start=_itself,
+    ),
+    Probe(
+        "listen",
+        _NET,
+        "a cell can listen for connections",
+        _listen,
+        _pair,
+        _UNREACHED,
+        around=True,
+        when="no network",
+    ),
+    Probe(
+        "unlisted_port",
+        _NET,
+        "a cell can connect to other ports",
+        lambda w: _called(w, "unlisted_port").close(),
+        _call_listed,
+        when="list",
+    ),
+    Probe(
+        "unlisted_host",
+        _NET,
+        "a cell can connect to other hosts",
+        lambda w: _called(w, "unlisted_host", "127.0.0.2").close(),
+        _call_listed,
+        when="list",
+    ),
+    Probe(
+        "unlisted_name",
+        _NET,
+        "a cell can ask for other names",
+        lambda _w: socket.getaddrinfo("localhost", 1),
+        _call_listed,
+        (socket.EAI_FAIL,),
+        around=True,
+        when="list without localhost",
+    ),
+    Probe(
+        "turn_connection",
+        _NET,
+        "a cell can turn a connection elsewhere",
+        _turn,
+        _call_listed,
+        around=True,
+        when="list",
+    ),
+    Probe(
+        "mptcp",
+        _NET,
+        "a cell can connect by MPTCP",
+        lambda w: _tcp(w, IPPROTO_MPTCP, "mptcp"),
+        _pair,
+        _UNREACHED,
+        around=True,
+    ),
+    Probe(
+        "unix_socket",
+        _NET,
+        "a cell can connect to local sockets",
+        lambda w: _unix(w, "path"),
+        _pair,
+        _UNREACHED,
+        around=True,
+    ),
+    Probe(
+        "abstract_socket",
+        _NET,
+        "a cell can connect to abstract local sockets",
+        lambda w: _unix(w, "abstract"),
+        _pair,
+        _UNREACHED,
+        around=True,
+    ),
+    Probe(
+        "netlink",
+        _NET,
+        "a cell can ask the OS kernel by netlink",
+        _netlink,
+        _pair,
+        (*_DENIED, errno.EOPNOTSUPP),
+        around=True,
+        lock="seccomp",
+        at_start=_itself,
+    ),
+    Probe(
+        "fork",
+        _RUN,
+        "a cell can fork",
+        lambda _w: _child(_nothing),
+        _thread,
+        when="no processes",
+        lock="seccomp",
+        at_start=_itself,
+    ),
+    Probe("spawn", _RUN, "a cell can start processes", _spawn, _thread, when="no processes"),
+    Probe(
+        "execute",
+        _RUN,
+        "a cell can execute programs",
+        _execute,
+        _thread,
+        when="no processes",
+        lock="seccomp",
+        at_start=_itself,
+    ),
+    Probe(
+        "child_reads",
+        _RUN,
+        "processes that a cell starts can read outside the roots",
         lambda w: _child(lambda: _read(f"{w.outside}/secret")),
         lambda w: _child(lambda: _read_inside(w)),
         _HIDDEN,
+        when="processes",
     ),
-    "signal": Probe(lambda w: os.kill(w.process, signal.SIGCONT), _itself, _NOBODY),
-    "limit_of_another": Probe(_limit, _itself, _NOBODY),
-    "priority_of_another": Probe(
-        lambda w: os.setpriority(os.PRIO_PROCESS, w.process, _LOWEST), _itself, _NOBODY
+    Probe(
+        "signal",
+        _RUN,
+        "a cell can signal other processes",
+        lambda w: os.kill(w.process, signal.SIGCONT),
+        _itself,
+        _NOBODY,
+        around=True,
+        lock="seccomp",
+        at_start=_itself,
     ),
-    "environment": Probe(
+    Probe(
+        "limit_of_another",
+        _RUN,
+        "a cell can lower other processes' limits",
+        _limit,
+        _itself,
+        _NOBODY,
+        around=True,
+    ),
+    Probe(
+        "priority_of_another",
+        _RUN,
+        "a cell can change other processes' priority",
+        lambda w: os.setpriority(os.PRIO_PROCESS, w.process, _LOWEST),
+        _itself,
+        _NOBODY,
+        around=True,
+    ),
+    Probe(
+        "write_on_import_path",
+        "package_installation",
+        "a cell can change packages",
+        _write_on_import_path,
+        _write_in_scratch,
+        _HIDDEN,
+    ),
+    Probe(
+        "environment",
+        "env_var_access",
+        "a cell can read the host's environment",
         lambda w: _variable(w.variable),
         lambda _w: _variable("HOME"),
         (errno.ENOENT,),
     ),
-    "open_too_many": Probe(_open_too_many, lambda _w: os.close(os.dup(1)), (errno.EMFILE,)),
-    "take_too_much": Probe(
+    Probe(
+        "take_too_much",
+        "memory_max_bytes",
+        "a cell can take more memory",
         _take_too_much,
         lambda _w: mmap.mmap(-1, MIB, flags=mmap.MAP_PRIVATE).close(),
         (errno.ENOMEM,),
+        only_by="rlimits",
     ),
-    "write_too_long": Probe(
+    Probe(
+        "open_too_many",
+        "max_open_files",
+        "a cell can open more files",
+        _open_too_many,
+        lambda _w: os.close(os.dup(1)),
+        (errno.EMFILE,),
+    ),
+    Probe(
+        "write_too_long",
+        "max_file_size",
+        "a cell can write larger files",
         lambda w: _write_at(w, w.limits.max_file_size or 0),
         lambda w: _write_at(w, 0),
         (errno.EFBIG,),
     ),
-}
+)
+BY_NAME: Final = {probe.name: probe for probe in PROBES}
 
 
-# A trial: a guest from the real launch path that tries its locks, and ends before any user's byte.
+# --- a trial: a guest of the real launch path that tries its locks, and runs no user's byte -------
 
-#: Tried by guests that have a thread before their locks, and by no others.
-EARLIER_THREAD: Final = "earlier_thread"
-INHERITED: Final = "inherited_descriptor"
 #: From here on numbers are free before and after a guest has closed what it inherits.
 _ABOVE: Final = 20
 #: Seconds that a thread has for its attempt.
@@ -373,9 +714,9 @@ class LockTrial:
     """
 
     def __init__(self, trial: Trial, fds: Sequence[int]) -> None:
-        self._trial = trial
-        #: A socket that stays open unless somebody closes it.
-        self._bait = fcntl.fcntl(fds[0], fcntl.F_DUPFD, _ABOVE)
+        # A socket that stays open unless somebody closes it.
+        bait = fcntl.fcntl(fds[0], fcntl.F_DUPFD, _ABOVE)
+        self._trial = msgspec.structs.replace(trial, bait=bait)
         self._locked = threading.Event()
         self._thread = threading.Thread(target=self._read_from_thread, daemon=True)
         self._results: dict[str, Attempt] = {}
@@ -392,25 +733,17 @@ class LockTrial:
             self._thread.join(_THREAD_TIMEOUT)
         else:
             for name in self._trial.probes:
-                inherited = name == INHERITED
-                self._results[name] = self._try_bait() if inherited else attempt(name, self._trial)
+                self._results[name] = attempt(name, self._trial)
         return TrialResults(results=dict(self._results))
 
     def _read_from_thread(self) -> None:
         self._locked.wait()
-        self._results[EARLIER_THREAD] = attempt("read_file", self._trial)
-
-    def _try_bait(self) -> Attempt:
-        try:
-            open_still = stat.S_ISSOCK(os.fstat(self._bait).st_mode)
-        except OSError as error:
-            return _refused(error) if error.errno == errno.EBADF else _unwitnessed(str(error))
-        return Attempt(outcome="passed" if open_still else "refused")
+        self._results[EARLIER_THREAD] = attempt(EARLIER_THREAD, self._trial)
 
 
 def attempt(name: str, place: Trial) -> Attempt:
     """Return what comes of one probe."""
-    probe = PROBES.get(name)
+    probe = BY_NAME.get(name)
     if probe is None:
         return _unwitnessed("not known to this guest")
     try:

@@ -58,6 +58,7 @@ from cellblock.guest.library_patches import (
     patch_when_imported,
 )
 from cellblock.guest.pip import patch_scripts
+from cellblock.guest.probes import LockTrial
 from cellblock.guest.runner import RulesInForce
 from cellblock.wire import messages
 
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
 
     from cellblock.guest.library_patches import Patch
     from cellblock.guest.network import Network
-    from cellblock.guest.probes import LockTrial
 
 
 _SHOWN: Final = 60
@@ -200,11 +200,7 @@ class Prepared:
         With a ``trial`` it is one up to there: then it tries its locks, says so and ends.
         """
         process.set_name("guest")
-        trial: LockTrial | None = None
-        if fork.trial is not None:
-            from cellblock.guest.probes import LockTrial  # noqa: PLC0415 - no other guest needs it
-
-            trial = LockTrial(fork.trial, fds)
+        trial = LockTrial(fork.trial, fds) if fork.trial is not None else None
         gated = len(fds) > len(self.targets)
         kept = _place_descriptors(fds, (*self.targets, GATE_FD))
         channel = Channel(socket.socket(fileno=CHANNEL_FD))

@@ -24,9 +24,9 @@ import msgspec
 from msgspec import structs
 
 import cellblock
-from cellblock.backends.report import PROBES, Proof, asked
+from cellblock.backends.report import Proof, asked
 from cellblock.descriptors import remove_tree
-from cellblock.guest.probes import EARLIER_THREAD
+from cellblock.guest.probes import EARLIER_THREAD, PROBES
 from cellblock.host.files import PrivateFile
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import Zygote
@@ -351,7 +351,7 @@ class Surroundings:
             "limit_of_another": self._is_limited,
             "priority_of_another": lambda: _nice(self.process) != self._nice,
         }
-        looks |= {name: partial(_called, sock) for name, sock in self._listeners.items()}
+        looks |= {name: partial(was_called, sock) for name, sock in self._listeners.items()}
         return {name for name, look in looks.items() if _shows(look)}
 
     def _is_limited(self) -> bool:
@@ -398,7 +398,8 @@ def _shows(look: Callable[[], bool]) -> bool:
         return True
 
 
-def _called(listener: socket.socket) -> bool:
+def was_called(listener: socket.socket) -> bool:
+    """Return whether somebody has called at a listener since it was last asked."""
     try:
         if listener.type == socket.SOCK_STREAM:
             listener.accept()[0].close()

@@ -14,8 +14,8 @@ from cellblock.errors import StartError
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.consent.approver import Approver, Prompt
-from cellblock.host.consent.grants import GrantContext, Grants, Store
-from cellblock.host.consent.grants import default_path as grants_path
+from cellblock.host.consent.grants import GrantContext, Grants
+from cellblock.host.consent.store import of_user
 from cellblock.host.guests import background
 from cellblock.host.guests.byte_code import ByteCode
 from cellblock.host.guests.zygote import ZygoteSource
@@ -162,7 +162,7 @@ def ask_from_now_on(config: SessionConfig, kernel: Kernel, start: Callable[[], N
     """Ask the user of ``kernel`` from now on; call ``start`` once its session may be started."""
     policy = paths.without_scratch(config.policy, Path(config.prepare.scratch))
     kernel.input_requests.prefix_cells = True
-    grants = Grants(under(config, policy), Store(grants_path()))
+    grants = Grants(under(config, policy), of_user())
     kernel.approver = approver = Approver(
         Prompt(kernel.consulted, grants),
         grants,

@@ -41,11 +41,6 @@ def data_folder() -> str:
     return _xdg("XDG_DATA_HOME", ".local/share")
 
 
-def state_folder() -> str:
-    """Return the folder of what the user allowed for always: ``$XDG_STATE_HOME/cellblock``."""
-    return _xdg("XDG_STATE_HOME", ".local/state")
-
-
 def shipped_folder() -> str:
     """Return the folder of the templates that cellblock brings along."""
     return os.path.join(os.path.dirname(os.path.dirname(__file__)), "templates")

@@ -357,7 +357,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     root, in which ``denied`` is denied. ``ports`` and ``sockets`` (paths, and names of abstract
     ones) have somebody listening, "unlisted_host" at the port of "listed", which is an address that
     the policy has; ``process`` is one outside, ``variable`` is in its environment. With ``thread``
-    a thread exists before the locks do, and nothing else is tried.
+    a thread exists before the locks do, and nothing else is tried. ``bait`` is a descriptor of what
+    the guest inherits, which it notes itself.
     """
 
     probes: tuple[str, ...]
@@ -371,6 +372,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     variable: str
     limits: Limits = Limits()
     thread: bool = False
+    bait: int = -1
 
 
 class Fork(Struct, tag="fork", frozen=True, kw_only=True):

@@ -49,14 +49,14 @@ def forger(worlds, start_shared):
     return start_shared(
         argv=toolbox.argv(world, settings=settings, mode="unsafe"),
         world=world,
-        extra_env={"XDG_STATE_HOME": str(world.work / "state")},
+        extra_env={"XDG_DATA_HOME": str(world.work / "data")},
     )
 
 
 @pytest.fixture
 def kept(worlds):
-    """Return the file of what the forger was allowed for always."""
-    return worlds[1].work / "state/cellblock/grants.json"
+    """Return the folder of what the forger was allowed for always, and of the key."""
+    return worlds[1].work / "data/cellblock"
 
 
 def works(kernel):
@@ -330,13 +330,17 @@ def test_what_lies_in_the_notebooks_folder_is_no_package(start, world):
 
 def test_no_guest_and_no_operation_reads_or_writes_what_was_allowed(forger, kept):
     run(forger, "opaque()", "{} always")
-    before = kept.read_text()
-    for attack in ("open(p).read()", "open(p, 'a')", "__import__('os').remove(p)"):
-        _, reply, _ = run(forger, f"p = {str(kept)!r}\n{attack}")
-        assert reply["ename"] in {"OSError", "PermissionError"}, attack
-    _, reply, _ = run(forger, "ops.read_file('state/cellblock/grants.json')")
-    assert "NotGranted" in reply["evalue"]
-    assert kept.read_text() == before
+    (manifest,) = kept.glob("approved/*.json")
+    names = (manifest, kept / "approval.key", kept / "approval.key.serials")
+    before = [path.read_text() for path in names]
+    assert "opaque" in before[0]
+    for path in names:
+        for attack in ("open(p).read()", "open(p, 'a')", "__import__('os').remove(p)"):
+            _, reply, _ = run(forger, f"p = {str(path)!r}\n{attack}")
+            assert reply["ename"] in {"OSError", "PermissionError"}, (path, attack)
+        _, reply, _ = run(forger, f"ops.read_file({str(path)!r})")
+        assert "NotGranted" in reply["evalue"]
+    assert [path.read_text() for path in names] == before
 
 
 def test_a_killed_cells_questions_die_with_it(forger, kept):
@@ -348,4 +352,4 @@ def test_a_killed_cells_questions_die_with_it(forger, kept):
     forger.until_idle(mid)
     answer(forger, f"{code_in(prompt)} always")
     assert reading.result(run(forger, "kept")[2]) == "1"
-    assert "add" not in (kept.read_text() if kept.exists() else "")
+    assert not any("add" in path.read_text() for path in kept.glob("approved/*.json"))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cellblock.host.consent.grants import Store
+from cellblock.host.consent.store import Store
 from support import reading
 from support.approvals import run
 from support.kernels import argv_for
@@ -17,8 +17,9 @@ def kernel(shared_world, start_shared):
 
 
 def kept_in(world):
-    """Return the file of what is allowed for always."""
-    return world.home / ".local/state/cellblock/grants.json"
+    """Return the store of what is allowed for always."""
+    data = world.home / ".local/share/cellblock"
+    return Store(data / "approved", data / "approval.key")
 
 
 @pytest.mark.quick
@@ -135,8 +136,9 @@ def test_what_is_allowed_for_always_is_so_until_the_policy_changes_or_it_is_take
     (prompt,), _, published = run(kernel, "import wcwidth\nwcwidth.wcswidth('abc')", "{} always")
     assert "┃   package = wcwidth\n┃       as it is; trusted with all" in prompt
     assert reading.result(published) == "3"
-    (kept,) = json.loads(kept_in(world).read_text())["grants"]
-    assert (kept["of"], kept["subject"], kept["policy"]) == ("import", "wcwidth", "mine")
+    ((place, manifest),) = kept_in(world).manifests()
+    (kept,) = manifest.records
+    assert (kept.kind, kept.subject, place.policy) == ("import", "wcwidth", "mine")
     text = policy.read_text()
     policy.write_text(f"{text}\ntimeout = 59.0")
     changed = start(policy, world=world)
@@ -144,6 +146,6 @@ def test_what_is_allowed_for_always_is_so_until_the_policy_changes_or_it_is_take
     policy.write_text(text)
     later = start(policy, world=world)
     assert run(later, "from wcwidth import wcswidth; wcswidth('a')")[1]["status"] == "ok"
-    Store(kept_in(world)).revoke(frozenset({kept["id"]}))
+    kept_in(world).revoke(frozenset({kept.id}))
     for each in (kernel, later):
         assert run(each, "import wcwidth", "no")[1]["ename"] == "PolicyDenied"

@@ -3,9 +3,9 @@
 import nbformat
 import pytest
 
-from cellblock.host.consent.grants import Store
+from cellblock.host.consent.store import Store
 from support import reading
-from support.approvals import run
+from support.approvals import answers, run
 from support.kernels import Kernel, argv_for
 
 UNSAFE = 'extends = "unsafe"\napprovals = "prompt"'
@@ -27,7 +27,8 @@ def begin(world):
 
 def kept(world):
     """Return what was allowed for always, in the order of that."""
-    return Store(world.home / ".local/state/cellblock/grants.json").grants()
+    data = world.home / ".local/share/cellblock"
+    return answers(Store(data / "approved", data / "approval.key"))
 
 
 def query(kernel, kind, **content):

@@ -4,18 +4,19 @@ import os
 
 import pytest
 
-from cellblock.backends.base import NAMES, ORDER, named, unprobed
+from cellblock.backends.base import ORDER, named, unprobed
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.report import COMPATIBILITY_MATRIX, blocking, gaps, settle
 from cellblock.backends.seatbelt import Seatbelt
+from cellblock.guest.probes import NAMES
 from cellblock.policy.model import CAPABILITIES, DECLARED, Policy, Status
 from cellblock.wire.messages import LockReport
 
 SUPPORT = unprobed("for a test", usable=True)
 ALL = LockReport(
     achieved=dict.fromkeys(Landlock.locks, "taken")
-    | {"witness": "files, signals, sockets, processes, programs", "gate": "asked"}
+    | {"witness": "list_folder, tcp, udp, netlink, fork, execute, signal", "gate": "asked"}
 )
 UNGATED = LockReport(achieved={k: v for k, v in ALL.achieved.items() if k != "gate"})
 

@@ -5,13 +5,13 @@ import signal
 import pytest
 
 from cellblock.wire import messages
-from support.approvals import Desk, call
+from support.approvals import Desk, answers, call
 
 
 @pytest.fixture
 def sim(simulate, tmp_path):
     """Return a simulated session with a approver, and the user that it asks."""
-    desk = Desk(tmp_path / "state" / "grants.json")
+    desk = Desk(tmp_path / "data")
     made = simulate(timeout=10.0, approver=desk.approver)
     made.desk, made.user = desk, desk.user
     return made
@@ -88,7 +88,7 @@ def test_an_interrupt_while_the_user_is_asked_denies_the_cell_and_nothing_else(s
     sim.user.says("always")
     sim.reactor.turn()
     assert sim.guest.read() == []
-    assert sim.desk.store.grants() == ()
+    assert answers(sim.desk.store) == []
 
 
 def test_an_expression_beside_a_cell_may_use_what_that_was_granted(sim):
@@ -151,7 +151,7 @@ def test_the_end_of_a_cell_ends_its_questions(sim):
 
 
 def test_a_cell_that_has_ended_asks_no_more_while_its_snapshot_is_taken(stepped, tmp_path):
-    desk = Desk(tmp_path / "state" / "grants.json")
+    desk = Desk(tmp_path / "data")
     sim = stepped(approver=desk.approver)
     assert sim.cell(seconds=0.2) is None  # not answered: no snapshot stands
     desk.calls("a")

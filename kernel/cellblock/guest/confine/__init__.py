@@ -7,10 +7,10 @@ seccomp, which need it; seccomp comes last, because it refuses the calls that th
 
 ``process`` has a fork's first steps, capabilities and resource limits, ``landlock`` files and TCP
 ports, ``seccomp`` the filter that is compiled from the tables ``arch`` and ``syscalls``, ``notify``
-the gate: calls that the zygote decides. ``witness`` sees the locks hold, ``libc`` makes the system
-calls.
+the gate: calls that the zygote decides. ``witness`` sees the locks hold, by attempts of
+``guest.probes``; ``libc`` makes the system calls.
 
-Only the standard library and ``cellblock.wire`` may be imported here.
+Only the standard library, ``cellblock.wire`` and those attempts may be imported here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -91,8 +92,8 @@ def confine(
         outcome.take(lock, take)
     # What the namespaces' lock looked for is what it is, so its statement is what was witnessed.
     outcome.witness("namespaces", lambda: "names" if plan.unseen else "")
-    outcome.witness("landlock", lambda: witness.files(plan))
-    outcome.witness("seccomp", lambda: witness.calls(plan))
+    for lock in ("landlock", "seccomp"):
+        outcome.witness(lock, partial(witness.see, lock, plan))
     if outcome.achieved.get("seccomp", "").endswith(_GATED):
         outcome.achieved[GATE] = "starts and foreign signals are the zygote's to decide"
     return LockReport(achieved=outcome.achieved, failed=outcome.failed)

@@ -1,26 +1,27 @@
-"""Seeing the locks hold: one refused attempt and one positive control for each.
+"""Seeing the locks hold: refused attempts, each with its positive control.
 
-Runs in the confined guest, before the first user byte, so what it sees is what a cell meets.
-Every attempt is harmless should it succeed. An attempt that can't be made (nothing outside the
-roots is there to open) proves nothing and is left out: unwitnessed, not passed.
+Runs in the confined guest, before the first user byte, so what it sees is what a cell meets. The
+attempts are those of ``guest.probes`` that need nothing of the host's. Where nothing outside the
+roots is there to open, trying that proves nothing and is left out: unwitnessed, not passed.
 """
 
 from __future__ import annotations
 
-import _socket
 import contextlib
 import errno
 import os
 import re
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.guest.confine.libc import ConfineError, LockFailed
+from cellblock.guest.probes import PROBES
+from cellblock.wire.messages import Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
 
+    from cellblock.guest.probes import Probe
     from cellblock.wire.messages import Plan
 
 
@@ -28,43 +29,54 @@ if TYPE_CHECKING:
 _OUTSIDE: Final = ("/", "/proc", "/etc", "/root", "/home")
 #: A port of this machine's that says nothing, if it is there (RFC 863).
 _DISCARD: Final = 9
+#: A refusal and nothing else: nobody has made what is tried on here, so it may just not be there.
 _REFUSALS: Final = (errno.EACCES, errno.EPERM, errno.EOPNOTSUPP)
 
 
-def files(plan: Plan) -> str:
-    """Open a folder outside the roots, and one inside. Raises LockFailed unless that one alone."""
-    outside = next((path for path in _OUTSIDE if not _granted(path, plan)), None)
-    if outside is None or not plan.read_roots:
-        return ""
-    if not any(map(_opens, plan.read_roots)):
-        raise LockFailed("files: no root can be opened")
-    return _refused("files", lambda: os.close(os.open(outside, os.O_RDONLY)))
+def see(lock: str, plan: Plan) -> str:
+    """Try what ``lock`` refuses; name what was refused. Raises LockFailed for anything else."""
+    outside = next((path for path in _OUTSIDE if not _granted(path, plan)), "")
+    place = Trial(
+        probes=(),
+        scratch="",
+        outside=outside,
+        inside=next(filter(_opens, plan.read_roots), next(iter(plan.read_roots), "")),
+        denied="",
+        ports={"tcp": _DISCARD, "udp": _DISCARD},
+        sockets={},
+        process=os.getppid(),
+        variable="",
+    )
+    return ", ".join(_refused(probe, place) for probe in _tried(lock, plan, place))
 
 
-def calls(plan: Plan) -> str:
-    """Make one refused call of each kind, and an allowed one. Raises LockFailed if one passes."""
-    os.close(os.open("/", os.O_PATH))
-    attempts: dict[str, Callable[[], object]] = {"signals": _signal_parent}
-    if plan.relayed:
-        attempts["connections"] = _connect
-    elif plan.has_sockets:
-        attempts["netlink"] = lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close()
-    else:
-        attempts["sockets"] = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
-    if not plan.subprocess:
-        attempts["processes"] = _fork
-        attempts["programs"] = lambda: os.execve("/nonexistent", ["-"], {})
-    return ", ".join(_refused(what, attempt) for what, attempt in attempts.items())
+def _tried(lock: str, plan: Plan, place: Trial) -> Iterator[Probe]:
+    """Yield the attempts at a start that are about ``lock``, and about what ``plan`` forbids."""
+    if lock == "landlock" and not (place.outside and plan.read_roots):
+        return
+    forbidden = {
+        "always": True,
+        "no network": not plan.has_sockets,
+        "no processes": not plan.subprocess,
+    }
+    for probe in PROBES:
+        if probe.at_start is not None and probe.lock == lock and forbidden[probe.when]:
+            yield probe
 
 
-def _refused(what: str, attempt: Callable[[], object]) -> str:
+def _refused(probe: Probe, place: Trial) -> str:
     try:
-        attempt()
+        if probe.at_start is not None:
+            probe.at_start(place)
+    except OSError as error:
+        raise LockFailed(f"{probe.name}: its control failed", error.errno or 0) from error
+    try:
+        probe.attempt(place)
     except OSError as error:
         if error.errno in _REFUSALS:
-            return what
-        raise LockFailed(f"{what}: refused for another reason", error.errno or 0) from error
-    raise LockFailed(f"{what}: an attempt succeeded under the lock")
+            return probe.name
+        raise LockFailed(f"{probe.name}: refused for another reason", error.errno or 0) from error
+    raise LockFailed(f"{probe.name}: an attempt succeeded under the lock")
 
 
 def _granted(path: str, plan: Plan) -> bool:
@@ -78,20 +90,6 @@ def _opens(path: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _connect() -> None:
-    with contextlib.closing(_socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as sock:
-        sock.connect(("127.0.0.1", _DISCARD))
-
-
-def _signal_parent() -> None:
-    os.kill(os.getppid(), 0)  # asks for permission, sends nothing
-
-
-def _fork() -> None:
-    if os.fork() == 0:
-        os._exit(0)
 
 
 # Namespaces that the zygote was put into before it began: seen by the guest, not taken by it.

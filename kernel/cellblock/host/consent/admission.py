@@ -12,33 +12,24 @@ from __future__ import annotations
 
 import ast
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis import admission
-from cellblock.analysis.admission import Admitted, Template
+from cellblock.analysis.admission import Admitted, Approved, Template, sha256
 from cellblock.analysis.templates import StateError, definitions, entry, is_name, read_state
 from cellblock.analysis.transform import parse
 from cellblock.errors import AdmissionError
-from cellblock.host.consent.manifest import (
-    UNSEEN,
-    FileState,
-    ManifestLocation,
-    approved,
-    check_own,
-    file_state,
-    read_file,
-    state_of,
-)
+from cellblock.host.consent.store import check_own, of_cells, read_file
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cellblock.analysis.admission import Ruling
+    from cellblock.host.consent.store import Manifest, ManifestFile
     from cellblock.policy.model import Policy
 
 _REMEDY: Final = "Have it approved: cellblock approve NOTEBOOK, with this kernel's --policy."
@@ -59,10 +50,9 @@ class AdmissionGate:
     ) -> None:
         self._policy, self._project, self._observe = policy, project, observe
         self._admitted = _without_cells(policy)
-        self._place: ManifestLocation | None = None
-        #: The manifest's and the key's files as they were when they were read; None where they
-        #: have to be.
-        self._known: tuple[FileState, FileState] | None = None
+        self._place: ManifestFile | None = None
+        #: The manifest that is in force.
+        self._manifest: Manifest | None = None
         self._observed: str | None = None
 
     @property
@@ -90,17 +80,12 @@ class AdmissionGate:
     def _read_manifest(self) -> None:
         """Admit the cells that the manifest has now. Raise AdmissionError."""
         if self._place is None:
-            self._place = ManifestLocation(self._policy, self._project)
-        key = file_state(self._place.key)
-        if self._known is not None and self._known == (file_state(self._place.file), key):
-            return
-        self._known = None
-        found, status = self._place.read()
-        self._admitted = replace(self._admitted, cells=approved(found), remedy=_REMEDY)
-        # The key as it was before it was read: one that was exchanged since is seen by the next.
-        if key is not None and time.time_ns() - max(status.st_ctime_ns, key[-1]) > UNSEEN:
-            self._known = state_of(status), key
-        self._put_in_force(f"{self._place.file}, number {found.serial}")
+            self._place = of_cells(self._policy, self._project)
+        found = self._place.current()
+        if found is not self._manifest:
+            self._manifest = found
+            self._admitted = replace(self._admitted, cells=approved(found), remedy=_REMEDY)
+            self._put_in_force(f"{self._place.file}, number {found.serial}")
 
     def _put_in_force(self, source: str) -> None:
         if source != self._observed:
@@ -117,8 +102,18 @@ def of_notebook(policy: Policy, notebook: Path) -> Admitted:
     if policy.admission != "approved":
         return admitted
     path = notebook.resolve()
-    found, _ = ManifestLocation(policy, path.parent).read()
+    found = of_cells(policy, path.parent).read()
     return replace(admitted, cells=approved(found, path.name), remedy=_REMEDY)
+
+
+def approved(manifest: Manifest, notebook: str | None = None) -> dict[str, Approved]:
+    """Return the cells that may run by their hash: all, or those of one notebook."""
+    return {
+        sha256(cell.source): Approved(cell.source, one.subject, cell.number)
+        for one in manifest.records
+        if one.kind == "notebook" and notebook in (None, one.subject)
+        for cell in one.cells
+    }
 
 
 def _without_cells(policy: Policy) -> Admitted:

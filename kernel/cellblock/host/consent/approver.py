@@ -459,11 +459,8 @@ class Approver:
             if not (why or decision.asked):
                 self._noted.add(unasked)
         if decision.asked and not why:
-            problem = ""
             if decision.scope is None:
                 self._refused.add(wanted.sha256)
-            else:
-                problem = self._grants.add(wanted, decision.scope)
-            if problem:
-                self._tell(f"could not keep that for always: {problem}. It holds for this session")
+            elif problem := self._grants.add(wanted, decision.scope):
+                self._tell(f"that holds for this session, and can't be kept for always: {problem}")
         one.decided(Decision(why=why) if why else decision)

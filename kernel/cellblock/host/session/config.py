@@ -32,7 +32,7 @@ from cellblock.host.guests import background, spawn
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
 from cellblock.policy import load, paths
-from cellblock.policy.folders import cache_folder, data_folder, state_folder
+from cellblock.policy.folders import cache_folder, data_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
 from cellblock.wire import frames, messages
@@ -439,7 +439,7 @@ def _private(options: SessionOptions, policy: Policy) -> list[Path]:
     Keys of kernels that start later are not readable either: see ``backends.plan``.
     """
     own = [default_path().parent, Path(policy.audit.folder)]
-    approvals = [Path(data_folder()), Path(policy.approval.key), Path(state_folder())]
+    approvals = [Path(data_folder()), Path(policy.approval.key)]
     return [*own, *approvals, *options.private]
 
 

@@ -5,8 +5,8 @@ import dataclasses
 import nbformat
 import pytest
 
-from cellblock.host.consent import manifest as approving
-from cellblock.host.consent.manifest import ManifestLocation
+from cellblock.host.consent import review
+from cellblock.host.consent.store import of_cells
 from cellblock.policy.model import Policy
 
 
@@ -20,7 +20,7 @@ class Desk:
         own = {"folder": str(self.data / "approved"), "key": str(self.data / "approval.key")}
         approval = dataclasses.replace(Policy().approval, **own)
         self.policy = Policy(name="lab", admission="approved", approval=approval)
-        self.place = ManifestLocation(self.policy, self.project)
+        self.place = of_cells(self.policy, self.project)
 
     def notebook(self, *sources, name="a.ipynb", folder=None):
         """Write a notebook of code cells."""
@@ -32,9 +32,8 @@ class Desk:
     def approve(self, *sources, name="a.ipynb"):
         """Approve a notebook of these cells; return its path."""
         path = self.notebook(*sources, name=name)
-        manifest, _ = approving.known(self.place)
-        reviewed = approving.review(name, dict(enumerate(sources, 1)), self.policy, manifest)
-        approving.approve(self.place, self.policy, reviewed, manifest)
+        reviewed = review.review(self.place, self.policy, name, dict(enumerate(sources, 1)))
+        review.approve(self.place, self.policy, reviewed)
         return path
 
 

@@ -10,7 +10,7 @@ from cellblock.analysis import Rules, analyse
 from cellblock.analysis.imports import Import
 from cellblock.host.consent import approver, request
 from cellblock.host.consent.approver import MOST_ASKED
-from support.approvals import UNDER, Desk, cell, code_in
+from support.approvals import UNDER, Desk, answers, cell, code_in
 from support.approvals import call as made_call
 
 RULES = Rules(language=True, modules={"math": None}, raw_modules=frozenset(), magics=frozenset())
@@ -22,7 +22,7 @@ def later(tmp_path):
     """Return the desk of another kernel, whose first cell runs."""
 
     def make(**under):
-        made = Desk(tmp_path / "state" / "grants.json", replace(UNDER, **under))
+        made = Desk(tmp_path / "data", replace(UNDER, **under))
         made.approver.begin(cell())
         return made
 
@@ -103,12 +103,14 @@ def test_what_is_allowed_under_one_policy_in_one_place_is_so_nowhere_else(desk, 
 
 
 def test_what_can_not_be_kept_holds_for_the_session_and_is_said(desk, tmp_path):
-    (tmp_path / "state").write_text("a file in the place of the folder")
+    (tmp_path / "data").write_text("a file in the place of the folder")
     desk.calls("a")
     desk.user.says("always")
     desk.calls("b", number=2)
     assert len(desk.ran) == 2
-    assert desk.told == ["could not keep that for always: File exists. It holds for this session"]
+    (told,) = desk.told
+    assert told.startswith("that holds for this session, and can't be kept for always: ")
+    assert "can't be written: File exists" in told
 
 
 def test_an_import_once_is_for_one_cell_until_its_end(desk):
@@ -178,7 +180,7 @@ def test_a_narrower_policy_is_another_one_for_what_was_allowed_for_always(desk):
     assert desk.approver.granted(RULES) is None
     desk.user.says("always")
     assert len(desk.ran) == 2
-    assert {one.digest for one in desk.store.grants()} == {"d" * 64, "e" * 64}
+    assert {one.digest for one in answers(desk.store)} == {"d" * 64, "e" * 64}
 
 
 def test_a_package_that_was_approved_of_stays_out_once_the_policy_lets_none_in(desk):
@@ -230,7 +232,7 @@ def test_an_answer_after_the_question_was_taken_back_is_nobodys(desk):
     assert desk.user.withdrawn == 1
     desk.user.says("always")
     assert (desk.ran, desk.refused, desk.entered) == ([], [], [])
-    assert desk.store.grants() == ()
+    assert answers(desk.store) == []
 
 
 # --- the end of a call, a cell, a guest -------------------------------------------------------

@@ -445,7 +445,7 @@ def test_an_interrupt_while_locks_are_made_does_no_harm(used):
 @pytest.fixture
 def asked(stepped, scope, tmp_path):
     """Return a session whose user is asked, and what asks him."""
-    desk = Desk(tmp_path / "state" / "grants.json")
+    desk = Desk(tmp_path / "data")
     scope.sim = stepped(narrower=scope, approver=desk.approver)
     return scope.sim, desk
 

@@ -337,7 +337,7 @@ def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run(asked):
 
 
 def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
-    one = Asking(tmp_path / "grants.json")
+    one = Asking(tmp_path)
     one.approver.begin(ExecuteRequest(code="x", execution_count=1, allow_stdin=True))
     harness = Harness(one.approver, in_flight=10)
     for number in range(5):
