@@ -125,7 +125,10 @@ def test_more_than_there_is_is_refused_by_name_and_changes_nothing(start):
     assert message["metadata"]["cellblock"]["usage"]["output_bytes"] == len("499500\n")
     assert value(kernel, "x") == "499500"
     reply, _ = kernel.run("%undo 9")
-    assert (reply["status"], reply["evalue"]) == ("error", "%undo 9: 2 cells can be")
+    assert (reply["status"], reply["evalue"]) == (
+        "error",
+        "%undo 9: only the last 2 cells can be undone",
+    )
     assert value(kernel, "x") == "499500"
 
 
@@ -146,7 +149,7 @@ def test_as_many_copies_as_the_policy_says(start, world):
     kernel = start(world.policy("undo_depth = 2\n"), world=world)
     for number in range(6):
         run(kernel, f"import random; x = {number}; r = random.random()")
-    assert kernel.run("%undo 3")[0]["evalue"] == "%undo 3: 2 cells can be"
+    assert kernel.run("%undo 3")[0]["evalue"] == "%undo 3: only the last 2 cells can be undone"
     # The newest besides. One that was let go of takes a moment to be gone.
     processes.until(lambda: len(kernel.copies()) <= 2 + 1, seconds=10)
 
@@ -240,8 +243,8 @@ def test_the_oldest_goes_first_when_arrays_fill_what_they_may_hold(start, world,
     assert processes.until(lambda: held_by_copies(kernel) < 60_000_000 + 32_000_000)
     refused = kernel.run("%undo 9")[0]["evalue"]
     assert refused in {
-        "%undo 9: 1 cell can be",
-        *(f"%undo 9: {number} cells can be" for number in (2, 3)),
+        "%undo 9: only the last cell can be undone",
+        *(f"%undo 9: only the last {number} cells can be undone" for number in (2, 3)),
     }
     assert undone(run(kernel, "%undo")) == [7]
     assert value(kernel, "float(a[0]), float(a[-1])") == "(5.0, 5.0)"

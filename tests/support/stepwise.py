@@ -13,9 +13,9 @@ EXACT, INEXACT = "x = 1", "x = (1).bit_length()"
 
 
 class Stepwise(Simulation):
-    """A session with snapshots, whose cells are numbered."""
+    """A session with snapshots, whose cells are numbered; the first comes ``at_once`` or later."""
 
-    def __init__(self, monkeypatch, *, narrower=None, approver=None, **settings):
+    def __init__(self, monkeypatch, *, narrower=None, approver=None, at_once=False, **settings):
         policy = Policy().replace(**{"snapshots": "always", "undo_depth": 5} | settings)
         super().__init__(
             monkeypatch, timeout=None, policy=policy, narrower=narrower, approver=approver
@@ -23,7 +23,8 @@ class Stepwise(Simulation):
         self.count = 0
         self.session.start()
         self.reactor.turn()
-        self.reactor.advance(store.IDLE)
+        if not at_once:
+            self.reactor.advance(store.IDLE)
 
     def begin(self, code=INEXACT, **fields):
         """Run a cell and have the guest take it up; return the request."""

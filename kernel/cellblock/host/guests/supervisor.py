@@ -255,7 +255,10 @@ class Supervisor:
             self._tell_launch(guest)
             if zygote is not None:
                 self.snapshots.begin(guest, zygote)
-            self.snapshots.take_when_idle()
+            if self.owner.idle():
+                self.snapshots.take_when_idle()
+            else:
+                self.snapshots.take()  # before what waits is sent
             if self._has_spare:
                 self._spare.fork_later(report, idle=self.owner.idle())
             if (first := self._first) is not None:

@@ -56,7 +56,6 @@ from cellblock.host.services.tools.calls import CellCalls, Tooling
 from cellblock.host.session.types import ESTIMATED, NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import PastRequest
 from cellblock.policy.paths import within
-from cellblock.render.cards import count
 from cellblock.wire import messages
 from cellblock.wire.messages import UPPER
 
@@ -852,7 +851,8 @@ class Requests:
         steps = request.undo_steps
         known = self.supervisor.undo(steps)
         if known < steps:
-            detail = f"{count(known, 'cell')} can be" if known else "there is nothing to undo"
+            last = "cell" if known == 1 else f"{known} cells"
+            detail = f"only the last {last} can be undone" if known else "there is nothing to undo"
             self._refuse_undo(request, reply, detail)
 
     def _refuse_undo(self, request: InFlight, reply: messages.Done, why: str) -> None:

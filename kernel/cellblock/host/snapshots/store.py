@@ -219,10 +219,15 @@ class Snapshots:
             force_setattr(past, "message", replace(past.message, values={}))
 
     def postpone(self) -> None:
-        """Put off what is due: a request came, so this is no idle time."""
+        """Put off what is due: a request came, so this is no idle time.
+
+        But the first of all is taken now, or nobody could go back to before that request.
+        """
         if self._due is not None:
             self._due.cancel()
             self._due = None
+            if not self.chain:
+                self.take()
 
     def take_in_time(self) -> None:
         """Take a snapshot: at once, or when nothing comes for a while if that loses nothing."""

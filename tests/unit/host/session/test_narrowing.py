@@ -230,7 +230,9 @@ def test_before_anything_has_run_a_new_guest_is_started_under_the_narrower_polic
     assert any(isinstance(told, messages.Quit) for told in sim.told)
     assert networks(sim) == [False, False]
     assert scope.shown[0][1] is False
-    assert sim.cell().status == "ok"
+    assert sim.cell() is None  # it came at once: the first copy is to stand
+    sim.stands(sim.guest.copy())
+    assert sim.outcomes[-1].status == "ok"
 
 
 def test_a_guest_with_variables_is_not_thrown_away_unless_that_is_said(sim, scope):

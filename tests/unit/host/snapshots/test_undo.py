@@ -29,6 +29,16 @@ def test_undo_goes_to_the_copy_before_and_the_guest_ends_and_so_on_from_there(si
     assert undone(sim) == [(2,), (1,)]
 
 
+def test_the_first_cell_can_be_undone_though_it_came_at_once(stepped):
+    sim = stepped(at_once=True)
+    sim.cell()
+    first = sim.guest.copies[0]
+    sim.stands(first)
+    undo(sim)
+    sim.takes_over(first)
+    assert undone(sim) == [(1,)]
+
+
 def test_undo_over_cells_that_share_a_copy_runs_those_before_again(sim):
     copy = sim.guest.copy()
     for code in ("a = 1", "a = 2", "a = 3"):
@@ -53,7 +63,7 @@ def test_silent_cells_and_those_without_history_are_no_steps(sim):
 def test_more_steps_than_there_are_change_nothing(sim):
     sim.kept()
     outcome = undo(sim, "%undo 2")
-    assert outcome.error.evalue == "%undo 2: 1 cell can be"
+    assert outcome.error.evalue == "%undo 2: only the last cell can be undone"
     assert len(sim.guests) == 1
 
 
