@@ -170,6 +170,18 @@ def test_without_locks_nothing_is_our_doing(start, world):
     assert reading.cards(published, "refusal") == []
 
 
+def test_a_write_outside_is_told_the_line_that_allows_it(start, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    code = f"open('{outside}/mine.txt', 'w').close(); open('{outside}/mine.txt').read()"
+    kernel = start("unsafe", "--allow-unsafe")
+    for tried in (code, f"import os; os.mkdir('{outside}/made')"):
+        (shown,) = reading.cards(kernel.run(tried)[1], "refusal")
+        assert shown["write"][-1] == f'add.filesystem_write_roots = ["{outside}"]'
+    kernel = start(kernel.world.policy("\n".join(shown["write"])), "--allow-unsafe")
+    assert kernel.run(code)[0]["status"] == "ok"
+
+
 FOLLOWED = ("open('/etc/hostname').read()", "room = bytearray(3 << 29)", CASES["escape"][0])
 
 

@@ -429,6 +429,11 @@ LATER_FILES: Final = "what is created beside them after the kernel's start is no
 
 #: How a list of addresses is enforced.
 RELAYED: Final = "the host's relay looks up what is listed, connects to it, hands the socket in"
+#: What cells that may start programs have (``backends.plan``).
+OWN_NETWORK: Final = (
+    "a network namespace of the session's own, with a loopback device and no other: sockets reach "
+    "its own programs alone"
+)
 UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
 
 
@@ -444,6 +449,8 @@ def relayed_network(around: str, locks: tuple[str, ...]) -> Callable[[Policy], D
         if policy.network_access:
             end = "system call filter" if around else "system call filter: a cell connects nothing"
             return holds(f"{RELAYED}; {around}{end}", locks=locks)
+        if policy.subprocess_execution and (around or policy.filesystem_staged_roots):
+            return holds(OWN_NETWORK, locks=locks)
         return holds(f"{around}system call filter: no socket is opened", locks=locks)
 
     return declare

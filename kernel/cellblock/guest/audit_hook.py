@@ -199,6 +199,11 @@ _EVENTS: Final = word_set("""
     os.utime pty.spawn socket.bind socket.connect socket.getaddrinfo
     socket.gethostbyname socket.sendto sqlite3.connect subprocess.Popen
 """)
+#: Of these, changes to a file or folder, the first of their arguments.
+_CHANGES: Final = word_set("""
+    os.chmod os.chown os.link os.remove os.removexattr os.rename os.rmdir os.setxattr os.symlink
+    os.truncate os.utime
+""")
 #: Of these, what starts a program.
 _PROGRAMS: Final = word_set("""
     os.fork os.forkpty os.posix_spawn os.spawn os.system pty.spawn subprocess.Popen
@@ -243,6 +248,8 @@ class Effects:
         self.any = False
         #: What is told of each search (``guest.not_there``).
         self.on_search: Callable[[str, tuple[Any, ...]], None] = lambda _event, _args: None
+        #: What a cell tried last to write, make, remove or rename, as it named it.
+        self.written: object = None
         #: Called before a cell starts a program, or forks.
         self.on_program: Callable[[], None] = lambda: None
         #: A cell has started what no copy has as it was: no cell is run again any more.
@@ -291,31 +298,32 @@ class Effects:
         events, writes, looks, forks, is_import = _EVENTS, _WRITES, _LOOKS, _FORKS, _is_import
         is_unchanging = self._is_unchanging
         others: dict[str, Callable[[str, tuple[Any, ...]], None]]
-        others = {"mmap.__new__": self._note_mapping}
+        others = {"mmap.__new__": self._note_mapping, "os.mkdir": self._note_folder}
         others |= dict.fromkeys(_SEARCHES, self._note_search)
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
             if event == "open":
                 written = type(args[2]) is int and args[2] & writes
+                if written:
+                    self.written = args[0]
                 if not written and is_unchanging(args[0]):
                     self._read.append(args[0])
                 elif written or not _is_no_archive(args[0]):
                     self.any = self.any or not is_exempt()
             elif event in events or event in forks:
                 if not is_exempt():
-                    self._note(event)
+                    self._note(event, args)
             elif event in looks:
                 self.any = self.any or not (is_unchanging(args[0]) or is_import())
-            elif event == "os.mkdir":
-                is_there = args[0] == self._settings and os.path.isdir(args[0])
-                self.any = self.any or not (is_there or is_exempt())
             elif (note := others.get(event)) is not None:
                 note(event, args)
 
         return hook
 
-    def _note(self, event: str) -> None:
+    def _note(self, event: str, args: tuple[Any, ...]) -> None:
         self.any = True
+        if event in _CHANGES:
+            self.written = args[0]
         self._forks += event in _FORKS
         if event in _PROGRAMS:
             self._programs = self._programs or event not in _FORKS
@@ -348,6 +356,11 @@ class Effects:
 
     def _note_search(self, event: str, args: tuple[Any, ...]) -> None:
         self.on_search(event, args)  # which a guest has set since the hook was made
+
+    def _note_folder(self, _event: str, args: tuple[Any, ...]) -> None:
+        self.written = args[0]
+        is_there = args[0] == self._settings and os.path.isdir(args[0])
+        self.any = self.any or not (is_there or is_exempt())
 
     def _note_mapping(self, _event: str, args: tuple[Any, ...]) -> None:
         if is_exempt():

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cellblock.guest.audit_hook import effects
 from cellblock.guest.output import encodable
 from cellblock.wire.messages import FailedCall
 
@@ -197,12 +198,13 @@ def _os_error(error: OSError) -> FailedCall | None:
         # Numbers of their own. The relay's own word for what is not on its list is EAI_FAIL.
         number = errno.EACCES if error.errno == socket.EAI_FAIL else errno.EHOSTUNREACH
         return FailedCall("network", number)
-    kind, target = _kind(error), ""
+    kind, target, writes = _kind(error), "", False
     if kind == "file":
         path = error.filename or _path_in(error)
         if isinstance(path, str | bytes):
             target = _bounded(os.path.realpath(os.fsdecode(path)))
-    return FailedCall(kind, number, target) if 0 < number <= _LAST_ERRNO else None
+            writes = path == effects.written
+    return FailedCall(kind, number, target, writes) if 0 < number <= _LAST_ERRNO else None
 
 
 def _kind(error: OSError) -> Literal["file", "network", "process", "signal"]:

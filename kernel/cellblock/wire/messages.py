@@ -811,12 +811,14 @@ class FailedCall(Struct, frozen=True):
     """A call that a cell was refused, as its guest says: advice for the words of a card.
 
     ``target`` is the path, without links, or ``host:port``; either may be missing. An ``import``
-    is one of a module that lies in the folder that cells run in, where imports don't look.
+    is one of a module that lies in the folder that cells run in, where imports don't look. A file
+    was to be written, made or removed if it ``writes``.
     """
 
     kind: Literal["database", "file", "import", "memory", "network", "process", "signal", "thread"]
     errno: Annotated[int, msgspec.Meta(ge=0, le=4095)] = 0
     target: Name = ""
+    writes: bool = False
 
 
 class Error(OfOutput, tag="error", frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.backends import plan
+from cellblock.backends.base import OWN_NETWORK, named
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.plan import make_plan, make_view, splits_roots
@@ -52,6 +53,26 @@ def planned(tmp_path, home):
 
 def own(result, home):
     return [root for root in result.read_roots if root.startswith(str(home))]
+
+
+@pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
+@pytest.mark.parametrize("staged", [(), ("{project}",)])
+@pytest.mark.parametrize("programs", [False, True])
+@pytest.mark.parametrize("network", [False, True, ("example.org:443",)])
+def test_a_network_of_the_sessions_own_is_told_of_where_there_is_one(
+    tmp_path, home, backend, staged, programs, network
+):
+    made, policy = (
+        named(backend),
+        Policy().replace(
+            network_access=network, subprocess_execution=programs, filesystem_staged_roots=staged
+        ),
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    plan = make_plan(policy, made, scratch=scratch, project=home / "project")
+    told = made.declare(policy, made.glance())["network_access"].mechanism
+    assert (told == OWN_NETWORK) == plan.loopback
 
 
 def test_a_backend_without_locks_plans_nothing(tmp_path):

@@ -364,10 +364,12 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     covered = not hidden and plan.hides(path)
     outside = not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files))
     # Who reads is never told EROFS: that was to write.
-    if (covered or outside) and call.errno != errno.EROFS:
+    writes = call.errno == errno.EROFS or (call.writes and not covered)
+    if (covered or outside) and not writes:
         what = "cells can't use files outside of its folders"
         return Refusal("filesystem_read_roots", what, _to_read(path, config), path)
-    if hidden or _is_in(path, (*plan.writable, *plan.device_files)):
+    readable = hidden and not outside
+    if readable or _is_in(path, (*plan.writable, *plan.device_files)):
         return None  # it is not there for anybody, or an ordinary permission
     remedy = _to_write(os.path.dirname(path), config)
     return Refusal("filesystem_write_roots", "cells don't write there", remedy, path)
