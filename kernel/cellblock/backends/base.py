@@ -437,10 +437,13 @@ OWN_NETWORK: Final = (
 UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
 
 
-def relayed_network(around: str, locks: tuple[str, ...]) -> Callable[[Policy], Declaration]:
+def relayed_network(
+    around: str, locks: tuple[str, ...], *, own: Callable[[Policy], object] = lambda _: False
+) -> Callable[[Policy], Declaration]:
     """Declare ``network_access`` where guests have no network and a list goes through the relay.
 
-    ``around`` is what a backend has beside the system call filter, with "; " behind it.
+    ``around`` is what a backend has beside the system call filter, with "; " behind it; ``own``
+    says whether cells that may start programs have a network of the session's own.
     """
 
     def declare(policy: Policy) -> Declaration:
@@ -449,7 +452,7 @@ def relayed_network(around: str, locks: tuple[str, ...]) -> Callable[[Policy], D
         if policy.network_access:
             end = "system call filter" if around else "system call filter: a cell connects nothing"
             return holds(f"{RELAYED}; {around}{end}", locks=locks)
-        if policy.subprocess_execution and (around or policy.filesystem_staged_roots):
+        if policy.subprocess_execution and own(policy):
             return holds(OWN_NETWORK, locks=locks)
         return holds(f"{around}system call filter: no socket is opened", locks=locks)
 

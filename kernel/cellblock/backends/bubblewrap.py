@@ -109,7 +109,9 @@ class Bubblewrap(Backend):
         "read_deny_paths": denied_paths(
             "masked by empty mounts; Landlock: no rule covers them", _LOCKS
         ),
-        "network_access": relayed_network("a network namespace without a device; ", _CALLS),
+        "network_access": relayed_network(
+            "a network namespace without a device; ", _CALLS, own=lambda _: True
+        ),
     }
 
     def __init__(self) -> None:

@@ -137,7 +137,10 @@ class Landlock(Backend):
             locks=_FILES,
         ),
         "read_deny_paths": denied_paths("Landlock: no rule covers them", _FILES),
-        "network_access": relayed_network("", _CALLS),
+        # Who lays layers has namespaces.
+        "network_access": relayed_network(
+            "", _CALLS, own=lambda policy: policy.filesystem_staged_roots
+        ),
         "subprocess_execution": _processes,
         "package_installation": package_installation(_FILES),
     }

@@ -55,22 +55,20 @@ def own(result, home):
     return [root for root in result.read_roots if root.startswith(str(home))]
 
 
-@pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
+@pytest.mark.parametrize("backend", ["landlock", "bubblewrap", "docker"])
 @pytest.mark.parametrize("staged", [(), ("{project}",)])
 @pytest.mark.parametrize("programs", [False, True])
 @pytest.mark.parametrize("network", [False, True, ("example.org:443",)])
 def test_a_network_of_the_sessions_own_is_told_of_where_there_is_one(
     tmp_path, home, backend, staged, programs, network
 ):
-    made, policy = (
-        named(backend),
-        Policy().replace(
-            network_access=network, subprocess_execution=programs, filesystem_staged_roots=staged
-        ),
+    policy = Policy().replace(
+        network_access=network, subprocess_execution=programs, filesystem_staged_roots=staged
     )
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    plan = make_plan(policy, made, scratch=scratch, project=home / "project")
+    (scratch := tmp_path / "scratch").mkdir()
+    project, made = home / "project", named(backend)
+    layers = (Layer(root=str(project), folder="/layer"),) if staged and made.stages else ()
+    plan = make_plan(policy, made, scratch=scratch, project=project, layers=layers)
     told = made.declare(policy, made.glance())["network_access"].mechanism
     assert (told == OWN_NETWORK) == plan.loopback
 
