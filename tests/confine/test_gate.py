@@ -250,6 +250,15 @@ def test_a_signal_that_comes_while_a_snapshot_is_forked_costs_no_snapshot(plan):
     assert control in {"EINTR", "EPERM"}
 
 
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_snapshot_that_is_due_is_made_though_there_is_room_for_nothing(processes):
+    gate = Gate(-1, MACHINE, plan_of(most_tasks=1, processes=processes), Sessions(os.getsid(0)))
+    asked = Request(1, os.getpid(), "clone", (signal.SIGCHLD, 0, 0, 0, 0, 0))
+    gate.allow_fork(os.getpid())
+    assert gate.decide(asked) == 0
+    assert gate.decide(asked) != 0
+
+
 def test_a_fork_that_is_due_for_anybody_is_left_for_whom_none_is_due():
     gate = Gate(-1, MACHINE, plan_of(), Sessions(os.getpid()))
     gate.allow_fork(None)

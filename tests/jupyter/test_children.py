@@ -87,6 +87,29 @@ except ChildProcessError:
     )
 
 
+def test_who_waits_in_vain_is_told_so(kernel):
+    """Another thread has waited for the last child; or nobody is to (signal(7))."""
+    code = """
+import concurrent.futures, signal
+def waited(_):
+    try:
+        return os.wait()[0] == child
+    except ChildProcessError:
+        return None
+child, held = fork()
+with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    both = pool.map(waited, range(2))
+    os.close(held)
+    print(sorted(both, key=str))
+before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+child, held = fork()
+os.close(held)
+print(waited(0))
+_ = signal.signal(signal.SIGCHLD, before)
+"""
+    assert printed(kernel, code) == "[None, True]\nNone\n"
+
+
 def test_who_does_not_wait_is_told_that_there_are_children(kernel):
     code = "child, held = fork()\nprint(os.waitpid(-1, os.WNOHANG), os.wait3(os.WNOHANG)[:2])"
     assert printed(kernel, code) == "(0, 0) (0, 0)\n"

@@ -11,6 +11,7 @@ import errno
 import functools
 import os
 import resource
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ from cellblock.guest.violations import run_exempt
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+#: Seconds between looks, at most, of who waits for any child.
+_LOOK: Final = 0.02
 #: What ``os.waitpid`` and ``os.wait4`` return when no child has ended.
 _NOTHING: Final = (0, 0, resource.struct_rusage((0,) * 16))
 _TASKS: Final = Path("/proc/self/task")
@@ -68,16 +71,24 @@ def _hiding_id(waitid: Any, copies: Collection[int]) -> Any:
 
 
 def _other(waitid: Any, whose: tuple[int, int], options: int, copies: Collection[int]) -> Any:
-    """Return what ``waitid`` finds that is no copy, and leave it to be waited for."""
+    """Return what ``waitid`` finds that is no copy, and leave it to be waited for.
+
+    It looks again and again: to wait for any child while there are copies never ends by itself.
+    """
+    pause = _LOOK / 64
     while True:
         found = waitid(*whose, options | os.WNOHANG | os.WNOWAIT)
         if found is None:
             _check_others(copies)
-            found = waitid(*whose, options | os.WNOWAIT)
-        if found is None or found.si_pid not in copies:
+            if options & os.WNOHANG:
+                return None
+            time.sleep(pause)
+            pause = min(2 * pause, _LOOK)
+        elif found.si_pid not in copies:
             return found
-        with contextlib.suppress(ChildProcessError):
-            waitid(os.P_PID, found.si_pid, (options | os.WNOHANG) & ~os.WNOWAIT)
+        else:
+            with contextlib.suppress(ChildProcessError):
+                waitid(os.P_PID, found.si_pid, (options | os.WNOHANG) & ~os.WNOWAIT)
 
 
 def _check_others(copies: Collection[int]) -> None:

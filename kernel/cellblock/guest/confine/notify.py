@@ -593,29 +593,36 @@ class Gate:
         return 0
 
     def _start(self, request: Request, process_id: int) -> int:
-        if not self._may_start(request, process_id):
+        is_due = self._is_due(request, process_id)
+        if not self._may_start(request, process_id, is_due=is_due):
             return errno.EPERM
         most = self.plan.limits.max_processes
-        if most is None:
+        if most is None or is_due:  # a session at its limit is to be restored all the same
             return 0
         self._starts.look()
         threads = thread_count(process_id)  # not those of before that look
         if self._count(threads) >= most:
             return errno.EAGAIN
         is_thread = request.call == "clone" and bool(request.args[0] & CLONE_THREAD)
-        if is_thread or self.plan.subprocess:  # else it is a snapshot, which is not counted
-            self._starts.add(request.task, process_id, threads, is_thread=is_thread)
+        self._starts.add(request.task, process_id, threads, is_thread=is_thread)
         return 0
 
-    def _may_start(self, request: Request, process_id: int) -> bool:
+    def _may_start(self, request: Request, process_id: int, *, is_due: bool) -> bool:
         flags = request.args[0] if request.call == "clone" else 0
         due_rulesets = self._due_rulesets.values()
         if process_id in self._due_rulesets or any(due.alone for due in due_rulesets):
             return False
         if flags & CLONE_THREAD or self.plan.subprocess:
             return not flags & CLONE_NEVER
-        # Snapshots are the main thread's; whatever other thread asks is a cell's. So is what the
-        # guest asks when it is a snapshot that is to fork.
+        return is_due
+
+    def _is_due(self, request: Request, process_id: int) -> bool:
+        """Return whether this makes a snapshot, which is due no more then.
+
+        Snapshots are the main thread's; whatever other thread asks is a cell's. So is what the
+        guest asks when it is a snapshot that is to fork.
+        """
+        flags = request.args[0] if request.call == "clone" else 0
         due = [pid for pid in self._due_forks if pid in {process_id, None}]
         if request.task != process_id or flags & CLONE_SHARED or not due:
             return False
@@ -629,10 +636,11 @@ class Gate:
         ``threads`` are those of the process that asks.
         """
         if self.plan.subprocess:
-            # A guest and what it started; orphans came back to us, a subreaper. Who descends from
-            # one that ends meanwhile may be missed: then there is room for one more, by that end.
+            # A guest and what it started, but no snapshots; orphans came back to us, a subreaper.
+            # Who descends from one that ends meanwhile may be missed: then there is room for one
+            # more, by that end.
             pids = (pid for pid in descendants(os.getpid()) if session(pid) in self._sessions)
-            threads = sum(map(thread_count, pids))
+            threads = sum(thread_count(pid) for pid in pids if not self._is_protected(pid))
         return threads + len(self._starts)
 
     def _lay_ruleset(self, request: Request, process_id: int, threads: int) -> bool:

@@ -468,14 +468,22 @@ class Supervisor:
         if checkpoint is None:
             known = ", ".join(self.snapshots.chain.named()) or "none"
             refused(f"there is no such checkpoint; there are: {known}")
-        elif not self.snapshots.affords_one():
-            refused("no copy of it could be made")
-        else:
-            running = self._stop()
+            return
+        guest = self.guest
+
+        def stands(twin: Snapshot | None) -> None:
+            if twin is None or not checkpoint.kept or self.guest is not guest:
+                self.snapshots.let_go(twin)
+                refused("no copy of it could be made")
+                return
+            running, process = self._stop(), checkpoint.guest
+            self.snapshots.exchange(checkpoint, twin)
             stopped = Stopped("undo", detail=name, branch=branch)
             self._restoration = Restoration(self._reactor, self, stopped, running)
             self._restoration.otherwise = Stopped("crash", PICKED_ENDED)
-            self._restoration.restore(checkpoint)
+            self._restoration.restore(checkpoint, process)
+
+        self.snapshots.copy_apart(stands, checkpoint)
 
     def on_trying(self, guest: Guest | None) -> None:
         """Record which snapshot is tried; None when that failed."""
@@ -554,7 +562,7 @@ class Supervisor:
                 copy.guest.close()
                 self._give_up(f"the fork's locks can't be had: {failure}")
             else:
-                restoration.restore(copy, leaves_twin=False)
+                restoration.restore(copy, copy.guest)
 
         if plan is None:
             ready("")
@@ -627,7 +635,7 @@ class Supervisor:
             self.snapshots.go_alone(snapshot)
             plan = settings.prepare.plan
             self._restoration = Restoration(self._reactor, self, stopped, plan=plan)
-            self._restoration.restore(snapshot, leaves_twin=False)
+            self._restoration.restore(snapshot, snapshot.guest)
 
     # --- the end ------------------------------------------------------------------------------
 

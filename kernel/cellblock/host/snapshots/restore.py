@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from cellblock.host.snapshots.store import Snapshots
 
 
-#: Seconds that the first snapshot has to take over, and to catch up; after each one that does not,
-#: the next has half as many, since whoever waits has waited for those before.
+#: Seconds that the first snapshot has to take over: half of what all have together, and so has each
+#: one after it of what is left, since whoever waits has waited for those before.
 PATIENCE: Final = 4.0
+#: Those that each has at least.
+_LEAST: Final = 0.25
 #: A copy that runs cells again may need so many times as long as they took.
 _SLOWER: Final = 4
-#: Snapshots that may end without that before it counts as the same: their state may be what ends
-#: them.
-_MAX_KILLED: Final = 8
 #: Copies that end while they run the same cell again before it counts as what ends them.
 _MAX_STUMBLES: Final = 4
 #: Ends that a cell brings about which pretends to have ended: it would do so again.
@@ -113,7 +112,9 @@ class Restoration:
         #: What was run again when each of those that were killed then was.
         self._stumbled: list[Any] = []
         self._timer: Timer | None = None
-        self._patience, self._tries = PATIENCE, 0
+        #: Seconds that are left for all, with those for cells that are run again.
+        self._left, self._again_left = 2 * PATIENCE, 0.0
+        self._began = 0.0
         #: How processes ended since it was told to resume, by pid.
         self._exits: dict[int, int] = {}
 
@@ -134,9 +135,12 @@ class Restoration:
         self._again, self._resumed = [], None
         self.restore(snapshot)
 
-    def restore(self, snapshot: Snapshot, *, leaves_twin: bool = True) -> None:
-        """Have a snapshot take over; one that leaves no twin was had serve by the caller."""
-        guest = self._guest = snapshot.guest
+    def restore(self, snapshot: Snapshot, process: Guest | None = None) -> None:
+        """Have a snapshot take over: its process leaves a twin first.
+
+        A ``process`` of it that is given was had serve by the caller, and has left one or none.
+        """
+        guest = self._guest = process or snapshot.guest
         self._snapshot, self.leaves_chain = snapshot, snapshot not in self._snapshots.chain
         snapshot.after.clear()
         self._due = self._may_run_again()
@@ -151,7 +155,7 @@ class Restoration:
         guest.on_text = self._supervisor.on_text
         guest.on_lost = lambda reason: self._fail(guest, killed=not reason)
         self._supervisor.on_trying(guest)
-        if leaves_twin:
+        if process is None:
             self._snapshots.go_to(snapshot, stands)
         else:
             stands()
@@ -180,17 +184,14 @@ class Restoration:
                 os.close(fd)
 
     def _start_timer(self, guest: Guest) -> None:
-        self._stop_timer()
-        self._tries += 1
-        if self._tries > _MAX_KILLED:
-            self._patience /= 2
-
-        def late() -> None:
-            self._patience /= 2
-            self._fail(guest)
-
-        again = sum(request.seconds for request in self._due)
-        self._timer = self._reactor.call_later(self._patience + _SLOWER * again, late)
+        again = _SLOWER * sum(request.seconds for request in self._due)
+        self._left += max(0.0, again - self._again_left)
+        self._again_left = max(again, self._again_left)
+        allowed = again + max(0.0, self._left - again) / 2
+        self._began = self._supervisor.clock()
+        self._timer = self._reactor.call_later(
+            max(_LEAST, min(allowed, self._left)), lambda: self._fail(guest)
+        )
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -242,7 +243,7 @@ class Restoration:
         try:
             serves = self._take(message, guest)
             if resumed:
-                self._snapshots.on_resumed()
+                self._snapshots.end_programs()
             if serves:
                 self._serve(guest)
                 return
@@ -255,8 +256,9 @@ class Restoration:
     def _has_twin(self, message: messages.FromGuest) -> bool:
         """Return whether it says that it has parted with its twin, which speaks for itself."""
         snapshot = self._snapshot
-        said = isinstance(message, messages.SnapshotReady) and message.id
-        return snapshot is not None and snapshot.served > 0 and said == snapshot.number
+        if snapshot is None or snapshot.guest is self._guest:
+            return False
+        return isinstance(message, messages.SnapshotReady) and message.id == snapshot.number
 
     def _take(self, message: messages.FromGuest, guest: Guest) -> bool:
         """Act on what it says; return whether it serves now. Raises GuestError."""
@@ -291,8 +293,10 @@ class Restoration:
 
     def _serve(self, guest: Guest) -> None:
         snapshot, self._snapshot, self._guest = self._snapshot, None, None
-        if snapshot is not None and snapshot.on_serving is not None:
-            snapshot.on_serving()  # it has what waited to be safe; what comes next is not sent yet
+        if snapshot is not None:
+            snapshot.served = 0  # it is not what ended others that had its state
+            if snapshot.on_serving is not None:
+                snapshot.on_serving()  # what waited is safe; what comes next is not sent yet
         for number, request in enumerate(self._again, 1 - len(self._again)):
             # An older snapshot lacks it, should this guest end at once. Behind the last, random
             # numbers are new: what comes next is not run again from before that.
@@ -326,6 +330,7 @@ class Restoration:
         self._exits.clear()
         self._supervisor.on_trying(None)
         self._stop_timer()
+        self._left -= self._supervisor.clock() - self._began
         guest.close()
         if not killed:
             self._snapshots.give_up(snapshot)

@@ -69,6 +69,8 @@ PATIENCE: Final = 5.0
 _MAX_FORKING: Final = 3
 #: How often a state may serve and be kept all the same: it may be what ends those that have it.
 MAX_SERVED: Final = 8
+#: Seconds of the processor that one may use between two looks, which is to stand still.
+_STILL: Final = 0.05
 #: Seconds until what has come to stand, or was set going, is looked at.
 _LOOK: Final = 0.1
 #: Seconds after which processes that nobody knows are looked for again: one may have been in the
@@ -283,11 +285,6 @@ class Snapshots:
             self._guest, self._zygote = guest, zygote
             self.chain.append(made)
         return made
-
-    def affords_one(self) -> bool:
-        """Return whether one more copy can be afforded, now that it was asked for."""
-        pid = self._guest.pid if self._guest is not None else None
-        return self._budget.affords(private_bytes(pid), self._drop_oldest)
 
     def copy_apart(
         self,
@@ -662,7 +659,8 @@ class Snapshots:
         most = None if memory_max is None else slack(memory_max)
         self._stop_all(again=True)
         for snapshot in chain.all():
-            _measure(snapshot)
+            if _measure(snapshot) > _STILL and snapshot.settled:
+                self._drop(snapshot)  # nobody is charged for what it computes
         while most is not None and sum(one.grew for one in chain.all()) > most:
             self._drop(max(chain.all(), key=lambda one: one.grew))
         self._keep_few_apart()
@@ -744,6 +742,7 @@ class Snapshots:
         for other in self.chain:
             # One that stands only now would be what takes over next, without what waits for it.
             other.stopped, other.on_kept = False, None
+        self.end_programs()  # first: as many as there may be would keep it from processor and gate
         snapshot.on_decided, snapshot.on_twin = None, then
         twin = self._new_copy(process) if snapshot.served < MAX_SERVED else None
         if twin is None:
@@ -755,6 +754,14 @@ class Snapshots:
         snapshot.under_way.clear()
         self._hear(snapshot)
         self._ask(process, snapshot)
+
+    def exchange(self, snapshot: Snapshot, twin: Snapshot) -> None:
+        """Have the process of a snapshot serve, of which a twin was made apart."""
+        self.chain.apart.remove(twin)
+        self._serve(snapshot)
+        snapshot.guest, snapshot.number, snapshot.used = twin.guest, twin.number, twin.used
+        snapshot.under_way.clear()
+        self._hear(snapshot)
 
     def _leave(self, snapshot: Snapshot) -> None:
         """Keep a snapshot no more whose process serves, and has left no twin."""
@@ -774,7 +781,7 @@ class Snapshots:
         self._guest, self._given = snapshot.guest, snapshot.had.faults
         self._do_soon(_LOOK, self.look)  # the end of the guest before sets all going
 
-    def on_resumed(self) -> None:
+    def end_programs(self) -> None:
         """Have what the guest before had started ended: it would count as this one's."""
         if self._policy.subprocess_execution:
             self._end_unknown()
@@ -805,11 +812,15 @@ def _tell_twin(snapshot: Snapshot) -> None:
         told()
 
 
-def _measure(snapshot: Snapshot) -> None:
-    """Read what it has come to hold, and wrote to, if it did anything since that was read."""
-    pid = snapshot.guest.pid
+def _measure(snapshot: Snapshot) -> float:
+    """Read what it has come to hold, and wrote to, if it did anything since that was read.
+
+    Return the seconds of the processor that it has used since; 0 the first time.
+    """
+    pid, before = snapshot.guest.pid, snapshot.used
     if snapshot.kept and pid is not None:
         used = Gauge(pid).cpu()
-        if used is not None and used != snapshot.used:
+        if used is not None and used != before:
             snapshot.used = used
             snapshot.grew, snapshot.rewrote = memory.taken(pid, snapshot.had)
+    return snapshot.used - before if before else 0.0

@@ -151,6 +151,16 @@ def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken, 
     assert taken.done.count(("SIGSTOP", first)) >= 2
 
 
+def test_a_copy_that_computes_while_it_should_stand_still_is_dropped(taken, monkeypatch):
+    pid, used = taken(), iter((0.2, 0.24, 0.24, 0.3))
+    monkeypatch.setattr(store.Gauge, "cpu", lambda _: next(used))
+    for _ in range(3):  # what it took to come to stand is no matter
+        taken.snapshots.look()
+        assert taken.snapshots.pids()[1:] == [pid]
+    taken.snapshots.look()
+    assert taken.snapshots.pids()[1:] == []
+
+
 def test_unknown_processes_are_looked_for_within_a_second_of_a_snapshot_and_once(
     taken, reactor, zygote
 ):

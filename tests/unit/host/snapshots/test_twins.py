@@ -9,7 +9,7 @@ from cellblock.host.guests.supervisor import PICKED_ENDED
 from cellblock.host.session.types import Restored, Stopped
 from cellblock.host.snapshots import restore, store
 from cellblock.wire import messages
-from support.stepwise import EXACT, INEXACT, lost
+from support.stepwise import CRASH, EXACT, INEXACT, lost
 
 STAGES = ("has a twin", "took over", "is running again", "serves")
 
@@ -79,6 +79,32 @@ def test_copies_that_are_killed_cost_those_before_none_of_their_time(sim):
     assert not older.gone()
     sim.reactor.advance(0.2)
     assert older.gone()
+
+
+def test_copies_that_end_just_in_time_have_no_more_time_than_one_that_does_not_end(sim):
+    copies = [sim.guest.copies[0], sim.kept()]
+    sim.reaped(9)
+    began = sim.reactor.now
+    for copy in reversed(copies):
+        while (twin := copy.twin()) is not None:
+            sim.stands(twin)
+            sim.reactor.advance(1.0)
+            if copy.gone():
+                break
+            sim.end(copy)
+            copy = twin
+    assert sim.losses() == [Stopped("crash", CRASH)]
+    assert sim.reactor.now - began < 2 * restore.PATIENCE + 2
+
+
+def test_programs_of_the_guest_before_are_ended_before_anything_is_asked_of_a_copy(stepwise):
+    sim = stepwise(subprocess_execution=True)
+    sim.kept()
+    sim.reactor.advance(2.0)
+    before = len(sim.told)
+    sim.reaped(9)
+    told = [type(message) for message in sim.told[before:]]
+    assert told.index(messages.KeepOnly) < told.index(messages.AllowFork)
 
 
 def test_nothing_is_asked_of_who_takes_over_until_its_twin_stands(sim):
@@ -217,9 +243,22 @@ def test_a_copy_that_waits_and_says_anything_is_ended(sim, said):
     assert copy.gone()
 
 
+def test_a_checkpoint_of_which_no_twin_can_be_made_is_kept_and_the_state_that_there_was(sim):
+    supervisor, refused = sim.session.requests.supervisor, []
+    supervisor.snapshots.checkpoint("point", refused.append)
+    checkpoint = sim.guest.copy()
+    sim.stands(checkpoint)
+    supervisor.restore("point", refused.append)
+    failed = messages.SnapshotFailed(id=checkpoint.twin().number, errno=errno.EAGAIN)
+    sim.hears(failed, by=checkpoint)
+    assert refused == ["", "no copy of it could be made"]
+    assert supervisor.snapshots.chain.named().keys() == {"point"}
+    assert sim.cell().status == "ok"
+
+
 def test_a_checkpoint_whose_process_ends_leaves_the_state_that_there_was(sim):
     supervisor = sim.session.requests.supervisor
-    supervisor.snapshots.checkpoint("point", refused := [].append)
+    supervisor.snapshots.checkpoint("point", refused := list[str]().append)
     checkpoint = sim.guest.copy()
     sim.stands(checkpoint)
     copy = sim.kept()
