@@ -86,13 +86,14 @@ def test_copies_that_end_just_in_time_have_no_more_time_than_one_that_does_not_e
     sim.reaped(9)
     began = sim.reactor.now
     for copy in reversed(copies):
-        while (twin := copy.twin()) is not None:
+        heir = copy
+        while (twin := heir.twin()) is not None:
             sim.stands(twin)
             sim.reactor.advance(1.0)
-            if copy.gone():
+            if heir.gone():
                 break
-            sim.end(copy)
-            copy = twin
+            sim.end(heir)
+            heir = twin
     assert sim.losses() == [Stopped("crash", CRASH)]
     assert sim.reactor.now - began < 2 * restore.PATIENCE + 2
 
