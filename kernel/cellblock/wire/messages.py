@@ -917,12 +917,12 @@ class Breach(Struct, tag="breach", frozen=True, kw_only=True):
 
 
 class Show(OfOutput, tag="show", frozen=True, kw_only=True):
-    """A magic such as ``%policy`` ran: the host shows its table, or a page, here.
+    """The magic ``what`` ran: the host shows its table, or a page, here.
 
     ``argument`` is what was typed behind ``%usage``, ``%output`` and ``%template``.
     """
 
-    what: Literal["policy", "usage", "output", "tools", "templates", "changes"]
+    what: Literal["policy", "usage", "output", "tools", "template", "changes"]
     argument: Name = ""
 
 
