@@ -45,6 +45,18 @@ class Message(Struct, frozen=True, tag=_snake_case):
     """What is sent by itself. Its tag is its class's name: ``tool_call`` for ``ToolCall``."""
 
 
+class Query(Message, frozen=True, kw_only=True):
+    """A request that runs no cell; a ``QueryReply`` with the same id answers it."""
+
+    id: Id
+
+
+class QueryReply(Message, frozen=True, kw_only=True):
+    """The answer to a query."""
+
+    id: Id
+
+
 class OfSubshell(Message, frozen=True, kw_only=True):
     """What is for, or comes from, the subshell with this number; 0 is the main shell."""
 
@@ -598,33 +610,28 @@ class Execute(OfSubshell, frozen=True, kw_only=True):
     again: bool = False
 
 
-class Complete(Message, frozen=True, kw_only=True):
+class Complete(Query, frozen=True, kw_only=True):
     """Complete ``code`` at ``cursor`` (characters)."""
 
-    id: Id
     code: str
     cursor: int
 
 
-class Inspect(Message, frozen=True, kw_only=True):
+class Inspect(Query, frozen=True, kw_only=True):
     """Describe the object at ``cursor`` (characters)."""
 
-    id: Id
     code: str
     cursor: int
     detail: int = 0
 
 
-class ListVariables(Message, frozen=True, kw_only=True):
+class ListVariables(Query, frozen=True, kw_only=True):
     """List what is in the user's namespace, without running anything of it."""
 
-    id: Id
 
-
-class GetVariable(Message, frozen=True, kw_only=True):
+class GetVariable(Query, frozen=True, kw_only=True):
     """Return a variable's value, without running anything of a class of the user's."""
 
-    id: Id
     name: Name
 
 
@@ -867,20 +874,18 @@ class Done(Message, frozen=True, kw_only=True):
     value: bytes = NOTHING
 
 
-class Completed(Message, frozen=True, kw_only=True):
+class Completed(QueryReply, frozen=True, kw_only=True):
     """Completions for the span ``start``..``end`` (characters)."""
 
-    id: Id
     matches: list[Text]
     start: Position
     end: Position
     types: list[dict[str, Any]] = []
 
 
-class Inspected(Message, frozen=True, kw_only=True):
+class Inspected(QueryReply, frozen=True, kw_only=True):
     """What was found; an empty bundle means nothing was."""
 
-    id: Id
     data: Bundle
 
 
@@ -893,18 +898,16 @@ class Variable(Struct, frozen=True, kw_only=True):
     size: Size = 0
 
 
-class Variables(Message, frozen=True, kw_only=True):
+class Variables(QueryReply, frozen=True, kw_only=True):
     """The first variables by name, and how many more there are."""
 
-    id: Id
     variables: Annotated[tuple[Variable, ...], msgspec.Meta(max_length=1_000)] = ()
     more: Count = 0
 
 
-class VariableValue(Message, frozen=True, kw_only=True):
+class VariableValue(QueryReply, frozen=True, kw_only=True):
     """A variable's value, or why there is none to be had."""
 
-    id: Id
     value: Value | None = None
     why: Name = ""
 

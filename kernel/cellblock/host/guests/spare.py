@@ -173,7 +173,7 @@ class SpareGuest:
         A query decides nothing, nor does a comm message: front ends look for widgets when they
         open a notebook, and before the first cell nobody answers.
         """
-        if isinstance(message, messages.Complete | messages.Inspect | messages.CommIn):
+        if isinstance(message, messages.Query | messages.CommIn):
             return None
         guest = self._guest
         if guest is not None and self._state is SpareState.ready and self._is_wanted(message):

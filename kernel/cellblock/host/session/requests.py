@@ -602,13 +602,7 @@ class Requests:
                 self.tools.handle(message, self.request)
             case messages.Breach(operation=operation):
                 self.supervisor.replace(Stopped("breach", operation))
-            case (
-                messages.Done()
-                | messages.Completed()
-                | messages.Inspected()
-                | messages.Variables()
-                | messages.VariableValue()
-            ):
+            case messages.Done() | messages.QueryReply():
                 self._on_reply(message)
             case _:
                 self._show(message)
