@@ -1,4 +1,4 @@
-"""Write the tables of docs/rules.md and docs/allowlist.md from the language layer's own.
+"""Write what docs/rules.md, allowlist.md and admission.md have of the language layer's tables.
 
 python tools/rules_docs.py [--check]
 
@@ -75,6 +75,12 @@ def magics() -> Iterator[str]:
     yield from _rows(dict(sorted({**allowed, **added}.items())))
 
 
+def views() -> Iterator[str]:
+    """Yield the magics that need no approval, as the host answers them."""
+    names = (f"`%{name}`" for name, magic in MAGICS.items() if magic.view)
+    yield f"{', '.join(names)}\n"
+
+
 def _rows(reasons: Mapping[str, str]) -> Iterator[str]:
     for name, reason in reasons.items():
         yield f"| `{name}` | {reason} |\n"
@@ -98,6 +104,7 @@ def _added(preset: str, field: str) -> dict[str, str]:
 
 
 PAGES: Final[Mapping[str, tuple[Callable[[], Iterator[str]], ...]]] = {
+    "admission.md": (views,),
     "rules.md": (rules,),
     "allowlist.md": (modules, packages, builtins, magics),
 }

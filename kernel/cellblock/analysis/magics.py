@@ -72,6 +72,7 @@ _LOOKUP_ARGUMENT = re.compile(r"[\w.*%\[\]\s-]*")
 _CAPTURE_OPTION = re.compile(r"--no-[a-z]+")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _EXPANDED = re.compile(r"[{}$]")
+_STEPS = re.compile(r"[0-9]{1,9}")
 
 
 def check_call(node: ast.Call, report: Report) -> bool | None:
@@ -120,6 +121,12 @@ def code_of(statement: ast.stmt) -> str | None:
     if words[0] == "timeit" or not of_name(words[0]).code_body:
         return None
     return transform_as_ipython(words[-1])
+
+
+def steps_of_undo(line: str) -> int:
+    """Return how many cells ``%undo`` with this argument steps back over; 0 if it is no number."""
+    steps = without_comment(line) or "1"
+    return int(steps) if _STEPS.fullmatch(steps) else 0
 
 
 def may_go_back(source: str) -> bool:

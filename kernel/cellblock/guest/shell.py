@@ -50,6 +50,7 @@ from cellblock.analysis.magics import (
     UNAPPROVED,
     does_nothing,
     is_unapproved,
+    steps_of_undo,
     without_comment,
 )
 from cellblock.analysis.names import BINDABLE_BUILTINS
@@ -665,8 +666,6 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
     return lambda: answer
 
 
-#: Of a number of cells to step back over, one digit too many.
-_DIGITS: Final = 10
 #: Characters of a magic's argument that are passed on.
 _LONGEST_ARGUMENT: Final = 100
 
@@ -717,12 +716,12 @@ class HostMagics(Magics):
     @line_magic
     def undo(self, line: str) -> None:
         """Step back to the state before the last cell that ran; ``%undo 3`` over three cells."""
-        steps = line.partition("#")[0].strip() or "1"
-        if not (steps.isascii() and steps.isdigit() and len(steps) < _DIGITS and int(steps)):
-            raise UsageError(f"%undo takes a number of cells, not {steps!r}")
+        steps = steps_of_undo(line)
+        if not steps:
+            raise UsageError(f"%undo takes a number of cells, not {without_comment(line)!r}")
         if not self.server.runs_cell:
             raise UsageError("%undo steps back from a cell of the notebook, and from nothing else")
-        self.server.out.send(messages.Undo(steps=int(steps)))
+        self.server.out.send(messages.Undo(steps=steps))
 
     @line_magic
     def checkpoint(self, line: str) -> None:
@@ -735,7 +734,7 @@ class HostMagics(Magics):
         self._keep_state(line, restores=True)
 
     def _keep_state(self, line: str, *, restores: bool) -> None:
-        name, magic = line.partition("#")[0].strip(), "%restore" if restores else "%checkpoint"
+        name, magic = without_comment(line), "%restore" if restores else "%checkpoint"
         if not re.fullmatch(messages.CHECKPOINT_NAME, name):
             raise UsageError(f"{magic} takes a name of letters, digits, '_', '.' and '-'")
         if not self.server.runs_cell:
@@ -745,7 +744,7 @@ class HostMagics(Magics):
     @line_magic
     def branch(self, line: str) -> None:
         """Have the host list branches, go to one or drop it when the cell has ended."""
-        given = line.partition("#")[0].split()
+        given = without_comment(line).split()
         drops = given[:1] == ["-d"]
         names = given[drops:]
         known = all(re.fullmatch(messages.CHECKPOINT_NAME, name) for name in names)

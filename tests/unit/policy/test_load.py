@@ -243,6 +243,9 @@ def test_a_file_is_named_after_itself_and_changes_safe_or_what_it_extends_key_by
     added = operator('extends = "data"\n[add]\nallowed_modules = ["sqlite3"]')
     assert replaced.allowed_modules == ("sqlite3",)
     assert added.allowed_modules == (*preset_values("data")["allowed_modules"], "sqlite3")
+    # The preset does not name this list, which is then that of preset safe.
+    added = operator('extends = "unsafe"\nmode = "safe"\nadd.magics = ["env"]')
+    assert added.magics == (*_safe().magics, "env")
 
     assert operator('timeout = "none"\nmemory_max_bytes = "none"').timeout is None
 
