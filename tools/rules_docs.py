@@ -1,4 +1,4 @@
-"""Write the tables of docs/rules.md and docs/allowlist.md from the language layer's own.
+"""Write what docs/rules.md, allowlist.md and admission.md have of the language layer's tables.
 
 python tools/rules_docs.py [--check]
 
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.analysis import RULES
 from cellblock.analysis.allowlist import ALLOWLIST, SCIENCE
+from cellblock.analysis.magic_table import MAGICS
 from cellblock.analysis.names import BINDABLE_BUILTINS, REFUSED_BUILTINS, RESERVED
 from cellblock.batch.verdict import CHECK_RULES, REPORTED_RULES
 from cellblock.policy import load
@@ -64,11 +66,19 @@ def builtins() -> Iterator[str]:
 
 
 def magics() -> Iterator[str]:
-    """Yield one row a magic of preset data's, which has all of preset safe's."""
+    """Yield one row a magic that is allowed by default, or that preset data adds."""
     yield "| magic | |\n|---|---|\n"
-    safe = _reasons("safe", "magics")
-    for name, reason in _reasons("data", "magics").items():
-        yield from _rows({name: reason if name in safe else f"{reason}; preset data alone"})
+    allowed = {name: magic.allowed for name, magic in MAGICS.items() if magic.allowed}
+    added = {
+        name: f"{reason}; preset data alone" for name, reason in _added("data", "magics").items()
+    }
+    yield from _rows(dict(sorted({**allowed, **added}.items())))
+
+
+def views() -> Iterator[str]:
+    """Yield the magics that need no approval, as the host answers them."""
+    names = (f"`%{name}`" for name, magic in MAGICS.items() if magic.view)
+    yield f"{', '.join(names)}\n"
 
 
 def _rows(reasons: Mapping[str, str]) -> Iterator[str]:
@@ -80,20 +90,21 @@ def _listed(names: tuple[str, ...]) -> str:
     return " ".join(f"`{name}`" for name in names)
 
 
-def _reasons(preset: str, field: str) -> dict[str, str]:
-    """Return the entries of a preset's list, with the reasons beside them.
+def _added(preset: str, field: str) -> dict[str, str]:
+    """Return what a preset adds to a list, with the reasons beside the entries.
 
     Raises RuntimeError if one has none.
     """
     text = (PRESETS / f"{preset}.toml").read_text("utf-8")
-    _, _, after = text.partition(f"\n{field} = [\n")
+    _, _, after = text.partition(f"\nadd.{field} = [\n")
     found = dict(_ENTRY.findall(after.partition("\n]")[0] + "\n"))
-    if list(found) != load.preset_values(preset)[field]:
+    if list(found) != tomllib.loads(text)["add"][field]:
         raise RuntimeError(f"{field} of preset {preset} is not one entry a line with its reason")
     return found
 
 
 PAGES: Final[Mapping[str, tuple[Callable[[], Iterator[str]], ...]]] = {
+    "admission.md": (views,),
     "rules.md": (rules,),
     "allowlist.md": (modules, packages, builtins, magics),
 }

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from support import processes, reading
-from support.address_lists import value
+from support.reading import value
 
 ROOTS = """filesystem_read_roots = ["{{scratch}}", "{open}"]
 filesystem_write_roots = ["{{scratch}}", "{open}/written"]

@@ -26,8 +26,8 @@ from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.report import doctor_report
 from cellblock.policy.model import Policy, Status
 from support import machines, processes, reading
-from support.address_lists import value
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
+from support.reading import value
 
 WHY_NOT = machines.no_bubblewrap()
 needs_bwrap = pytest.mark.skipif(bool(WHY_NOT), reason=f"no bubblewrap: {WHY_NOT}")

@@ -30,8 +30,8 @@ from cellblock.backends.report import doctor_report
 from cellblock.errors import BackendError
 from cellblock.policy.model import Policy, Status
 from support import engine, pages, probe_suite, processes, reading
-from support.address_lists import value
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
+from support.reading import value
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,7 @@
 import pytest
 
 from support import reading
-
-
-def run(kernel, code, **fields):
-    reply, published = kernel.run(code, **fields)
-    assert reply["status"] == "ok", reply
-    return published
+from support.reading import run
 
 
 def fail(kernel, code):

@@ -3,17 +3,12 @@
 import pytest
 
 from support import reading
+from support.reading import run
 
 
 @pytest.fixture(scope="module")
 def kernel(safe):
     return safe
-
-
-def run(kernel, code):
-    reply, published = kernel.run(code)
-    assert reply["status"] == "ok", reply
-    return published
 
 
 def refusal(kernel, code):

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from support import machines, reading
-from support.address_lists import ALLOW, MACHINE, SECONDS, Place, policy_of, run, value
+from support.address_lists import ALLOW, MACHINE, SECONDS, Place, policy_of
 from support.kernels import World
+from support.reading import run, value
 
 IMPORTS = """
 import _socket, asyncio, ctypes, errno, hashlib, http.client, select, socket, ssl, struct

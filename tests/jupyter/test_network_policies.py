@@ -7,8 +7,9 @@ import signal
 import pytest
 
 from support import reading
-from support.address_lists import ALLOW, Place, policy_of, run, value
+from support.address_lists import ALLOW, Place, policy_of
 from support.kernels import Kernel, argv_for
+from support.reading import run, value
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import pytest
 
 from support import reading
-from support.address_lists import run
-from support.address_lists import value as values
 from support.limits import tight_argv
+from support.reading import run
+from support.reading import value as values
 
 #: Longer than a cell that is answered before its copy stands.
 SLOW = "import time; time.sleep(0.2)\n"

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from support import processes, reading
-from support.address_lists import run
-from support.address_lists import value as values
 from support.limits import tight_argv
+from support.reading import run
+from support.reading import value as values
 
 LONG = "; import time; time.sleep(0.11)  # now"  # it has a snapshot, and is answered when that is decided
 

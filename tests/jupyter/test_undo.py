@@ -10,18 +10,13 @@ import pytest
 from support import processes, reading
 from support.client import Client, is_idle
 from support.kernels import argv_changed
+from support.reading import run
 
 
 @pytest.fixture(scope="module")
 def kernel(safe):
     """The kernel that most tests share: they count cells from the first of their own."""
     return safe
-
-
-def run(kernel, code, **extra):
-    reply, published = kernel.run(code, **extra)
-    assert reply["status"] == "ok", reply
-    return published
 
 
 def value(kernel, expression):

@@ -9,7 +9,8 @@ import mcp_types as types
 import pytest
 
 from cellblock import AsyncSandboxPool
-from cellblock.mcp.http import HttpServer, HttpSettings
+from cellblock.mcp.http import HttpServer
+from cellblock.mcp.settings import HttpSettings
 from support import processes
 from support.mcp_clients import TOKEN, argv, environment, go, http_server, over_http, run, text_of
 

@@ -2,11 +2,10 @@
 
 import json
 import socket
-from ast import literal_eval
 
 import pytest
 
-from support import ports, reading
+from support import ports
 from support.servers import AUTHORITY, Site, echo
 
 SECONDS = 20.0
@@ -91,14 +90,3 @@ def _full():
 
 def policy_of(world, listed, text=""):
     return world.policy(f'extends = "unsafe"\nnetwork_access = {json.dumps(listed)}\n{text}')
-
-
-def run(kernel, code):
-    reply, published = kernel.run(code)
-    assert reply["status"] == "ok", (code, reply, reading.card_text(published))
-    return published
-
-
-def value(kernel, code):
-    """Return what a cell's result is."""
-    return literal_eval(reading.result(run(kernel, code)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ast import literal_eval
 
 from jupyter_kernel_test import msgspec_v5
 
@@ -77,3 +78,15 @@ def traceback(published):
     """Return the published traceback without colours."""
     (error,) = of(published, "error")
     return ANSI.sub("", "\n".join(error["traceback"]))
+
+
+def run(kernel, code, **fields):
+    """Run a cell that has to end well; return what was published."""
+    reply, published = kernel.run(code, **fields)
+    assert reply["status"] == "ok", (code, reply, card_text(published))
+    return published
+
+
+def value(kernel, code):
+    """Return the value of a cell's result, which is a literal."""
+    return literal_eval(result(run(kernel, code)))

@@ -46,12 +46,12 @@ import IPython.display
 
 from cellblock.analysis import Rules, analyse, transform
 from cellblock.analysis.allowlist import MODULES, SCIENCE
+from cellblock.analysis.magic_table import ALLOWED_MAGICS
 from cellblock.guest import audit_hook, guards, shell, tracebacks
 from cellblock.guest import shell as shells
 from cellblock.guest.rewriting import is_future
 from cellblock.guest.runner import RulesInForce
 from cellblock.guest.setup import _IPYTHON_NAMES as IPYTHON_NAMES
-from cellblock.policy.vocabulary import ALLOWED_MAGICS
 
 RAW = frozenset(SCIENCE if WORK["preset"] == "data" else ())
 RULES = Rules(WORK["layer"], MODULES, RAW, frozenset(ALLOWED_MAGICS))

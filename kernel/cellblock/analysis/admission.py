@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.analysis.findings import NO_RULES, RULES, Report
+from cellblock.analysis.magic_table import MAGICS
 from cellblock.analysis.templates import StateError, read_state, template_call
 from cellblock.analysis.transform import transform
 
@@ -27,15 +28,18 @@ if TYPE_CHECKING:
 Kind = Literal["any", "approved", "template"]
 #: Problems of one state that are told.
 MAX_PROBLEMS: Final = 20
-#: Magics that the host answers: what they show is its own, and they carry no code. The first few
-#: say what they show of.
-_OF: Final = ("branch", "checkpoint", "output", "restore", "template", "undo", "usage")
-_WHOLE: Final = ("policy", "tools")
+
+
+def _views(kind: Literal["bare", "with_argument"]) -> str:
+    """Return a pattern for the magics that the host answers in this way."""
+    return "|".join(name for name, magic in MAGICS.items() if magic.view == kind)
+
+
 #: As IPython's transformer writes one that is a cell by itself; nothing in it is expanded.
 _VIEW: Final = re.compile(
     r"get_ipython\(\)\.run_line_magic\("
-    rf"'(?:(?P<of>{'|'.join(_OF)})', '(?P<argument>[A-Za-z0-9 ._-]{{0,100}})"
-    rf"|(?P<whole>{'|'.join(_WHOLE)})', ')'\)\n?"
+    rf"'(?:(?P<of>{_views('with_argument')})', '(?P<argument>[A-Za-z0-9 ._-]{{0,100}})"
+    rf"|(?P<whole>{_views('bare')})', ')'\)\n?"
 )
 _BLANKS: Final = " \t\r\n"
 

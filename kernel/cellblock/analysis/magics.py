@@ -14,7 +14,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from cellblock.analysis.findings import for_command, put, sentence, word_set
+from cellblock.analysis.findings import for_command, put, sentence
+from cellblock.analysis.magic_table import MAGICS, of_name
 from cellblock.analysis.names import (
     REFUSED_BUILTINS,
     RESERVED,
@@ -30,47 +31,25 @@ if TYPE_CHECKING:
     from cellblock.analysis.findings import Remedy, Report, Rules
 
 
-#: Magics that run what no cell says: text from files, from the history, from a debugger's prompt.
-UNCHECKED_MAGICS = word_set("""
-    alias_magic debug ed edit load_ext macro pdb recall reload_ext rep rerun run
-    """)
 #: What is said of one where cells are approved, or name a template.
 UNAPPROVED = "runs code that nobody approved"
 INSTEAD_OF_UNAPPROVED = "Put the code into a cell, and have that approved."
-#: Magics that no policy of mode safe is told to list: the guards refuse what they call.
-_OUTSIDE = word_set("""
-    cat cd conda cp dhist file ldir lf lk ll load loadpy logstart ls lx mamba micromamba mkdir mv
-    notebook pastebin pip popd pushd pycat rehashx rm rmdir save uv writefile
-    """)
 _ELSEWHERE = "Choose the kernel cellblock (data), or another policy of mode confined."
-#: What a policy may name in ``magics``: IPython 9's line and cell magics, and our own.
-MAGICS = word_set("""
-    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark branch capture cat cd
-    changes checkpoint code_wrap colors conda config cp debug dhist dirs doctest_mode ed edit
-    env file gui hist history html javascript js killbgscripts latex ldir lf lk ll load
-    load_ext loadpy logoff logon logstart logstate logstop ls lsmagic lx macro magic mamba
-    markdown matplotlib micromamba mkdir mv notebook output page pastebin pdb pdef pdoc perl
-    pfile pinfo pinfo2 pip policy popd pprint precision prun psearch psource pushd pwd pycat
-    pylab pypy python python2 python3 quickref recall rehashx reload_ext rep rerun reset
-    reset_selective restore rm rmdir ruby run save sc script set_env sh svg sx system tb
-    template time timeit tools unalias undo unload_ext usage uv who who_ls whos writefile xdel
-    xmode
-    """)
 
 _RUNNERS = frozenset({"run_line_magic", "run_cell_magic"})
 #: How many arguments a line magic is called with; a cell magic has one more.
 _OF_LINE = 2
 _SHELL = frozenset({"system", "getoutput", "getoutput_pipe", "system_raw", "system_piped"})
-#: Magics whose argument is code, and whether IPython leaves braces in it alone (@no_var_expand).
-_CODE_LINE = {"time": True, "timeit": True, "prun": True}
-_CODE_BODY = frozenset({"capture", "prun", "time", "timeit"})
 #: The host runs it before anything here is asked; a magic of a guest's there is none.
 _TEMPLATE = "%%template"
 #: The magic that shows the policy, and its word that narrows it.
 SHOWS_POLICY = "policy"
 NARROWS = "narrow"
-#: Magics that look objects up by a dotted name.
-_LOOKUP = frozenset({"pdef", "pdoc", "pinfo", "pinfo2", "psearch", "psource"})
+#: A magic that goes back: with its mark, without it where a line begins, or in a call that runs it.
+_GOES_BACK = re.compile(
+    rf"""(?:%|^[ \t]*|magic\(["'])(?:{"|".join(n for n, m in MAGICS.items() if m.goes_back)})\b""",
+    re.MULTILINE,
+)
 #: Of a trait that people set, and what %config may set it to.
 CONFIG = re.compile(
     r"""\s*(?:(InteractiveShell)\.(ast_node_interactivity)\s*=\s*
@@ -93,6 +72,7 @@ _LOOKUP_ARGUMENT = re.compile(r"[\w.*%\[\]\s-]*")
 _CAPTURE_OPTION = re.compile(r"--no-[a-z]+")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _EXPANDED = re.compile(r"[{}$]")
+_STEPS = re.compile(r"[0-9]{1,9}")
 
 
 def check_call(node: ast.Call, report: Report) -> bool | None:
@@ -138,9 +118,20 @@ def code_of(statement: ast.stmt) -> str | None:
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
         return None
     _, words = _shape(statement.value) or ("", [""])
-    if words[0] not in _CODE_BODY - {"timeit"}:
+    if words[0] == "timeit" or not of_name(words[0]).code_body:
         return None
     return transform_as_ipython(words[-1])
+
+
+def steps_of_undo(line: str) -> int:
+    """Return how many cells ``%undo`` with this argument steps back over; 0 if it is no number."""
+    steps = without_comment(line) or "1"
+    return int(steps) if _STEPS.fullmatch(steps) else 0
+
+
+def may_go_back(source: str) -> bool:
+    """Return whether a cell names a magic that may need a state from before the cell."""
+    return _GOES_BACK.search(source) is not None
 
 
 def does_nothing(name: str, line: str) -> bool:
@@ -163,7 +154,7 @@ def is_unapproved(name: str) -> bool:
     Whatever the policy's mode, and whatever text was approved: code of ``%run x.py`` is in x.py.
     """
     # ``%autoreload`` is of the extension that %load_ext would load.
-    return name in UNCHECKED_MAGICS or name == "autoreload"
+    return of_name(name).unchecked or name == "autoreload"
 
 
 def check_unapproved(node: ast.Call, report: Report) -> None:
@@ -177,9 +168,9 @@ def check_unapproved(node: ast.Call, report: Report) -> None:
         remedy = INSTEAD_OF_UNAPPROVED
         report.add("magic-not-allowed", node, mark + name, why=UNAPPROVED, remedy=remedy)
     shift = report.shift + node.lineno - 1
-    if name in _CODE_LINE:
+    if of_name(name).code_line:
         report.findings += report.nested(line, report.rules, shift)
-    if name in _CODE_BODY and len(arguments) > _OF_LINE:
+    if of_name(name).code_body and len(arguments) > _OF_LINE:
         report.findings += report.nested(arguments[2], report.rules, shift + 1)
 
 
@@ -238,7 +229,7 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
         if not CONFIG.fullmatch(line):
             why, remedy = "may set what runs, and is none of the traits that cells may set", _TRAITS
             report.add("argument-not-allowed", node, f"{mark}{name} {line}", why=why, remedy=remedy)
-    elif _EXPANDED.search(line) and name not in _CODE_LINE:
+    elif _EXPANDED.search(line) and not of_name(name).code_line:
         report.add("argument-not-allowed", node, f"{mark}{name} {line}")
     else:
         _check_arguments(node, name, line, report)
@@ -247,14 +238,14 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
         for candidate in _candidates(line):
             found = report.nested(f"{candidate}\n{body}", report.rules, shift)
             report.findings += [finding for finding in found if finding not in report.findings]
-    elif body is not None and name in _CODE_BODY:
+    elif body is not None and of_name(name).code_body:
         report.findings += report.nested(body, report.rules, report.shift + node.lineno)
 
 
 def _check_arguments(node: ast.Call, name: str, line: str, report: Report) -> None:
-    if name in _LOOKUP:
+    if of_name(name).looks_up:
         _check_lookup(node, line, report)
-    elif name in _CODE_LINE:
+    elif of_name(name).code_line:
         _check_code(node, name, line, report)
     elif name == "capture":  # binds the name that it is given
         for word in line.split():
@@ -266,7 +257,7 @@ def _check_arguments(node: ast.Call, name: str, line: str, report: Report) -> No
 
 
 def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Report) -> None:
-    if name in ("sx", "sc", "system", "bash", "sh", "script", "!", "cmd"):
+    if of_name(name).shell_escape or name in ("!", "cmd"):
         report.commands.append(("shell-escape", node, mark + name, "", ""))
         return
     if mark + name == _TEMPLATE and name in report.rules.magics:
@@ -278,12 +269,12 @@ def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Repor
         why, known = "is no magic of IPython's or of cellblock's", "%lsmagic lists the magics."
         report.commands.append(("magic-not-allowed", node, mark + name, why, known))
         return
-    if name in _OUTSIDE:
+    if of_name(name).outside:
         why = "works on your folders and programs, which mode safe keeps from cells"
         remedy: Remedy = _instead(f"{name} {line}", report) or _ELSEWHERE
         report.commands.append(("magic-not-allowed", node, mark + name, why, remedy))
         return
-    more = "" if name in UNCHECKED_MAGICS else f'add.magics = ["{name}"]'
+    more = "" if of_name(name).unchecked else f'add.magics = ["{name}"]'
     plain = sentence("write it in Python", put(report.rules, more))
     remedy = _instead(f"{name} {line}", report, more) or plain
     report.commands.append(("magic-not-allowed", node, mark + name, "", remedy))

@@ -18,6 +18,8 @@ from cellblock.batch.check import check as check_files
 from cellblock.batch.report_formats import Format, format_report
 from cellblock.batch.verdict import CheckOptions, CheckReport, FileKind
 from cellblock.cli.common import (
+    Exclude,
+    Jobs,
     NotebooksPolicyOption,
     complain_of_files,
     policy_of,
@@ -46,13 +48,8 @@ def check(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write it there.")
     ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", metavar="PATTERN", help="Leave out what it fits; repeatable."),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", min=0, help="Processes; 0 for one a processor.")
-    ] = 0,
+    exclude: Exclude = None,
+    jobs: Jobs = 0,
 ) -> None:
     """Check notebooks and scripts by a policy, without running anything of them.
 

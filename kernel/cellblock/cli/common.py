@@ -32,6 +32,16 @@ NotebooksPolicyOption = Annotated[
         "--policy", metavar="NAME|FILE", help="Default: that of each notebook's kernel, or safe."
     ),
 ]
+AllowUnsafe = Annotated[
+    bool, typer.Option("--allow-unsafe", help="Take a policy that confines nothing.")
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="PATTERN", help="Leave out what it fits; repeatable."),
+]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", min=0, help="How many at once; 0 for one a processor.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

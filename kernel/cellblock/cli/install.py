@@ -33,7 +33,14 @@ from cellblock.backends.report import (
     doctor_report,
     settle,
 )
-from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
+from cellblock.cli.common import (
+    AllowUnsafe,
+    AsJson,
+    PolicyOption,
+    complain,
+    load_policy,
+    print_json,
+)
 from cellblock.cli.main import group
 from cellblock.errors import BackendError, CellblockError
 from cellblock.guest.probes import BY_NAME, EARLIER_THREAD
@@ -92,7 +99,7 @@ def install(
         Path | None,
         typer.Option("--input", metavar="FILE", help="JSON that its cells find in `inputs`."),
     ] = None,
-    allow_unsafe: Annotated[bool, typer.Option("--allow-unsafe")] = False,
+    allow_unsafe: AllowUnsafe = False,
     warm: Annotated[
         bool | None,
         typer.Option(

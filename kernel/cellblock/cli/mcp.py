@@ -18,15 +18,18 @@ from typing import Annotated, Any, Final
 import typer
 
 from cellblock.api.sandbox import AsyncSandboxPool
-from cellblock.cli.common import PolicyOption, complain
+from cellblock.cli.common import AllowUnsafe, PolicyOption, complain
 from cellblock.errors import CellblockError
 from cellblock.host.guests.spawn import protect_host
 from cellblock.mcp.session import Session
+from cellblock.mcp.settings import HttpSettings
 from cellblock.policy.network import is_loopback
 
 app: Final = typer.Typer(add_completion=False)
 _VARIABLE: Final = "CELLBLOCK_MCP_TOKEN"
 _MIN_TOKEN: Final = 16
+#: The defaults of options: of these settings alone.
+_DEFAULTS: Final = HttpSettings(token="")
 
 
 @app.command()
@@ -37,16 +40,14 @@ def mcp(
         Path | None,
         typer.Option(metavar="DIR", help="What {project} stands for; the current folder."),
     ] = None,
-    allow_unsafe: Annotated[
-        bool, typer.Option("--allow-unsafe", help="Take a policy that confines nothing.")
-    ] = False,
+    allow_unsafe: AllowUnsafe = False,
     http: Annotated[
         bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")
     ] = False,
     host: Annotated[
         str, typer.Option(help="Where to listen: an address of this machine's.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65_535)] = 8765,
+    ] = _DEFAULTS.host,
+    port: Annotated[int, typer.Option(min=1, max=65_535)] = _DEFAULTS.port,
     allow_remote: Annotated[
         bool, typer.Option("--allow-remote", help="Listen beyond the loopback.")
     ] = False,
@@ -60,8 +61,10 @@ def mcp(
     ] = None,
     idle: Annotated[
         float, typer.Option(min=1.0, metavar="SECONDS", help="After which a session ends.")
-    ] = 1_800.0,
-    max_sessions: Annotated[int, typer.Option(min=1, help="Open at once.")] = 100,
+    ] = _DEFAULTS.idle,
+    max_sessions: Annotated[
+        int, typer.Option(min=1, help="Open at once.")
+    ] = _DEFAULTS.max_sessions,
 ) -> None:
     """Serve sandboxes to an MCP client: one session is one sandbox under the policy."""
     if importlib.util.find_spec("mcp") is None:
@@ -76,9 +79,15 @@ def mcp(
             f"{host} is reached from elsewhere: anybody there who has the token runs cells. "
             "Say --allow-remote if that is meant, and put TLS in front."
         )
-    token = _token(token_file)
-    settings: dict[str, Any] = {"host": host, "port": port, "names": tuple(allow_host or ())}
-    asyncio.run(_serve_http(pool, token=token, idle=idle, max_sessions=max_sessions, **settings))
+    settings = HttpSettings(
+        token=_token(token_file),
+        host=host,
+        port=port,
+        names=tuple(allow_host or ()),
+        idle=idle,
+        max_sessions=max_sessions,
+    )
+    asyncio.run(_serve_http(pool, settings))
 
 
 async def _serve_stdio(pool: AsyncSandboxPool) -> None:
@@ -114,14 +123,13 @@ def _import_server() -> Any:
         gc.enable()
 
 
-async def _serve_http(pool: AsyncSandboxPool, **settings: Any) -> None:
+async def _serve_http(pool: AsyncSandboxPool, settings: HttpSettings) -> None:
     await pool.open()
     try:
         http = await asyncio.to_thread(importlib.import_module, "cellblock.mcp.http")
-        chosen = http.HttpSettings(**settings)
-        with http.listen(chosen) as listening:
-            complain(f"MCP at http://{chosen.host}:{chosen.port}{http.PATH}")
-            await http.serve_http(pool, chosen, listening)
+        with http.listen(settings) as listening:
+            complain(f"MCP at http://{settings.host}:{settings.port}{http.PATH}")
+            await http.serve_http(pool, settings, listening)
     finally:
         await pool.close()
 

@@ -28,6 +28,9 @@ from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
 from cellblock.batch.run.runner import OutputFolder, Progress, RunRequest, plan
 from cellblock.batch.verdict import FileKind, Problem
 from cellblock.cli.common import (
+    AllowUnsafe,
+    Exclude,
+    Jobs,
     NotebooksPolicyOption,
     clean,
     complain_of_files,
@@ -49,19 +52,18 @@ if TYPE_CHECKING:
 app: Final = typer.Typer(add_completion=False)
 _ASK: Final = "Run with --allow-unsafe"
 _SIGNALLED: Final = 128
+Paths = Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")]
 
 
 @app.command()
 def run(
-    paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")],
+    paths: Paths,
     *,
     output_dir: Annotated[
         Path, typer.Option("--output-dir", "-o", metavar="DIR", help="Where executed ones go.")
     ],
     policy: NotebooksPolicyOption = None,
-    allow_unsafe: Annotated[
-        bool, typer.Option("--allow-unsafe", help="Take a policy that confines nothing.")
-    ] = False,
+    allow_unsafe: AllowUnsafe = False,
     parameter: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,9 +77,7 @@ def run(
         list[str] | None,
         typer.Option("--input", metavar="FILE", help="The same, from a JSON object."),
     ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="At once; 0 for one a processor.")
-    ] = 0,
+    jobs: Jobs = 0,
     timeout: Annotated[
         float | None, typer.Option(min=0.1, metavar="SECONDS", help="Of a whole notebook.")
     ] = None,
@@ -90,10 +90,7 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Leave out equal notebooks that passed before.")
     ] = False,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="Leave out what it fits; repeatable."),
-    ] = None,
+    exclude: Exclude = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report as JUnit XML.")
     ] = None,
@@ -163,7 +160,7 @@ def run(
 
 @app.command()
 def learn(
-    paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")],
+    paths: Paths,
     *,
     base: Annotated[str, typer.Option(metavar="NAME", help="The preset to extend.")] = "safe",
     output: Annotated[

@@ -292,12 +292,7 @@ class Server:
                 self._execute(message)
             case messages.Launch():
                 run_exempt(launch.begin, message, self._shell, self._rules)
-            case (
-                messages.Complete()
-                | messages.Inspect()
-                | messages.ListVariables()
-                | messages.GetVariable()
-            ):
+            case messages.Query():
                 self._answer_query(message)
             case messages.SetVariables():
                 self._set_variables(message)

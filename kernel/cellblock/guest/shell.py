@@ -35,7 +35,7 @@ from IPython.core.events import EventManager
 from IPython.core.getipython import get_ipython
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import no_var_expand
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.payload import PayloadManager
 from IPython.utils import process
 from IPython.utils.text import LSString, SList
@@ -50,6 +50,7 @@ from cellblock.analysis.magics import (
     UNAPPROVED,
     does_nothing,
     is_unapproved,
+    steps_of_undo,
     without_comment,
 )
 from cellblock.analysis.names import BINDABLE_BUILTINS
@@ -665,8 +666,6 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
     return lambda: answer
 
 
-#: Of a number of cells to step back over, one digit too many.
-_DIGITS: Final = 10
 #: Characters of a magic's argument that are passed on.
 _LONGEST_ARGUMENT: Final = 100
 
@@ -681,33 +680,25 @@ class MagicsServer(Protocol):
         """Whether a cell of the main shell is under way, and no handler."""
 
 
-class HostMagics:
-    """Line magics that ask the host for what it knows, or does. ``server`` is set in the guest."""
+@magics_class
+class HostMagics(Magics):
+    """Line magics that ask the host for what it knows, or does. ``server`` is set in the guest.
+
+    A method is the magic of its name, and its docstring is the magic's help.
+    """
 
     server: MagicsServer
 
     def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
         self._shell = shell
-        actions = {
-            "branch": self._branch,
-            "changes": self._show_changes,
-            "checkpoint": lambda line: self._keep_state(line, restores=False),
-            "output": self._show_output,
-            "pip": self._pip,
-            "policy": self._show_policy,
-            "restore": lambda line: self._keep_state(line, restores=True),
-            "template": self._show_templates,
-            "tools": self._show_tools,
-            "undo": self._undo,
-            "usage": self._show_usage,
-        }
+        shell.register_magics(self)
+        shell.views = MappingProxyType(dict(self.magics["line"]))
         if GuestShell.rules.language:
-            actions["lsmagic"] = self._list_magics
-        for name, action in actions.items():
-            shell.register_magic_function(action, "line", name)
-        shell.views = MappingProxyType(actions)
+            shell.register_magic_function(self._list_magics, "line", "lsmagic")
 
-    def _show_policy(self, line: str) -> None:
+    @line_magic
+    def policy(self, line: str) -> None:
         """Show the policy in force; %policy narrow timeout=10, in a cell of its own, narrows it."""
         if without_comment(line):
             # The host settles a narrowing before a cell comes here.
@@ -716,33 +707,44 @@ class HostMagics:
 
     def _list_magics(self, _line: str) -> None:
         """List the magics that cells may use."""
-        rules = GuestShell.rules
+        allowed = GuestShell.rules.magics
         for kind, mark in (("line", "%"), ("cell", "%%")):
             known = sorted(self._shell.magics_manager.magics[kind])
-            names = [mark + name for name in known if not rules.language or name in rules.magics]
+            names = [mark + name for name in known if name in allowed]
             sys.stdout.write(f"Available {kind} magics:\n{fill('  '.join(names), 78)}\n")
 
-    def _undo(self, line: str) -> None:
+    @line_magic
+    def undo(self, line: str) -> None:
         """Step back to the state before the last cell that ran; ``%undo 3`` over three cells."""
-        steps = line.partition("#")[0].strip() or "1"
-        if not (steps.isascii() and steps.isdigit() and len(steps) < _DIGITS and int(steps)):
-            raise UsageError(f"%undo takes a number of cells, not {steps!r}")
+        steps = steps_of_undo(line)
+        if not steps:
+            raise UsageError(f"%undo takes a number of cells, not {without_comment(line)!r}")
         if not self.server.runs_cell:
             raise UsageError("%undo steps back from a cell of the notebook, and from nothing else")
-        self.server.out.send(messages.Undo(steps=int(steps)))
+        self.server.out.send(messages.Undo(steps=steps))
+
+    @line_magic
+    def checkpoint(self, line: str) -> None:
+        """Have the host keep the state under a name when the cell has ended."""
+        self._keep_state(line, restores=False)
+
+    @line_magic
+    def restore(self, line: str) -> None:
+        """Have the host go back to the state of a checkpoint when the cell has ended."""
+        self._keep_state(line, restores=True)
 
     def _keep_state(self, line: str, *, restores: bool) -> None:
-        """Have the host keep the state under a name when the cell has ended, or go back to it."""
-        name, magic = line.partition("#")[0].strip(), "%restore" if restores else "%checkpoint"
+        name, magic = without_comment(line), "%restore" if restores else "%checkpoint"
         if not re.fullmatch(messages.CHECKPOINT_NAME, name):
             raise UsageError(f"{magic} takes a name of letters, digits, '_', '.' and '-'")
         if not self.server.runs_cell:
             raise UsageError(f"{magic} works in a cell of the notebook, and in nothing else")
         self.server.out.send(messages.Checkpoint(name=name, restores=restores))
 
-    def _branch(self, line: str) -> None:
+    @line_magic
+    def branch(self, line: str) -> None:
         """Have the host list branches, go to one or drop it when the cell has ended."""
-        given = line.partition("#")[0].split()
+        given = without_comment(line).split()
         drops = given[:1] == ["-d"]
         names = given[drops:]
         known = all(re.fullmatch(messages.CHECKPOINT_NAME, name) for name in names)
@@ -753,30 +755,36 @@ class HostMagics:
         name, start = (*names, None, None)[:2]
         self.server.out.send(messages.Branch(name=name, start=start, drops=drops))
 
-    def _show_output(self, line: str) -> None:
+    @line_magic
+    def output(self, line: str) -> None:
         """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
         self._show("output", line[:_LONGEST_ARGUMENT])
 
-    def _pip(self, line: str) -> None:
+    @line_magic
+    def pip(self, line: str) -> None:
         """Run pip, but for ``%pip install``: packages are the host's to install."""
         self._shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
-    def _show_tools(self, _line: str) -> None:
+    @line_magic
+    def tools(self, _line: str) -> None:
         """List the host tools that cells may call, with their signatures."""
         self._show("tools")
 
-    def _show_templates(self, line: str) -> None:
+    @line_magic
+    def template(self, line: str) -> None:
         """List the shipped templates; %template NAME shows one. %%template NAME runs it."""
-        self._show("templates", line.strip()[:_LONGEST_ARGUMENT])
+        self._show("template", line.strip()[:_LONGEST_ARGUMENT])
 
-    def _show_changes(self, line: str) -> None:
+    @line_magic
+    def changes(self, line: str) -> None:
         """Show what cells wrote to the project, all or of a PATH; %changes keep PATH, or drop."""
         if line.split(maxsplit=1)[:1] in (["keep"], ["drop"]):
             # The host does those before a cell comes here: they are the user's to say.
             raise UsageError(f"%changes {line.split(maxsplit=1)[0]} stands in a cell of its own")
         self._show("changes", line.strip()[:_LONGEST_ARGUMENT])
 
-    def _show_usage(self, line: str) -> None:
+    @line_magic
+    def usage(self, line: str) -> None:
         """Show what each cell of the session took: all, ``top`` or one by its number."""
         self._show("usage", line.strip()[:20])
 

@@ -8,6 +8,7 @@ and bounded only. What takes consent is asked of the person at the client, never
   It knows nothing of MCP's types, so that the sandbox starts while the SDK is imported;
 - ``server``: the same as an MCP server of the official SDK's, and over stdio;
 - ``access``: which requests over HTTP are let in, by token and names;
+- ``settings``: where the server over HTTP listens, and its bounds: the defaults of options;
 - ``http``: many sessions over streamable HTTP, behind it.
 
 It imports ``api`` and below, and nothing of Jupyter's.

@@ -12,7 +12,6 @@ import contextlib
 import math
 import os
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -26,7 +25,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from cellblock.errors import CellblockError
-from cellblock.mcp.access import LOOPBACK, Access
 from cellblock.mcp.server import make_server
 from cellblock.mcp.session import Session
 
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from cellblock.api.sandbox import AsyncSandboxPool
+    from cellblock.mcp.settings import HttpSettings
 
 PATH: Final = "/mcp"
 #: Bytes of a request: a cell's source is at most 4 MiB, and JSON may double it.
@@ -45,29 +44,6 @@ _NO_TOKEN: Final = 401
 _CHECKED: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 #: Seconds that a new session waits for one that has ended to let go of its sandbox.
 _ENDING: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpSettings:
-    """Where to listen, and for whom.
-
-    ``names`` are hosts, with a port or ``:*``, that clients may have in ``Host``, besides
-    ``host`` itself and the loopback's names; ``idle`` is seconds, and so is ``opening``, in which
-    a client has to come back after its first request.
-    """
-
-    token: str
-    host: str = "127.0.0.1"
-    port: int = 8765
-    names: tuple[str, ...] = ()
-    idle: float = 1_800.0
-    opening: float = 60.0
-    max_sessions: int = 100
-
-    def access(self) -> Access:
-        """Return who is let in."""
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return Access(self.token, (*(f"{one}:*" for one in (shown, *LOOPBACK)), *self.names))
 
 
 class HttpServer:

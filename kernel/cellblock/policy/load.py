@@ -191,14 +191,17 @@ def _parts(spec: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
 
 
 def preset_values(name: str) -> dict[str, Any]:
-    """Return a shipped preset as its file has it, or a tier's with its backend; and ``name``."""
+    """Return the values of a shipped preset, or a tier's with its backend; and ``name``."""
     preset, backend = TIERS.get(name, (name, None))
     return normal(_shipped(preset) | {"name": name} | ({"backend": backend} if backend else {}))
 
 
 @cache
 def _shipped(name: str) -> dict[str, Any]:
-    return tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8"))
+    """Return a preset's values: its file's, and every list that the file does not replace."""
+    values = tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8"))
+    safe = Policy()
+    return _added({key: list(getattr(safe, key)) for key in LISTS}, values, name)
 
 
 def preset_policy(name: str, changes: Mapping[str, Any] | None = None) -> Policy:
@@ -279,10 +282,16 @@ def _extended(name: object, spec: str) -> dict[str, Any]:
 
 def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:
     """Return the preset's values with the file's own in their place or, from [add], behind."""
-    values = base | normal({key: value for key, value in own.items() if key != "add"})
+    values = _added(base, normal(own), spec)
     for key in SECTIONS:
         if isinstance(values[key], dict):
             values[key] = base[key] | values[key]
+    return values
+
+
+def _added(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:
+    """Return ``base`` with a file's own values in their place or, from [add], behind."""
+    values = base | {key: value for key, value in own.items() if key != "add"}
     added = own.get("add", {})
     wrong = {} if isinstance(added, dict) else {"add": (added, "Write a table: [add].")}
     for key, more in added.items() if isinstance(added, dict) else ():

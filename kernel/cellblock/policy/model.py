@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 from cellblock.analysis import Rules, allowlist
+from cellblock.analysis.magic_table import ALLOWED_MAGICS
 from cellblock.errors import PolicyError
 from cellblock.policy.rows import (
     Beneath,
@@ -39,7 +40,6 @@ from cellblock.policy.rows import (
     rows_of,
 )
 from cellblock.policy.vocabulary import (
-    ALLOWED_MAGICS,
     GIB,
     KIB,
     MIB,

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.analysis.allowlist import GROUPS
-from cellblock.analysis.magics import MAGICS, UNCHECKED_MAGICS
+from cellblock.analysis.magic_table import MAGICS, of_name
 from cellblock.errors import PolicyError
 from cellblock.policy import network
 from cellblock.policy.model import CAPABILITIES, FIELDS, LIMITS, SECTIONS, TABLES, McpServer, Policy
@@ -176,7 +176,7 @@ def _word_problems(policy: Policy) -> Iterator[Problem]:
         remedy = "Give {project}, or 1 to 200 printable characters."
         yield "approval", "no scope", policy.approval.scope, remedy
     for name in policy.magics:
-        if policy.admission != "any" and name in UNCHECKED_MAGICS:
+        if policy.admission != "any" and of_name(name).unchecked:
             remedy = 'Remove it, or let admission be "any".'
             yield "magics", "brings in code that nobody approved", name, remedy
         elif name not in MAGICS:

@@ -89,15 +89,6 @@ HOST_TARGETS: Final = "cellblock."
 #: The target on which an extension of JupyterLab's speaks with the host.
 LAB_TARGET: Final = "cellblock.lab"
 
-#: Magics that cells may use unless a policy says otherwise.
-ALLOWED_MAGICS: Final = tuple(
-    """
-    branch capture changes checkpoint config html latex lsmagic markdown output pdef pdoc pinfo
-    pinfo2 policy pprint precision prun psearch psource quickref restore svg template time timeit
-    tools undo usage who who_ls whos xmode
-    """.split()
-)
-
 
 def tool_name(entry: str) -> str:
     """Return what cells call a tool, of its entry in ``tools``."""

@@ -1,4 +1,4 @@
-"""The messages, one struct each, told apart by ``tag``.
+"""The messages, one struct each, told apart by their tag.
 
 Ids are chosen by the host and count up from 1 within a session; a reply repeats the id of its
 request. Sizes are bytes, times seconds, unless a name says otherwise.
@@ -6,6 +6,7 @@ request. Sizes are bytes, times seconds, unless a name says otherwise.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
@@ -36,7 +37,27 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Immutable, and nothing beyond its fields is accepted."""
 
 
-class OfSubshell(Struct, frozen=True, kw_only=True):
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Message(Struct, frozen=True, tag=_snake_case):
+    """What is sent by itself. Its tag is its class's name: ``tool_call`` for ``ToolCall``."""
+
+
+class Query(Message, frozen=True, kw_only=True):
+    """A request that runs no cell; a ``QueryReply`` with the same id answers it."""
+
+    id: Id
+
+
+class QueryReply(Message, frozen=True, kw_only=True):
+    """The answer to a query."""
+
+    id: Id
+
+
+class OfSubshell(Message, frozen=True, kw_only=True):
     """What is for, or comes from, the subshell with this number; 0 is the main shell."""
 
     subshell: Count = 0
@@ -235,7 +256,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     of_host: bool = False
 
 
-# Values of variables.
+# Values of variables. Files of saved sessions have these, so their tags stay as they are.
 
 
 class Data(Struct, tag="data", frozen=True):
@@ -282,7 +303,7 @@ Value = Data | Array | Frame
 # Host to zygote.
 
 
-class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
+class Prepare(Message, frozen=True, kw_only=True):
     """First frame on the zygote's control socket: everything that depends on the policy."""
 
     rules: dict[str, Any]
@@ -316,7 +337,7 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     launch: Launch | None = None
 
 
-class Launch(Struct, tag="launch", frozen=True, kw_only=True):
+class Launch(Message, frozen=True, kw_only=True):
     """What Jupyter started the kernel with: the first that a guest reads which is about to serve.
 
     It comes after ``SessionSetup``: a kernel that waits for its launch has guests before that.
@@ -334,7 +355,7 @@ class Launch(Struct, tag="launch", frozen=True, kw_only=True):
     config: dict[str, dict[str, Any]] = {}
 
 
-class SessionSetup(Struct, tag="session_setup", frozen=True, kw_only=True):
+class SessionSetup(Message, frozen=True, kw_only=True):
     """The first that a guest reads on its channel: what its session has for itself.
 
     The zygote never holds it, or later guests would find it in memory that they inherit.
@@ -375,7 +396,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     bait: int = -1
 
 
-class Fork(Struct, tag="fork", frozen=True, kw_only=True):
+class Fork(Message, frozen=True, kw_only=True):
     """Fork a guest; its channel, stdout and stderr travel with this frame (SCM_RIGHTS).
 
     Where the plan is ``relayed``, so does its way to the relay. One with a ``trial`` answers
@@ -386,22 +407,22 @@ class Fork(Struct, tag="fork", frozen=True, kw_only=True):
     trial: Trial | None = None
 
 
-class ScratchFolder(Struct, tag="scratch_folder", frozen=True, kw_only=True):
+class ScratchFolder(Message, frozen=True, kw_only=True):
     """First of a zygote whose scratch folder is nowhere outside; the folder travels with it."""
 
 
-class SharedMemory(Struct, tag="shared_memory", frozen=True, kw_only=True):
+class SharedMemory(Message, frozen=True, kw_only=True):
     """Next of a zygote whose guests have a /dev/shm of their own; the folder travels with it."""
 
 
-class Forked(Struct, tag="forked", frozen=True, kw_only=True):
+class Forked(Message, frozen=True, kw_only=True):
     """The guest's process id, as the zygote counts: its pid namespace may be its own."""
 
     id: Id
     pid: int
 
 
-class AllowFork(Struct, tag="allow_fork", frozen=True, kw_only=True):
+class AllowFork(Message, frozen=True, kw_only=True):
     """Let the main thread of ``pid``, a guest or one of its snapshots, fork once: a snapshot.
 
     The number is the zygote's, as in ``Forked``; None is whichever of them asks first.
@@ -411,14 +432,14 @@ class AllowFork(Struct, tag="allow_fork", frozen=True, kw_only=True):
     pid: int | None
 
 
-class Protect(Struct, tag="protect", frozen=True, kw_only=True):
+class Protect(Message, frozen=True, kw_only=True):
     """Let no cell of a guest signal its snapshot ``pid``; numbers are as in ``AllowFork``."""
 
     id: Id
     pid: int
 
 
-class KeepOnly(Struct, tag="keep_only", frozen=True, kw_only=True):
+class KeepOnly(Message, frozen=True, kw_only=True):
     """The processes that a guest and its snapshots are; any other in its sessions is killed.
 
     But for those of its forks, ``others``, and what descends from them. Numbers are the zygote's,
@@ -430,20 +451,20 @@ class KeepOnly(Struct, tag="keep_only", frozen=True, kw_only=True):
     others: tuple[int, ...] = ()
 
 
-class EndForks(Struct, tag="end_forks", frozen=True, kw_only=True):
+class EndForks(Message, frozen=True, kw_only=True):
     """End what descends from these forks; ``ForksEnded`` with the same id says that it has."""
 
     id: Id
     forks: tuple[Id, ...]
 
 
-class ForksEnded(Struct, tag="forks_ended", frozen=True, kw_only=True):
+class ForksEnded(Message, frozen=True, kw_only=True):
     """Nothing is left of the forks that a ``EndForks`` named."""
 
     id: Id
 
 
-class Narrow(Struct, tag="narrow", frozen=True, kw_only=True):
+class Narrow(Message, frozen=True, kw_only=True):
     """Make the locks of a narrower plan ready for a copy, which asks for them when it takes over.
 
     ``id`` and ``pid`` are as in ``KeepOnly``. It gets them alone: before it does, whatever else is
@@ -459,7 +480,7 @@ class Narrow(Struct, tag="narrow", frozen=True, kw_only=True):
     fork: bool = False
 
 
-class Refresh(Struct, tag="refresh", frozen=True, kw_only=True):
+class Refresh(Message, frozen=True, kw_only=True):
     """Have layers forget the names that they have looked up: the user may have changed files.
 
     The host asks before a cell that begins ``PAUSE`` after the one before it; ``Refreshed`` with
@@ -469,29 +490,29 @@ class Refresh(Struct, tag="refresh", frozen=True, kw_only=True):
     id: Id
 
 
-class Refreshed(Struct, tag="refreshed", frozen=True, kw_only=True):
+class Refreshed(Message, frozen=True, kw_only=True):
     """Layers have forgotten them, or why they could not be made to."""
 
     id: Id
     failure: Name = ""
 
 
-class Ping(Struct, tag="ping", frozen=True, kw_only=True):
+class Ping(Message, frozen=True, kw_only=True):
     """Say that you still do what you are told: ``Obeyed`` does."""
 
 
-class Obeyed(Struct, tag="obeyed", frozen=True, kw_only=True):
+class Obeyed(Message, frozen=True, kw_only=True):
     """The zygote has taken up what the host sent, one of these for each frame, in their order.
 
     After what it answered at once, if anything. ``Prepare`` is obeyed when guests can be forked.
     """
 
 
-class Quit(Struct, tag="quit", frozen=True, kw_only=True):
+class Quit(Message, frozen=True, kw_only=True):
     """Kill all guests and go; their folder stays, for those of the zygote that comes next."""
 
 
-class Reaped(Struct, tag="reaped", frozen=True, kw_only=True):
+class Reaped(Message, frozen=True, kw_only=True):
     """A guest ended, or an orphan of a guest's; ``status`` is as ``os.waitpid`` gives it.
 
     ``session`` is what it was in, as the zygote calls that, and ``seconds`` the processor time that
@@ -504,7 +525,7 @@ class Reaped(Struct, tag="reaped", frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-class Answered(Struct, tag="answered", frozen=True, kw_only=True):
+class Answered(Message, frozen=True, kw_only=True):
     """Processor time, in seconds, that the zygote took to answer a guest, since it told of it last.
 
     What a guest has others do for it is its own doing.
@@ -514,7 +535,7 @@ class Answered(Struct, tag="answered", frozen=True, kw_only=True):
     seconds: float
 
 
-class Sessions(Struct, tag="sessions", frozen=True, kw_only=True):
+class Sessions(Message, frozen=True, kw_only=True):
     """The sessions of a guest, as the zygote calls them, when a program begins one more.
 
     It is not begun before this is sent. Those in which nothing is any more may be missing.
@@ -524,7 +545,7 @@ class Sessions(Struct, tag="sessions", frozen=True, kw_only=True):
     sessions: tuple[int, ...]
 
 
-class Narrowed(Struct, tag="narrowed", frozen=True, kw_only=True):
+class Narrowed(Message, frozen=True, kw_only=True):
     """The locks that ``Narrow`` asks for are ready, or on the copy, or why they can't be."""
 
     ticket: Id
@@ -532,7 +553,7 @@ class Narrowed(Struct, tag="narrowed", frozen=True, kw_only=True):
     failure: Name = ""
 
 
-class ZygoteFailed(Struct, tag="zygote_failed", frozen=True, kw_only=True):
+class ZygoteFailed(Message, frozen=True, kw_only=True):
     """The zygote could not prepare; the text is for the user."""
 
     detail: Text
@@ -562,7 +583,7 @@ class View(Struct, frozen=True):
     argument: str
 
 
-class Execute(OfSubshell, tag="execute", frozen=True, kw_only=True):
+class Execute(OfSubshell, frozen=True, kw_only=True):
     """Run one admitted cell. ``source`` is transformed, ``raw`` is what the user typed.
 
     With a ``template``, ``source`` is that template's: it runs in a namespace of its own, and then
@@ -589,44 +610,39 @@ class Execute(OfSubshell, tag="execute", frozen=True, kw_only=True):
     again: bool = False
 
 
-class Complete(Struct, tag="complete", frozen=True, kw_only=True):
+class Complete(Query, frozen=True, kw_only=True):
     """Complete ``code`` at ``cursor`` (characters)."""
 
-    id: Id
     code: str
     cursor: int
 
 
-class Inspect(Struct, tag="inspect", frozen=True, kw_only=True):
+class Inspect(Query, frozen=True, kw_only=True):
     """Describe the object at ``cursor`` (characters)."""
 
-    id: Id
     code: str
     cursor: int
     detail: int = 0
 
 
-class ListVariables(Struct, tag="list_variables", frozen=True, kw_only=True):
+class ListVariables(Query, frozen=True, kw_only=True):
     """List what is in the user's namespace, without running anything of it."""
 
-    id: Id
 
-
-class GetVariable(Struct, tag="get_variable", frozen=True, kw_only=True):
+class GetVariable(Query, frozen=True, kw_only=True):
     """Return a variable's value, without running anything of a class of the user's."""
 
-    id: Id
     name: Name
 
 
-class SetVariables(Struct, tag="set_variables", frozen=True, kw_only=True):
+class SetVariables(Message, frozen=True, kw_only=True):
     """Set all of these variables; ``Done`` says whether that went well, as of a cell, or none."""
 
     id: Id
     values: dict[Name, Value]
 
 
-class Input(Struct, tag="input", frozen=True, kw_only=True):
+class Input(Message, frozen=True, kw_only=True):
     """The answer to an ``InputRequest``; ``eof`` says that there is none."""
 
     id: Id
@@ -634,7 +650,7 @@ class Input(Struct, tag="input", frozen=True, kw_only=True):
     eof: bool = False
 
 
-class CommIn(OfSubshell, tag="comm_in", frozen=True, kw_only=True):
+class CommIn(OfSubshell, frozen=True, kw_only=True):
     """A comm message from the front end: ``kind`` is comm_open, comm_msg or comm_close."""
 
     id: Id
@@ -645,19 +661,19 @@ class CommIn(OfSubshell, tag="comm_in", frozen=True, kw_only=True):
     granted: Granted | None = None
 
 
-class Preload(Struct, tag="preload", frozen=True, kw_only=True):
+class Preload(Message, frozen=True, kw_only=True):
     """Import these modules where they are installed: a spare guest's first request."""
 
     modules: tuple[Name, ...]
 
 
-class Subshells(Struct, tag="subshells", frozen=True, kw_only=True):
+class Subshells(Message, frozen=True, kw_only=True):
     """The subshells that there are from now on, by number: each is a thread."""
 
     numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=100)]
 
 
-class ToolResult(Struct, tag="tool_result", frozen=True, kw_only=True):
+class ToolResult(Message, frozen=True, kw_only=True):
     """What came of a ``ToolCall``: a value, or where ``kind`` is not empty, an error."""
 
     id: Id
@@ -666,13 +682,13 @@ class ToolResult(Struct, tag="tool_result", frozen=True, kw_only=True):
     message: str = ""
 
 
-class Snapshot(Struct, tag="snapshot", frozen=True, kw_only=True):
+class Snapshot(Message, frozen=True, kw_only=True):
     """Fork a copy that waits; its channel, stdout and stderr travel with this frame."""
 
     id: Id
 
 
-class Resume(Struct, tag="resume", frozen=True, kw_only=True):
+class Resume(Message, frozen=True, kw_only=True):
     """To a copy: the guest is gone, go on in its place.
 
     Where the plan is ``relayed``, a way to the relay of its own travels with this frame.
@@ -695,13 +711,13 @@ class Resume(Struct, tag="resume", frozen=True, kw_only=True):
 # Guest to host.
 
 
-class Ready(Struct, tag="ready", frozen=True, kw_only=True):
+class Ready(Message, frozen=True, kw_only=True):
     """Sent once, before the first user byte. Later claims about locks count for nothing."""
 
     report: LockReport
 
 
-class NotReady(Struct, tag="not_ready", frozen=True, kw_only=True):
+class NotReady(Message, frozen=True, kw_only=True):
     """A required lock failed; the guest ends after this frame."""
 
     lock: Name
@@ -715,27 +731,27 @@ class Attempt(Struct, frozen=True, kw_only=True):
     detail: Name = ""
 
 
-class TrialResults(Struct, tag="trial_results", frozen=True, kw_only=True):
+class TrialResults(Message, frozen=True, kw_only=True):
     """Last frame of a guest with a trial: each probe by name."""
 
     results: Annotated[dict[Name, Attempt], msgspec.Meta(max_length=1_000)]
 
 
-class SnapshotReady(Struct, tag="snapshot_ready", frozen=True, kw_only=True):
+class SnapshotReady(Message, frozen=True, kw_only=True):
     """First frame of a copy: it waits. ``connections`` are how many of the guest's it dropped."""
 
     id: Id
     connections: Count = 0
 
 
-class SnapshotFailed(Struct, tag="snapshot_failed", frozen=True, kw_only=True):
+class SnapshotFailed(Message, frozen=True, kw_only=True):
     """No copy could be made: the number of the error, as errno(3) has them."""
 
     id: Id
     errno: Errno
 
 
-class Resumed(Struct, tag="resumed", frozen=True, kw_only=True):
+class Resumed(Message, frozen=True, kw_only=True):
     """A copy has taken over; what it could not take along, as it says itself."""
 
     threads: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
@@ -744,13 +760,13 @@ class Resumed(Struct, tag="resumed", frozen=True, kw_only=True):
     connections: Count = 0
 
 
-class Preloaded(Struct, tag="preloaded", frozen=True, kw_only=True):
+class Preloaded(Message, frozen=True, kw_only=True):
     """The modules of ``Preload`` are imported; ``same``: as a cell would have found them."""
 
     same: bool
 
 
-class Began(Struct, tag="began", frozen=True, kw_only=True, omit_defaults=True):
+class Began(Message, frozen=True, kw_only=True, omit_defaults=True):
     """The guest has taken up a request.
 
     ``interrupted``: it may have been since the request before. An interrupt that was sent and is
@@ -761,19 +777,19 @@ class Began(Struct, tag="began", frozen=True, kw_only=True, omit_defaults=True):
     interrupted: bool = False
 
 
-class Awaits(Struct, tag="awaits", frozen=True, kw_only=True):
+class Awaits(Message, frozen=True, kw_only=True):
     """A cell of the main shell awaits from here on: comm messages are taken up meanwhile."""
 
     id: Id
 
 
-class Queued(Struct, tag="queued", frozen=True, kw_only=True):
+class Queued(Message, frozen=True, kw_only=True):
     """A request was read beside an answer, while the main thread is busy, which takes it later."""
 
     id: Id
 
 
-class Stream(OfSubshell, tag="stream", frozen=True, kw_only=True, omit_defaults=True):
+class Stream(OfSubshell, frozen=True, kw_only=True, omit_defaults=True):
     """Text for stdout or stderr, of the cell with this number; 0 is whichever runs.
 
     A task that a cell started may write when another cell runs.
@@ -784,7 +800,7 @@ class Stream(OfSubshell, tag="stream", frozen=True, kw_only=True, omit_defaults=
     cell: Count = 0
 
 
-class Display(OfOutput, tag="display", frozen=True, kw_only=True):
+class Display(OfOutput, frozen=True, kw_only=True):
     """A mime bundle to show, or to replace an earlier one with; ``cell`` is as in ``Stream``."""
 
     data: Bundle
@@ -794,14 +810,14 @@ class Display(OfOutput, tag="display", frozen=True, kw_only=True):
     cell: Count = 0
 
 
-class Result(OfOutput, tag="result", frozen=True, kw_only=True):
+class Result(OfOutput, frozen=True, kw_only=True):
     """The value of a cell's last expression."""
 
     data: Bundle
     metadata: dict[str, Any] = {}
 
 
-class Clear(OfOutput, tag="clear", frozen=True, kw_only=True):
+class Clear(OfOutput, frozen=True, kw_only=True):
     """Clear the running cell's output."""
 
     wait: bool = False
@@ -821,7 +837,7 @@ class FailedCall(Struct, frozen=True):
     writes: bool = False
 
 
-class Error(OfOutput, tag="error", frozen=True, kw_only=True):
+class Error(OfOutput, frozen=True, kw_only=True):
     """An exception that ended the running cell, and the call that it came from."""
 
     ename: Text
@@ -832,7 +848,7 @@ class Error(OfOutput, tag="error", frozen=True, kw_only=True):
     is_shown: bool = False
 
 
-class InputRequest(Struct, tag="input_request", frozen=True, kw_only=True):
+class InputRequest(Message, frozen=True, kw_only=True):
     """input() or getpass() waits for the user; ``mark`` is as in ``OfOutput``."""
 
     id: Id
@@ -841,7 +857,7 @@ class InputRequest(Struct, tag="input_request", frozen=True, kw_only=True):
     password: bool = False
 
 
-class Done(Struct, tag="done", frozen=True, kw_only=True):
+class Done(Message, frozen=True, kw_only=True):
     """A cell ended. ``error`` is set when it failed; what it printed stands before ``mark``."""
 
     id: Id
@@ -860,20 +876,18 @@ class Done(Struct, tag="done", frozen=True, kw_only=True):
     value: bytes = NOTHING
 
 
-class Completed(Struct, tag="completed", frozen=True, kw_only=True):
+class Completed(QueryReply, frozen=True, kw_only=True):
     """Completions for the span ``start``..``end`` (characters)."""
 
-    id: Id
     matches: list[Text]
     start: Position
     end: Position
     types: list[dict[str, Any]] = []
 
 
-class Inspected(Struct, tag="inspected", frozen=True, kw_only=True):
+class Inspected(QueryReply, frozen=True, kw_only=True):
     """What was found; an empty bundle means nothing was."""
 
-    id: Id
     data: Bundle
 
 
@@ -886,23 +900,21 @@ class Variable(Struct, frozen=True, kw_only=True):
     size: Size = 0
 
 
-class Variables(Struct, tag="variables", frozen=True, kw_only=True):
+class Variables(QueryReply, frozen=True, kw_only=True):
     """The first variables by name, and how many more there are."""
 
-    id: Id
     variables: Annotated[tuple[Variable, ...], msgspec.Meta(max_length=1_000)] = ()
     more: Count = 0
 
 
-class VariableValue(Struct, tag="variable_value", frozen=True, kw_only=True):
+class VariableValue(QueryReply, frozen=True, kw_only=True):
     """A variable's value, or why there is none to be had."""
 
-    id: Id
     value: Value | None = None
     why: Name = ""
 
 
-class CommOut(OfOutput, tag="comm_out", frozen=True, kw_only=True):
+class CommOut(OfOutput, frozen=True, kw_only=True):
     """A comm message for the front end."""
 
     kind: CommKind
@@ -912,23 +924,23 @@ class CommOut(OfOutput, tag="comm_out", frozen=True, kw_only=True):
     buffers: Annotated[list[bytes], msgspec.Meta(max_length=10_000)] = []
 
 
-class Breach(Struct, tag="breach", frozen=True, kw_only=True):
+class Breach(Message, frozen=True, kw_only=True):
     """User code got around the guards and tried this operation; the guest ends after this frame."""
 
     operation: Name
 
 
-class Show(OfOutput, tag="show", frozen=True, kw_only=True):
-    """A magic such as ``%policy`` ran: the host shows its table, or a page, here.
+class Show(OfOutput, frozen=True, kw_only=True):
+    """The magic ``what`` ran: the host shows its table, or a page, here.
 
     ``argument`` is what was typed behind ``%usage``, ``%output`` and ``%template``.
     """
 
-    what: Literal["policy", "usage", "output", "tools", "templates", "changes"]
+    what: Literal["policy", "usage", "output", "tools", "template", "changes"]
     argument: Name = ""
 
 
-class NotThere(OfSubshell, tag="not_there", frozen=True, kw_only=True):
+class NotThere(OfSubshell, frozen=True, kw_only=True):
     """A cell looked for this and was told that it is not there, which raises nothing: advice.
 
     A ``folder`` that was searched, by its path; a ``variable`` of the environment, by its name.
@@ -940,7 +952,7 @@ class NotThere(OfSubshell, tag="not_there", frozen=True, kw_only=True):
     direct: bool = True
 
 
-class ToolCall(OfSubshell, tag="tool_call", frozen=True, kw_only=True):
+class ToolCall(OfSubshell, frozen=True, kw_only=True):
     """Call a tool. The id is the guest's own; ``arguments`` are an array and a map, encoded.
 
     They are not decoded on their way to whoever runs the tool. ``cell`` is the number of the cell
@@ -953,26 +965,26 @@ class ToolCall(OfSubshell, tag="tool_call", frozen=True, kw_only=True):
     cell: Count = 0
 
 
-class ToolWithdrawn(Struct, tag="tool_withdrawn", frozen=True, kw_only=True):
+class ToolWithdrawn(Message, frozen=True, kw_only=True):
     """Nobody waits any more for the answer to this ``ToolCall``."""
 
     id: Id
 
 
-class Undo(Struct, tag="undo", frozen=True, kw_only=True):
+class Undo(Message, frozen=True, kw_only=True):
     """``%undo`` ran: when its cell has ended, the host steps back over this many before it."""
 
     steps: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
-class Checkpoint(Struct, tag="checkpoint", frozen=True, kw_only=True):
+class Checkpoint(Message, frozen=True, kw_only=True):
     """``%checkpoint`` ran, or ``%restore``: when its cell has ended, the host does as it says."""
 
     name: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)]
     restores: bool = False
 
 
-class Branch(Struct, tag="branch", frozen=True, kw_only=True):
+class Branch(Message, frozen=True, kw_only=True):
     """``%branch`` ran: go to a branch, begun at ``start`` or here, or drop it; else list them."""
 
     name: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)] | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from cellblock.wire.frames import Decoder
-from cellblock.wire.messages import Struct
+from cellblock.wire.messages import Message, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,14 +29,14 @@ Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 Why = Annotated[str, msgspec.Meta(max_length=500)]
 
 
-class Resolve(Struct, tag="resolve", frozen=True, kw_only=True):
+class Resolve(Message, frozen=True, kw_only=True):
     """Look up a listed name."""
 
     nonce: Nonce
     name: Host
 
 
-class Connect(Struct, tag="connect", frozen=True, kw_only=True):
+class Connect(Message, frozen=True, kw_only=True):
     """Connect to a listed address, or to one that a listed name was found at."""
 
     nonce: Nonce

@@ -10,7 +10,7 @@ from cellblock.analysis import Rules
 from cellblock.analysis.allowlist import SCIENCE
 from cellblock.analysis.findings import REPLACED_MODULES
 from cellblock.analysis.imports import _WHY, NEVER
-from cellblock.analysis.magics import MAGICS
+from cellblock.analysis.magic_table import MAGICS
 from cellblock.policy.load import load, preset_policy
 from unit.analysis.rules_for_tests import DATA, SAFE, findings
 

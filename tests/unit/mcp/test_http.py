@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from cellblock.mcp.http import PATH, HttpServer, HttpSettings
+from cellblock.mcp.http import PATH, HttpServer
+from cellblock.mcp.settings import HttpSettings
 
 OURS = {"authorization": "Bearer right", "host": "127.0.0.1:8765"}
 

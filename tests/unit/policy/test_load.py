@@ -49,7 +49,7 @@ def test_the_defaults_of_record_are_preset_safe():
 @pytest.mark.parametrize("name", ["safe", "data"])
 def test_a_preset_names_fields_in_their_order_with_a_reason_beside_or_above(name):
     text = (Path(schema.__file__).parent / "presets" / f"{name}.toml").read_text("utf-8")
-    keys = re.findall(r"^([\w.]+) =", text, re.MULTILINE)
+    keys = re.findall(r"^(?:add\.)?([\w.]+) =", text, re.MULTILINE)
     fields = [field for field in flat_fields(Policy().as_dict()) if field != "name"]
     assert keys == [field for field in fields if field in keys]
     entries = re.findall(r'^    "[^"]+",(.*)$', text, re.MULTILINE)
@@ -243,6 +243,9 @@ def test_a_file_is_named_after_itself_and_changes_safe_or_what_it_extends_key_by
     added = operator('extends = "data"\n[add]\nallowed_modules = ["sqlite3"]')
     assert replaced.allowed_modules == ("sqlite3",)
     assert added.allowed_modules == (*preset_values("data")["allowed_modules"], "sqlite3")
+    # The preset does not name this list, which is then that of preset safe.
+    added = operator('extends = "unsafe"\nmode = "safe"\nadd.magics = ["env"]')
+    assert added.magics == (*_safe().magics, "env")
 
     assert operator('timeout = "none"\nmemory_max_bytes = "none"').timeout is None
 

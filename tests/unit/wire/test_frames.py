@@ -1,5 +1,7 @@
 """Frames: whatever bytes come, they become messages or a WireError, within bounds."""
 
+from typing import get_args
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -129,3 +131,18 @@ def test_each_direction_speaks_its_own_messages_only(union, one):
     for other in unions - {union}:
         with pytest.raises(errors.WireError):
             frames.Decoder(other)(payload)
+
+
+def test_each_message_has_one_direction():
+    unions = (messages.ToGuest, messages.FromGuest, messages.ToZygote, messages.FromZygote)
+    spoken = [one for union in unions for one in get_args(union)]
+    found = {
+        one
+        for one in vars(messages).values()
+        if isinstance(one, type)
+        and issubclass(one, messages.Message)
+        and one.__module__ == messages.__name__
+    }
+    bases = {one for one in found if one.__subclasses__()}
+    assert len(spoken) == len({*spoken})
+    assert {*spoken} == found - bases

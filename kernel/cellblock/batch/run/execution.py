@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from cellblock import __version__
-from cellblock.analysis.magics import SHOWS_POLICY
+from cellblock.analysis.magics import may_go_back
 from cellblock.api.results import receipts_module
 from cellblock.batch.files import UnreadableError
 from cellblock.batch.run.document import Document, TooMuchOutputError
@@ -62,8 +62,6 @@ GRACE: Final = 1.0
 OPEN_TIMEOUT: Final = 120.0
 #: The least seconds that a cell is given.
 _MIN_TIMEOUT: Final = 0.01
-#: What a cell contains that may need a state from before it: undoing, and narrowing the policy.
-_NEEDS_SNAPSHOTS: Final = ("%branch", "checkpoint", "restore", "undo", f"%{SHOWS_POLICY}")
 #: What ``--changes`` takes besides a folder.
 KEEP: Final = "keep"
 DROP: Final = "drop"
@@ -447,9 +445,7 @@ class Execution:
         # Where a cell that is killed ends the notebook, nobody needs its variables. A guest that is
         # to get more locks goes on as a copy.
         snapshots = self._options.allow_errors or any(
-            cell.may_fail or any(word in cell.source for word in _NEEDS_SNAPSHOTS)
-            for cell in notebook.cells
-            if cell.runs
+            cell.may_fail or may_go_back(cell.source) for cell in notebook.cells if cell.runs
         )
         async with AsyncExitStack() as stack:
             with self._watch.paused():

@@ -529,7 +529,7 @@ class Views:
                 return self._changes(asked.argument)
             case "tools":
                 return tables.tools(self.tools_in_force, self._spent())
-            case "templates":
+            case "template":
                 try:  # all that there are, or the one that is named
                     return tables.templates(dict(self.templates_in_force), asked.argument)
                 except AdmissionError as error:

@@ -23,15 +23,7 @@ from msgspec import Struct
 from cellblock.errors import GuestError, WireError
 from cellblock.host.guests.pipes import Pipes
 from cellblock.wire import frames
-from cellblock.wire.messages import (
-    Completed,
-    FromGuest,
-    Inspected,
-    Stream,
-    StreamName,
-    Variables,
-    VariableValue,
-)
+from cellblock.wire.messages import FromGuest, QueryReply, Stream, StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,9 +38,6 @@ if TYPE_CHECKING:
 #: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
 #: thread that sends is held up by one that keeps the interpreter to itself.
 FRAME_LOOK, FRAME_LOOKS = 1.0, 8
-
-#: Answers to queries, which have no place among what is written.
-_QUERIED: Final = (Completed, Inspected, Variables, VariableValue)
 
 #: One for all: it has no state, and takes a fifth of a millisecond to make.
 _decode: frames.Decoder[FromGuest] = frames.Decoder(FromGuest)
@@ -438,8 +427,9 @@ class Guest:
         try:
             for message in self._reader.messages(data):
                 mark: int | None = getattr(message, "mark", None)
-                if isinstance(message, _QUERIED):
-                    self._pipes.drain()  # what a hook of a cell's printed on the way to the answer
+                if isinstance(message, QueryReply):
+                    # It has no mark. What a hook of a cell's printed on the way to it comes first.
+                    self._pipes.drain()
                 if mark is not None:
                     self._pipes.drain(before=mark or None)
                     if self.closed:  # for what it has written

@@ -1,12 +1,12 @@
 """A spare guest: it imports ahead, and serves a first cell that names what it has imported.
 
-It imports, while a new guest waits for its first cell, what that is likely
-to import. It is forked beside the guest that serves, under the same locks, in the same folder and
-environment, and imports the modules that the policy names (``preload_when_idle``). A kernel that
-waits for its launch has one already (``jupyter.warm``), and a guest that is to serve. A first cell
-that names one of them runs in it, and the other guest is ended; at any other first cell the spare
-one is stopped, and ended a little later: no cell waits for it, nor for the OS kernel to take its
-memory back.
+While a new guest waits for its first cell, a spare guest is forked beside it, under the same locks,
+in the same folder and environment. The spare guest imports what a first cell is likely to import:
+the modules that the policy names (``preload_when_idle``). A kernel that waits for its launch has a
+spare guest already (``jupyter.warm``), and a guest that is to serve. A first cell that names one of
+the modules runs in the spare guest, and the other guest is ended. At any other first cell the spare
+guest is stopped, and ended a little later: no cell waits for its end, nor for the OS kernel to take
+its memory back.
 
 Honest cells can't tell the two apart but by the time that an import takes. So the spare guest is
 not used for a cell that could have had an import come out otherwise (``_SETTINGS``), nor when an
@@ -173,7 +173,7 @@ class SpareGuest:
         A query decides nothing, nor does a comm message: front ends look for widgets when they
         open a notebook, and before the first cell nobody answers.
         """
-        if isinstance(message, messages.Complete | messages.Inspect | messages.CommIn):
+        if isinstance(message, messages.Query | messages.CommIn):
             return None
         guest = self._guest
         if guest is not None and self._state is SpareState.ready and self._is_wanted(message):

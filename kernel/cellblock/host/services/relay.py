@@ -28,7 +28,7 @@ from cellblock.host.services.addresses import LOOPBACK, Allowlist, read
 from cellblock.policy.network import LOCALHOST
 from cellblock.wire import frames
 from cellblock.wire import relay as protocol
-from cellblock.wire.messages import Struct
+from cellblock.wire.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 # --- messages between host and relay, over a socket of their own ------------------------------
 
 
-class Begin(Struct, tag="begin", frozen=True, kw_only=True):
+class Begin(Message, frozen=True, kw_only=True):
     """First: the policy's entries."""
 
     entries: tuple[str, ...]
 
 
-class Admit(Struct, tag="admit", frozen=True, kw_only=True):
+class Admit(Message, frozen=True, kw_only=True):
     """Serve a guest. The relay's end of its socket comes with this frame (SCM_RIGHTS)."""
 
     number: int
 
 
-class Judged(Struct, tag="judged", frozen=True, kw_only=True):
+class Judged(Message, frozen=True, kw_only=True):
     """A guest asked for a connection, or was refused a name (port 0). Sent before its answer.
 
     ``names`` are the listed ones that led there. A refused ``host`` is as the guest wrote it.
@@ -74,7 +74,7 @@ class Judged(Struct, tag="judged", frozen=True, kw_only=True):
         return f"{place} ({', '.join(self.names)})" if self.names else place
 
 
-class Breach(Struct, tag="breach", frozen=True, kw_only=True):
+class Breach(Message, frozen=True, kw_only=True):
     """A guest sent nonsense, or does not read its answers. It is not served any more."""
 
     number: int

@@ -44,6 +44,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cellblock.analysis.dataflow import RepeatableCells
+from cellblock.analysis.magics import steps_of_undo
 from cellblock.descriptors import FOLDER, open_unlinked
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
@@ -81,8 +82,8 @@ MAX_QUESTIONS: Final = 1_000
 _STALE: Final = (
     "cellblock: cells may not see files that you change from now on ({}). Restart the kernel.\n"
 )
-#: A cell that is ``%undo`` and nothing else, as ``guest.shell`` reads it.
-_UNDO_ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
+#: A cell that is ``%undo`` and nothing else, with its argument.
+_UNDO_ALONE: Final = re.compile(r"\s*+%undo((?:[ \t#][^\n]*+)?+)\s*+")
 _CELL_CODE = messages.Execute | messages.CommIn | messages.SetVariables
 _ANSWERS: Final[dict[type, type]] = {
     messages.Execute: messages.Done,
@@ -602,13 +603,7 @@ class Requests:
                 self.tools.handle(message, self.request)
             case messages.Breach(operation=operation):
                 self.supervisor.replace(Stopped("breach", operation))
-            case (
-                messages.Done()
-                | messages.Completed()
-                | messages.Inspected()
-                | messages.Variables()
-                | messages.VariableValue()
-            ):
+            case messages.Done() | messages.QueryReply():
                 self._on_reply(message)
             case _:
                 self._show(message)
@@ -1082,7 +1077,7 @@ def _is_cell(message: Any) -> bool:
 def _undo_alone(message: Any) -> int:
     """Return how many cells a cell undoes that does nothing else; 0 for any other message."""
     found = _UNDO_ALONE.fullmatch(message.raw) if _is_cell(message) else None
-    return int(found[1] or 1) if found else 0
+    return steps_of_undo(found[1]) if found else 0
 
 
 def _links(message: messages.FromGuest) -> bool:

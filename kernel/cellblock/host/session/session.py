@@ -582,23 +582,23 @@ class Session:
     def complete(self, code: str, cursor: int, done: Callable[[Any], None]) -> None:
         """Ask the guest for completions; ``done`` gets ``Completed`` or None."""
         message = messages.Complete(id=self.requests.next_id(), code=code, cursor=cursor)
-        self._query(message, messages.Completed, done)
+        self._query(message, done)
 
     def inspect(self, code: str, cursor: int, detail: int, done: Callable[[Any], None]) -> None:
         """Ask the guest about a name; ``done`` gets ``Inspected`` or None."""
         number = self.requests.next_id()
         message = messages.Inspect(id=number, code=code, cursor=cursor, detail=detail)
-        self._query(message, messages.Inspected, done)
+        self._query(message, done)
 
     def variables(self, done: Callable[[Any], None]) -> None:
         """Ask the guest what is in its namespace; ``done`` gets ``Variables`` or None."""
         message = messages.ListVariables(id=self.requests.next_id())
-        self._query(message, messages.Variables, done)
+        self._query(message, done)
 
     def get_variable(self, name: str, done: Callable[[Any], None]) -> None:
         """Ask the guest for a variable's value; ``done`` gets ``VariableValue`` or None."""
         message = messages.GetVariable(id=self.requests.next_id(), name=name)
-        self._query(message, messages.VariableValue, done)
+        self._query(message, done)
 
     def set_variables(
         self, values: Mapping[str, messages.Value], done: Callable[[Reply], None]
@@ -625,9 +625,9 @@ class Session:
         message = messages.SetVariables(id=self.requests.next_id(), values=dict(values))
         self.requests.submit(message, done)
 
-    def _query(self, message: Any, kind: type, done: Callable[[Any], None]) -> None:
+    def _query(self, message: messages.Query, done: Callable[[Any], None]) -> None:
         def finish(reply: Any) -> None:
-            done(reply if isinstance(reply, kind) else None)
+            done(reply if isinstance(reply, messages.QueryReply) else None)
 
         self.requests.submit(message, finish)
 

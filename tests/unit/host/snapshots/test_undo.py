@@ -1,5 +1,7 @@
 """``%undo``: which copy it goes to, and what it runs again there."""
 
+import time
+
 from cellblock.host.session.types import ExecuteRequest, Restored, Stopped
 from cellblock.host.snapshots import store
 from support.stepwise import INEXACT
@@ -58,6 +60,13 @@ def test_silent_cells_and_those_without_history_are_no_steps(sim):
     undo(sim)
     sim.takes_over(first)
     assert undone(sim) == [(1,)]
+
+
+def test_blanks_without_end_behind_an_undo_that_is_not_alone_hold_nobody_up(sim):
+    began = time.process_time()
+    undo(sim, f"%undo{' ' * 100_000}\nx = 1")
+    # Where it is quadratic, this takes a minute.
+    assert time.process_time() - began < 5
 
 
 def test_more_steps_than_there_are_change_nothing(sim):

@@ -248,10 +248,7 @@ class Broker:
         subshell = 0 if request is None else request.subshell
         account = self._accounts.get(subshell) or self._accounts[0]
         account.calls += 1
-        querying = request is not None and isinstance(
-            request.message,
-            messages.Complete | messages.Inspect | messages.ListVariables | messages.GetVariable,
-        )
+        querying = request is not None and isinstance(request.message, messages.Query)
         withheld = providers.withheld.get(name)
         refusal = self._refusal(account, size, withheld, querying=querying)
         one = _PendingCall(next(self._numbers), message, tool, self._clock(), account)

@@ -7,7 +7,7 @@ import msgspec
 from cellblock.host.services.operations.catalog import OperationGrants
 from cellblock.host.services.tools.calls import Answer
 from cellblock.policy.model import McpServer
-from cellblock.wire.messages import Struct, Tool
+from cellblock.wire.messages import Message, Struct, Tool
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -27,14 +27,14 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     policy: str = ""
 
 
-class Load(Struct, tag="load", frozen=True, kw_only=True):
+class Load(Message, frozen=True, kw_only=True):
     """First. The environment comes here, and not where other processes can read it."""
 
     settings: WorkerSettings
     environment: dict[bytes, bytes]
 
 
-class Begin(Struct, tag="begin", frozen=True, kw_only=True):
+class Begin(Message, frozen=True, kw_only=True):
     """Run a tool. ``arguments`` are as a guest encoded them, ``cell`` is that of ``ToolCall``."""
 
     number: int
@@ -43,19 +43,19 @@ class Begin(Struct, tag="begin", frozen=True, kw_only=True):
     cell: int = 0
 
 
-class Cancel(Struct, tag="cancel", frozen=True, kw_only=True):
+class Cancel(Message, frozen=True, kw_only=True):
     """Tell a call to stop; it is answered all the same."""
 
     number: int
 
 
-class Loaded(Struct, tag="loaded", frozen=True, kw_only=True):
+class Loaded(Message, frozen=True, kw_only=True):
     """The tools are ready."""
 
     tools: tuple[Tool, ...]
 
 
-class LoadFailed(Struct, tag="not_loaded", frozen=True, kw_only=True):
+class LoadFailed(Message, frozen=True, kw_only=True):
     """An entry is no tool; the worker ends."""
 
     entry: str
@@ -63,14 +63,14 @@ class LoadFailed(Struct, tag="not_loaded", frozen=True, kw_only=True):
     remedy: str
 
 
-class Progress(Struct, tag="said", frozen=True, kw_only=True):
+class Progress(Message, frozen=True, kw_only=True):
     """A line about a call's progress, for the user who waits."""
 
     number: int
     text: str
 
 
-class Answered(Struct, tag="answered", frozen=True, kw_only=True):
+class Answered(Message, frozen=True, kw_only=True):
     """A call ended."""
 
     number: int
