@@ -742,7 +742,6 @@ class Snapshots:
         for other in self.chain:
             # One that stands only now would be what takes over next, without what waits for it.
             other.stopped, other.on_kept = False, None
-        self.end_programs()  # first: as many as there may be would keep it from processor and gate
         snapshot.on_decided, snapshot.on_twin = None, then
         twin = self._new_copy(process) if snapshot.served < MAX_SERVED else None
         if twin is None:
@@ -760,6 +759,7 @@ class Snapshots:
         self.chain.apart.remove(twin)
         self._serve(snapshot)
         snapshot.guest, snapshot.number, snapshot.used = twin.guest, twin.number, twin.used
+        snapshot.stopped = twin.stopped
         snapshot.under_way.clear()
         self._hear(snapshot)
 
@@ -780,6 +780,7 @@ class Snapshots:
         snapshot.guest.signal(signal.SIGCONT)
         self._guest, self._given = snapshot.guest, snapshot.had.faults
         self._do_soon(_LOOK, self.look)  # the end of the guest before sets all going
+        self.end_programs()  # first: as many as there may be would keep it from processor and gate
 
     def end_programs(self) -> None:
         """Have what the guest before had started ended: it would count as this one's."""
