@@ -268,8 +268,7 @@ def splits_roots(policy: Policy) -> bool:
     """Whether a denied path lies beneath something readable, so that a root has to be cut."""
     defaults = canonical(_default_names(policy, interpreter()))
     readable = (*standing(policy.filesystem_read_roots), *defaults)
-    denied = _spelled(policy.read_deny_paths, {})
-    return any(within(path, root) for path in denied for root in readable)
+    return any(within(path, root) for path in denied_paths(policy) for root in readable)
 
 
 def has_list(policy: Policy) -> bool:
@@ -403,6 +402,11 @@ def _refuse_many_masks(denied: Sequence[str], shown: Sequence[str], policy: Poli
 def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return what is never read or written for cells, whatever the roots are, by every name."""
     return tuple(dict.fromkeys((*_denied(policy, private, {}), *spellings(package_folder()))))
+
+
+def denied_paths(policy: Policy) -> tuple[str, ...]:
+    """Return what the policy itself denies by its path, by every name."""
+    return _spelled(policy.read_deny_paths, {})
 
 
 def _denied(policy: Policy, private: Iterable[Path], fill: dict[str, str]) -> tuple[str, ...]:
