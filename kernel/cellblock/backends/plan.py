@@ -5,10 +5,10 @@ policy's paths are canonical already and are not resolved again, since cells may
 their place; the machine's own are resolved here. The guest follows no link when it grants them.
 
 Landlock has no deny rule, so a denied path is left out (``cut_out``): a root with one beneath it is
-replaced by that root's entries, all but the one that leads there, level by level. What follows from
-that is disclosed as holes of ``read_deny_paths``: entries that are made later directly in such a
-folder are not readable, the folder can't be listed, and a hard link to a denied file elsewhere
-beneath a root is not recognised. A root with nothing beneath it but what is denied by its name can
+replaced by that root's entries, all but the one that leads there, level by level. So entries that
+are made later directly in such a folder are not readable, and the folder can't be listed. A hard
+link to a denied file elsewhere beneath a root is not recognised, which is disclosed as a hole of
+``read_deny_paths``. A root with nothing beneath it but what is denied by its name can
 be listed: names of secrets are no secrets.
 """
 
