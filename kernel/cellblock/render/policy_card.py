@@ -324,7 +324,7 @@ def enforced(
 def unverified(gaps: Sequence[Gap], backend: str, proved: str, policy_name: str) -> str:
     """Return why it is not known that a policy holds; empty where probes saw that it does."""
     if gaps or backend == _NO_BACKEND:
-        return _gaps_title(gaps, backend)
+        return f"{_gaps_title(gaps, backend)}."
     if proved:
         return ""
     asked = policy_name if policy_name in PRESETS else f"{policy_name}.toml"

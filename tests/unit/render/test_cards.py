@@ -26,7 +26,7 @@ from cellblock.render.outcomes import (
     stopped,
     stopped_failure,
 )
-from cellblock.render.policy_card import Change, Guest, gaps, narrowed, policy_table
+from cellblock.render.policy_card import Change, Guest, gaps, narrowed, policy_table, unverified
 from cellblock.render.text import visible, width
 
 ATTACK = "<script>\u202e\x1b]0;x\x07</script>\udc80"
@@ -86,6 +86,11 @@ Not everything in this policy is enforced on this machine
     bundle = gaps([], policy_name="safe", backend="landlock")
     assert bundle["text/plain"].startswith("Everything in this policy is enforced on this machine")
     assert "Everything in this policy is enforced" in bundle["text/html"]
+
+
+def test_why_a_policy_is_not_verified_is_a_sentence():
+    said = unverified([GAP], "landlock", "", "data")
+    assert said == "Not everything in this policy is enforced on this machine."
 
 
 UNENFORCED = SimpleNamespace(
