@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 )
 WHY_NOT = machines.no_bubblewrap()
 needs_bwrap = pytest.mark.skipif(bool(WHY_NOT), reason=f"no bubblewrap: {WHY_NOT}")
-NOT_STARTED = "The guest can't be started\n  {}\n  Instead: Run `cellblock doctor`; then restart "
+NOT_STARTED = "The guest can't be started\n  {}\n  Instead: Run cellblock doctor; then restart "
 
 
 def card(policy, world, **keywords):

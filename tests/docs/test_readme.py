@@ -16,9 +16,7 @@ COMMANDS = [
     for line in re.findall(r"^ {4}(\S.*)$", TEXT, re.MULTILINE)
     if line.startswith(("cellblock", "echo", "jupyter"))
 ]
-PROGRAM = re.search(
-    r"^ {4}from cellblock.*\n(?: {4}.*\n|\n(?= {4}))+?(?=\n {4}cellblock)", TEXT, re.MULTILINE
-)[0]
+PROGRAM = re.search(r"^ {4}from cellblock.*\n(?: {4}.*\n|\n(?= {4}))+", TEXT, re.MULTILINE)[0]
 #: Servers, which end when their client does.
 SERVES = ("cellblock mcp",)
 

@@ -21,7 +21,7 @@ def kernel(request):
         pytest.skip(f"no bubblewrap: {why}")
     world = World(backend=request.param)
     outside = world.root / "outside"
-    for name in ("data", "other", "more/a", "walked"):
+    for name in ("data", "other", "more/a", "walked", "work/denied", "work/later"):
         (world.work.parent / name).mkdir(parents=True, exist_ok=True)
         (world.work.parent / name / "x.csv").write_text("a,b")
     outside.mkdir()
@@ -30,7 +30,10 @@ def kernel(request):
     (world.work / ".env").write_text("TOKEN=1")
     (world.work / "pyproject.toml").touch()
     variables = dict.fromkeys(("MY_KEY", "MY_TOKEN", "MY_NAME", "MY_OWN", "PASSED"), "1")
-    policy = world.policy('extends = "data"\nenv_var_access = ["PASSED"]\n')
+    policy = world.policy(
+        'extends = "data"\nenv_var_access = ["PASSED"]\n'
+        'add.read_deny_paths = ["{project}/denied"]\n'
+    )
     with Kernel(argv_for(policy), world=world, extra_env=variables) as made:
         made.own_world = True
         made.outside = outside
@@ -66,6 +69,31 @@ def test_what_a_policy_hides_is_said_with_what_to_write_and_once(kernel):
         assert said(kernel, code) == ""
     line = said(kernel, "def load_dotenv(): pass\nload_dotenv()")
     assert f'add.filesystem_read_roots = ["{kernel.world.work}/.env"]' in line
+
+
+@pytest.mark.parametrize(("folder", "how"), [("denied", "Take"), ("later", "Leave")])
+def test_what_is_denied_by_its_path_is_said_to_be_by_the_policy_or_what_narrowed_it(
+    kernel, folder, how
+):
+    path = kernel.world.work / folder
+    listing = f"import os\ntry: print(os.listdir({folder!r}))\nexcept OSError: print([])"
+    search = f"import glob; print(glob.glob('{folder}/*'))"
+    if folder == "later":
+        assert reading.stream(kernel.run(listing)[1]) == "['x.csv']\n"
+        kernel.run(f"%policy narrow add.read_deny_paths=['{folder}']")
+    published = [one for code in (listing, search) for one in kernel.run(code)[1]]
+    line = reading.stream(published, "stderr")
+    assert reading.stream(published) == "[]\n[]\n"
+    assert f"cells read and write nothing there ({path}, read_deny_paths). {how} {path} out" in line
+    assert line.count("cellblock notes") == 1
+    for code in (f"open('{folder}/x.csv')", f"open('{folder}/nowhere.csv', 'w')"):
+        reply, published = kernel.run(code)
+        (shown,) = reading.cards(published, "refusal")
+        assert (shown["field"], shown["asked"]) == (
+            "read_deny_paths",
+            str(path / code[6:].split("'")[0].split("/")[1]),
+        )
+        assert shown["instead"] in reply["evalue"]
 
 
 def test_what_is_nowhere_or_allowed_is_no_word_worth(kernel):

@@ -192,5 +192,5 @@ def test_an_interpreter_whose_ipython_is_broken(world):
     assert problem("safe", world, argv=argv_changed(change, policy)) == (
         "The guest can't be started\n"
         "  ImportError: IPython is broken here\n"
-        "  Instead: Run `cellblock doctor`; then restart the kernel."
+        "  Instead: Run cellblock doctor; then restart the kernel."
     )

@@ -424,9 +424,6 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
 
 # --- words that several backends use ----------------------------------------------------------
 
-#: What a denial of a path does not cover.
-LATER_FILES: Final = "what is created beside them after the kernel's start is not readable"
-
 #: How a list of addresses is enforced.
 RELAYED: Final = "the host's relay looks up what is listed, connects to it, hands the socket in"
 #: What cells that may start programs have (``backends.plan``).

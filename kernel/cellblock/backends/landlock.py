@@ -24,7 +24,6 @@ import msgspec
 
 from cellblock.backends.base import (
     HOST,
-    LATER_FILES,
     RLIMITS,
     SUMMED_SCRATCH,
     Backend,
@@ -69,11 +68,11 @@ _MAX_ANSWER_BYTES: Final = 64 * 1024
 
 
 def denied_paths(mechanism: str, locks: tuple[str, ...]) -> Callable[[Policy], Declaration]:
-    """Declare ``read_deny_paths``: there are holes where a root had to be cut around one."""
+    """Declare ``read_deny_paths``: there is a hole where a root had to be cut around one."""
 
     def declare(policy: Policy) -> Declaration:
         if splits_roots(policy):
-            return partly(mechanism, EARLIER_LINKS, LATER_FILES, locks=locks)
+            return partly(mechanism, EARLIER_LINKS, locks=locks)
         return holds(mechanism, locks=locks)
 
     return declare

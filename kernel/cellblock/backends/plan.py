@@ -5,10 +5,10 @@ policy's paths are canonical already and are not resolved again, since cells may
 their place; the machine's own are resolved here. The guest follows no link when it grants them.
 
 Landlock has no deny rule, so a denied path is left out (``cut_out``): a root with one beneath it is
-replaced by that root's entries, all but the one that leads there, level by level. What follows from
-that is disclosed as holes of ``read_deny_paths``: entries that are made later directly in such a
-folder are not readable, the folder can't be listed, and a hard link to a denied file elsewhere
-beneath a root is not recognised. A root with nothing beneath it but what is denied by its name can
+replaced by that root's entries, all but the one that leads there, level by level. So entries that
+are made later directly in such a folder are not readable, and the folder can't be listed. A hard
+link to a denied file elsewhere beneath a root is not recognised, which is disclosed as a hole of
+``read_deny_paths``. A root with nothing beneath it but what is denied by its name can
 be listed: names of secrets are no secrets.
 """
 
@@ -268,8 +268,7 @@ def splits_roots(policy: Policy) -> bool:
     """Whether a denied path lies beneath something readable, so that a root has to be cut."""
     defaults = canonical(_default_names(policy, interpreter()))
     readable = (*standing(policy.filesystem_read_roots), *defaults)
-    denied = _spelled(policy.read_deny_paths, {})
-    return any(within(path, root) for path in denied for root in readable)
+    return any(within(path, root) for path in denied_paths(policy) for root in readable)
 
 
 def has_list(policy: Policy) -> bool:
@@ -403,6 +402,11 @@ def _refuse_many_masks(denied: Sequence[str], shown: Sequence[str], policy: Poli
 def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return what is never read or written for cells, whatever the roots are, by every name."""
     return tuple(dict.fromkeys((*_denied(policy, private, {}), *spellings(package_folder()))))
+
+
+def denied_paths(policy: Policy) -> tuple[str, ...]:
+    """Return what the policy itself denies by its path, by every name."""
+    return _spelled(policy.read_deny_paths, {})
 
 
 def _denied(policy: Policy, private: Iterable[Path], fill: dict[str, str]) -> tuple[str, ...]:

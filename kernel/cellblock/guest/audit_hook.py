@@ -246,7 +246,7 @@ class Effects:
 
     def __init__(self) -> None:
         self.any = False
-        #: What is told of each search (``guest.not_there``).
+        #: What is told of each search and of each folder that is listed (``guest.not_there``).
         self.on_search: Callable[[str, tuple[Any, ...]], None] = lambda _event, _args: None
         #: What a cell tried last to write, make, remove or rename, as it named it.
         self.written: object = None
@@ -295,10 +295,11 @@ class Effects:
         _thread.start_new_thread = self._noting(_thread.start_new_thread, lasting=True)
 
     def _hook(self) -> Callable[[str, tuple[Any, ...]], None]:
-        events, writes, looks, forks, is_import = _EVENTS, _WRITES, _LOOKS, _FORKS, _is_import
+        events, writes, forks = _EVENTS, _WRITES, _FORKS
         is_unchanging = self._is_unchanging
         others: dict[str, Callable[[str, tuple[Any, ...]], None]]
         others = {"mmap.__new__": self._note_mapping, "os.mkdir": self._note_folder}
+        others |= dict.fromkeys(_LOOKS, self._note_look)
         others |= dict.fromkeys(_SEARCHES, self._note_search)
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -313,8 +314,6 @@ class Effects:
             elif event in events or event in forks:
                 if not is_exempt():
                     self._note(event, args)
-            elif event in looks:
-                self.any = self.any or not (is_unchanging(args[0]) or is_import())
             elif (note := others.get(event)) is not None:
                 note(event, args)
 
@@ -353,6 +352,11 @@ class Effects:
     def _rekey_child(self) -> None:
         if not is_exempt():  # not a copy
             self.rekey()
+
+    def _note_look(self, event: str, args: tuple[Any, ...]) -> None:
+        if not (self._is_unchanging(args[0]) or _is_import()):
+            self.any = True
+            self.on_search(event, args)
 
     def _note_search(self, event: str, args: tuple[Any, ...]) -> None:
         self.on_search(event, args)  # which a guest has set since the hook was made
@@ -511,9 +515,9 @@ def _is_gone(pid: int) -> bool:
 
 
 def _is_import() -> bool:
-    """Return whether an import is behind the event whose hook calls this."""
+    """Return whether an import is behind the event of which a method that calls this is told."""
     frame: FrameType | None = inspect.currentframe()
-    for _ in range(2):
+    for _ in range(3):
         frame = frame and frame.f_back
     return frame is not None and frame.f_globals.get("__name__") in _IMPORTERS
 

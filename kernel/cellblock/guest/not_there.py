@@ -1,9 +1,9 @@
-"""What cells look for in vain and without an error: folders that are searched, variables.
+"""What cells look for in vain and without an error: in folders, and variables.
 
-``glob.glob`` of a folder that cells may not read gives an empty list, and ``os.getenv`` of a
-variable that was not passed on gives None: the cell goes on with nothing, and its user does not
-learn why. So the host is told what was looked for, each once; whether the policy had anything to do
-with it the host decides.
+``glob.glob`` of a folder that cells may not read gives an empty list, so does ``os.listdir`` of one
+whose place an empty folder has taken, and ``os.getenv`` of a variable that was not passed on gives
+None: the cell goes on with nothing, and its user does not learn why. So the host is told what was
+looked for, each once; whether the policy had anything to do with it the host decides.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.guest import audit_hook
 from cellblock.guest.audit_hook import effects, roots
 from cellblock.guest.output import encodable
-from cellblock.guest.violations import run_exempt
+from cellblock.guest.violations import is_exempt, run_exempt
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ _LONGEST: Final = 1_000
 _DEEPEST: Final = 30
 _MAGIC: Final = re.compile(r"[*?\[]")
 _IMPORTS: Final = "<frozen importlib."
+#: What lists a folder, and fails where that may not be read: then the exception says it.
+_LISTINGS: Final = frozenset({"os.listdir", "os.scandir"})
+#: Where the frames between a search and this module are.
+_HOOKS: Final = frozenset({__file__, audit_hook.__file__})
 #: Methods of ``os.environ`` that look a name up in order to set it.
 _SETTERS: Final = frozenset({"setdefault", "pop"})
 
@@ -43,21 +48,27 @@ def watch(tell: Tell) -> None:
 
 
 def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
-    seen = set[str]()
+    told = set[str]()
 
     def on_search(event: str, args: tuple[Any, ...]) -> None:
+        if is_exempt() or len(told) >= _MOST:
+            return
         folder = _searched(event, args)
-        if not folder or folder in seen or len(seen) >= _MOST:
+        if not folder or folder in told:
+            return
+        # A folder that has entries is not remembered: a narrower policy may empty it.
+        try:
+            found = run_exempt(_has_entries, folder)
+        except OSError:
+            found = event in _LISTINGS
+        if found:
             return
         direct = _caller()
         # Builders look for sources wherever Python imports from, and the cell named no such folder.
         if direct is None or (not direct and _is_imported_from(folder)):
             return
-        seen.add(folder)
-        try:
-            run_exempt(_list, folder)
-        except OSError:
-            tell(messages.NotThere(kind="folder", name=encodable(folder)[:_LONGEST]))
+        told.add(folder)
+        tell(messages.NotThere(kind="folder", name=encodable(folder)[:_LONGEST]))
 
     return on_search
 
@@ -66,8 +77,9 @@ def _is_imported_from(folder: str) -> bool:
     return any(f"{folder}/".startswith(f"{entry}/") for entry in sys.path if entry)
 
 
-def _list(folder: str) -> None:
-    os.scandir(folder).close()
+def _has_entries(folder: str) -> bool:
+    with os.scandir(folder) as entries:
+        return next(entries, None) is not None
 
 
 def _searched(event: str, args: tuple[Any, ...]) -> str:
@@ -77,6 +89,8 @@ def _searched(event: str, args: tuple[Any, ...]) -> str:
         start = "" if start is None else start
         if folder is not None:  # a descriptor
             return ""
+    elif event in _LISTINGS:
+        pattern, start = "", "." if args[0] is None else args[0]
     elif event == "os.walk":
         pattern, start = "", args[0]
     else:  # of pathlib
@@ -118,7 +132,7 @@ def _caller() -> bool | None:
         name = frame.f_code.co_filename
         if name.startswith(_IMPORTS) or frame.f_code.co_name in _SETTERS:
             return None
-        if name.startswith("<frozen ") or _is_pythons(name):
+        if name in _HOOKS or name.startswith("<frozen ") or _is_pythons(name):
             continue
         if not name.startswith(installed):
             return direct

@@ -344,7 +344,7 @@ def _ending(outcome: Outcome | None, *, ended: bool) -> str:
 def unverified(views: Views) -> str:
     """Return why it is not known that all of the policy holds here, or nothing."""
     if views.in_force is None or views.failed:
-        return views.problem()[1].evalue or "No policy is in force."
+        return f"{(views.problem()[1].evalue or 'No policy is in force').rstrip('.')}."
     if views.report is None:
         return "No guest has reported its locks yet."
     name = views.in_force.name

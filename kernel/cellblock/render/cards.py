@@ -6,6 +6,7 @@ A card is a mime bundle: plain text for terminals, HTML for notebooks, and JSON 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -151,6 +152,21 @@ def code(text: str) -> Html:
     return element("code", text, style=style)
 
 
+#: What a text of ours has in backticks, as error messages for terminals do.
+_MARKED: Final = re.compile(r"`([^`\n]+)`")
+
+
+def prose(text: str) -> Html:
+    """Return ``text`` with what stands in backticks as code."""
+    parts = _MARKED.split(text)
+    return join(*(code(part) if number % 2 else part for number, part in enumerate(parts)))
+
+
+def plain(text: str) -> str:
+    """Return ``text`` without the backticks around code."""
+    return _MARKED.sub(r"\1", text)
+
+
 def chip(label: str, value: str) -> Html:
     """Return a small label such as ``policy: safe``."""
     style = (
@@ -173,8 +189,8 @@ def chips(*pairs: tuple[str, str]) -> Html:
 
 def instead(remedy: str) -> tuple[Html, list[str]]:
     """Return a remedy as a paragraph and as lines."""
-    shown = paragraph(element("strong", "Instead: "), remedy)
-    return shown, wrap(f"Instead: {remedy}", indent="  ")
+    shown = paragraph(element("strong", "Instead: "), prose(remedy))
+    return shown, wrap(f"Instead: {plain(remedy)}", indent="  ")
 
 
 def make_card(
@@ -277,11 +293,6 @@ def badge(status: str) -> Html:
     return element("span", shown, f" {status}", style="white-space:nowrap;font-weight:600")
 
 
-def capability_words(capability: str) -> str:
-    """Return a policy field's name as words: ``network access``."""
-    return capability.replace("_", " ").replace(".", " ")
-
-
 # --- policy values as a person would say them -------------------------------------------------
 
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -347,8 +358,8 @@ def problem(  # the parts of a PolicyError, in its order
     """Return the card for a configuration problem; empty parts are left out."""
     lines, body = wrap(title), list[str]()
     if detail:
-        lines += wrap(detail, indent="  ")
-        body.append(paragraph(detail))
+        lines += wrap(plain(detail), indent="  ")
+        body.append(paragraph(prose(detail)))
     facts = {"File": file, "Key": key, "Value": clip(value, _PROBLEM_MAX_VALUE)}
     for label, text in facts.items():
         if text:

@@ -17,7 +17,6 @@ from cellblock.render.cards import (
     POLICY_JSON,
     Bundle,
     badge,
-    capability_words,
     count,
     look,
     value_words,
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 _FIELD_COLUMNS: Final = 26
 _CAPABILITY_COLUMNS: Final = 28
 _STATUS_COLUMNS: Final = 11
+#: Where a field's value begins.
+_VALUE_COLUMN: Final = _FIELD_COLUMNS + 3
 #: The backend that enforces nothing.
 _NO_BACKEND: Final = "noop"
 
@@ -53,12 +54,35 @@ def _field_lines(field: str, words: str) -> list[str]:
     return wrap(words, indent=indent, hanging=" " * width(indent))
 
 
-def _warning(gap: Gap) -> str:
-    return f"! {capability_words(gap.capability)}: {gap.consequence} → {gap.remedy}"
+def _gap_lines(gaps: Sequence[Gap], indent: str) -> list[str]:
+    """Return what gaps let through, and what helps, as lines below a field's name."""
+    lines = list[str]()
+    for gap in gaps:
+        lines += wrap(c.plain(gap.consequence), indent=indent)
+        if gap.remedy:
+            lines += wrap(c.plain(gap.remedy), indent=f"{indent}→ ", hanging=f"{indent}  ")
+    return lines
 
 
-def _warning_lines(gaps: Sequence[Gap]) -> list[str]:
-    return [line for gap in gaps for line in wrap(_warning(gap), hanging="  ")]
+def _gap_paragraphs(gaps: Sequence[Gap]) -> list[str]:
+    """Return the same in HTML."""
+    shown = list[str]()
+    for gap in gaps:
+        shown.append(c.paragraph(c.prose(gap.consequence), tight=True))
+        if gap.remedy:
+            shown.append(c.paragraph("→ ", c.prose(gap.remedy), color=c.MUTED, tight=True))
+    return shown
+
+
+def _unplaced_gaps(gaps: Sequence[Gap]) -> tuple[list[str], list[str]]:
+    """Return gaps under the names of their fields, as lines and in HTML."""
+    lines, body = list[str](), list[str]()
+    for field in dict.fromkeys(gap.capability for gap in gaps):
+        own = [gap for gap in gaps if gap.capability == field]
+        first, *rest = _gap_lines(own, " " * _VALUE_COLUMN)
+        lines += [*_field_lines(field, first.strip()), *rest]
+        body += [c.paragraph(c.code(field)), *_gap_paragraphs(own)]
+    return lines, body
 
 
 # --- gaps: what the policy asks for and this machine does not enforce ---------------------------
@@ -81,11 +105,11 @@ def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
         title, rows = f"On this machine {visible(gaps[0].consequence)}", ()
     lines, body = wrap(f"{'✗ ' if backend == _NO_BACKEND else ''}{title}"), list[str]()
     for gap in rows:
-        lines += wrap(gap.consequence, indent="  ", hanging="    ")
-        body.append(c.paragraph(gap.consequence, tight=True))
+        lines += wrap(c.plain(gap.consequence), indent="  ", hanging="    ")
+        body.append(c.paragraph(c.prose(gap.consequence), tight=True))
     for remedy in dict.fromkeys(gap.remedy for gap in gaps if gap.remedy):
-        lines += wrap(f"→ {remedy}", indent="  ", hanging="    ")
-        body.append(c.paragraph("→ ", remedy, color=c.MUTED))
+        lines += wrap(f"→ {c.plain(remedy)}", indent="  ", hanging="    ")
+        body.append(c.paragraph("→ ", c.prose(remedy), color=c.MUTED))
     return c.make_card(
         title,
         *body,
@@ -112,7 +136,7 @@ def _gap_json(gap: Gap) -> dict[str, Any]:
 
 def gap_line(gap: Gap) -> str:
     """Return a gap as one line of a log."""
-    what = f"gap: {capability_words(gap.capability)} is {gap.status}"
+    what = f"gap: {gap.capability} is {gap.status}"
     text = f"{what}: {_asked(gap)}; {gap.consequence}; remedy: {gap.remedy}"
     return visible(text).replace("\n", " ")
 
@@ -122,7 +146,7 @@ def gaps_text(gaps: Sequence[Gap], backend: str = "") -> str:
     title = f"{'✗ ' if backend == _NO_BACKEND else ''}{_gaps_title(gaps, backend)}"
     if not gaps:
         return title
-    names = [clip(visible(capability_words(g.capability)), _CAPABILITY_COLUMNS) for g in gaps]
+    names = [clip(visible(gap.capability), _CAPABILITY_COLUMNS) for gap in gaps]
     column = max(map(width, names))
     lines = wrap(title)
     for gap, name in zip(gaps, names, strict=True):
@@ -147,8 +171,8 @@ _UNKNOWN: Final = Row(narrower=Never("no policy has it"))
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
     f"{_CELL_STYLE};white-space:nowrap",
-    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:12em",
-    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:10em",
+    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:6em",
+    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:6em",
 )
 _ALL_FIELDS: Final = "Unused fields are left out: `cellblock policy show` has all."
 _ASSERTED: Final = "asserted: in place, and not tried here; `cellblock doctor` tries each lock. "
@@ -184,6 +208,28 @@ def _row(field: str) -> Row:
     return ROWS.get(field.partition(".")[0], _UNKNOWN)
 
 
+def _asked_words(field: str, value: object, before: Mapping[str, object]) -> str:
+    """Return what a field asks for: first what a narrowing added to a list."""
+    if field not in before:
+        return value_words(field, value)
+    was = before[field]
+    gone, added = _entries(was, value)
+    if added and not gone:
+        rest = f", {value_words(field, was)}" if was else ""
+        return f"{value_words(field, added)} (narrowed){rest}"
+    if gone and not added:
+        return f"{value_words(field, value)} (narrowed: without {value_words(field, gone)})"
+    return f"{value_words(field, value)} (narrowed from {value_words(field, was)})"
+
+
+def _entries(before: object, after: object) -> tuple[list[object], list[object]]:
+    """Return what a list lost and what it got; nothing where it is none, or empty now."""
+    if not (isinstance(before, tuple) and isinstance(after, tuple) and after):
+        return [], []
+    gone = [entry for entry in before if entry not in after]
+    return gone, [entry for entry in after if entry not in before]
+
+
 def policy_table(
     policy_view: Mapping[str, object],
     enforcement: Sequence[Enforcement],
@@ -213,27 +259,27 @@ def policy_table(
     rows, more = list[tuple[str, str, str]](), list[tuple[str, str, str]]()
     by_name = {e.capability: e for e in enforcement}
     special = {*before, *(gap.capability for gap in gaps)}
-    for field, value in _rows(policy_view, special).items():
-        words = value_words(field, value)
-        if field in before:
-            words += f" (narrowed from {value_words(field, before[field])})"
+    fields = _rows(policy_view, special)
+    for field, value in fields.items():
+        words = _asked_words(field, value, before)
+        own = [gap for gap in gaps if gap.capability == field]
         lines += _field_lines(field, words)
         # Where no limit is asked for, there is nothing to enforce.
         enforced = None if value is None else by_name.get(field)
-        shown = c.join()
+        shown = c.join(*_gap_paragraphs(own))
         if enforced is not None:
             mechanism = enforced.mechanism
-            if enforced.holes:
+            if enforced.holes and not own:  # a gap says them
                 mechanism += f"; not covered: {', '.join(enforced.holes)}"
-            status = f"{look(enforced.status)[0]} {enforced.status}: {mechanism}"
-            indent = " " * (_FIELD_COLUMNS + 3)
+            status = f"{look(enforced.status)[0]} {enforced.status}: {c.plain(mechanism)}"
+            indent = " " * _VALUE_COLUMN
             lines += wrap(status, indent=indent, hanging=indent + "  ")
-            how = c.element("div", mechanism, style=f"color:{c.MUTED}")
-            own = [f"{gap.consequence} → {gap.remedy}" for gap in gaps if gap.capability == field]
-            what = [c.paragraph(text, tight=True) for text in own]
-            shown = c.join(badge(enforced.status), how, *what)
+            how = c.element("div", c.prose(mechanism), style=f"color:{c.MUTED}")
+            shown = c.join(badge(enforced.status), how, shown)
+        lines += _gap_lines(own, " " * (_VALUE_COLUMN + 2))
         into = rows if _row(field).shown is Shown.first or field in special else more
         into.append((c.code(field), words, shown))
+    other_lines, others = _unplaced_gaps([gap for gap in gaps if gap.capability not in fields])
     asserted = any(e.status == "asserted" for e in enforcement)
     note = _ASSERTED * asserted + _ALL_FIELDS
     symbol, color = _sign(gaps, backend, tried=tried)
@@ -248,9 +294,10 @@ def policy_table(
     return c.make_card(
         title,
         c.table(_COLUMNS, rows, _CELL_STYLES),
+        *others,
         c.folded(count(len(more), "more field"), rest) if more else "",
-        c.paragraph(note, color=c.MUTED),
-        lines=lines + _warning_lines(gaps) + wrap(note),
+        c.paragraph(c.prose(note), color=c.MUTED),
+        lines=lines + other_lines + wrap(c.plain(note)),
         symbol=symbol,
         color=color,
         side=c.chips(*head),
@@ -266,7 +313,7 @@ def enforced(
     by_name = {one.capability: one for one in enforcement if one.holds}
     return [
         (
-            f"{capability_words(field)}: {value_words(field, value)}",
+            f"{field}: {value_words(field, value)}",
             f"{one.status}: {one.mechanism}",
         )
         for field, value in _rows(policy_view, ()).items()
@@ -277,7 +324,7 @@ def enforced(
 def unverified(gaps: Sequence[Gap], backend: str, proved: str, policy_name: str) -> str:
     """Return why it is not known that a policy holds; empty where probes saw that it does."""
     if gaps or backend == _NO_BACKEND:
-        return _gaps_title(gaps, backend)
+        return f"{_gaps_title(gaps, backend)}."
     if proved:
         return ""
     asked = policy_name if policy_name in PRESETS else f"{policy_name}.toml"
@@ -295,6 +342,7 @@ def _enforcement_json(enforcement: Enforcement) -> dict[str, Any]:
 _UNCHANGED: Final = "Nothing changes: the policy is as narrow as that already"
 _NARROWER: Final = "The policy is narrower from the next cell on"
 _FOR_GOOD: Final = "It stays so until the kernel is restarted."
+_NOT_WHOLLY: Final = "Not everything of it is enforced here:"
 
 
 class Guest(StrEnum):
@@ -326,13 +374,11 @@ class Change:
     def words(self) -> str:
         """The change in words: ``without numpy``, ``60 s → 10 s``."""
         before, after = self.before, self.after
-        if isinstance(before, tuple) and isinstance(after, tuple) and after:
-            gone = [entry for entry in before if entry not in after]
-            more = [entry for entry in after if entry not in before]
-            if gone and not more:
-                return f"without {value_words(self.field, gone)}"
-            if more and not gone:
-                return f"also {value_words(self.field, more)}"
+        gone, more = _entries(before, after)
+        if gone and not more:
+            return f"without {value_words(self.field, gone)}"
+        if more and not gone:
+            return f"also {value_words(self.field, more)}"
         return f"{value_words(self.field, before)} → {value_words(self.field, after)}"
 
 
@@ -360,11 +406,14 @@ def narrowed(
         lines += wrap(note)
         body.append(c.paragraph(note, color=c.MUTED))
     symbol, color = _sign(gaps)
+    if gaps:
+        gap_lines, shown = _unplaced_gaps(gaps)
+        lines += [_NOT_WHOLLY, *gap_lines]
+        body += [c.paragraph(_NOT_WHOLLY), *shown]
     return c.make_card(
         title,
         *body,
-        *(c.paragraph(_warning(gap), tight=True) for gap in gaps),
-        lines=lines + _warning_lines(gaps),
+        lines=lines,
         symbol=symbol,
         color=color,
         side=c.policy_chip(policy_name),

@@ -3,7 +3,9 @@
 import pytest
 
 from cellblock.analysis import Finding
+from cellblock.policy.model import Enforcement, Status
 from cellblock.render.outcomes import denial
+from cellblock.render.policy_card import policy_table
 
 SETUP = """
 from types import SimpleNamespace as N
@@ -135,6 +137,18 @@ def test_a_card_can_be_read_where_there_is_no_theme(browser, page_color, text_co
     poor = hard_to_read(page, 8)
     page.close()
     assert poor == []
+
+
+def test_no_column_of_a_policy_is_cut_off_in_a_narrow_notebook(browser):
+    long = {"filesystem_staged_roots": ["/home/user/project"]}
+    how = "an overlay in a mount namespace"
+    worth = [Enforcement("filesystem_staged_roots", Status.asserted, how, (), "")]
+    html = policy_table({"name": "data"} | long, worth, [])["text/html"]
+    page = browser.new_page(viewport={"width": 480, "height": 600})
+    page.set_content(html)
+    wide = "[...document.querySelectorAll('div')].filter(d => d.scrollWidth > d.clientWidth).length"
+    assert page.evaluate(wide) == 0
+    page.close()
 
 
 def test_a_card_in_a_notebook_that_is_not_trusted_still_says_it_all(open_notebook, lab):

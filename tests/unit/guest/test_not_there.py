@@ -19,6 +19,8 @@ from cellblock.guest.audit_hook import roots
         ("glob.glob/2", ("/a/b*/c/*.csv", True, None, None), "/a"),
         ("glob.glob/2", ("/*", True, None, None), "/"),
         ("glob.glob/2", (b"/a/b/x.csv", False, None, None), "/a/b/x.csv"),
+        ("os.listdir", ("/a/b[1]",), "/a/b[1]"),
+        ("os.scandir", (7,), ""),
         ("os.walk", ("/a/b[1]", True, None, False), "/a/b[1]"),
         ("pathlib.Path.glob", ("/a", "b/*.csv"), "/a/b"),
         ("pathlib.Path.rglob", ("/a", "*.csv"), "/a"),

@@ -26,7 +26,7 @@ from cellblock.render.outcomes import (
     stopped,
     stopped_failure,
 )
-from cellblock.render.policy_card import Change, Guest, gaps, narrowed, policy_table
+from cellblock.render.policy_card import Change, Guest, gaps, narrowed, policy_table, unverified
 from cellblock.render.text import visible, width
 
 ATTACK = "<script>\u202e\x1b]0;x\x07</script>\udc80"
@@ -88,6 +88,11 @@ Not everything in this policy is enforced on this machine
     assert "Everything in this policy is enforced" in bundle["text/html"]
 
 
+def test_why_a_policy_is_not_verified_is_a_sentence():
+    said = unverified([GAP], "landlock", "", "data")
+    assert said == "Not everything in this policy is enforced on this machine."
+
+
 UNENFORCED = SimpleNamespace(
     capability="network_access",
     status="unenforced",
@@ -131,25 +136,48 @@ mode: safe, backend: landlock
   network_access             no
                              ✓ verified: seccomp: socket() by family
   memory_max_bytes           2 GiB
-Unused fields are left out: `cellblock policy show` has all."""
+Unused fields are left out: cellblock policy show has all."""
     )
 
     bundle = policy_table(VIEW, [ENFORCED], [GAP])
     assert bundle["text/plain"].startswith("Policy safe: 1 gap on this machine\n")
-    assert "! filesystem names: cells can see" in bundle["text/plain"]
+    assert bundle["text/plain"].split("\n")[-3:-1] == [
+        "  filesystem_names           cells can see the names of your files",
+        "                             → install bubblewrap for a private mount namespace",
+    ]
 
     partial = SimpleNamespace(**{**vars(ENFORCED), "status": "partial", "holes": ("vsock",)})
     bundle = policy_table(VIEW, [partial], [])
     assert "not covered: vsock" in " ".join(bundle["text/plain"].split())
     assert "not covered: vsock" in bundle["text/html"]
 
+    gap = SimpleNamespace(**vars(GAP) | {"capability": "network_access", "consequence": "vsock"})
+    for words in policy_table(VIEW, [partial], [gap]).values():
+        assert str(words).count("vsock") == (2 if isinstance(words, dict) else 1)
+
     set_only = SimpleNamespace(**{**vars(ENFORCED), "status": "asserted"})
     bundle = policy_table(VIEW, [set_only], [])
+    assert "; cellblock doctor tries each lock." in " ".join(bundle["text/plain"].split())
+    assert bundle["text/html"].count(">cellblock doctor</code> tries each lock.") == 1
     assert bundle["text/plain"].startswith("Policy safe: in place on this machine, and not tried\n")
     assert escape(GREEN) not in bundle["text/html"]
 
     odd = SimpleNamespace(**{**vars(ENFORCED), "status": "splendid"})
     assert "? splendid" in policy_table(VIEW, [odd], [])["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (tuple("abcdefghijklmn"), (*"abcdefghijklmn", "/private"), "/private (narrowed), a, b, c,"),
+        ((), ("/private",), "/private (narrowed)\n"),
+        (("/private", "b"), ("b",), "b (narrowed: without /private)\n"),
+        (("/private",), (), "none (narrowed from /private)\n"),
+    ],
+)
+def test_what_a_narrowing_added_to_a_list_comes_first(before, after, words):
+    view = VIEW | {"read_deny_paths": after}
+    assert words in policy_table(view, [], [], {"read_deny_paths": before})["text/plain"]
 
 
 def test_fields_that_are_not_looked_for_first_are_folded_away_unless_they_differ():
@@ -199,8 +227,9 @@ The policy is narrower from the next cell on
 Your variables are there: a copy of the guest goes on, under more locks. Not
 with it: 1 running thread (t).
 It stays so until the kernel is restarted.
-! filesystem names: cells can see the names of your files → install bubblewrap
-  for a private mount namespace"""
+Not everything of it is enforced here:
+  filesystem_names           cells can see the names of your files
+                             → install bubblewrap for a private mount namespace"""
     )
     assert bundle["application/vnd.cellblock.narrowing+json"] == {
         "version": 1,
@@ -322,6 +351,13 @@ def test_every_reason_makes_a_whole_sentence(reason, limit):
     assert failure.ename == "CellStopped"
     assert "{" not in failure.report
     assert "()" not in failure.report
+
+
+def test_what_has_backticks_is_code_in_html_and_has_none_in_text():
+    bundle = problem("No", "as `a <b>` says", remedy="Run `cellblock doctor`.")
+    assert bundle["text/plain"] == "No\n  as a <b> says\n  Instead: Run cellblock doctor."
+    assert ">a &lt;b&gt;</code> says" in bundle["text/html"]
+    assert ">cellblock doctor</code>." in bundle["text/html"]
 
 
 def test_a_problem_names_file_key_value_and_remedy():

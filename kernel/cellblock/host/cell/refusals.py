@@ -20,7 +20,7 @@ import msgspec
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.analyser import as_written
 from cellblock.backends.layers import receives_mounts
-from cellblock.backends.plan import check_writable, denied
+from cellblock.backends.plan import check_writable, denied, denied_paths
 from cellblock.errors import PolicyError
 from cellblock.policy.network import parse_address
 from cellblock.policy.paths import pattern_beneath, reads_home_files, within
@@ -80,6 +80,7 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
         _limits_of_files(call, config),
         _home(call, config, code),
         _in_scratch(call, config),
+        _denied_path(call, config),
         _file(call, config),
     )
     return next(filter(None, refusals), None)
@@ -361,11 +362,11 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         line = f'filesystem_read_roots = ["{path}"]'
         instead = "pass on single variables of the kernel's environment: env_var_access"
         return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
-    covered = not hidden and plan.hides(path)
     outside = not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files))
     # Who reads is never told EROFS: that was to write.
-    writes = call.errno == errno.EROFS or (call.writes and not covered)
-    if (covered or outside) and not writes:
+    hides = plan.hides(path)
+    writes = call.errno == errno.EROFS or (call.writes and not hides)
+    if (hides or outside) and not writes:
         what = "cells can't use files outside of its folders"
         return Refusal("filesystem_read_roots", what, _to_read(path, config), path)
     readable = hidden and not outside
@@ -373,6 +374,28 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         return None  # it is not there for anybody, or an ordinary permission
     remedy = _to_write(os.path.dirname(path), config)
     return Refusal("filesystem_write_roots", "cells don't write there", remedy, path)
+
+
+def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
+    """Return the refusal of what a path in ``read_deny_paths`` takes out of the policy's roots.
+
+    It is the same whether there is such a file or none.
+    """
+    policy, field, path = config.policy, "read_deny_paths", os.path.normpath(call.target)
+    roots = (
+        *policy.filesystem_read_roots,
+        *policy.filesystem_staged_roots,
+        *policy.filesystem_write_roots,
+    )
+    entry = next((each for each in denied_paths(policy) if within(path, each)), "")
+    failed = call.errno in (*_DENIED, errno.ENOENT)
+    if not failed or not entry or not _is_in(path, roots):
+        return None
+    at_start = config.operators or policy
+    instead = f"take {entry} out of {field}, and restart"
+    if entry not in denied_paths(at_start):  # a cell or the notebook's metadata did
+        instead = f"leave {entry} out of what narrows {field}, and restart"
+    return Refusal(field, "cells read and write nothing there", Remedy(instead=instead), path)
 
 
 def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:

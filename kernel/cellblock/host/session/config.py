@@ -120,7 +120,7 @@ class SessionConfig(Struct, frozen=True):
     private: tuple[Path, ...] = ()
     #: What is there beneath the roots that is denied by its name.
     secrets: tuple[Path, ...] = ()
-    #: The policy before a notebook narrowed it, and that notebook.
+    #: The policy before a notebook or a cell narrowed it, and that notebook.
     operators: Policy | None = None
     notebook: str = ""
     #: Why it is not known whether the notebook narrows it.
@@ -292,7 +292,8 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
         inputs=config.prepare.inputs,
     )
     prepare = replace(narrowed.prepare, launch=config.prepare.launch)
-    return replace(narrowed, prepare=prepare, operators=config.operators, file=config.file)
+    operators = config.operators or config.policy
+    return replace(narrowed, prepare=prepare, operators=operators, file=config.file)
 
 
 def predict_wrapping(options: SessionOptions) -> Wrapping | None:

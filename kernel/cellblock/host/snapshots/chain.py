@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
+from cellblock.analysis.admission import runs_nothing
 from cellblock.host.snapshots import memory
 from cellblock.wire import messages
 
@@ -53,6 +54,11 @@ class PastRequest(Struct, frozen=True):
     def visible(self) -> bool:
         """Whether it is a cell with a number of its own."""
         return is_visible(self.message)
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is such a cell, and does more than to show what the host has."""
+        return self.visible and not runs_nothing(self.message.raw)
 
 
 def is_visible(message: Any) -> bool:
@@ -192,15 +198,15 @@ class Chain(UserList[Snapshot]):
     def steps(self, most: int) -> list[UndoStep]:
         """Return what ``%undo`` can go back to, the nearest first, ``most`` at most.
 
-        Before each visible cell there is a state: that of the snapshot that the cell ran after,
-        and of the cells between the two, if those come out the same.
+        Before each cell that is a step there is a state: that of the snapshot that the cell ran
+        after, and of the cells between the two, if those come out the same.
         """
         found, newer = list[UndoStep](), list[PastRequest]()
         for snapshot in reversed(self):
             for place in range(len(snapshot.after) - 1, -1, -1):
                 newer.insert(0, snapshot.after[place])
                 before = tuple(snapshot.after[:place])
-                if newer[0].visible and all(request.repeatable for request in before):
+                if newer[0].is_step and all(request.repeatable for request in before):
                     cells = tuple(request for request in newer if request.visible)
                     found.append(UndoStep(snapshot, before, cells))
         return found[:most]

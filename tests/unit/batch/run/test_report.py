@@ -73,7 +73,7 @@ def test_what_is_not_enforced_is_told_in_lines_that_a_terminal_holds():
     _, _, told = text.partition("Not everything")
     assert f"Not everything{told}" == (
         "Not everything in this policy is enforced on this machine\n"
-        "  memory max bytes   partial      files on a file system in memory that are not\n"
+        "  memory_max_bytes   partial      files on a file system in memory that are not\n"
         "                                  mapped count for scratch_max_bytes\n"
         "                                  → run the kernel in a cgroup with memory.max\n"
         "1 notebook: 1 passed; 2.0 s, 0.5 a second\n"

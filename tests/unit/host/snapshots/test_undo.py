@@ -52,6 +52,16 @@ def test_undo_over_cells_that_share_a_copy_runs_those_before_again(sim):
     assert undone(sim) == [(2, 3)]
 
 
+def test_cells_that_only_show_what_the_host_has_are_no_steps(sim):
+    first = sim.guest.copies[0]
+    sim.kept()
+    sim.cell("%policy")
+    sim.cell("%policy\n")
+    undo(sim)
+    sim.takes_over(first)
+    assert undone(sim) == [(1, 2, 3)]
+
+
 def test_silent_cells_and_those_without_history_are_no_steps(sim):
     first = sim.guest.copies[0]
     sim.kept()
