@@ -82,5 +82,6 @@ def test_a_manifest_that_can_not_be_trusted_is_said_and_how_to_be_rid_of_it(kept
     remedy = f"Remove it, and approve again: rm {file}"
     for said in (run("list"), run("revoke", ids["mode unsafe"])):
         assert f"{why} (format 1). {remedy}\n" in said
+    assert why in run("revoke", "--all", status=1)  # not all of it is taken back
     file.unlink()
     assert run("list") == "nothing was approved\n"

@@ -236,7 +236,8 @@ def revoke_approvals(
 ) -> None:
     """Take back what was approved; kernels that run ask again, or refuse, from their next look on.
 
-    Exit status 1 when there is none by one of the ids.
+    Exit status 1 when there is none by one of the ids, or when --all left a manifest that can't be
+    used as it is.
     """
     if bool(ids) is every:
         raise typer.BadParameter("Give ids as `cellblock approvals list` has them, or --all.")
@@ -249,4 +250,4 @@ def revoke_approvals(
     missing = (wanted or frozenset()) - {one.id for one in gone}
     for number in sorted(missing):
         complain(clean(f"nothing was approved by the id {number}"))
-    raise typer.Exit(code=int(bool(missing)))
+    raise typer.Exit(code=int(bool(missing or (every and unusable))))

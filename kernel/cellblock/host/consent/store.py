@@ -275,10 +275,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first line, which nobody vouches for: it is bounded, since messages quote from it."""
+
     cellblock: Literal["approval"]
-    version: int
-    key: str
-    signature: str
+    version: Annotated[int, msgspec.Meta(ge=0, lt=1000)]
+    key: Annotated[str, msgspec.Meta(max_length=64)]
+    signature: Annotated[str, msgspec.Meta(max_length=128)]
 
 
 class ManifestFile:
@@ -352,6 +354,9 @@ class ManifestFile:
 
     def _read(self) -> tuple[Manifest, os.stat_result]:
         key = read_key(self.key)
+        # Before the manifest: who writes one meanwhile writes its number after it, so that the
+        # number in hand is never newer than the manifest that is read next.
+        newest = serials(self.key).get(self.number_id, 0)
         try:
             content, status = _content(self.file)
         except FileNotFoundError:
@@ -366,7 +371,6 @@ class ManifestFile:
             raise _unusable(self.file, message, field="approval.scope")
         if manifest.holds != self.holds:
             raise _unusable(self.file, f"it holds {manifest.holds}, not {self.holds}")
-        newest = serials(self.key).get(self.number_id, 0)
         if manifest.serial < newest:
             message = f"it is number {manifest.serial}, and number {newest} was written since"
             raise _unusable(self.file, message)
@@ -427,7 +431,7 @@ def _verified(file: Path, content: bytes, key: Key) -> Manifest:
     if head.version != _VERSION:
         raise _unusable(file, f"another version of cellblock wrote it (format {head.version})")
     if head.key != key.id:
-        message = f"it was signed with another key: {head.key[:16]!r}, not {key.id!r}"
+        message = f"it was signed with another key: {head.key!r}, not {key.id!r}"
         raise _unusable(file, message, field="approval.key")
     if not key.vouches(payload, head.signature.removeprefix(_ALGORITHM)):
         raise _unusable(file, "it was changed since it was signed")

@@ -129,6 +129,8 @@ def test_a_signature_made_by_hand_or_by_another_key_is_none(desk, tmp_path):
         b'{"cellblock": "approval"}\n{}',
         b'{"cellblock":"grants","version":1,"grants":[]}',
         b'{"cellblock":"approval","version":2,"key":"","signature":"","more":1}\n{}',
+        b'{"cellblock":"approval","version":%s,"key":"","signature":""}\n{}' % (b"9" * 4000),
+        b'{"cellblock":"approval","version":2,"key":"%s","signature":""}\n{}' % (b"a" * 4000),
     ],
 )
 def test_what_is_no_signed_manifest_admits_nothing(desk, content):
@@ -356,6 +358,22 @@ def test_a_manifest_that_can_not_be_written_leaves_the_old_one_whole(desk, monke
     assert desk.place.file.read_bytes() == before
     assert sorted(p.name for p in desk.place.file.parent.iterdir()) == [desk.place.file.name]
     assert admits(desk)
+
+
+def test_who_reads_while_another_approves_is_not_told_that_the_manifest_is_old(desk, monkeypatch):
+    desk.approve(CELL)
+    real, others = store.read_file, []
+
+    def read_file(path, most, **said):
+        if not others:  # each file is read just after another process has approved
+            others.append(path)
+            desk.place.change(lambda before: before.records)
+            others.clear()
+        return real(path, most, **said)
+
+    monkeypatch.setattr(store, "read_file", read_file)
+    assert admits(desk)
+    assert desk.place.read().serial > 1
 
 
 # --- while a kernel runs ----------------------------------------------------------------------
