@@ -141,6 +141,8 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
             typer.echo(f"  ! runs from right to left; exactly: {exact(line)}")
     for word in cell.letters:
         _say(f"  ! not ASCII: {exact(word) if reorders(word) else word}")
+    if cell.too_long:
+        _say(f"  ! too long, no kernel runs it: {cell.too_long}")
     if cell.findings:
         said = summary(cell.findings)
         _say(f"  ! policy {policy.name} refuses it even if approved: {said}")
