@@ -341,6 +341,7 @@ def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Tria
         probes=tuple(name for name in names if name != EARLIER_THREAD),
         scratch=str(scratch),
         outside=str(around.outside),
+        secret=str(around.outside / "secret"),
         inside=str(around.inside),
         denied=str(around.denied),
         ports=around.ports,
