@@ -51,7 +51,7 @@ def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(asking_polic
     project = home / "project"
     digest = check_policy(asking_policy, project=project, allow_unsafe=False).digest()
     made = [store.record("call", "ops.read_file", digest), store.record("import", "bz2", digest)]
-    place = store.of_user().manifest(str(project.resolve()), asking_policy.name)
+    place = store.of_user().answers(str(project.resolve()), asking_policy.name)
     place.change(lambda _before: made)
     with pool.sandbox() as s:
         # It is the same policy, whose kernels would ask no more.

@@ -77,6 +77,16 @@ def test_what_is_allowed_for_the_session_is_so_in_that_sandbox_alone(asking):
     assert len(asked) == 1
 
 
+def test_a_call_that_can_not_be_shown_whole_is_offered_for_the_session_alone(asking):
+    s, requests = asking(True, "session")
+    call = "ops.read_file('\\n'.join(map(str, range(1000))))"
+    why = "the answer was 'once', which was not offered"
+    assert s.execute(call).error.message == f"ops.read_file: NotApproved: {why}"
+    assert "NotApproved" not in s.execute(call).error.message
+    s.execute("add(1)")
+    assert [one.offers for one in requests] == [("session",)] * 2 + [("once", "session")]
+
+
 def test_a_program_does_not_tire(asking):
     s, requests = asking(*([False] * 4), True)
     code = (

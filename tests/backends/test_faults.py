@@ -62,7 +62,7 @@ def wrapped():
 # --- one of each lock -----------------------------------------------------------------------------
 
 NOTHING_RUNS = {
-    "landlock_restrict_self=nothing": "landlock: list_folder: an attempt succeeded under the lock",
+    "landlock_restrict_self=nothing": "landlock: read_file: an attempt succeeded under the lock",
     "seccomp:1=0=nothing": "seccomp: udp: refused for another reason: Connection refused",
     "prlimit64:1=7:2=*=nothing": "rlimits: the limit for max_open_files did not stick",
     "prctl:0=1=nothing": "end with the zygote: it would outlive its parent",
@@ -140,7 +140,7 @@ def test_doctor_takes_no_backend_whose_probe_sees_a_lock_do_nothing(landlocked):
         landlocked, "safe", prefix=faults.prefix("landlock_restrict_self=nothing")
     )
     order = {each["name"]: (each["verdict"], each["why"]) for each in report["order"]}
-    passed_over = "landlock: list_folder: an attempt succeeded under the lock"
+    passed_over = "landlock: read_file: an attempt succeeded under the lock"
     assert (status, report["backend"]) == (1, "noop")
     assert order["landlock"] == ("passed over", passed_over)
     assert statuses["filesystem_read_roots"] == "unenforced"
@@ -215,7 +215,7 @@ def test_without_landlock_doctor_and_kernels_come_to_the_same(asked, comes_to, h
 FORGED = json.dumps(
     {
         "achieved": dict.fromkeys(Bubblewrap.locks, "ABI 7, files")
-        | {"witness": "names, list_folder, tcp, udp, netlink, fork, execute, signal"},
+        | {"witness": "names, read_file, list_folder, tcp, udp, netlink, fork, execute, signal"},
         "failed": {},
     }
 )

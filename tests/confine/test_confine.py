@@ -44,8 +44,20 @@ def test_the_report_names_every_lock_and_what_was_seen(world, uid):
         achieved = confine(world.plan()).achieved
         return achieved.pop("witness"), sorted(achieved)
 
-    seen = "list_folder, tcp, udp, netlink, fork, execute, signal"
+    seen = "read_file, list_folder, tcp, udp, netlink, fork, execute, signal"
     assert run(report, plan=None, uid=uid) == f"ok: {(seen, sorted(LOCKS))}"
+
+
+@pytest.mark.parametrize(
+    ("right", "seen"), [(landlock.READ_FILE, "read_file"), (landlock.READ_DIR, "list_folder")]
+)
+def test_a_guest_that_may_read_or_list_everything_does_not_start(
+    world, uid, monkeypatch, right, seen
+):
+    granted = landlock.grants
+    monkeypatch.setattr(landlock, "grants", lambda plan: [*granted(plan), ("/", right)])
+    said = run(lambda: confine(world.plan()).achieved, plan=None, uid=uid)
+    assert said == f"ConfineError: landlock: {seen}: an attempt succeeded under the lock"
 
 
 def test_a_lock_that_is_not_planned_is_not_taken(world, uid):

@@ -42,10 +42,10 @@ FATAL = {
     "openat2=EPERM": f"landlock: {REFUSED}: Operation not permitted",
     "openat2=nothing": f"landlock: {REFUSED}: Bad file descriptor",
     "landlock_add_rule=EINVAL": f"landlock: {REFUSED}: Invalid argument",
-    "landlock_add_rule=nothing": "landlock: list_folder: its control failed: Permission denied",
+    "landlock_add_rule=nothing": "landlock: read_file: its control failed: Permission denied",
     "landlock_restrict_self=EPERM": f"landlock: {REFUSED}: Operation not permitted",
     "landlock_restrict_self=E2BIG": f"landlock: {REFUSED}: Argument list too long",
-    "landlock_restrict_self=nothing": "landlock: list_folder: an attempt succeeded under the lock",
+    "landlock_restrict_self=nothing": "landlock: read_file: an attempt succeeded under the lock",
     # The system call filter.
     "seccomp=ENOSYS": f"seccomp: {REFUSED}: Function not implemented",
     "seccomp=EINVAL": f"seccomp: {REFUSED}: Invalid argument",

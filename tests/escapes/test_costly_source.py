@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.analysis import analyse, transform
-from cellblock.analysis.transform import CHARACTERS, WORDS, check_shape
+from cellblock.analysis.transform import CHARACTERS, WORDS, check_size
 from cellblock.policy.load import load_for_check
 
 RULES = load_for_check("safe").rules()
@@ -84,7 +84,7 @@ def test_the_longest_of_each_shape_is_read_within_bounds(shape):
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_source_is_read(name):
-    check_shape(ORDINARY[name])
+    check_size(ORDINARY[name])
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if name.startswith(("parts", "fields"))])

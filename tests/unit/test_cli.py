@@ -112,6 +112,33 @@ def test_schema_is_json_schema_and_show_tells_what_is_wrong_in_one_line(run):
     assert err == "cellblock: saef: no such policy. Did you mean safe? Or give a file.\n"
 
 
+COMMAND = "##vso[task.complete]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("policy", "show", f"{COMMAND}.toml"),
+        ("policy", "show", f"{COMMAND}.toml", "--json"),
+        ("policy", "show", f"{COMMAND}.none"),
+        ("policy", "validate", f"{COMMAND}.toml", f"{COMMAND}.none"),
+        ("policy", "diff", "unsafe", f"{COMMAND}.toml"),
+        ("approve", f"{COMMAND}.ipynb", "--policy", f"{COMMAND}.toml"),
+        ("approvals", "revoke", COMMAND),
+        ("audit", "show", "--folder", f"{COMMAND}.none"),
+        ("audit", "verify", "--folder", f"{COMMAND}.none"),
+        ("changes", "diff", COMMAND),
+        ("receipt", "verify", f"{COMMAND}.none", "--key", f"{COMMAND}.key"),
+        ("run", f"{COMMAND}.none", "-o", "out"),
+    ],
+)
+def test_no_name_of_a_file_is_a_command_to_a_ci_runner(run, tmp_path, arguments):
+    (tmp_path / f"{COMMAND}.toml").write_text('extends = "safe"\n')
+    _, out, err = run(*arguments)
+    assert "vso" in out + err  # control: the name is printed
+    assert COMMAND not in out + err
+
+
 def test_validate_names_each_file_and_fails_if_one_is_wrong(run, tmp_path):
     (tmp_path / "good.toml").write_text('extends = "data"')
     (tmp_path / "bad.toml").write_text("timeot = 3")

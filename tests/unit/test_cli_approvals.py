@@ -22,9 +22,9 @@ def kept(tmp_path, monkeypatch):
     digest = load("mine.toml", project=tmp_path, allow_unsafe=False).digest()
     made = store.of_user()
     here = [store.record("import", "csv", digest), store.record("call", "ops.http", "0" * 64)]
-    made.manifest(os.path.realpath(tmp_path), "mine").change(lambda _: here)
+    made.answers(os.path.realpath(tmp_path), "mine").change(lambda _: here)
     there = [store.record("start", "mode unsafe", digest)]
-    made.manifest("/els\u202eewhere", "mine").change(lambda _: there)
+    made.answers("/els\u202eewhere", "mine").change(lambda _: there)
     return made
 
 
@@ -76,11 +76,12 @@ def test_ids_or_all_have_to_be_given(kept, arguments):
 
 
 def test_a_manifest_that_can_not_be_trusted_is_said_and_how_to_be_rid_of_it(kept, ids, tmp_path):
-    file = kept.manifest(os.path.realpath(tmp_path), "mine").file
+    file = kept.answers(os.path.realpath(tmp_path), "mine").file
     file.write_bytes(b'{"cellblock":"approval","version":1,"key":"","signature":""}\n{}')
     why = f"nothing in it counts: {file}: approval.folder: another version of cellblock wrote it"
     remedy = f"Remove it, and approve again: rm {file}"
     for said in (run("list"), run("revoke", ids["mode unsafe"])):
         assert f"{why} (format 1). {remedy}\n" in said
+    assert why in run("revoke", "--all", status=1)  # not all of it is taken back
     file.unlink()
     assert run("list") == "nothing was approved\n"

@@ -91,6 +91,18 @@ def test_a_cell_that_the_policy_refuses_is_not_approved_without_saying_so(run, n
     ) in out
 
 
+def test_no_line_of_a_cell_is_a_command_to_a_ci_runner(run, notebook):
+    _, out, _ = approve(run, notebook("##vso[task.complete]\n::error::x", name="##[error]a.ipynb"))
+    assert "  │ #�vso[task.complete]\n  │ ::error::x\n" in out
+    assert "Approved #�[error]a.ipynb\n" in out
+
+
+def test_a_cell_that_no_kernel_runs_is_not_looked_into_and_said_to_be_too_long(run, notebook):
+    _, out, _ = approve(run, notebook("é;" * 500_000))
+    said = "1,000,000 words and signs, and 400,000 are the most"
+    assert out.endswith(f"é;\n  ! too long, no kernel runs it: {said}\nApproved a.ipynb\n")
+
+
 def test_what_can_not_be_seen_or_told_by_sight_is_spelled_out_however_much_there_is(run, notebook):
     _, out, _ = approve(run, notebook("rаdius = 1  # \u202e gnp\x1b[2K\rx = 2"))
     assert "│ rаdius = 1  # ⟨U+202E⟩ gnp␛[2K␍x = 2\n" in out

@@ -53,8 +53,12 @@ _ENDS: Final = {quote: re.compile(rf"(?<!\\){quote}") for quote in ('"""', "'''"
 }
 
 
+@lru_cache(maxsize=1)
 def exceeded_limit(source: str) -> tuple[int, int, str] | None:
-    """Return what there is too much of, how much is looked at, and of what; None if it fits."""
+    """Return what there is too much of, how much is looked at, and of what; None if it fits.
+
+    The last answer is kept: a kernel asks, and then whatever parses.
+    """
     if len(source) > CHARACTERS:
         return len(source), CHARACTERS, "characters"
     if len(source) > WORDS and (words := sum(1 for _ in _WORD.finditer(source))) > WORDS:
@@ -62,10 +66,15 @@ def exceeded_limit(source: str) -> tuple[int, int, str] | None:
     return None
 
 
-def check_shape(source: str) -> None:
-    """Raise ValueError for source that would cost Python's parser the square of its length."""
+def check_size(source: str) -> None:
+    """Raise ValueError for source that is too long to be parsed, or costs the square of its length.
+
+    Whatever is parsed here passes this: who asks ``exceeded_limit`` before has words for users.
+    """
     if len(source) <= _SHORT:
         return
+    if excess := exceeded_limit(source):
+        raise ValueError(f"too many {excess[2]}")
     if source.count(".") > _DOTS:
         # What the parser would join for dotted names, if all of them were imports.
         names = (found[0] for found in _DOTTED.finditer(source))
@@ -126,24 +135,25 @@ def parse(source: str) -> ast.Module:
 
     Raises:
         SyntaxError: not Python.
-        ValueError: null bytes, lone surrogates, a shape that costs too much.
+        ValueError: null bytes, lone surrogates, too long, a shape that costs too much.
         RecursionError, MemoryError: nested too deeply.
 
     """
-    check_shape(source)
+    check_size(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes are reported where the cell runs
         return ast.parse(source)
 
 
 def forget() -> None:
-    """Let go of the last tree, where nobody asks for it again."""
+    """Let go of the last tree and its source, where nobody asks for them again."""
     parse.cache_clear()
+    exceeded_limit.cache_clear()
 
 
 def parse_expression(source: str) -> ast.Expression:
     """Parse one expression; raises as ``parse`` does."""
-    check_shape(source)
+    check_size(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source, mode="eval")
@@ -216,7 +226,7 @@ def check_complete(code: str) -> tuple[str, int | None]:
     found = None
     if len(code) <= _MAX_CHECKED:
         with suppress(ValueError):
-            check_shape(code)
+            check_size(code)
             found = _ask_ipython(lambda manager: manager.check_complete(code))
     return ("unknown", None) if found is None else (str(found[0]), found[1])
 
@@ -231,7 +241,9 @@ def _ask_ipython(ask: Callable[[Any], Any]) -> Any:
         real = module.tokenutil
         module.tokenutil = _Meter(real.generate_tokens_catch_errors)  # bounded for one cell
         try:
-            return ask(module.TransformerManager())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of lines that end as no line of Python's does
+                return ask(module.TransformerManager())
         finally:
             module.tokenutil = real
     except RuntimeError as error:

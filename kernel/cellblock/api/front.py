@@ -21,7 +21,7 @@ from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.cell.transcript import Kind, Output
-from cellblock.host.consent.approver import PROGRAM, Approver
+from cellblock.host.consent.approver import PROGRAM, Approver, offered
 from cellblock.host.consent.grants import GrantContext, Grants
 from cellblock.host.output import gateway
 from cellblock.wire import values
@@ -396,6 +396,8 @@ def approval_request_of(request: HostRequest, cell: ExecuteRequest | None) -> Ap
         text="\n".join([f"may cell [{count}] {request.asks}", *request.shown]),
         source=source,
         execution_count=count,
+        # Nothing is for always: a program's answers end with its sandbox.
+        offers=tuple(one for one in offered(request) if one != "always"),
     )
 
 

@@ -217,6 +217,8 @@ class ApprovalRequest:
     ``names`` are the modules', or the function's, whose arguments are whole in ``args`` and
     ``kwargs``, secrets too. ``text`` is the question with all of that, in lines that can be shown
     to anybody: long ones are cut, secrets left out, and nothing in them moves a cursor or hides.
+    ``offers`` are the answers that allow it: a call that ``text`` can't show whole is not allowed
+    by itself, so ``once`` is not among them.
     """
 
     kind: Literal["call", "import"]
@@ -226,6 +228,7 @@ class ApprovalRequest:
     text: str
     source: str
     execution_count: int
+    offers: tuple[Literal["once", "session"], ...]
 
 
 # --- a result as text -----------------------------------------------------------------------------

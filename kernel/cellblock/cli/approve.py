@@ -15,9 +15,8 @@ import typer
 from cellblock.analysis import analyse
 from cellblock.analysis.admission import runs_nothing, sha256
 from cellblock.batch.files import MAX_VALUES, UnreadableError, read_notebook
-from cellblock.batch.report_formats import inert
 from cellblock.batch.verdict import MAX_FILE_BYTES
-from cellblock.cli.common import AsJson, clean, complain, load_policy, print_json
+from cellblock.cli.common import AsJson, complain, load_policy, print_json, say
 from cellblock.cli.main import group
 from cellblock.errors import AdmissionError
 from cellblock.host.consent import admission, review
@@ -28,6 +27,8 @@ from cellblock.render.outcomes import summary
 from cellblock.render.text import exact, reorders
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cellblock.host.consent.review import NewCell, Review
     from cellblock.host.consent.store import ManifestFile, Record
     from cellblock.policy.model import Policy
@@ -76,7 +77,7 @@ def approve(
             declined |= not _list_one(notebook, place)
         elif revoke:
             cells = review.revoke(place, notebook)  # less may run then: nobody has to be asked
-            _say(f"Took back {cells} cells of {notebook}")
+            say(f"Took back {cells} cells of {notebook}")
         elif asked.admission != "approved":
             message = f"it has admission {asked.admission}, so approvals do not count"
             remedy = 'Set admission = "approved" there, or name the policy that kernels run under.'
@@ -94,7 +95,7 @@ def templates(*, policy: KernelPolicyOption = "safe") -> None:
         findings = analyse(template.source, asked.rules())
         refused = refused or bool(findings)
         said = f"refused, {summary(findings)}" if findings else template.doc
-        _say(f"{name}: {said}")
+        say(f"{name}: {said}")
     raise typer.Exit(code=int(refused))
 
 
@@ -109,8 +110,8 @@ def _approve_one(notebook: Path, policy: Policy, place: ManifestFile, *, yes: bo
     if not (yes or _confirmed(notebook)):
         return False
     if review.approve(place, policy, reviewed):
-        complain(clean(f"made the key {place.key}: whoever can read it can approve"))
-    _say(f"Approved {notebook}")
+        complain(f"made the key {place.key}: whoever can read it can approve")
+    say(f"Approved {notebook}")
     return True
 
 
@@ -125,25 +126,29 @@ def _show(reviewed: Review, policy: Policy, place: ManifestFile) -> None:
     """Print what would change."""
     counts = f"{len(reviewed.new)} new, {reviewed.kept} approved already, {reviewed.gone} gone"
     head = f"{reviewed.notebook}, for policy {policy.name} in {place.scope}: {counts}"
-    _say(head)
+    say(head)
     if reviewed.lost:
         lost = f"what was approved before can't be used, and is lost: {reviewed.lost}"
-        complain(clean(lost))
+        complain(lost)
     for cell in reviewed.new:
         _show_cell(cell, policy)
 
 
 def _show_cell(cell: NewCell, policy: Policy) -> None:
-    typer.echo(f"\ncell {cell.number}")
+    say("", f"cell {cell.number}", *_lines(cell, policy))
+
+
+def _lines(cell: NewCell, policy: Policy) -> Iterator[str]:
     for line in cell.source.split("\n"):
-        typer.echo(f"  │ {clean(line)}".rstrip())
+        yield f"  │ {line}".rstrip(" ")
         if reorders(line):
-            typer.echo(f"  ! runs from right to left; exactly: {exact(line)}")
+            yield f"  ! runs from right to left; exactly: {exact(line)}"
     for word in cell.letters:
-        _say(f"  ! not ASCII: {exact(word) if reorders(word) else word}")
+        yield f"  ! not ASCII: {exact(word) if reorders(word) else word}"
+    if cell.too_long:
+        yield f"  ! too long, no kernel runs it: {cell.too_long}"
     if cell.findings:
-        said = summary(cell.findings)
-        _say(f"  ! policy {policy.name} refuses it even if approved: {said}")
+        yield f"  ! policy {policy.name} refuses it even if approved: {summary(cell.findings)}"
 
 
 # --- listing ----------------------------------------------------------------------------------
@@ -156,7 +161,7 @@ def _list_one(notebook: Path, place: ManifestFile) -> bool:
         fine = runs_nothing(source) or sha256(source) in known
         every = every and fine
         said = "approved" if fine else "not approved"
-        _say(f"{notebook}: cell {number}: {said}")
+        say(f"{notebook}: cell {number}: {said}")
     return every
 
 
@@ -170,7 +175,7 @@ def _list_all(store: Store, *, as_json: bool = False) -> None:
     found: list[dict[str, object]] = []
     for one in store.manifests():
         if isinstance(one, AdmissionError):
-            complain(clean(f"nothing in it counts: {one}"))
+            complain(f"nothing in it counts: {one}")
             continue
         manifest = one[1]
         where = {"scope": manifest.scope, "policy": manifest.policy}
@@ -181,11 +186,11 @@ def _list_all(store: Store, *, as_json: bool = False) -> None:
         print_json(found)
         return
     for said in found:
-        _say(f"{said['id']}  {said['what']}")
+        say(f"{said['id']}  {said['what']}")
         under = f"policy {said['policy']} ({str(said['digest'])[:_DIGEST]}) in {said['scope']}"
-        _say(f"          {under}, {said['when']}, by {said['who']}")
+        say(f"          {under}, {said['when']}, by {said['who']}")
     if not found:
-        _say(_NOTHING)
+        say(_NOTHING)
 
 
 def _what(one: Record) -> str:
@@ -211,11 +216,6 @@ def _sources(path: Path) -> dict[int, str]:
     return found
 
 
-def _say(text: str) -> None:
-    """Print a line that may begin with a file's name: no command to a CI runner either."""
-    typer.echo(inert(clean(text)))
-
-
 # --- what was approved, one by one ----------------------------------------------------------------
 
 
@@ -236,17 +236,18 @@ def revoke_approvals(
 ) -> None:
     """Take back what was approved; kernels that run ask again, or refuse, from their next look on.
 
-    Exit status 1 when there is none by one of the ids.
+    Exit status 1 when there is none by one of the ids, or when --all left a manifest that can't be
+    used as it is.
     """
     if bool(ids) is every:
         raise typer.BadParameter("Give ids as `cellblock approvals list` has them, or --all.")
     wanted = None if every else frozenset(ids or ())
     gone, unusable = of_user().revoke(wanted)
     for error in unusable:
-        complain(clean(f"nothing in it counts: {error}"))
+        complain(f"nothing in it counts: {error}")
     for one in gone:
-        _say(f"Took back {one.id}: {_what(one)}")
+        say(f"Took back {one.id}: {_what(one)}")
     missing = (wanted or frozenset()) - {one.id for one in gone}
     for number in sorted(missing):
-        complain(clean(f"nothing was approved by the id {number}"))
-    raise typer.Exit(code=int(bool(missing)))
+        complain(f"nothing was approved by the id {number}")
+    raise typer.Exit(code=int(bool(missing or (every and unusable))))

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cellblock.cli.common import complain
+from cellblock.cli.common import complain, say, say_rich
 from cellblock.cli.main import group
 from cellblock.errors import AuditError
 from cellblock.host.audit import log
@@ -61,9 +60,9 @@ def show(
         table = _records(_found(folder, session), failed)
     else:
         table = _sessions(_folder(folder), failed)
-    Console(highlight=False, emoji=False).print(table)
+    say_rich(table)
     for problem in failed:
-        complain(_clean(problem))
+        complain(str(problem))
     raise typer.Exit(code=bool(failed))
 
 
@@ -91,11 +90,11 @@ def verify(
         states[verdict.state if verdict.sound else "wrong"] += 1
         _tell(verdict)
     if not chosen:
-        typer.echo(f"no session in {_folder(folder)}")
+        say(f"no session in {_folder(folder)}")
     elif len(chosen) > 1:
         words = {"wrong": "not whole", "open": "with an open end", "running": "being written"}
         parts = [f"{states[state]} {what}" for state, what in words.items() if states[state]]
-        typer.echo(f"{count(len(chosen), 'log')}: {', '.join(parts) or 'all whole'}")
+        say(f"{count(len(chosen), 'log')}: {', '.join(parts) or 'all whole'}")
     raise typer.Exit(code=bool(states["wrong"] or (ended and states["open"])))
 
 
@@ -115,7 +114,7 @@ def export(
     found = _found(folder, session)
     verdict = look(found)
     if head:
-        typer.echo(f"{verdict.session} {verdict.seq} {verdict.head}")
+        say(f"{verdict.session} {verdict.seq} {verdict.head}")
     else:
         for raw in _lines(found, []):
             sys.stdout.buffer.write(raw)
@@ -162,15 +161,15 @@ def _tell(verdict: Verdict) -> None:
         "open": "whole, but its end is open: the host was killed, or records are cut off",
     }
     state = ends[verdict.state] if verdict.sound else "not whole"
-    typer.echo(f"{_clean(verdict.session)}: {verdict.records} records, {state}")
+    say(f"{verdict.session}: {verdict.records} records, {state}")
     if verdict.sound:
-        typer.echo(f"  head {verdict.seq} {verdict.head}")
+        say(f"  head {verdict.seq} {verdict.head}")
     for problem in _problems(verdict):
-        typer.echo(f"  {problem}")
+        say(f"  {problem}")
 
 
 def _problems(verdict: Verdict) -> Iterator[str]:
-    yield from map(_clean, verdict.problems)
+    yield from map(str, verdict.problems)
     if verdict.more:
         yield f"and {count(verdict.more, 'more problem')}"
 

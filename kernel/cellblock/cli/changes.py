@@ -10,10 +10,10 @@ from typing import Annotated, Final
 
 import typer
 
+from cellblock.cli.common import say
 from cellblock.cli.main import group
 from cellblock.errors import ChangesError
 from cellblock.host.services import changes, keeping
-from cellblock.render.text import visible
 
 app: Final = group("changes")
 
@@ -34,21 +34,21 @@ def list_() -> None:
         try:
             found = one.changes()
         except (ChangesError, OSError) as error:
-            why = f"  it can't be listed: {visible(str(error))}"
+            why = f"  it can't be listed: {error!s}"
         runs = one.runs()
         if not (found or why or runs):
             continue  # all of it was kept, or is the same again
         listed = True
         state = ", still running" if runs else ""
-        typer.echo(f"{one.id}  {when}  policy {visible(one.policy)}{state}")
+        say(f"{one.id}  {when}  policy {one.policy}{state}")
         if why:
-            typer.echo(why)
+            say(why)
         for change in found:
             note = f"  (not kept: {change.why_not})" if change.why_not else ""
             note = note or "  (yours was changed meanwhile)" * (change.yours_since is not None)
-            typer.echo(f"  {change.kind:8} {visible(one.label(change))}{note}")
+            say(f"  {change.kind:8} {one.label(change)}{note}")
     if not listed:
-        typer.echo("nothing is staged")
+        say("nothing is staged")
 
 
 @app.command()
@@ -59,11 +59,11 @@ def diff(session: Session, paths: Paths = None) -> None:
     digests = changes.finish(keeping.digests(staged, chosen))
     for change in chosen:
         diff = staged.diff(change, digests.get(change.name, ""), whole=True)
-        typer.echo("\n".join(map(visible, diff.split("\n"))))
+        say(*diff.split("\n"))
     if chosen and staged.runs():
         exactly = ["--as", keeping.token(chosen, digests)]
         command = shlex.join(["cellblock", "changes", "keep", session, *(paths or ()), *exactly])
-        typer.echo(f"Its cells may go on. To keep exactly this: {visible(command)}")
+        say(f"Its cells may go on. To keep exactly this: {command}")
 
 
 @app.command()
@@ -82,8 +82,8 @@ def keep(
     staged = _session(session)
     kept = keeping.keep(staged, paths or (), by="a terminal", overwrite=overwrite, exactly=exactly)
     for one in kept:
-        typer.echo(f"{one.change.kind:8} {visible(staged.label(one.change))}")
-    typer.echo(f"kept {len(kept)}")
+        say(f"{one.change.kind:8} {staged.label(one.change)}")
+    say(f"kept {len(kept)}")
 
 
 @app.command()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,11 +13,11 @@ import typer
 from jupyter_core.paths import jupyter_path
 
 from cellblock.batch import files
-from cellblock.batch.report_formats import one_line
+from cellblock.batch.report_formats import inert, json_text, one_line
 from cellblock.errors import CellblockError
 from cellblock.jupyter.command_line import options_of
 from cellblock.policy.load import load
-from cellblock.render.text import encodable, visible
+from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,25 +50,41 @@ def load_policy(spec: str, project: Path | None = None) -> Policy:
     return load(spec, project=project or Path.cwd(), allow_unsafe=True)
 
 
-def clean(text: str) -> str:
-    """Return a text without what a terminal would act on or can't show."""
-    return visible(encodable(text))
+# --- printing: whatever a command prints passes one of these, except for reports and exports ------
+#
+# Names of files, words of cells and messages about both are somebody else's. None of them acts on a
+# terminal, is a command to a CI runner, or begins a line of its own.
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines, at once."""
+    typer.echo("\n".join(one_line(encodable(line)) for line in lines), err=err)  # noqa: TID251
+
+
+def say_rich(*shown: Any, soft_wrap: bool = False) -> None:
+    """Print rich's tables, and lines with its markup; what is not ours in them is escaped."""
+    from rich.console import Console  # noqa: PLC0415 - most commands print no table
+
+    console = Console(highlight=False, emoji=False, soft_wrap=soft_wrap)
+    with console.capture() as captured:
+        console.print(*shown, sep="\n")
+    sys.stdout.write(inert(encodable(captured.get())))
 
 
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
-    typer.echo(json.dumps(value, indent=2))
+    typer.echo(json_text(value), nl=False)  # noqa: TID251
 
 
 def complain(text: str) -> None:
     """Print a line of the program's own on stderr."""
-    typer.echo(f"cellblock: {text}", err=True)
+    say(f"cellblock: {text}", err=True)
 
 
 def complain_of_files(problems: Iterable[Problem]) -> None:
-    """Print what is wrong with files, a line each: no command to a CI runner."""
+    """Print what is wrong with files, a line each."""
     for problem in problems:
-        typer.echo(one_line(f"cellblock: {problem.path}: {problem.message}"), err=True)
+        complain(f"{problem.path}: {problem.message}")
 
 
 def write_report(path: Path, text: str) -> None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -40,6 +39,8 @@ from cellblock.cli.common import (
     complain,
     load_policy,
     print_json,
+    say,
+    say_rich,
 )
 from cellblock.cli.main import group
 from cellblock.errors import BackendError, CellblockError
@@ -122,26 +123,25 @@ def install(
     rest: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
     rest |= {"name": in_place_of or name, "displace": in_place_of is not None, "warm": warm}
     installed, folder = specs.install(policy, display_name=display_name, **rest)
-    typer.echo(f"Installed kernel {installed} in {folder}")
+    say(f"Installed kernel {installed} in {folder}")
     found = specs.find(installed)
     if found is not None and Path(found.resource_dir) != folder:
-        typer.echo(f"Jupyter finds another {installed} first: {_named(found)}")
-    loaded, console = load_policy(policy), Console(highlight=False, soft_wrap=True)
+        say(f"Jupyter finds another {installed} first: {_named(found)}")
+    loaded = load_policy(policy)
     try:
-        for line in verdict(doctor_report(loaded, run_probes), loaded.name):
-            console.print(line)
+        say_rich(*verdict(doctor_report(loaded, run_probes), loaded.name), soft_wrap=True)
     except BackendError as failure:
-        typer.echo(f"It runs nothing here: {failure}")
+        say(f"It runs nothing here: {failure}")
     if said := _obstacle(policy):
-        typer.echo(f"In a kernel that starts in this folder no cell would run: {said}")
+        say(f"In a kernel that starts in this folder no cell would run: {said}")
 
 
 @app.command()
 def uninstall(name: str) -> None:
     """Remove a kernel that `cellblock install` installed."""
-    typer.echo(f"Removed {specs.uninstall(name)}")
+    say(f"Removed {specs.uninstall(name)}")
     if (found := specs.find(name)) is not None:
-        typer.echo(f"{name} is {_named(found)} again")
+        say(f"{name} is {_named(found)} again")
 
 
 def _named(spec: KernelSpec) -> str:
@@ -172,9 +172,9 @@ def build(
         raise BackendError(str(error)) from None
     name = tag or container_engine.EMPTY_IMAGE
     if not again and container_engine.has_image(found, name):
-        typer.echo(f"{name} is there already")
+        say(f"{name} is there already")
         return
-    typer.echo(f"Made {container_engine.build_image(found, name)}")
+    say(f"Made {container_engine.build_image(found, name)}")
 
 
 @app.command()
@@ -197,11 +197,9 @@ def doctor(
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        for line in verdict(report, loaded.name):
-            console.print(line)
+        say_rich(*verdict(report, loaded.name), soft_wrap=True)
         if every:
-            _print_all(Console(highlight=False), report)
+            _print_all(report)
     contradicted = any(gap.contradicted for gap in report.gaps)
     untried = bool(report.probes and report.unproved)
     raise typer.Exit(code=int(report.backend == "noop" or contradicted or untried))
@@ -241,9 +239,8 @@ def verdict(report: DoctorReport, policy_name: str) -> list[str]:
     return lines or [f"[green]✓ Policy {name} is enforced on this machine, by {backend}.[/]"]
 
 
-def _print_all(console: Console, report: DoctorReport) -> None:
+def _print_all(report: DoctorReport) -> None:
     """Print what backends there are, what they enforce of the policy, and what is missing."""
-    console.print(f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}")
     backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
     for one in report.order:
         style = "bold" if one.name == report.backend else "dim"
@@ -258,7 +255,9 @@ def _print_all(console: Console, report: DoctorReport) -> None:
     for gap in report.gaps:
         asked = f"asked: {gap.asked}\nhere: {gap.actual}"
         gaps.add_row(gap.capability, escape(f"{asked}\n{gap.consequence}\n→ {gap.remedy}"))
-    console.print(backends, fields, *([_probes_table(report)] if report.probes else []), gaps)
+    head = f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}"
+    probed = [_probes_table(report)] if report.probes else []
+    say_rich(head, backends, fields, *probed, gaps)
 
 
 def _probes_table(report: DoctorReport) -> Table:
@@ -343,6 +342,7 @@ def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Tria
         probes=tuple(name for name in names if name != EARLIER_THREAD),
         scratch=str(scratch),
         outside=str(around.outside),
+        secret=str(around.outside / "secret"),
         inside=str(around.inside),
         denied=str(around.denied),
         ports=around.ports,
@@ -385,7 +385,6 @@ Packages = Annotated[
 @packages_app.command("show")
 def show_packages() -> None:
     """List packages by index and list: what is there, and what is not tried again."""
-    console = Console(highlight=False)
     for store in _package_stores():
         about = store.about()
         table = Table("asked for", "", "", title_justify="left")
@@ -397,9 +396,9 @@ def show_packages() -> None:
             table.add_row(
                 escape(one["requirement"]), f"[red]failed[/] {when}", escape(one["message"])
             )
-        console.print(table)
+        say_rich(table)
     if not _package_stores():
-        typer.echo("no policy had packages installed yet")
+        say("no policy had packages installed yet")
 
 
 @packages_app.command("clear")
@@ -420,7 +419,7 @@ def clear_packages(
         return not wanted or parse_requirement(requirement).name in wanted
 
     gone = sum(store.clear(matches, installed=installed) for store in _package_stores())
-    typer.echo(f"cleared {gone}")
+    say(f"cleared {gone}")
 
 
 def _package_stores() -> list[PackageStore]:

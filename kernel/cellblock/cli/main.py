@@ -83,7 +83,7 @@ for _name, _help in COMMANDS.items():
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"cellblock {__version__}")
+        typer.echo(f"cellblock {__version__}")  # noqa: TID251 - it is ours
         raise typer.Exit
 
 
@@ -107,5 +107,7 @@ def main() -> None:
     try:
         app()
     except CellblockError as failure:
-        typer.echo(f"cellblock: {failure}", err=True)
+        from cellblock.cli.common import complain  # noqa: PLC0415 - help needs none of it
+
+        complain(str(failure))
         sys.exit(2)

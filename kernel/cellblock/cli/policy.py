@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from cellblock.cli.common import AsJson, complain, load_policy, print_json
+from cellblock.cli.common import AsJson, complain, load_policy, print_json, say, say_rich
 from cellblock.cli.main import group
 from cellblock.errors import CellblockError
 from cellblock.policy.model import ROWS, flat_fields
@@ -31,9 +30,7 @@ def show(spec: Spec = "safe", *, as_json: AsJson = False) -> None:
     if as_json:
         print_json(policy.as_dict() | {"digest": policy.digest()})
         return
-    console = Console(highlight=False)
-    console.print(_policy_table(policy))
-    console.print(f"digest  {policy.digest()}", style="dim")
+    say_rich(_policy_table(policy), f"[dim]digest  {policy.digest()}[/]")
 
 
 @app.command()
@@ -53,7 +50,7 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
             complain(str(failure))
             wrong += 1
         else:
-            typer.echo(f"{file}: ok{_condition(policy)}")
+            say(f"{file}: ok{_condition(policy)}")
     raise typer.Exit(code=bool(wrong))
 
 
@@ -77,9 +74,9 @@ def diff(old: Spec, new: Spec, *, as_json: AsJson = False) -> None:
         )
         for key, value, other, direction in rows:
             table.add_row(key, _change(value, other), direction)
-        Console(highlight=False).print(table)
+        say_rich(table)
     else:
-        typer.echo("They allow the same.")
+        say("They allow the same.")
     raise typer.Exit(code=bool(rows))
 
 

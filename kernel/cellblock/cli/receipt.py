@@ -16,7 +16,7 @@ import typer
 
 from cellblock.api import receipts
 from cellblock.api.receipts import RunPredicate
-from cellblock.cli.common import AsJson, clean, complain, print_json
+from cellblock.cli.common import AsJson, complain, print_json, say
 from cellblock.errors import ReceiptError
 from cellblock.render.cards import count
 
@@ -61,25 +61,27 @@ def verify(
     try:
         said = receipts.verify(content, public)
     except ReceiptError as error:
-        complain(clean(f"{receipt}: {error}"))
+        complain(f"{receipt}: {error}")
         raise typer.Exit(code=1) from None
     known = {file: _known(file, said) for file in files or ()}
     for file in (others := [file for file, name in known.items() if not name]):
-        complain(clean(f"{file}: it is nothing that this receipt is for. Don't rely on it."))
+        complain(f"{file}: it is nothing that this receipt is for. Don't rely on it.")
     if others:
         raise typer.Exit(code=1)
     if as_json:
         print_json(msgspec.to_builtins(said))
         return
-    typer.echo(f"signed by {receipts.key_id(public)}{'' if key else ', your own key'}")
-    for line in (*_lines(said), *(f"{file}: {name}" for file, name in known.items())):
-        typer.echo(clean(line))
+    say(
+        f"signed by {receipts.key_id(public)}{'' if key else ', your own key'}",
+        *_lines(said),
+        *(f"{file}: {name}" for file, name in known.items()),
+    )
 
 
 @app.command()
 def key() -> None:
     """Print your public key, which others verify your receipts with. Made when there is none."""
-    typer.echo(receipts.public_pem(receipts.own_key().public_key()).decode(), nl=False)
+    say(*receipts.public_pem(receipts.own_key().public_key()).decode().splitlines())
 
 
 def _known(file: str, said: Statement | RunStatement) -> str:

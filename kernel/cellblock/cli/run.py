@@ -22,7 +22,6 @@ from rich.console import Console
 from cellblock.api.results import receipts_module
 from cellblock.batch import files
 from cellblock.batch import learn as learning
-from cellblock.batch.report_formats import one_line
 from cellblock.batch.run import runner
 from cellblock.batch.run.execution import DROP, KEEP, NotebookStatus, RunOptions
 from cellblock.batch.run.runner import OutputFolder, Progress, RunRequest, plan
@@ -32,7 +31,7 @@ from cellblock.cli.common import (
     Exclude,
     Jobs,
     NotebooksPolicyOption,
-    clean,
+    complain,
     complain_of_files,
     policy_of,
     unwritable,
@@ -133,7 +132,7 @@ def run(
         spec: _load(spec, allow_unsafe=allow_unsafe) for spec in dict.fromkeys(notebooks.values())
     }
     if cluster and len(policies) > 1:
-        several = " and ".join(sorted(map(clean, policies)))
+        several = " and ".join(sorted(policies))
         raise CellblockError(f"--cluster: notebooks have policies {several}. Name one: --policy")
     written = [root for one in policies.values() for root in one.filesystem_write_roots]
     options = RunOptions(
@@ -182,7 +181,7 @@ def learn(
     proposal = learning.learn(notebooks, base)
     if output is not None:
         write_report(output, str(proposal))
-    typer.echo(str(proposal), nl=False)
+    typer.echo(str(proposal), nl=False)  # noqa: TID251 - a policy file, made of clean lines
     raise typer.Exit(code=bool(proposal.failed))
 
 
@@ -248,7 +247,7 @@ def _write_junit(path: Path, ran: RunResult, seconds: float) -> bool:
         _check_writable(path)
         write_report(path, runner.junit(ran.results, seconds))
     except CellblockError as error:
-        typer.echo(one_line(f"cellblock: {error}"), err=True)
+        complain(str(error))
         return False
     return True
 

@@ -72,12 +72,12 @@ def _write_in_scratch(w: Trial) -> None:
 
 
 def _read_by_hard_link(w: Trial) -> None:
-    os.link(f"{w.outside}/secret", f"{w.scratch}/linked")
+    os.link(w.secret, f"{w.scratch}/linked")
     _read(f"{w.scratch}/linked")
 
 
 def _read_by_link(w: Trial) -> None:
-    os.symlink(f"{w.outside}/secret", f"{w.scratch}/link")
+    os.symlink(w.secret, f"{w.scratch}/link")
     try:
         _read(f"{w.scratch}/link")
     finally:
@@ -332,9 +332,11 @@ PROBES: Final[tuple[Probe, ...]] = (
         "read_file",
         _READ,
         "a cell can read files outside the roots",
-        lambda w: _read(f"{w.outside}/secret"),
+        lambda w: _read(w.secret),
         _read_inside,
         _HIDDEN,
+        lock="landlock",
+        at_start=lambda w: _open(w.inside),
     ),
     Probe(
         "list_folder",
@@ -350,7 +352,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "look_up_name",
         _READ,
         NAMES,
-        lambda w: os.stat(f"{w.outside}/secret"),
+        lambda w: os.stat(w.secret),
         lambda w: os.stat(f"{w.inside}/file"),
         _HIDDEN,
         around=True,
@@ -395,7 +397,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         EARLIER_THREAD,
         _READ,
         "a thread from before the locks is not held",
-        lambda w: _read(f"{w.outside}/secret"),
+        lambda w: _read(w.secret),
         _read_inside,
         _HIDDEN,
         around=True,
@@ -404,7 +406,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "write_file",
         _WRITE,
         "a cell can write to files outside the roots",
-        lambda w: _append(f"{w.outside}/secret"),
+        lambda w: _append(w.secret),
         _write_in_scratch,
         _HIDDEN,
     ),
@@ -618,7 +620,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "child_reads",
         _RUN,
         "processes that a cell starts can read outside the roots",
-        lambda w: _child(lambda: _read(f"{w.outside}/secret")),
+        lambda w: _child(lambda: _read(w.secret)),
         lambda w: _child(lambda: _read_inside(w)),
         _HIDDEN,
         when="processes",

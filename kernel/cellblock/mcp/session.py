@@ -591,7 +591,7 @@ class Session:
             all_of = f"call {names} from now on, whatever the arguments"
         text = f"{request.text}\n\nA yes for this session lets cells {all_of}."
         text += f"\n\nThe cell, which a model wrote:\n\n{source}"
-        answer = await call.ask(text, "once", "session")
+        answer = await call.ask(text, *request.offers)
         if answer != "no":
             return answer
         call.unasked.append(f"The person at the client was asked about {names}, and said no.")

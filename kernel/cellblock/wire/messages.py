@@ -374,17 +374,18 @@ class SessionSetup(Message, frozen=True, kw_only=True):
 class Trial(Struct, frozen=True, kw_only=True):
     """What a guest tries its locks on, before it ends: all of it the host's own.
 
-    ``outside`` is a folder that no root has, ``scratch`` the guest's own; ``inside`` is a read
-    root, in which ``denied`` is denied. ``ports`` and ``sockets`` (paths, and names of abstract
-    ones) have somebody listening, "unlisted_host" at the port of "listed", which is an address that
-    the policy has; ``process`` is one outside, ``variable`` is in its environment. With ``thread``
-    a thread exists before the locks do, and nothing else is tried. ``bait`` is a descriptor of what
-    the guest inherits, which it notes itself.
+    ``outside`` is a folder that no root has, ``secret`` a file likewise, ``scratch`` the guest's
+    own; ``inside`` is a read root, in which ``denied`` is denied. ``ports`` and ``sockets`` (paths,
+    and names of abstract ones) have somebody listening, "unlisted_host" at the port of "listed",
+    which is an address that the policy has; ``process`` is one outside, ``variable`` is in its
+    environment. With ``thread`` a thread exists before the locks do, and nothing else is tried.
+    ``bait`` is a descriptor of what the guest inherits, which it notes itself.
     """
 
     probes: tuple[str, ...]
     scratch: str
     outside: str
+    secret: str
     inside: str
     denied: str
     ports: dict[str, int]

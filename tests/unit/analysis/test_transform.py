@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
-from cellblock.analysis import transform
-from cellblock.analysis.transform import CHARACTERS, WORDS, check_shape, exceeded_limit
+from cellblock.analysis import Rules, analyse, analyse_expression, transform
+from cellblock.analysis.transform import CHARACTERS, WORDS, check_size, exceeded_limit
 
 KERNEL = Path(__file__).parents[3] / "kernel"
 
@@ -121,6 +121,21 @@ def test_of_a_cell_so_much_is_looked_at_and_no_more():
     assert exceeded_limit("x " * (WORDS + 1)) == (WORDS + 1, WORDS, "words and signs")
 
 
+@pytest.mark.parametrize("source", ["a;" * WORDS, "x = '" + "a" * CHARACTERS + "'"])
+def test_what_is_too_long_is_neither_parsed_nor_transformed_whoever_asks(monkeypatch, source):
+    monkeypatch.setattr("ast.parse", lambda *_, **_named: pytest.fail("parsed"))
+    assert transform(source).source == source
+    rules = Rules(language=True, modules={}, raw_modules=frozenset(), magics=frozenset())
+    for found in (analyse(source, rules), analyse_expression(source, rules)):
+        assert [one.rule for one in found] == ["source-too-complex"]
+
+
+def test_ipython_warns_nobody_of_a_lines_end(recwarn):
+    transform("%a\u2028%b")
+    transform("%a\x1c%b\n!c")
+    assert list(recwarn) == []
+
+
 @pytest.mark.parametrize(
     ("unit", "before", "behind", "honest", "costly"),
     [(".a", "import a", "", 1_000, 8_000), ("{a}", "f'", "'", 1_000, 30_000)],
@@ -128,15 +143,15 @@ def test_of_a_cell_so_much_is_looked_at_and_no_more():
 def test_a_shape_that_costs_the_parser_its_square_is_not_parsed(
     unit, before, behind, honest, costly
 ):
-    check_shape(f"{before}{unit * honest}{behind}")
+    check_size(f"{before}{unit * honest}{behind}")
     with pytest.raises(ValueError, match="of too many"):
-        check_shape(f"{before}{unit * costly}{behind}")
+        check_size(f"{before}{unit * costly}{behind}")
 
 
 def test_honest_cells_are_short_enough():
     cell = "%time x = f(1, [2, 3])\n" * 300 + "y = g('a', b=2)  # why\n" * 1_500
     assert transform(cell).source.count("run_line_magic('time'") == 300
-    page = "%%html\n" + "<p class='a'>text</p>\n" * 40_000
+    page = "%%html\n" + "<p class='a'>text</p>\n" * 30_000
     assert transform(page).source.startswith("get_ipython().run_cell_magic('html'")
     data = "%matplotlib inline\nx = '" + "a" * 900_000 + "'\ny = [" + "1, " * 10_000 + "]\n"
     assert "'matplotlib', 'inline'" in transform(data).source

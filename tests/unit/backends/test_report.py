@@ -16,7 +16,10 @@ from cellblock.wire.messages import LockReport
 SUPPORT = unprobed("for a test", usable=True)
 ALL = LockReport(
     achieved=dict.fromkeys(Landlock.locks, "taken")
-    | {"witness": "list_folder, tcp, udp, netlink, fork, execute, signal", "gate": "asked"}
+    | {
+        "witness": "read_file, list_folder, tcp, udp, netlink, fork, execute, signal",
+        "gate": "asked",
+    }
 )
 UNGATED = LockReport(achieved={k: v for k, v in ALL.achieved.items() if k != "gate"})
 

@@ -1,8 +1,9 @@
 """Seeing the locks hold: refused attempts, each with its positive control.
 
 Runs in the confined guest, before the first user byte, so what it sees is what a cell meets. The
-attempts are those of ``guest.probes`` that need nothing of the host's. Where nothing outside the
-roots is there to open, trying that proves nothing and is left out: unwitnessed, not passed.
+attempts are those of ``guest.probes`` that need nothing of the host's. Where no folder, or no file,
+outside the roots is there to open, trying that proves nothing and is left out: unwitnessed, not
+passed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Folders of which at least one is there, and that nobody makes readable.
 _OUTSIDE: Final = ("/", "/proc", "/etc", "/root", "/home")
+#: Files likewise: Landlock grants to list folders, and to read files, by different rights.
+_SECRETS: Final = ("/etc/passwd", "/etc/hosts", "/proc/version")
 #: A port of this machine's that says nothing, if it is there (RFC 863).
 _DISCARD: Final = 9
 #: A refusal and nothing else: nobody has made what is tried on here, so it may just not be there.
@@ -40,6 +43,8 @@ def see(lock: str, plan: Plan) -> str:
         probes=(),
         scratch="",
         outside=outside,
+        # access(2) asks no Landlock: what refuses to open the file is not its mode.
+        secret=next((f for f in _SECRETS if not _granted(f, plan) and os.access(f, os.R_OK)), ""),
         inside=next(filter(_opens, plan.read_roots), next(iter(plan.read_roots), "")),
         denied="",
         ports={"tcp": _DISCARD, "udp": _DISCARD},
@@ -60,8 +65,11 @@ def _tried(lock: str, plan: Plan, place: Trial) -> Iterator[Probe]:
         "no processes": not plan.subprocess,
     }
     for probe in PROBES:
-        if probe.at_start is not None and probe.lock == lock and forbidden[probe.when]:
-            yield probe
+        if probe.at_start is None or probe.lock != lock or not forbidden[probe.when]:
+            continue
+        if probe.name == "read_file" and not place.secret:
+            continue
+        yield probe
 
 
 def _refused(probe: Probe, place: Trial) -> str:

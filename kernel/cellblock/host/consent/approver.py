@@ -406,19 +406,24 @@ class Approver:
 
     def _question(self, one: _Waiting, note: str) -> bool:
         """Put a question. Return whether anybody can be asked."""
+        shown = request.with_lines(one.wanted)
+        offers = offered(shown)
 
         def answered(answer: Answer) -> None:
             if self._open is one:
-                self._answered(one, answer, again=not note)
+                self._answered(one, answer, offers, again=not note)
 
-        withdraw = self._ask(request.with_lines(one.wanted), self._cell, note, answered)
+        withdraw = self._ask(shown, self._cell, note, answered)
         if withdraw is None:
             return False
         self._open, self._withdraw = one, withdraw
         self._on_waiting(True)
         return True
 
-    def _answered(self, one: _Waiting, answer: Answer, *, again: bool) -> None:
+    def _answered(
+        self, one: _Waiting, answer: Answer, offers: tuple[Scope, ...], *, again: bool
+    ) -> None:
+        """Decide by an answer; whoever asked, only what was offered allows anything."""
         self._withdraw = None  # it is answered
         if answer == "again" and again and self._question(one, _NOT_TAKEN):
             return
@@ -426,8 +431,11 @@ class Approver:
         match answer:
             case "again" | "no":
                 self._settle(one, Decision(why=self.wording.no, asked=True))
-            case scope:
+            case scope if scope in offers:
                 self._settle(one, Decision(scope=scope, asked=True))
+            case scope:
+                why = f"the answer was {scope!r}, which was not offered"
+                self._settle(one, Decision(why=why, asked=True))
         self._go_on()
 
     def _close(self) -> None:

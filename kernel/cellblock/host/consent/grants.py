@@ -45,7 +45,7 @@ class Grants:
 
     def __init__(self, under: GrantContext, store: Store | None) -> None:
         self.under = under
-        self._place = None if store is None else store.manifest(under.scope, under.policy)
+        self._place = None if store is None else store.answers(under.scope, under.policy)
         self._session: set[tuple[str, str]] = set()
         #: Imports that the cell under way was allowed.
         self._cell: set[str] = set()

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.admission import runs_nothing, sha256
+from cellblock.analysis.transform import exceeded_limit
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.admission import approved
 from cellblock.host.consent.store import Cell, record
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from cellblock.analysis import Finding
+    from cellblock.analysis import Finding, Rules
     from cellblock.host.consent.store import Manifest, ManifestFile, Record
     from cellblock.policy.model import Policy
 
@@ -43,13 +44,15 @@ def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
 class NewCell(Struct, frozen=True):
     """A cell that is not approved yet, and what whoever approves it should know.
 
-    ``findings`` are what the policy will refuse it for even so.
+    ``findings`` are what the policy will refuse it for even so. What is ``too_long`` no kernel runs
+    or looks at, and neither does a review: it says by how much.
     """
 
     number: int
     source: str
-    findings: tuple[Finding, ...]
-    letters: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    letters: tuple[str, ...] = ()
+    too_long: str = ""
 
 
 class Review(Struct, frozen=True):
@@ -87,18 +90,21 @@ def review(place: ManifestFile, policy: Policy, name: str, sources: Mapping[int,
         before=manifest.notebook(name),
         lost="" if unusable is None else str(unusable),
         new=tuple(
-            NewCell(
-                number,
-                source,
-                analyse(transform(source).source, policy.rules()),
-                tuple(letters(source)),
-            )
+            _new_cell(number, source, policy.rules())
             for number, source in sources.items()
             if not runs_nothing(source) and sha256(source) not in before
         ),
         kept=len(wanted & set(before)),
         gone=len(set(before) - wanted),
     )
+
+
+def _new_cell(number: int, source: str, rules: Rules) -> NewCell:
+    if excess := exceeded_limit(source):
+        has, cap, what = excess
+        return NewCell(number, source, too_long=f"{has:,} {what}, and {cap:,} are the most")
+    findings = analyse(transform(source).source, rules)
+    return NewCell(number, source, findings, tuple(letters(source)))
 
 
 def approve(place: ManifestFile, policy: Policy, reviewed: Review) -> bool:

@@ -1,10 +1,12 @@
 """The signed store of what was approved: cells of notebooks, and a user's lasting answers.
 
-A manifest is one file of it: all that was approved in one scope under one policy. It has two lines:
-what vouches for the second, and that second line, JSON, of which every byte is signed::
+A manifest is one file of it: the cells, or the answers, that were approved in one scope under one
+policy. Cells lie where the policy says, and answers with the user: neither is in the other's way.
+It has two lines: what vouches for the second, and that second line, JSON, of which every byte is
+signed::
 
     {"cellblock": "approval", "version": 2, "key": ID, "signature": "hmac-sha256:…"}
-    {"scope": …, "policy": …, "serial": …, "records": [{"kind": "notebook", …}, …]}
+    {"holds": "cells", "scope": …, "policy": …, "serial": …, "records": [{"kind": …, …}, …]}
 
 The second is not looked at before the signature is found to be the key's. What can't be trusted
 holds nothing, and is never written over silently: it is an AdmissionError that says what to do.
@@ -118,7 +120,8 @@ def write(path: Path, content: bytes) -> None:
 # A secret of the user's like nbformat's ``notebook_secret``, and not that one: Jupyter signs a
 # notebook there whenever all its cells were run, which is not what approving is. Beside the key
 # lies the serial number of each manifest that was written here, so that an older one is known
-# for what it is, though its signature holds.
+# for what it is, though its signature holds. Numbers are of a file, by its real path: manifests of
+# one scope in two working copies are written independently, so neither makes the other old.
 
 _KEY_BYTES: Final = 32
 _MOST_KEY_FILE: Final = 256
@@ -178,7 +181,7 @@ def _serials_file(key: Path) -> Path:
 
 
 def serials(key: Path) -> dict[str, int]:
-    """Return the last serial number by manifest's name. Raise AdmissionError."""
+    """Return the last serial numbers, by ``ManifestFile.number_id``. Raise AdmissionError."""
     file = _serials_file(key)
     remedy = "If you know that no approval was taken back since, remove it."
     try:
@@ -208,6 +211,8 @@ _PATIENCE: Final = 5.0
 Positive = Annotated[int, msgspec.Meta(ge=0)]
 #: What can be approved for good. Files to keep are approved once only, so never here.
 Kind = Literal["notebook", "call", "import", "start"]
+#: What one manifest has records of: notebooks' cells that may run, or a user's lasting answers.
+Holds = Literal["cells", "answers"]
 
 
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -255,8 +260,9 @@ def record(kind: Kind, subject: str, digest: str, cells: tuple[Cell, ...] = ()) 
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that was approved in a scope under a policy; each one written has the next number."""
+    """What was approved in a scope under a policy; each one written has the next number."""
 
+    holds: Holds
     scope: str
     policy: str
     serial: Positive = 0
@@ -269,22 +275,30 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first line, which nobody vouches for: it is bounded, since messages quote from it."""
+
     cellblock: Literal["approval"]
-    version: int
-    key: str
-    signature: str
+    version: Annotated[int, msgspec.Meta(ge=0, lt=1000)]
+    key: Annotated[str, msgspec.Meta(max_length=64)]
+    signature: Annotated[str, msgspec.Meta(max_length=128)]
 
 
 class ManifestFile:
     """The file of one manifest: where it lies, and the key that has to vouch for it."""
 
-    def __init__(self, folder: Path, key: Path, scope: str, policy: str) -> None:
-        self.key, self.scope, self.policy = key, scope, policy
-        name = hashlib.sha256(f"{scope}\0{policy}".encode()).hexdigest()[:32]
+    def __init__(self, folder: Path, key: Path, holds: Holds, scope: str, policy: str) -> None:
+        self.key, self.holds, self.scope, self.policy = key, holds, scope, policy
+        name = hashlib.sha256(f"{holds}\0{scope}\0{policy}".encode()).hexdigest()[:32]
         self.file = folder / f"{name}.json"
         #: The manifest that was read last, with the states of its file and of the key then; None
         #: where they have to be read again.
         self._known: tuple[FileState, FileState, Manifest] | None = None
+
+    @property
+    def number_id(self) -> str:
+        """What the last serial number of this file is kept by: a hash of its real path."""
+        path = Path(os.path.realpath(self.file.parent), self.file.name)
+        return hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
 
     def current(self) -> Manifest:
         """Return what ``read`` does: the same object while neither file has changed on disk.
@@ -311,7 +325,7 @@ class ManifestFile:
 
     def usable(self) -> tuple[Manifest, AdmissionError | None]:
         """Return what is approved now; nothing, and why, where the manifest there can't be used."""
-        nothing = Manifest(self.scope, self.policy)
+        nothing = Manifest(self.holds, self.scope, self.policy)
         if not os.path.lexists(self.file):
             return nothing, None
         try:
@@ -340,6 +354,9 @@ class ManifestFile:
 
     def _read(self) -> tuple[Manifest, os.stat_result]:
         key = read_key(self.key)
+        # Before the manifest: who writes one meanwhile writes its number after it, so that the
+        # number in hand is never newer than the manifest that is read next.
+        newest = serials(self.key).get(self.number_id, 0)
         try:
             content, status = _content(self.file)
         except FileNotFoundError:
@@ -352,7 +369,8 @@ class ManifestFile:
         if manifest.scope != self.scope:
             message = f"it is for {manifest.scope!r}, not for {self.scope!r}"
             raise _unusable(self.file, message, field="approval.scope")
-        newest = serials(self.key).get(self.file.name, 0)
+        if manifest.holds != self.holds:
+            raise _unusable(self.file, f"it holds {manifest.holds}, not {self.holds}")
         if manifest.serial < newest:
             message = f"it is number {manifest.serial}, and number {newest} was written since"
             raise _unusable(self.file, message)
@@ -380,15 +398,15 @@ class ManifestFile:
         if sum(len(one.cells) or 1 for one in records) > MOST_APPROVED:
             raise _wrong(self.file, f"more than {MOST_APPROVED:,} cells and answers", _FEWER)
         key, known = read_or_make_key(self.key), serials(self.key)
-        newest = max(serial, known.get(self.file.name, 0))
-        manifest = Manifest(self.scope, self.policy, newest + 1, records)
+        newest = max(serial, known.get(self.number_id, 0))
+        manifest = Manifest(self.holds, self.scope, self.policy, newest + 1, records)
         payload = msgspec.json.encode(manifest) + b"\n"
         head = _Head("approval", _VERSION, key.id, _ALGORITHM + key.sign(payload))
         content = msgspec.json.encode(head) + b"\n" + payload
         if len(content) > MOST_BYTES:
             raise _wrong(self.file, f"more than {MOST_BYTES:,} bytes", _FEWER)
         write(self.file, content)
-        numbers = known | {self.file.name: manifest.serial}
+        numbers = known | {self.number_id: manifest.serial}
         write(_serials_file(self.key), json.dumps(numbers, indent=0, sort_keys=True).encode())
         return manifest
 
@@ -397,7 +415,7 @@ def of_cells(policy: Policy, project: Path) -> ManifestFile:
     """Return the manifest that says which cells may run under ``policy`` in ``project``."""
     asked = policy.approval
     scope = asked.scope.replace("{project}", os.path.realpath(project))
-    return ManifestFile(Path(asked.folder), Path(asked.key), scope, policy.name)
+    return ManifestFile(Path(asked.folder), Path(asked.key), "cells", scope, policy.name)
 
 
 def _content(file: Path) -> tuple[bytes, os.stat_result]:
@@ -413,7 +431,7 @@ def _verified(file: Path, content: bytes, key: Key) -> Manifest:
     if head.version != _VERSION:
         raise _unusable(file, f"another version of cellblock wrote it (format {head.version})")
     if head.key != key.id:
-        message = f"it was signed with another key: {head.key[:16]!r}, not {key.id!r}"
+        message = f"it was signed with another key: {head.key!r}, not {key.id!r}"
         raise _unusable(file, message, field="approval.key")
     if not key.vouches(payload, head.signature.removeprefix(_ALGORITHM)):
         raise _unusable(file, "it was changed since it was signed")
@@ -444,16 +462,16 @@ class Store:
     def __init__(self, folder: Path, key: Path) -> None:
         self.folder, self.key = folder, key
 
-    def manifest(self, scope: str, policy: str) -> ManifestFile:
-        """Return the file of the manifest for a scope and a policy's name."""
-        return ManifestFile(self.folder, self.key, scope, policy)
+    def answers(self, scope: str, policy: str) -> ManifestFile:
+        """Return the file of the lasting answers for a scope and a policy's name."""
+        return ManifestFile(self.folder, self.key, "answers", scope, policy)
 
     def manifests(self) -> Iterator[tuple[ManifestFile, Manifest] | AdmissionError]:
         """Yield every manifest, or why one can't be used. Whether one counts depends on where."""
         for file in sorted(self.folder.glob("*.json")):
             try:
                 found = _verified(file, _content(file)[0], read_key(self.key))
-                place = self.manifest(found.scope, found.policy)
+                place = ManifestFile(self.folder, self.key, found.holds, found.scope, found.policy)
                 if place.file != file:
                     raise _unusable(file, f"by its name it is not for {found.scope!r}")
                 yield place, place.read()

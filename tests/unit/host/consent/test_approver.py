@@ -215,6 +215,23 @@ def test_who_forgot_the_code_is_asked_once_more_with_another(desk):
     assert len(desk.ran) == 1
 
 
+def test_a_call_too_long_to_be_shown_is_not_allowed_once_whoever_is_asked(desk, monkeypatch):
+    asked = []
+
+    def ask(_shown, _cell, _note, answered):
+        asked.append(answered)
+        return lambda: None
+
+    monkeypatch.setattr(desk.approver, "_ask", ask)
+    desk.calls("a", "\n".join(map(str, range(1000))))
+    asked.pop()("once")
+    assert desk.ran == []
+    assert desk.refused == [(1, "the answer was 'once', which was not offered")]
+    made = desk.calls("a", "\n".join(map(str, range(1001))), number=2)
+    asked.pop()("session")
+    assert desk.ran == [made]
+
+
 def test_the_code_of_one_question_answers_no_other(desk):
     desk.calls("a", number=1)
     first, told_first = desk.user.questions[0]

@@ -31,7 +31,7 @@ def kept(tmp_path):
 
 @pytest.fixture
 def file(kept):
-    return kept.manifest("/lab", "mine").file
+    return kept.answers("/lab", "mine").file
 
 
 def later(kept, **under):
@@ -85,7 +85,7 @@ def test_what_was_allowed_elsewhere_or_under_another_policy_is_not_allowed_here(
 
 def test_answers_put_in_the_place_of_another_scopes_allow_nothing(kept, file):
     for under in ({"scope": "/other"}, {"policy": "other"}):
-        place = kept.manifest(**{"scope": "/lab", "policy": "mine"} | under)
+        place = kept.answers(**{"scope": "/lab", "policy": "mine"} | under)
         place.file.write_bytes(file.read_bytes())
         assert later(kept, **under).covers(wanted("csv")) is None
     assert sum(isinstance(one, AdmissionError) for one in kept.manifests()) == 2

@@ -11,9 +11,12 @@ from cellblock.analysis.admission import sha256
 from cellblock.errors import AdmissionError
 from cellblock.host.consent import review, store
 from cellblock.host.consent.admission import AdmissionGate, of_notebook
-from cellblock.host.consent.store import MOST_BYTES, of_cells
+from cellblock.host.consent.grants import GrantContext, Grants
+from cellblock.host.consent.request import ApprovalRequest
+from cellblock.host.consent.store import MOST_BYTES, Store, of_cells
 
 CELL, EVIL = "x = 1", "evil()"
+IMPORT = ApprovalRequest(of="import", subjects=("bz2",), sha256="", asks="", all_of="")
 
 
 def admits(desk, cell=CELL, policy=None, project=None):
@@ -126,6 +129,8 @@ def test_a_signature_made_by_hand_or_by_another_key_is_none(desk, tmp_path):
         b'{"cellblock": "approval"}\n{}',
         b'{"cellblock":"grants","version":1,"grants":[]}',
         b'{"cellblock":"approval","version":2,"key":"","signature":"","more":1}\n{}',
+        b'{"cellblock":"approval","version":%s,"key":"","signature":""}\n{}' % (b"9" * 4000),
+        b'{"cellblock":"approval","version":2,"key":"%s","signature":""}\n{}' % (b"a" * 4000),
     ],
 )
 def test_what_is_no_signed_manifest_admits_nothing(desk, content):
@@ -166,6 +171,61 @@ def test_an_older_manifest_is_refused_though_its_signature_holds(desk):
     assert not admits(desk)
     desk.place.file.write_bytes(older)
     assert refused(desk).startswith("it is number 1, and number ")
+
+
+@pytest.mark.parametrize(
+    ("folder", "key"),
+    [
+        ("approved", "approval.key"),  # the user's own, which cells have by default
+        ("approved", "answers.key"),  # the policy's cells have a key of their own
+        ("answers", "approval.key"),  # or a folder of their own
+    ],
+)
+def test_an_answer_for_always_is_in_the_way_of_no_approved_cell(desk, folder, key):
+    desk.approve(CELL)
+    under = GrantContext(scope=str(desk.project), policy=desk.policy.name, digest="d")
+    grants = Grants(under, Store(desk.data / folder, desk.data / key))
+    assert grants.add(IMPORT, "always") == ""
+    assert admits(desk)
+    desk.approve(CELL, "y = 2")
+    assert grants.covers(IMPORT) == "always"
+
+
+def test_answers_are_no_cells_and_cells_are_no_answers(desk):
+    desk.approve(CELL)
+    store_of_both = Store(desk.place.file.parent, desk.place.key)
+    answers = store_of_both.answers(str(desk.project), desk.policy.name)
+    answers.change(lambda _: [store.record("import", "bz2", "d")])
+    cells = desk.place.file.read_bytes()
+    desk.place.file.write_bytes(answers.file.read_bytes())
+    assert refused(desk) == "it holds answers, not cells"
+    answers.file.write_bytes(cells)
+    with pytest.raises(AdmissionError, match="it holds cells, not answers"):
+        answers.read()
+
+
+def test_two_working_copies_of_a_named_scope_make_neither_old(desk, tmp_path):
+    named = dataclasses.replace(desk.policy.approval, scope="lab")
+    copies = []
+    for name in ("one", "two"):
+        copy = dataclasses.replace(named, folder=str(tmp_path / name / ".cellblock"))
+        copies.append(desk.policy.replace(approval=copy))
+    for policy, cells in ((copies[0], (CELL,)), (copies[1], (CELL,)), (copies[1], (EVIL,))):
+        desk.policy, desk.place = policy, of_cells(policy, desk.project)
+        desk.approve(*cells)
+    assert admits(desk, policy=copies[0])
+    assert admits(desk, EVIL, policy=copies[1])
+
+
+def test_another_path_to_a_manifest_does_not_make_an_older_one_new(desk, tmp_path):
+    desk.approve(CELL, EVIL)
+    older = desk.place.file.read_bytes()
+    desk.approve(CELL)
+    (tmp_path / "link").symlink_to(desk.data)
+    linked = dataclasses.replace(desk.policy.approval, folder=str(tmp_path / "link" / "approved"))
+    desk.place.file.write_bytes(older)
+    said = refused(desk, policy=desk.policy.replace(approval=linked))
+    assert said == "it is number 1, and number 2 was written since"
 
 
 def test_a_manifest_for_another_policy_folder_or_scope_admits_nothing(desk, tmp_path):
@@ -298,6 +358,22 @@ def test_a_manifest_that_can_not_be_written_leaves_the_old_one_whole(desk, monke
     assert desk.place.file.read_bytes() == before
     assert sorted(p.name for p in desk.place.file.parent.iterdir()) == [desk.place.file.name]
     assert admits(desk)
+
+
+def test_who_reads_while_another_approves_is_not_told_that_the_manifest_is_old(desk, monkeypatch):
+    desk.approve(CELL)
+    real, others = store.read_file, []
+
+    def read_file(path, most, **said):
+        if not others:  # each file is read just after another process has approved
+            others.append(path)
+            desk.place.change(lambda before: before.records)
+            others.clear()
+        return real(path, most, **said)
+
+    monkeypatch.setattr(store, "read_file", read_file)
+    assert admits(desk)
+    assert desk.place.read().serial > 1
 
 
 # --- while a kernel runs ----------------------------------------------------------------------
