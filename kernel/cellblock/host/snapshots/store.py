@@ -360,7 +360,7 @@ class Snapshots:
         self._zygote = zygote
         if self not in copy.guest.lineage.users:
             copy.guest.lineage.users.append(self)
-        self._serve(copy)
+        self._serve(copy.guest, copy.had)
 
     def checkpoint(
         self, name: str, then: Callable[[str], None], cell: int = 0, *, is_branch: bool = False
@@ -738,7 +738,7 @@ class Snapshots:
         is its child.
         """
         process = snapshot.guest
-        self._serve(snapshot)
+        self._serve(process, snapshot.had)
         for other in self.chain:
             # One that stands only now would be what takes over next, without what waits for it.
             other.stopped, other.on_kept = False, None
@@ -756,12 +756,12 @@ class Snapshots:
 
     def exchange(self, snapshot: Snapshot, twin: Snapshot) -> None:
         """Have the process of a snapshot serve, of which a twin was made apart."""
-        self.chain.apart.remove(twin)
-        self._serve(snapshot)
-        snapshot.guest, snapshot.number, snapshot.used = twin.guest, twin.number, twin.used
-        snapshot.stopped = twin.stopped
+        process, snapshot.guest = snapshot.guest, twin.guest
+        snapshot.number, snapshot.used, snapshot.stopped = twin.number, twin.used, twin.stopped
         snapshot.under_way.clear()
         self._hear(snapshot)
+        self.chain.apart.remove(twin)
+        self._serve(process, snapshot.had)
 
     def _leave(self, snapshot: Snapshot) -> None:
         """Keep a snapshot no more whose process serves, and has left no twin."""
@@ -774,11 +774,11 @@ class Snapshots:
             if other is not snapshot:
                 self._drop(other)
         self.chain.clear()
-        self._serve(snapshot)
+        self._serve(snapshot.guest, snapshot.had)
 
-    def _serve(self, snapshot: Snapshot) -> None:
-        snapshot.guest.signal(signal.SIGCONT)
-        self._guest, self._given = snapshot.guest, snapshot.had.faults
+    def _serve(self, process: Guest, had: Reading) -> None:
+        process.signal(signal.SIGCONT)
+        self._guest, self._given = process, had.faults
         self._do_soon(_LOOK, self.look)  # the end of the guest before sets all going
         self.end_programs()  # first: as many as there may be would keep it from processor and gate
 

@@ -257,6 +257,20 @@ def test_a_checkpoint_of_which_no_twin_can_be_made_is_kept_and_the_state_that_th
     assert sim.cell().status == "ok"
 
 
+def test_a_checkpoint_is_known_to_be_the_guests_by_its_twin_where_programs_are_ended(stepwise):
+    sim = stepwise(subprocess_execution=True)
+    supervisor = sim.session.requests.supervisor
+    supervisor.snapshots.checkpoint("point", refused := list[str]().append)
+    checkpoint = sim.guest.copy()
+    sim.stands(checkpoint)
+    before = len(sim.told)
+    supervisor.restore("point", refused)
+    twin = sim.leaves_twin(checkpoint)
+    claimed = [one for one in sim.told[before:] if isinstance(one, messages.KeepOnly)]
+    assert claimed
+    assert all({checkpoint.pid, twin.pid} <= set(one.pids) for one in claimed)
+
+
 def test_a_checkpoint_whose_process_ends_leaves_the_state_that_there_was(sim):
     supervisor = sim.session.requests.supervisor
     supervisor.snapshots.checkpoint("point", refused := list[str]().append)
