@@ -175,6 +175,10 @@ def test_a_write_outside_is_told_the_line_that_allows_it(start, tmp_path):
     outside.mkdir()
     code = f"open('{outside}/mine.txt', 'w').close(); open('{outside}/mine.txt').read()"
     kernel = start("unsafe", "--allow-unsafe")
+    (there := outside / "there.txt").write_text("")
+    kernel.run(f"open('{there}', 'a')")
+    (shown,) = reading.cards(kernel.run(f"open('{there}')")[1], "refusal")
+    assert shown["field"] == "filesystem_read_roots"  # though it was to be written before
     for tried in (code, f"import os; os.mkdir('{outside}/made')"):
         (shown,) = reading.cards(kernel.run(tried)[1], "refusal")
         assert shown["write"][-1] == f'add.filesystem_write_roots = ["{outside}"]'

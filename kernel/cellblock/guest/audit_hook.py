@@ -305,8 +305,7 @@ class Effects:
         def hook(event: str, args: tuple[Any, ...]) -> None:
             if event == "open":
                 written = type(args[2]) is int and args[2] & writes
-                if written:
-                    self.written = args[0]
+                self._note_written(args[0], written=bool(written))
                 if not written and is_unchanging(args[0]):
                     self._read.append(args[0])
                 elif written or not _is_no_archive(args[0]):
@@ -360,6 +359,12 @@ class Effects:
 
     def _note_search(self, event: str, args: tuple[Any, ...]) -> None:
         self.on_search(event, args)  # which a guest has set since the hook was made
+
+    def _note_written(self, path: object, *, written: bool) -> None:
+        if written:
+            self.written = path
+        elif type(path) is str and type(self.written) is str and path == self.written:
+            self.written = None
 
     def _note_folder(self, _event: str, args: tuple[Any, ...]) -> None:
         self.written = args[0]

@@ -436,7 +436,7 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
     if _is_in(path, _MACHINES):
         return Remedy(line, listed=True)
     writing = _to_write(folder, config)
-    instead = f"to write there: {writing.line}" if writing.line else writing.instead
+    instead = f"to write there: add.{writing.line}" if writing.line else writing.instead
     return Remedy(line, listed=True, instead=instead)
 
 
