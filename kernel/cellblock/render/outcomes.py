@@ -361,6 +361,7 @@ class Reason(StrEnum):
     breach = "breach"
     cpu = "cpu"
     crashed = "crashed"
+    deep = "deep"
     files = "files"
     flood = "flood"
     folders = "folders"
@@ -379,6 +380,7 @@ _WORDS: Final = {
     Reason.breach: "it got around the language layer; refused: {limit}",
     Reason.cpu: "it used more than {limit} of processor time (cpu_seconds)",
     Reason.crashed: "its interpreter crashed ({limit})",
+    Reason.deep: "it made more folders than can be measured, or more than {limit} in one another",
     Reason.files: "it left more than {limit} in the project, which are staged",
     Reason.folders: "it kept more than {limit} open",
     Reason.flood: "it sent more output than the kernel takes ({limit})",
@@ -464,6 +466,16 @@ def stopped(
         lines.append(f"Its files are still there: remove some in a cell, or {anew} the kernel.")
         if reason is Reason.scratch:
             lines.append("A removed file counts until all that have it open close it.")
+    if reason is Reason.folders:
+        lines.append(
+            "A removed folder counts, and so do those that it was in, until it is closed by all that "
+            "have it open."
+        )
+    if reason is Reason.deep:
+        lines.append(
+            "Restart the kernel, which empties its scratch folder; %changes drop lets go of what "
+            "is in the project."
+        )
     if estimated and reason is Reason.memory:
         lines.append(
             "What its processes share could only be estimated here. To have it measured, set "

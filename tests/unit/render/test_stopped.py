@@ -37,12 +37,22 @@ def test_an_operation_of_the_guests_own_invention_is_shown_short_and_as_text():
     assert len(operation("x" * 900)) == 60
 
 
-def test_the_card_says_how_many_removed_folders_are_too_many():
-    why, limit = stop_reason(Stopped(why="folders"), None)
-    card = stopped(why, limit, state=State.gone)
-    assert card["text/plain"].startswith(
-        "The cell was stopped: it kept more than 1,000 removed folders open.\n"
-    )
+@pytest.mark.parametrize(
+    ("why", "said", "advice"),
+    [
+        ("folders", "it kept more than 1,000 removed folders open", "A removed folder counts, "),
+        (
+            "deep",
+            "it made more folders than can be measured, or more than 64 in one another",
+            "Restart the kernel, ",
+        ),
+    ],
+)
+def test_the_card_says_how_many_folders_are_too_many(why, said, advice):
+    card = stopped(*stop_reason(Stopped(why=why), None), state=State.gone)
+    text = " ".join(card["text/plain"].split())
+    assert text.startswith(f"The cell was stopped: {said}. ")
+    assert advice in text
 
 
 def test_the_card_says_where_memory_that_processes_share_could_only_be_estimated():

@@ -29,7 +29,7 @@ from cellblock.host.cell.refusals import (
     names_home,
 )
 from cellblock.host.guests.zygote import ENDED
-from cellblock.host.limits.scratch import MOST_REMOVED
+from cellblock.host.limits.scratch import DEEPEST, MOST_REMOVED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
 from cellblock.host.services.changes import GIT, MOST_ENTRIES
@@ -633,6 +633,7 @@ LIMITS: Final = {
 
 
 _REASONS: Final = {
+    "deep": ("deep", f"{DEEPEST}"),
     "files": ("files", f"{MOST_ENTRIES:,} files"),
     "folders": ("folders", f"{MOST_REMOVED:,} removed folders"),
     "interrupt": ("interrupted", ""),
@@ -694,7 +695,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
             field, value = LIMITS[stopped.why], stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)
-        case "files" | "folders" | "interrupt":
+        case "deep" | "files" | "folders" | "interrupt":
             return _REASONS[stopped.why]
         case "violation":
             return "protocol", detail

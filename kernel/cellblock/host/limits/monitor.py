@@ -50,7 +50,7 @@ LONG: Final = 0.005
 #: the limit; it does not count stacks, page tables and shared pages.
 SLACK_PART, SLACK_BYTES = 8, 64 << 20
 
-Excess = Literal["cpu", "files", "folders", "forks", "memory", "scratch"]
+Excess = Literal["cpu", "deep", "files", "folders", "forks", "memory", "scratch"]
 
 
 def slack(memory: int) -> int:

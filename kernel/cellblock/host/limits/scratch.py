@@ -50,6 +50,10 @@ ENDLESS: Final = 2**60
 _BLOCK: Final = 512
 
 
+#: What there may be too much of: folders that can't be measured, too.
+Excess = Literal["deep", "files", "folders", "scratch"]
+
+
 class Removed(NamedTuple):
     """What processes keep of removed files and folders, at most."""
 
@@ -222,11 +226,13 @@ class Scratch:
             yield size
 
     @property
-    def why(self) -> Literal["files", "folders", "scratch"]:
+    def why(self) -> Excess:
         """What there is too much of, if there is."""
         if self._removed_folders > MOST_REMOVED:
             return "folders"
-        return "files" if self._files > MOST_ENTRIES else "scratch"
+        if self._files > MOST_ENTRIES:
+            return "files"
+        return "deep" if self.size >= ENDLESS else "scratch"
 
     @property
     def full(self) -> bool:
@@ -261,7 +267,7 @@ class Found(NamedTuple):
     size: int = 0
     grew: bool = False
     #: What there is too much of, and whether to wait would make it worse.
-    excess: Literal["files", "folders", "scratch"] | None = None
+    excess: Excess | None = None
     far: bool = False
 
 

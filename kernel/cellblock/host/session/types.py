@@ -35,6 +35,7 @@ Why = Literal[
     "cpu",
     "memory",
     "forks",
+    "deep",
     "files",
     "folders",
     "scratch",

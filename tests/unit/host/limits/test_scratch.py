@@ -294,14 +294,16 @@ def test_folders_without_end_count_as_full(tmp_path):
         os.close(deep)
         deep = inner
     os.close(deep)
-    assert looked(tmp_path, limit=1 << 40).full
+    found = looked(tmp_path, limit=1 << 40)
+    assert (found.full, found.why) == (True, "deep")
 
 
 def test_a_crowd_of_folders_counts_as_full(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch, "MOST_FOLDERS", 5)
     for number in range(10):
         (tmp_path / str(number)).mkdir()
-    assert looked(tmp_path, limit=1 << 40).full
+    found = looked(tmp_path, limit=1 << 40)
+    assert (found.full, found.why) == (True, "deep")
 
 
 def test_no_descriptor_is_left(tmp_path, descriptors):
