@@ -468,8 +468,8 @@ def stopped(
             lines.append("A removed file counts until all that have it open close it.")
     if reason is Reason.folders:
         lines.append(
-            "A removed folder counts, and so do those that it was in, until it is closed by all that "
-            "have it open."
+            "A removed folder counts, and so do those that it was in, until all that have it open "
+            "close it."
         )
     if reason is Reason.deep:
         lines.append(

@@ -232,7 +232,7 @@ class Scratch:
             return "folders"
         if self._files > MOST_ENTRIES:
             return "files"
-        return "deep" if self.size >= ENDLESS else "scratch"
+        return "deep" if self.limit < ENDLESS <= self.size else "scratch"
 
     @property
     def full(self) -> bool:
