@@ -108,9 +108,9 @@ def test_every_gap_is_in_the_log_shown_or_not(start, world):
     kernel = start(world.policy(f'{POLICY}on_unsupported = "ignore"\n'), world=world)
     published = kernel.run("1")[1]
     assert reading.cards(published, "enforcement") == []
-    (line,) = [each for each in kernel.stderr().splitlines() if "read roots" in each]
+    (line,) = [each for each in kernel.stderr().splitlines() if "read_roots" in each]
     assert line == (
-        "cellblock: gap: filesystem read roots is partial: asked: none; "
+        "cellblock: gap: filesystem_read_roots is partial: asked: none; "
         "here: Landlock: files and folders outside the roots can't be opened; "
         "cells can see the names, sizes, times and links of your files (not what is in them); "
         "remedy: use bubblewrap, which hides them: sudo apt install bubblewrap"

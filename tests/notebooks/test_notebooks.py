@@ -119,7 +119,7 @@ def test_what_its_reader_allows_is_done_and_listed_until_it_is_taken_back(opened
     told = room.run(list_)
     assert "import of shlex\n" in told
     room.run(revoke.replace("ID", told.split()[0]))
-    assert room.run(list_) == "nothing was allowed for always\n"
+    assert room.run(list_) == "nothing was approved\n"
 
 
 def test_where_nobody_can_be_asked_each_cell_says_so_and_the_lesson_goes_on(opened):

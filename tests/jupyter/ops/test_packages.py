@@ -110,7 +110,7 @@ def test_where_one_can_not_be_had_no_cell_runs_and_each_says_why(shared_world, i
             )
             text = " ".join(reading.card_text(published).split())
             assert "they can't be installed: sources: " in text
-            assert "`cellblock packages clear`" in text
+            assert "cellblock packages clear" in text
     index.asked_for()
     # Another kernel is told so at once.
     with Kernel(argv(shared_world, index, "sources"), world=shared_world) as other:
