@@ -187,7 +187,8 @@ def strict(lab):
     policy.write_text('extends = "data"\ntimeout = 5\nstdout_max_bytes = 100\n')
     if MAKES_PICTURES:
         cellblock(lab, f"doctor --policy {policy}")
-    lab.add_kernel("strict", argv_for(policy))
+    # Cells are run here as soon as the one before has failed, and not to be aborted for that.
+    lab.add_kernel("strict", argv_for(policy, "--Kernel.stop_on_error_timeout=0"))
     return "strict"
 
 
