@@ -333,7 +333,7 @@ class Restoration:
         self._left -= self._supervisor.clock() - self._began
         guest.close()
         if not killed:
-            self._snapshots.give_up(snapshot)
+            self._snapshots.let_go(snapshot)  # its twin could not take over either
         self.restore_newest()
 
     def reaped(self, pid: int, status: int) -> None:

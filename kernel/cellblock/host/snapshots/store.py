@@ -389,7 +389,7 @@ class Snapshots:
             self.copy_apart(stands, name=name)
 
     def let_go(self, *copies: Snapshot | None) -> None:
-        """Drop what was made apart, and is not wanted after all."""
+        """Drop copies that are not wanted after all."""
         for copy in copies:
             if copy is not None:
                 self._drop(copy)
@@ -786,10 +786,6 @@ class Snapshots:
         """Have what the guest before had started ended: it would count as this one's."""
         if self._policy.subprocess_execution:
             self._end_unknown()
-
-    def give_up(self, snapshot: Snapshot) -> None:
-        """Drop a snapshot whose process did not take over: its twin could not either."""
-        self._drop(snapshot)
 
 
 def _ignore(*_: Any) -> None: ...
