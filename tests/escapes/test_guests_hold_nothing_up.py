@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.wire.messages import PAUSE
 from support import machines, processes, reading
-from support.kernels import argv_changed, placed
+from support.kernels import argv_changed, start_staged
 
 #: Find the sockets that a cell has. Those of its own event loops, all but the channel, have objects.
 SOCKETS = """
@@ -49,30 +49,17 @@ os.wait()
 """,
 }
 NARROW = '%policy narrow add.read_deny_paths=["private"]'
-PLACES = [(user, backend) for user in machines.users() for backend in ("landlock", "bubblewrap")]
 
 
-def placed_kernel(start, user, backend):
-    """Start a kernel under preset data, whose writes are staged, and whose cells may fork."""
-    world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
-    world.backend = backend
-    (world.work / "private").mkdir()
-    world.give(world.work / "private")
-    text = f'extends = "data"\nbackend = "{backend}"\nsubprocess_execution = true\n'
-    kernel = start(world.policy(text), world=world, prefix=prefix)
-    kernel.own_world = True
-    return kernel
-
-
-@pytest.mark.parametrize(("user", "backend"), PLACES)
+@pytest.mark.parametrize(("user", "backend"), machines.places())
 def test_a_cell_holds_its_channel_and_no_line_to_anybody_else(start, user, backend):
-    kernel = placed_kernel(start, user, backend)
+    kernel = start_staged(start, user, backend)
     assert reading.stream(kernel.run(f"{SOCKETS}print(sorted(found))")[1]) == "[3]\n"
 
 
 @pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
 def test_a_cell_that_spoils_what_it_holds_holds_up_no_other_cell_and_no_narrowing(start, backend):
-    kernel = placed_kernel(start, "same user", backend)
+    kernel = start_staged(start, "same user", backend)
     for name, attack in ATTACKS.items():
         kernel.run(SOCKETS + attack, silent=True)
         assert reading.stream(kernel.run("print('after')")[1]) == "after\n", name

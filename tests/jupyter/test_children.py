@@ -3,9 +3,8 @@
 import pytest
 
 from support import machines, reading
-from support.kernels import placed
+from support.kernels import start_staged
 
-PLACES = [(user, backend) for user in machines.users() for backend in ("landlock", "bubblewrap")]
 #: Each leaves a copy, and more than are kept: those that are dropped have ended.
 CELLS = "kept = list(range(10_000))"
 FORK = """
@@ -32,14 +31,9 @@ WAITS = {
 }
 
 
-@pytest.fixture(params=PLACES, ids=" ".join)
+@pytest.fixture(params=machines.places(), ids=" ".join)
 def kernel(request, start):
-    user, backend = request.param
-    world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
-    world.backend = backend
-    text = f'extends = "data"\nbackend = "{backend}"\nsubprocess_execution = true\n'
-    kernel = start(world.policy(text), world=world, prefix=prefix)
-    kernel.own_world = True
+    kernel = start_staged(start, *request.param)
     for _ in range(8):
         kernel.run(CELLS)
     kernel.run(FORK)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from support import machines, processes, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, placed, start_staged
 
 GO = "print('go', flush=True)\n"
 FAMILY = """
@@ -133,19 +133,10 @@ def test_what_mounts_for_a_zygote_ends_with_it_when_host_and_reaper_are_killed(s
     assert processes.gone(pids[1:]) == []
 
 
-#: Who starts kernels, and behind what.
-PLACES = [(user, backend) for user in machines.users() for backend in ("landlock", "bubblewrap")]
-
-
-@pytest.fixture(params=PLACES, ids=" ".join)
+@pytest.fixture(params=machines.places(), ids=" ".join)
 def staged(request, start):
     """A kernel whose writes are staged, which takes a process that mounts, and what a cell forked."""
-    user, backend = request.param
-    world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
-    world.backend = backend
-    text = f'extends = "data"\nbackend = "{backend}"\nsubprocess_execution = true\n'
-    kernel = start(world.policy(text), world=world, prefix=prefix)
-    kernel.own_world = True
+    kernel = start_staged(start, *request.param)
     kernel.run(FAMILY, silent=True)
     return kernel
 

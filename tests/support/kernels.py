@@ -277,3 +277,19 @@ def placed(user: str) -> tuple[World, tuple[str, ...]]:
         pytest.skip("this interpreter is out of reach for uid 65534, also in a mount namespace")
     backend = "bubblewrap" if wrapped else machines.BACKEND
     return World(NOBODY if name == "nobody" else None, backend), prefix
+
+
+def start_staged(start: Callable[..., Kernel], user: str, backend: str) -> Kernel:
+    """Start a kernel in one of ``machines.places``, by the fixture ``start``; or skip.
+
+    It is under preset data, so that writes are staged, which takes a process that mounts; its cells
+    may start programs. In its folder is one of its own that is called ``private``.
+    """
+    world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
+    world.backend = backend
+    (world.work / "private").mkdir()
+    world.give(world.work / "private")
+    text = f'extends = "data"\nbackend = "{backend}"\nsubprocess_execution = true\n'
+    kernel = start(world.policy(text), world=world, prefix=prefix)
+    kernel.own_world = True
+    return kernel

@@ -29,6 +29,11 @@ def users(*, wrapped: bool = False) -> list[str]:
     return [*found, f"{found[-1]} in namespaces"] if wrapped else found
 
 
+def places() -> list[tuple[str, str]]:
+    """Return each user that starts kernels, with each backend that confines them here."""
+    return [(user, backend) for user in users() for backend in ("landlock", "bubblewrap")]
+
+
 def path(backend: str = BACKEND) -> str:
     """Return a PATH by which ``auto`` takes ``backend``."""
     return WITH_BUBBLEWRAP if backend == "bubblewrap" else _without_bubblewrap()

@@ -34,6 +34,7 @@ import stat
 import sys
 import sysconfig
 import threading
+from enum import Enum
 from functools import lru_cache
 from hashlib import shake_256
 from types import ModuleType
@@ -427,7 +428,7 @@ class Effects:
             run_exempt(_shared_mappings) - (self._own_mappings or set())
         )
         timed = any(signal.getitimer(timer) != (0.0, 0.0) for timer in _TIMERS)
-        self._children = [pid for pid in self._children if not _has_ended(pid)]
+        self._children = [pid for pid in self._children if _state_of_child(pid) is _Child.running]
         forked = self._forks or self._children
         beside = cells_threads() or mapped or timed or forked or _is_due(loop)
         if beside or _THREADED in sys.modules:
@@ -437,7 +438,9 @@ class Effects:
 
     def may_have_children(self) -> bool:
         """Return whether cells may have children that nobody has waited for yet."""
-        return self._programs or self._forks > 0 or not all(map(_is_gone, self._children))
+        if self._programs or self._forks > 0:
+            return True
+        return any(_state_of_child(pid) is not _Child.gone for pid in self._children)
 
     def _has_imported_others(self) -> bool:
         """Return whether the cell has imported what is not of the installation.
@@ -500,23 +503,23 @@ def _has_semaphores() -> bool:
     return any(hasattr(each, "_semlock") for each in known.values())
 
 
-def _has_ended(pid: int) -> bool:
-    """Return whether a child has; nobody else's wait for it is disturbed (waitid(2))."""
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
-    except AttributeError:  # macOS has none before Python 3.13
-        return False
+class _Child(Enum):
+    """How far a process that a cell forked is."""
+
+    running = "running"
+    ended = "ended"  # and nobody has waited for it
+    gone = "gone"  # somebody has waited for it
 
 
-def _is_gone(pid: int) -> bool:
-    """Return whether a process is no child of this one's, or no more."""
+def _state_of_child(pid: int) -> _Child:
+    """Return a child's state; nobody else's wait for it is disturbed (waitid(2))."""
     try:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return True
-    return False
+        return _Child.gone
+    except AttributeError:  # macOS has no waitid before Python 3.13
+        return _Child.running
+    return _Child.running if found is None else _Child.ended
 
 
 def _is_import() -> bool:
