@@ -432,7 +432,12 @@ def _verified(file: Path, content: bytes, key: Key) -> Manifest:
         raise _unusable(file, f"another version of cellblock wrote it (format {head.version})")
     if head.key != key.id:
         message = f"it was signed with another key: {head.key!r}, not {key.id!r}"
-        raise _unusable(file, message, field="approval.key")
+        # It may be as good as any: of a policy that names another key.
+        remedy = (
+            "Use it under a policy whose approval.key is that one; or approve again in its place: "
+            f"rm {shlex.quote(str(file))}"
+        )
+        raise _wrong(file, message, remedy, "approval.key")
     if not key.vouches(payload, head.signature.removeprefix(_ALGORITHM)):
         raise _unusable(file, "it was changed since it was signed")
     try:

@@ -117,6 +117,14 @@ def test_a_signature_made_by_hand_or_by_another_key_is_none(desk, tmp_path):
     assert refused(desk) == f"it was signed with another key: {other.id!r}, not {own.id!r}"
 
 
+def test_a_manifest_of_a_policy_with_a_key_of_its_own_is_listed_as_that(desk, tmp_path):
+    desk.approve(CELL)
+    store.read_or_make_key(tmp_path / "other" / "key")
+    (found,) = store.Store(desk.place.file.parent, tmp_path / "other" / "key").manifests()
+    assert found.key == "approval.key"
+    assert "Use it under a policy whose approval.key is that one" in found.remedy
+
+
 @pytest.mark.parametrize(
     "content",
     [
