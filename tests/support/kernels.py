@@ -218,11 +218,15 @@ class Kernel(Client):
     # --- its life -----------------------------------------------------------------------------
 
     def wait_ready(self) -> Kernel:
-        """Return once a cell has run."""
-        self.wait_heard()
-        reply, _ = self.run("1", silent=True, store_history=False)
-        if reply["status"] != "ok":
-            raise RuntimeError(f"{reply}\n{self.stderr()}")
+        """Return once a cell has run; end the kernel if it runs none."""
+        try:
+            self.wait_heard()
+            reply, _ = self.run("1", silent=True, store_history=False)
+            if reply["status"] != "ok":
+                raise RuntimeError(f"{reply}\n{self.stderr()}")
+        except BaseException:
+            self.end()  # its open sockets would keep pytest from ending
+            raise
         return self
 
     def interrupt(self) -> str:
