@@ -368,6 +368,21 @@ def test_a_snapshot_that_took_over_stays_in_the_session_and_group_that_nobody_si
         assert decide(by, "kill", 0, signal.SIGKILL, pid=snapshot.pid) == errno.EPERM
 
 
+def test_a_snapshot_counts_for_nothing_and_what_it_starts_when_it_serves_does():
+    threads = (
+        "import threading, time\n"
+        "for _ in range({}): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "print('ready', flush=True)\ntime.sleep(60)"
+    )
+    for started, expected in ((0, 0), (9, errno.EAGAIN)):
+        command = (sys.executable, "-c", threads.format(started))
+        with running(*command, stdout=subprocess.PIPE) as snapshot:
+            snapshot.stdout.readline()
+            by = Gate(-1, MACHINE, plan_of(processes=True, most_tasks=9), Sessions(snapshot.pid))
+            by.protect(snapshot.pid)
+            assert decide(by, "clone", THREAD, pid=snapshot.pid) == expected
+
+
 def test_a_start_counts_however_long_it_takes_and_no_longer(monkeypatch):
     """A fork of many mappings in a process that seldom runs, beside others that always do."""
     now = [0.0]

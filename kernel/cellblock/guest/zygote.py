@@ -157,7 +157,7 @@ class Gatekeeper:
         started = (pid for other in request.others for pid in notify.descendants(other))
         keep = (*request.pids, *request.others, *started)
         if (sessions := self._sessions.get(request.id)) is not None:
-            with contextlib.suppress(LockFailed):  # what is sent SIGKILL runs no more, gone or not
+            with contextlib.suppress(LockFailed):
                 notify.end_sessions(sessions, keep=keep)
 
     def narrow(self, request: Narrow, done: Callable[[], None]) -> None:

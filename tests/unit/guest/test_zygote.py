@@ -159,8 +159,22 @@ def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():
         while len(in_session(leader)) < 32:
             time.sleep(0.01)
         notify.end_sessions(notify.Sessions(leader), ())
-        assert in_session(leader) == []
+        processes.until(lambda: in_session(leader) == [])
         assert not alive(leader)
+
+
+def test_who_dies_slowly_is_not_waited_for(monkeypatch):
+    """As one that frees a file of many pieces, a call that no signal ends."""
+    killed = []
+    monkeypatch.setattr(notify.signal, "pidfd_send_signal", lambda *_: killed.append(leader))
+    leader = hands_over(many=0)
+    while len(in_session(leader)) < 2:
+        time.sleep(0.01)
+    monkeypatch.setattr(notify, "_TIMEOUT", float("inf"))
+    notify.end_sessions(notify.Sessions(leader), ())
+    assert len(killed) >= 3  # each of the three that live, and again when it was looked once more
+    assert alive(leader)
+    os.killpg(leader, signal.SIGKILL)
 
 
 def test_members_of_a_session_stay(gates):

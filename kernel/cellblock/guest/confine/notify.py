@@ -28,7 +28,7 @@ import select
 import signal
 import struct
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -636,11 +636,13 @@ class Gate:
         ``threads`` are those of the process that asks.
         """
         if self.plan.subprocess:
-            # A guest and what it started, but no snapshots; orphans came back to us, a subreaper.
-            # Who descends from one that ends meanwhile may be missed: then there is room for one
-            # more, by that end.
-            pids = (pid for pid in descendants(os.getpid()) if session(pid) in self._sessions)
-            threads = sum(thread_count(pid) for pid in pids if not self._is_protected(pid))
+            # A guest and what it started; orphans came back to us, a subreaper. Who descends from
+            # one that ends meanwhile may be missed: then there is room for one more, by that end.
+            pids = [pid for pid in descendants(os.getpid()) if session(pid) in self._sessions]
+            threads = sum(map(thread_count, pids))
+            # A snapshot has one thread, which counts for nothing. Those that it starts once it has
+            # taken over do count.
+            threads -= sum(map(self._is_protected, pids))
         return threads + len(self._starts)
 
     def _lay_ruleset(self, request: Request, process_id: int, threads: int) -> bool:
@@ -747,15 +749,23 @@ def _looks_up(pid: int, ancestor: int) -> bool | None:
     lowest = pid
     for _ in range(_DEEPEST):
         try:
-            fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(None, 2)
+            pid = int(_fields(pid)[_PARENT])
         except OSError:
             return False if pid == lowest else None
-        pid = int(fields[1])
         if pid == ancestor:
             return True
         if pid <= 1:
             return False
     return False
+
+
+#: Of what follows a process's name in its stat: its parent, and when it began (proc(5)).
+_PARENT, _BEGAN = 1, 19
+
+
+def _fields(pid: int) -> list[bytes]:
+    """Return what follows a process's name in its stat. Raises OSError when it is gone."""
+    return _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -815,16 +825,36 @@ REGROWN: Final = 2_500
 
 
 def end_sessions(sessions: Sessions, keep: tuple[int, ...]) -> None:
-    """End what is in a guest's sessions and not to be kept. Raises LockFailed.
+    """Kill what is in a guest's sessions and not to be kept. Raises LockFailed.
 
-    It is done when nobody of all that there are lives, since what one had begun to start may come
-    after it was looked at. No session is begun while the zygote is here.
+    It is done when a look finds nobody who was not killed before: what one had begun to start may
+    come after it was looked at. Nobody is waited for until they are gone. Whoever was sent SIGKILL
+    runs no instruction of their own any more, and starts nothing, but a call of the OS kernel that
+    no signal ends can keep them for minutes (to free a file of many pieces), and whoever waits
+    here for the zygote would take a snapshot that is to serve for one that does not.
+
+    No session is begun while the zygote is here.
     """
-    deadline = time.monotonic() + _TIMEOUT
-    while [pid for pid, _ in everybody() if pid not in keep and _kill_in_session(sessions, pid)]:
+    deadline, killed = time.monotonic() + _TIMEOUT, set[_Identity]()
+    while found := _kill_all(sessions, keep) - killed:
+        killed |= found
         if time.monotonic() > deadline:
-            raise LockFailed("what a cell has started does not end")
+            raise LockFailed("what a cell has started goes on starting more")
         time.sleep(_PAUSE)
+
+
+class _Identity(NamedTuple):
+    """A process, whose number may be another's once it has ended."""
+
+    pid: int
+    #: When it began, in ticks since the machine did (proc(5)).
+    began: int
+
+
+def _kill_all(sessions: Sessions, keep: tuple[int, ...]) -> set[_Identity]:
+    """Kill all in these sessions, but for ``keep``; return who they were, if they live still."""
+    others = (pid for pid, _ in everybody() if pid not in keep)
+    return {one for pid in others if (one := _kill_in_session(sessions, pid)) is not None}
 
 
 def _is_in(sessions: Sessions, pid: int) -> bool:
@@ -837,21 +867,21 @@ def _is_in(sessions: Sessions, pid: int) -> bool:
     return number in sessions.first or (number in sessions and descends(pid, os.getpid()))
 
 
-def _kill_in_session(sessions: Sessions, pid: int) -> bool:
-    """Kill a process if it is in one of these sessions; return whether it was, and lives."""
+def _kill_in_session(sessions: Sessions, pid: int) -> _Identity | None:
+    """Kill a process if it is in one of these sessions; return who it was, if it lives still."""
     if not _is_in(sessions, pid):
-        return False
+        return None
     try:
         fd = os.pidfd_open(pid)
     except OSError:
-        return False
+        return None
     try:
         # Looked at again: the number may have become another's before there was a descriptor.
         if select.select([fd], [], [], 0)[0] or not _is_in(sessions, pid):
-            return False
+            return None
         signal.pidfd_send_signal(fd, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
+        return _Identity(pid, int(_fields(pid)[_BEGAN]))
+    except OSError:  # it has ended meanwhile
+        return None
     finally:
         os.close(fd)
-    return True

@@ -106,7 +106,7 @@ PATIENCE = 2.0
 #: stops a kernel and finds this long kills the host, and the zygote goes on alone then too.
 REMOVAL = 30.0
 #: Seconds between two looks at whether a zygote has taken up what it was sent, and how many looks
-#: it has to do so: more than it waits for processes to end (``notify.end_session``). Looks are
+#: it has to do so: more than it takes to end a session (``notify.end_sessions``). Looks are
 #: counted and not seconds, since a host that was stopped has not listened.
 LOOK: Final = 1.0
 LOOKS: Final = 15
