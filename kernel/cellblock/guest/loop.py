@@ -94,11 +94,17 @@ class GuestLoop(asyncio.SelectorEventLoop):
         own_descriptors.difference_update((self._ssock.fileno(), self._csock.fileno()))
         super()._close_self_pipe()  # type: ignore[misc]
 
-    def close(self) -> None:
-        """Refuse while a cell runs, as a loop that is turning does by itself."""
-        if _get_running_loop() is self:  # marked, not turning
-            raise RuntimeError("Cannot close a running event loop")
-        super().close()
+    def turns(self) -> bool:
+        """Whether somebody waits in the loop, as no plain cell does."""
+        return super().is_running()
+
+    def is_running(self) -> bool:
+        """Whether the loop turns or is marked as running.
+
+        By this libraries choose whether they make a task or wait for a coroutine, which they can't
+        in a cell, and a loop that runs is not closed.
+        """
+        return _get_running_loop() is self or self.turns()
 
     def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note that the loop is in use, and wake it where another thread calls.
@@ -411,7 +417,7 @@ def allow_nested_run() -> None:
     @functools.wraps(real)
     def run(main: Coroutine[Any, Any, Any], **kwargs: Any) -> Any:
         outer = _get_running_loop()
-        if not isinstance(outer, GuestLoop) or outer.is_running():
+        if not isinstance(outer, GuestLoop) or outer.turns():
             return real(main, **kwargs)
         if main is outer.settled:
             return main
