@@ -44,6 +44,7 @@ from cellblock.guest.confine.syscalls import HANDING_OVER
 from cellblock.guest.import_path import ImportPath
 from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
+    DEBUGGERS,
     PROMPTS,
     SAFE_PATH,
     SETTINGS,
@@ -51,7 +52,6 @@ from cellblock.guest.library_patches import (
     patch_charts,
     patch_kernelspecs,
     patch_listeners,
-    patch_pdb,
     patch_standard_library,
     patch_start_method,
     patch_threadpoolctl,
@@ -227,7 +227,7 @@ class Prepared:
             channel.send_and_exit(messages.Breach(operation=operation))
 
         out = output.Outlet(channel)
-        output.write_lines_of_c()
+        output.write_lines()
         self._arm(report)
         effects.begin_session()  # what the locks' own attempts did is no cell's doing, either
         self._serve(channel, out)
@@ -323,7 +323,6 @@ def prepare(request: messages.Prepare) -> Prepared:
     patches: dict[str, Patch] = {
         "IPython.core.magics.script": patch_scripts,
         "jupyter_client.kernelspec": patch_kernelspecs,
-        "pdb": patch_pdb,
         "threadpoolctl": patch_threadpoolctl,
     }
     if not request.plan.local_sockets:
@@ -336,6 +335,8 @@ def prepare(request: messages.Prepare) -> Prepared:
         for name in PROMPTS.keys() & sys.modules.keys():
             PROMPTS[name](sys.modules[name])
         keep_pythons_to_installed_modules()
+    else:
+        patches |= DEBUGGERS
     patch_when_imported(patches)
     sys.path.extend(request.paths)
     for name in request.preload:
