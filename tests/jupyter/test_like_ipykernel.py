@@ -107,6 +107,35 @@ RIGHT = {
         "'str'",
     ),
     "variables of a terminal": (["import os"], "os.environ['TERM']", "'xterm-color'"),
+    "what a stream says of itself": (
+        ["import sys"],
+        "sys.stdout.encoding, sys.stdout.name, sys.stderr.name",
+        "('UTF-8', 'stdout', 'stderr')",
+    ),
+    "the loop of a plain cell runs": (
+        ["import asyncio"],
+        "asyncio.get_event_loop().is_running()",
+        "True",
+    ),
+    "hooks of displays": (
+        [
+            (
+                "passed = []\n"
+                "def hook(message):\n"
+                "    passed.append((message['header']['msg_type'], message['content']['data']))\n"
+                "get_ipython().display_pub.register_hook(hook)\n"
+                "display(5)\n"
+                "get_ipython().display_pub.unregister_hook(hook)"
+            )
+        ],
+        "passed, get_ipython().display_pub.unregister_hook(hook)",
+        "([('display_data', {'text/plain': '5'})], False)",
+    ),
+    "the debugger is IPython's": (
+        ["import pdb"],
+        "pdb.Pdb.__name__",
+        "'InterruptiblePdb'",
+    ),
 }
 
 
@@ -164,6 +193,43 @@ def test_an_error_that_a_cells_own_handler_shows_is_shown_once(data):
     assert reading.stream(published) == "mine: division by zero\n"
     assert not [message for message in published if message["msg_type"] == "error"]
     data.run("get_ipython().set_custom_exc((), None)")
+
+
+def test_an_error_is_shown_while_a_cells_output_is_captured(data):
+    _, published = data.run("%%capture captured\nprint('kept')\n1/0")
+    (error,) = reading.of(published, "error")
+    assert error["ename"] == "ZeroDivisionError"
+    assert reading.result(data.run("captured.stdout")[1]) == "'kept\\n'"
+
+
+def test_the_debugger_is_ipythons_whichever_is_imported_first(start):
+    imports = "from IPython.core.debugger import Pdb; import pdb; pdb.Pdb is Pdb, Pdb.__name__"
+    assert reading.result(start("data").run(imports)[1]) == "(True, 'InterruptiblePdb')"
+
+
+def test_a_hook_of_a_stream_may_keep_what_is_printed(data):
+    _, published = data.run(
+        "import sys; kept = []\n"
+        "def hook(message): kept.append(message['content']['text'])\n"
+        "sys.stdout.register_hook(hook); print('hidden'); sys.stdout.unregister_hook(hook)\n"
+        "print('shown')"
+    )
+    assert reading.stream(published) == "shown\n"
+    assert reading.result(data.run("''.join(kept)")[1]) == "'hidden\\n'"
+
+
+def test_a_line_that_is_printed_to_the_original_stdout_is_shown(data):
+    _, published = data.run("import sys; print('original', file=sys.__stdout__)")
+    assert reading.stream(published) == "original\n"
+
+
+def test_a_warning_that_was_shown_once_is_not_shown_again_after_a_copy_was_made(start):
+    kernel = start("data")
+    kernel.run("import warnings; shown = {}")
+    warn = "warnings.warn_explicit('careful', UserWarning, 'lib.py', 1, registry=shown)"
+    assert "careful" in reading.stream(kernel.run(warn)[1], "stderr")
+    kernel.run("%checkpoint here")
+    assert reading.stream(kernel.run(warn)[1], "stderr") == ""
 
 
 def test_autoreload_runs_what_was_changed(data):

@@ -428,8 +428,7 @@ class GuestShell(InteractiveShell):
             traceback=lines,
             failed_call=call if failed is evalue else None,
         )
-        publisher: Any = self.display_pub
-        publisher.out.send(error)
+        hook.out.send(error)  # ``display_pub`` is another one while a cell captures output
         shown = _Shown(evalue, error, of_display=hook.is_formatting)
         earlier = self._shown_errors.get(subshell)
         if earlier is None or not earlier.of_display:
