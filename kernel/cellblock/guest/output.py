@@ -17,6 +17,7 @@ import pprint
 import sys
 import threading
 from contextvars import ContextVar, Token
+from numbers import Integral, Real
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 
 def encodable(text: str) -> str:
-    """Return ``text`` with lone surrogates, which UTF-8 has no form for, spelled out."""
+    """Return ``text`` as a plain ``str``, with lone surrogates, which UTF-8 lacks, spelled out."""
+    text = str.__str__(text)  # of a class of a library's or a cell's, its characters
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -45,16 +47,31 @@ def encodable(text: str) -> str:
 
 
 def plain(data: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return ``data`` with every value that msgpack can't carry replaced by its ``str``."""
+    """Return ``data`` with every value that msgpack can't carry replaced by one that it can."""
     return {encodable(str(key)): _plain(value) for key, value in data.items()}
 
 
 def _plain(value: Any) -> Any:
-    try:
+    """Return ``value``, as builtin types, or its ``repr``, whichever can be carried first."""
+    with contextlib.suppress(Exception):
         msgspec.msgpack.encode(value)
-    except Exception:
-        return encodable(value if isinstance(value, str) else repr(value))
-    return value
+        return value
+    with contextlib.suppress(Exception):
+        found = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_builtin)
+        msgspec.msgpack.encode(found)
+        return found
+    return encodable(value if isinstance(value, str) else repr(value))
+
+
+def _builtin(value: Any) -> Any:
+    """Return what Jupyter's messages have in a value's place: ``markupsafe.Markup``, numpy's."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else list(value)
 
 
 #: The number of the cell that what is shown belongs to; 0 is whichever runs. A task takes its
@@ -311,7 +328,7 @@ class Outlet:
         except FrameTooLargeError as exc:
             note = f"<output left out: {exc}>"
             self.send(kind(data={"text/plain": note}))
-        except (TypeError, UnicodeEncodeError, RecursionError):
+        except (TypeError, UnicodeEncodeError, OverflowError, RecursionError):
             fields["metadata"] = plain(fields["metadata"])
             self.send(kind(data=plain(data), **fields))
 
@@ -321,7 +338,7 @@ class Outlet:
         try:
             try:
                 self.send(done)
-            except (TypeError, UnicodeEncodeError, RecursionError):
+            except (TypeError, UnicodeEncodeError, OverflowError, RecursionError):
                 values = {k: plain(v) for k, v in done.user_expressions.items()}
                 pages = [plain(p) for p in done.payload]
                 done = msgspec.structs.replace(done, user_expressions=values, payload=pages)
