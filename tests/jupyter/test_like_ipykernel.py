@@ -131,6 +131,20 @@ RIGHT = {
         "passed, get_ipython().display_pub.unregister_hook(hook)",
         "([('display_data', {'text/plain': '5'})], False)",
     ),
+    "cells that a pattern fits": (
+        ["searched = 1", "searched = 2", "searched = 1"],
+        (
+            "history = get_ipython().history_manager\n"
+            "found = history.search('searched = *', unique=True), history.search('*ed = 2', n=1)\n"
+            "[[cell[2] for cell in cells] for cells in found]"
+        ),
+        "[['searched = 2', 'searched = 1'], ['searched = 2']]",
+    ),
+    "the last cells": (
+        ["before = 1", "last = 2"],
+        "[cell[2] for cell in get_ipython().history_manager.get_tail(2)]",
+        "['before = 1', 'last = 2']",
+    ),
     "the debugger is IPython's": (
         ["import pdb"],
         "pdb.Pdb.__name__",
@@ -205,6 +219,32 @@ def test_an_error_is_shown_while_a_cells_output_is_captured(data):
 def test_the_debugger_is_ipythons_whichever_is_imported_first(start):
     imports = "from IPython.core.debugger import Pdb; import pdb; pdb.Pdb is Pdb, Pdb.__name__"
     assert reading.result(start("data").run(imports)[1]) == "(True, 'InterruptiblePdb')"
+
+
+def test_values_of_classes_that_derive_from_builtin_ones_are_shown_as_those(data):
+    data.run("class Text(str): pass\nimport numpy")
+    _, published = data.run(
+        "display({'text/plain': Text('plain'),"
+        " 'application/json': {'text': Text('t'), 'number': numpy.int64(3)}}, raw=True)"
+    )
+    (shown,) = reading.of(published, "display_data")
+    assert shown["data"] == {"text/plain": "plain", "application/json": {"text": "t", "number": 3}}
+    reply, _ = data.run(
+        "class Failure(Exception):\n  __str__ = lambda _: Text('why')\nraise Failure"
+    )
+    assert (reply["ename"], reply["evalue"]) == ("Failure", "why")
+    reply, _ = data.run("from IPython.core import page\npage.page(Text('paged'))")
+    assert reply["payload"][0]["data"] == {"text/plain": "paged"}
+
+
+def test_a_number_that_no_message_can_carry_is_shown_as_text(data):
+    _, published = data.run("display({'application/json': {'big': 2**70}}, raw=True)")
+    assert str(2**70) in reading.of(published, "display_data")[0]["data"]["application/json"]
+
+
+def test_rerun_finds_a_cell_by_a_word_of_it(data):
+    data.run("print('the word is', 'aardvark')")
+    assert "the word is aardvark" in reading.stream(data.run("%rerun -g aard")[1])
 
 
 def test_a_hook_of_a_stream_may_keep_what_is_printed(data):
