@@ -37,6 +37,7 @@ from cellblock.guest import (
 )
 from cellblock.guest.audit_hook import effects
 from cellblock.guest.channel import Channel
+from cellblock.guest.children import patch_psutil
 from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.process import isolate_fork
@@ -323,6 +324,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     patches: dict[str, Patch] = {
         "IPython.core.magics.script": patch_scripts,
         "jupyter_client.kernelspec": patch_kernelspecs,
+        "psutil": patch_psutil,
         "threadpoolctl": patch_threadpoolctl,
     }
     if not request.plan.local_sockets:
