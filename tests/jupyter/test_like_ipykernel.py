@@ -117,6 +117,11 @@ RIGHT = {
         "asyncio.get_event_loop().is_running()",
         "True",
     ),
+    "a loop of the cell's own is one of the same class": (
+        ["import asyncio"],
+        "type(asyncio.new_event_loop()) is type(asyncio.get_event_loop())",
+        "True",
+    ),
     "hooks of displays": (
         [
             (

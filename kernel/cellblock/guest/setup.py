@@ -152,6 +152,8 @@ class Prepared:
 
             self._network = network.patch_sockets()
         loop.allow_nested_run()
+        if not self._rules.language:
+            loop.make_loops_alike()
         builtins.input = server.reader(lambda: self._server, password=False)
         getpass.getpass = server.reader(lambda: self._server, password=True)
         most, calls = request.tool_max_bytes, lambda: self._server.calls
