@@ -86,6 +86,15 @@ RIGHT = {
         "isinstance(get_ipython(), ZMQInteractiveShell)",
         "True",
     ),
+    "what is displayed by": (
+        ["from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQShellDisplayHook"],
+        (
+            "shell = get_ipython()\n"
+            "type(shell.display_pub) is ZMQDisplayPublisher, type(shell.displayhook).__name__"
+        ),
+        "(True, 'ZMQShellDisplayHook')",
+    ),
+    "builtins of the site": ([], "license", "Type license() to see the full license text"),
     "streams": (
         ["import sys\nfrom ipykernel.iostream import OutStream"],
         "isinstance(sys.stdout, OutStream), isinstance(sys.stderr, OutStream)",

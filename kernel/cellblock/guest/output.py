@@ -516,6 +516,11 @@ class ResultHook(DisplayHook):
         self._is_active = False
 
 
+Publisher.__name__ = Publisher.__qualname__ = "ZMQDisplayPublisher"
+ResultHook.__name__ = ResultHook.__qualname__ = "ZMQShellDisplayHook"
+Publisher.__module__ = ResultHook.__module__ = "ipykernel.zmqshell"
+
+
 # What streams and printers do under the language layer.
 
 

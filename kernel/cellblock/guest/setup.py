@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import random
+import site
 import socket
 import sys
 import tempfile
@@ -154,6 +155,7 @@ class Prepared:
         loop.allow_nested_run()
         if not self._rules.language:
             loop.make_loops_alike()
+            site.setcopyright()  # as site does where Python is not started without it
         builtins.input = server.reader(lambda: self._server, password=False)
         getpass.getpass = server.reader(lambda: self._server, password=True)
         most, calls = request.tool_max_bytes, lambda: self._server.calls
