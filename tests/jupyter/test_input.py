@@ -79,7 +79,8 @@ def test_an_interrupt_ends_the_wait_for_an_answer(safe):
     mid = safe.execute_send("input()", allow_stdin=True)
     safe.recv("stdin")
     safe.interrupt()
-    assert safe.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
+    reply = safe.reply(mid)["content"]
+    assert (reply["ename"], reply["evalue"]) == ("KeyboardInterrupt", "Interrupted by user")
     safe.until_idle(mid)
     safe.send("input_reply", {"value": "too late"}, "stdin")
     _, _, published = ask(safe, "input()", "in time")

@@ -86,6 +86,15 @@ RIGHT = {
         "isinstance(get_ipython(), ZMQInteractiveShell)",
         "True",
     ),
+    "what is displayed by": (
+        ["from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQShellDisplayHook"],
+        (
+            "shell = get_ipython()\n"
+            "type(shell.display_pub) is ZMQDisplayPublisher, type(shell.displayhook).__name__"
+        ),
+        "(True, 'ZMQShellDisplayHook')",
+    ),
+    "builtins of the site": ([], "license", "Type license() to see the full license text"),
     "streams": (
         ["import sys\nfrom ipykernel.iostream import OutStream"],
         "isinstance(sys.stdout, OutStream), isinstance(sys.stderr, OutStream)",
@@ -107,6 +116,54 @@ RIGHT = {
         "'str'",
     ),
     "variables of a terminal": (["import os"], "os.environ['TERM']", "'xterm-color'"),
+    "what a stream says of itself": (
+        ["import sys"],
+        "sys.stdout.encoding, sys.stdout.name, sys.stderr.name",
+        "('UTF-8', 'stdout', 'stderr')",
+    ),
+    "the loop of a plain cell runs": (
+        ["import asyncio"],
+        "asyncio.get_event_loop().is_running()",
+        "True",
+    ),
+    "a loop of the cell's own is one of the same class": (
+        ["import asyncio"],
+        "type(asyncio.new_event_loop()) is type(asyncio.get_event_loop())",
+        "True",
+    ),
+    "hooks of displays": (
+        [
+            (
+                "passed = []\n"
+                "def hook(message):\n"
+                "    passed.append((message['header']['msg_type'], message['content']['data']))\n"
+                "get_ipython().display_pub.register_hook(hook)\n"
+                "display(5)\n"
+                "get_ipython().display_pub.unregister_hook(hook)"
+            )
+        ],
+        "passed, get_ipython().display_pub.unregister_hook(hook)",
+        "([('display_data', {'text/plain': '5'})], False)",
+    ),
+    "cells that a pattern fits": (
+        ["searched = 1", "searched = 2", "searched = 1"],
+        (
+            "history = get_ipython().history_manager\n"
+            "found = history.search('searched = *', unique=True), history.search('*ed = 2', n=1)\n"
+            "[[cell[2] for cell in cells] for cells in found]"
+        ),
+        "[['searched = 2', 'searched = 1'], ['searched = 2']]",
+    ),
+    "the last cells": (
+        ["before = 1", "last = 2"],
+        "[cell[2] for cell in get_ipython().history_manager.get_tail(2)]",
+        "['before = 1', 'last = 2']",
+    ),
+    "the debugger is IPython's": (
+        ["import pdb"],
+        "pdb.Pdb.__name__",
+        "'InterruptiblePdb'",
+    ),
 }
 
 
@@ -164,6 +221,69 @@ def test_an_error_that_a_cells_own_handler_shows_is_shown_once(data):
     assert reading.stream(published) == "mine: division by zero\n"
     assert not [message for message in published if message["msg_type"] == "error"]
     data.run("get_ipython().set_custom_exc((), None)")
+
+
+def test_an_error_is_shown_while_a_cells_output_is_captured(data):
+    _, published = data.run("%%capture captured\nprint('kept')\n1/0")
+    (error,) = reading.of(published, "error")
+    assert error["ename"] == "ZeroDivisionError"
+    assert reading.result(data.run("captured.stdout")[1]) == "'kept\\n'"
+
+
+def test_the_debugger_is_ipythons_whichever_is_imported_first(start):
+    imports = "from IPython.core.debugger import Pdb; import pdb; pdb.Pdb is Pdb, Pdb.__name__"
+    assert reading.result(start("data").run(imports)[1]) == "(True, 'InterruptiblePdb')"
+
+
+def test_values_of_classes_that_derive_from_builtin_ones_are_shown_as_those(data):
+    data.run("class Text(str): pass\nimport numpy")
+    _, published = data.run(
+        "display({'text/plain': Text('plain'),"
+        " 'application/json': {'text': Text('t'), 'number': numpy.int64(3)}}, raw=True)"
+    )
+    (shown,) = reading.of(published, "display_data")
+    assert shown["data"] == {"text/plain": "plain", "application/json": {"text": "t", "number": 3}}
+    reply, _ = data.run(
+        "class Failure(Exception):\n  __str__ = lambda _: Text('why')\nraise Failure"
+    )
+    assert (reply["ename"], reply["evalue"]) == ("Failure", "why")
+    reply, _ = data.run("from IPython.core import page\npage.page(Text('paged'))")
+    assert reply["payload"][0]["data"] == {"text/plain": "paged"}
+
+
+def test_a_number_that_no_message_can_carry_is_shown_as_text(data):
+    _, published = data.run("display({'application/json': {'big': 2**70}}, raw=True)")
+    assert str(2**70) in reading.of(published, "display_data")[0]["data"]["application/json"]
+
+
+def test_rerun_finds_a_cell_by_a_word_of_it(data):
+    data.run("print('the word is', 'aardvark')")
+    assert "the word is aardvark" in reading.stream(data.run("%rerun -g aard")[1])
+
+
+def test_a_hook_of_a_stream_may_keep_what_is_printed(data):
+    _, published = data.run(
+        "import sys; kept = []\n"
+        "def hook(message): kept.append(message['content']['text'])\n"
+        "sys.stdout.register_hook(hook); print('hidden'); sys.stdout.unregister_hook(hook)\n"
+        "print('shown')"
+    )
+    assert reading.stream(published) == "shown\n"
+    assert reading.result(data.run("''.join(kept)")[1]) == "'hidden\\n'"
+
+
+def test_a_line_that_is_printed_to_the_original_stdout_is_shown(data):
+    _, published = data.run("import sys; print('original', file=sys.__stdout__)")
+    assert reading.stream(published) == "original\n"
+
+
+def test_a_warning_that_was_shown_once_is_not_shown_again_after_a_copy_was_made(start):
+    kernel = start("data")
+    kernel.run("import warnings; shown = {}")
+    warn = "warnings.warn_explicit('careful', UserWarning, 'lib.py', 1, registry=shown)"
+    assert "careful" in reading.stream(kernel.run(warn)[1], "stderr")
+    kernel.run("%checkpoint here")
+    assert reading.stream(kernel.run(warn)[1], "stderr") == ""
 
 
 def test_autoreload_runs_what_was_changed(data):

@@ -1,8 +1,16 @@
 """``!command``: shown as it comes, and ended by its shell's end or an interrupt."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from support import reading
+
+
+def needs(program, settings="/etc"):
+    there = shutil.which(program) is not None and Path(settings).exists()
+    return pytest.mark.skipif(not there, reason=f"{program} is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +96,17 @@ def test_shell_escapes_do_as_under_ipykernel(kernel, cell, out, err, result):
     reply, published = kernel.run(cell)
     assert reply["status"] == "ok", reply.get("evalue")
     assert (*texts(published), reading.result(published)) == (out, err, result)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -subj /CN=cell",
+        pytest.param("man -w man", marks=needs("man", "/etc/manpath.config")),
+        pytest.param("java -XshowSettings:locale -version", marks=needs("java")),
+    ],
+)
+def test_programs_find_their_settings(kernel, command):
+    kernel.run(f"!{command} 2> errors")
+    _, published = kernel.run("print(_exit_code, open('errors').read())")
+    assert texts(published)[0].startswith("0 "), texts(published)

@@ -1,4 +1,4 @@
-"""``os.wait`` and its like find a cell's children, and no copies: those are the guest's, too.
+"""``os.wait`` and its like, and psutil, find a cell's children, and no copies: the guest's, too.
 
 A cell that waits for any child would be given a copy that was dropped, or wait for ever for one
 that is kept, where ipykernel raises ChildProcessError.
@@ -26,10 +26,14 @@ _LOOK: Final = 0.02
 #: What ``os.waitpid`` and ``os.wait4`` return when no child has ended.
 _NOTHING: Final = (0, 0, resource.struct_rusage((0,) * 16))
 _TASKS: Final = Path("/proc/self/task")
+#: The guest's copies, by their pids.
+_hidden: Collection[int] = ()
 
 
 def hide_copies(copies: Collection[int]) -> None:
     """Have whoever waits for any child pass over ``copies``, as many as there are at that time."""
+    global _hidden  # noqa: PLW0603 - there is one guest in a process
+    _hidden = copies
     if not hasattr(os, "waitid"):  # macOS before Python 3.13
         return
     waitpid = _hiding(os.waitpid, _NOTHING[:2], os.waitid, copies)
@@ -37,6 +41,17 @@ def hide_copies(copies: Collection[int]) -> None:
     os.wait = functools.wraps(os.wait)(lambda: waitpid(-1, 0))
     os.wait3 = functools.wraps(os.wait3)(lambda options: wait4(-1, options))
     os.waitpid, os.wait4, os.waitid = waitpid, wait4, _hiding_id(os.waitid, copies)
+
+
+def patch_psutil(module: Any) -> None:
+    """Leave copies out of a process's children: who ends all of them could end none of those."""
+    children = module.Process.children
+
+    @functools.wraps(children)
+    def without_copies(process: Any, recursive: bool = False) -> Any:  # noqa: FBT002 - psutil's
+        return [child for child in children(process, recursive) if child.pid not in _hidden]
+
+    module.Process.children = without_copies
 
 
 def _hiding(wait: Any, nothing: Any, waitid: Any, copies: Collection[int]) -> Any:

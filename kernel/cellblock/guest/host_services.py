@@ -419,11 +419,12 @@ def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any
         # In a thread without a loop nobody could wait for a coroutine. In a plain cell a loop is
         # marked as running that does not turn: nobody awaits there.
         loop = _get_running_loop()
-        if loop is not None and loop.is_running():
+        marked = loop if isinstance(loop, GuestLoop) and not loop.turns() else None
+        if loop is not None and marked is None:
             return wait(*args, **kwargs)
         value = call(*args, **kwargs)
-        if isinstance(loop, GuestLoop):
-            loop.settled = value
+        if marked is not None:
+            marked.settled = value
         return value
 
     _describe(call_or_await, tool, name, signature)

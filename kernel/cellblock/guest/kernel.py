@@ -21,7 +21,7 @@ from IPython.core import release
 from IPython.core.application import BaseIPythonApplication
 
 from cellblock.guest.library_patches import patch_when_imported
-from cellblock.guest.output import current_cell, plain, set_parent
+from cellblock.guest.output import Publisher, ResultHook, current_cell, plain, set_parent
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def add_modules(shell_class: type, stream_class: type) -> None:
 
     def take_shell(module: Any) -> None:
         module.ZMQInteractiveShell = shell_class
+        module.ZMQDisplayPublisher, module.ZMQShellDisplayHook = Publisher, ResultHook
 
     def take_app(module: Any) -> None:
         module.IPKernelApp = GuestApp

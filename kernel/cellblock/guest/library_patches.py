@@ -127,20 +127,38 @@ def patch_threadpoolctl(module: Any) -> None:
     setattr(kind, _BY_MAPS, find)
 
 
-def patch_pdb(module: Any) -> None:
-    """Let an interrupt end a debugger that waits for a command: Python's asks again for ever."""
+#: Imports ``pdb``.
+_DEBUGGER: Final = "IPython.core.debugger"
+
+
+def _replace_debugger(module: Any) -> None:
+    """Have the debugger of IPython that an interrupt ends, in the place of Python's.
+
+    As ipykernel does: Python's asks again for ever. ``module`` is ``IPython.core.debugger``.
+    """
 
     def set_trace(*, header: str | None = None, commands: Iterable[str] | None = None) -> None:
-        from IPython.core.debugger import InterruptiblePdb  # noqa: PLC0415 - it imports pdb
-
-        debugger: Any = InterruptiblePdb()
+        debugger = module.Pdb()
         debugger.rcLines.extend(commands or ())  # which Python has from 3.14 on
         if header is not None:
             debugger.message(header)
         frame = inspect.currentframe()
         debugger.set_trace(frame and frame.f_back)
 
-    module.set_trace = set_trace
+    pdb: Any = sys.modules["pdb"]
+    pdb.Pdb = module.Pdb = module.InterruptiblePdb
+    pdb.set_trace = set_trace
+
+
+def _import_debugger(_pdb: Any) -> None:
+    importlib.import_module(_DEBUGGER)
+
+
+#: What replaces debuggers, whichever is imported first.
+DEBUGGERS: Final[Mapping[str, Patch]] = {
+    _DEBUGGER: _replace_debugger,
+    "pdb": _import_debugger,
+}
 
 
 #: What is said where a debugger, a console or ``help()`` would ask for code.

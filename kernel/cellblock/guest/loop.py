@@ -50,6 +50,7 @@ class GuestLoop(asyncio.SelectorEventLoop):
     # What asyncio calls its own, and no stub has.
     _csock: socket.socket
     _default_executor: Any
+    _make_self_pipe: Callable[[], None]
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
     _selector: selectors.BaseSelector
@@ -83,22 +84,29 @@ class GuestLoop(asyncio.SelectorEventLoop):
         self._selector = selectors.DefaultSelector()
         self._close_self_pipe()
         self._make_self_pipe()
+        self.take_pipe()
         self._default_executor = None
         return sum(not call.cancelled() for call in due)
 
-    def _make_self_pipe(self) -> None:
-        super()._make_self_pipe()  # type: ignore[misc]
+    def take_pipe(self) -> None:
+        """Have the loop's pipe to itself be the guest's own: of a loop that no cell made."""
         own_descriptors.update((self._ssock.fileno(), self._csock.fileno()))
 
     def _close_self_pipe(self) -> None:
         own_descriptors.difference_update((self._ssock.fileno(), self._csock.fileno()))
         super()._close_self_pipe()  # type: ignore[misc]
 
-    def close(self) -> None:
-        """Refuse while a cell runs, as a loop that is turning does by itself."""
-        if _get_running_loop() is self:  # marked, not turning
-            raise RuntimeError("Cannot close a running event loop")
-        super().close()
+    def turns(self) -> bool:
+        """Whether somebody waits in the loop, as no plain cell does."""
+        return super().is_running()
+
+    def is_running(self) -> bool:
+        """Whether the loop turns or is marked as running.
+
+        By this libraries choose whether they make a task or wait for a coroutine, which they can't
+        in a cell, and a loop that runs is not closed.
+        """
+        return _get_running_loop() is self or self.turns()
 
     def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note that the loop is in use, and wake it where another thread calls.
@@ -121,6 +129,21 @@ class GuestLoop(asyncio.SelectorEventLoop):
         """Note that the loop is in use."""
         self.used = True
         return super().call_at(*args, **kwargs)
+
+
+def _loop_of_guest() -> GuestLoop:
+    loop = GuestLoop()
+    loop.take_pipe()
+    return loop
+
+
+def make_loops_alike() -> None:
+    """Have loops that cells make be of the running loop's class, as under ipykernel.
+
+    nest_asyncio patches the class of that one, and by it every loop.
+    """
+    policy: Any = asyncio.DefaultEventLoopPolicy
+    policy._loop_factory = GuestLoop  # noqa: SLF001 - what new_event_loop calls
 
 
 async def _itself(value: Any) -> Any:
@@ -233,7 +256,7 @@ class Driver:
 
     def __init__(self, inbox: Inbox, readers: ChannelReaders) -> None:
         self.readers = readers
-        self.loop = GuestLoop()
+        self.loop = _loop_of_guest()
         self._cell: asyncio.Task[Any] | None = None
         #: The running cell is being cancelled for an interrupt.
         self.was_interrupted = self._turning = False
@@ -393,7 +416,7 @@ class Driver:
 
     def _renew(self) -> None:
         """Replace a spoilt loop, whose tasks are lost."""
-        spoilt, self.loop = self.loop, GuestLoop()
+        spoilt, self.loop = self.loop, _loop_of_guest()
         self.readers.forget(spoilt)
         asyncio.set_event_loop(self.loop)
         with suppress(Exception):
@@ -411,7 +434,7 @@ def allow_nested_run() -> None:
     @functools.wraps(real)
     def run(main: Coroutine[Any, Any, Any], **kwargs: Any) -> Any:
         outer = _get_running_loop()
-        if not isinstance(outer, GuestLoop) or outer.is_running():
+        if not isinstance(outer, GuestLoop) or outer.turns():
             return real(main, **kwargs)
         if main is outer.settled:
             return main

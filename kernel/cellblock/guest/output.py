@@ -15,7 +15,9 @@ import itertools
 import os
 import pprint
 import sys
+import threading
 from contextvars import ContextVar, Token
+from numbers import Integral, Real
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,13 +31,14 @@ from cellblock.guest.guards.access import freeze, library_getattr, of_whole
 from cellblock.wire import marks, messages, values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from cellblock.guest.channel import Channel
 
 
 def encodable(text: str) -> str:
-    """Return ``text`` with lone surrogates, which UTF-8 has no form for, spelled out."""
+    """Return ``text`` as a plain ``str``, with lone surrogates, which UTF-8 lacks, spelled out."""
+    text = str.__str__(text)  # of a class of a library's or a cell's, its characters
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -44,16 +47,31 @@ def encodable(text: str) -> str:
 
 
 def plain(data: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return ``data`` with every value that msgpack can't carry replaced by its ``str``."""
+    """Return ``data`` with every value that msgpack can't carry replaced by one that it can."""
     return {encodable(str(key)): _plain(value) for key, value in data.items()}
 
 
 def _plain(value: Any) -> Any:
-    try:
+    """Return ``value``, as builtin types, or its ``repr``, whichever can be carried first."""
+    with contextlib.suppress(Exception):
         msgspec.msgpack.encode(value)
-    except Exception:
-        return encodable(value if isinstance(value, str) else repr(value))
-    return value
+        return value
+    with contextlib.suppress(Exception):
+        found = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_builtin)
+        msgspec.msgpack.encode(found)
+        return found
+    return encodable(value if isinstance(value, str) else repr(value))
+
+
+def _builtin(value: Any) -> Any:
+    """Return what Jupyter's messages have in a value's place: ``markupsafe.Markup``, numpy's."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else list(value)
 
 
 #: The number of the cell that what is shown belongs to; 0 is whichever runs. A task takes its
@@ -71,10 +89,43 @@ def set_parent(parent: Any) -> Token[int]:
     return current_cell.set(number if type(number) is int and 0 <= number < 1 << 31 else 0)
 
 
+class Hooks(threading.local):
+    """What a thread's output passes before it is sent, as ipykernel's: each hook gets a message.
+
+    It returns the message that goes on, or None if it has dealt with it.
+    """
+
+    def __init__(self) -> None:
+        self._hooks: list[Callable[[dict[str, Any]], dict[str, Any] | None]] = []
+
+    def register_hook(self, hook: Any) -> None:
+        """Have what the calling thread shows from now on pass ``hook``."""
+        self._hooks.append(hook)
+
+    def unregister_hook(self, hook: Any) -> bool:
+        """Undo that; return whether it had been done."""
+        found = hook in self._hooks
+        if found:
+            self._hooks.remove(hook)
+        return found
+
+    def passed(self, kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the content of a message as the hooks leave it."""
+        if not self._hooks:
+            return content
+        header = {"msg_id": "", "msg_type": kind}
+        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
+        for hook in tuple(self._hooks):
+            if (left := hook(header | message)) is None:
+                return None
+            message = left
+        return dict(message["content"])
+
+
 class OutStream(io.TextIOBase):
     """What libraries know ``sys.stdout`` of a notebook by: it is no terminal, but shows text."""
 
-    encoding = "utf-8"
+    encoding = "UTF-8"
     errors = "backslashreplace"  # as lone surrogates are written
 
     def writable(self) -> bool:
@@ -95,18 +146,22 @@ def out_stream(name: messages.StreamName, outlet: Outlet) -> io.TextIOBase:
     The outlet is held in a closure: cells get hold of the stream, and it knows the channel.
     """
     add, send, is_own, fd = outlet.add, outlet.flush, outlet.is_own, outlet.fileno(name)
+    hooks = Hooks()
 
     class Stream(OutStream):
         def __init__(self) -> None:
             super().__init__()
-            self.name = f"<{name}>"
+            self.name = name
             self.buffer = _Bytes(self)
+            self.register_hook, self.unregister_hook = hooks.register_hook, hooks.unregister_hook
 
         def write(self, text: str) -> int:
             """Write ``text``; raises ``TypeError`` for anything else."""
             if not isinstance(text, str):
                 raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-            add(name, text)
+            content = hooks.passed("stream", {"name": name, "text": text})
+            if content is not None:
+                add(name, content["text"])
             return len(text)
 
         def flush(self) -> None:
@@ -273,7 +328,7 @@ class Outlet:
         except FrameTooLargeError as exc:
             note = f"<output left out: {exc}>"
             self.send(kind(data={"text/plain": note}))
-        except (TypeError, UnicodeEncodeError, RecursionError):
+        except (TypeError, UnicodeEncodeError, OverflowError, RecursionError):
             fields["metadata"] = plain(fields["metadata"])
             self.send(kind(data=plain(data), **fields))
 
@@ -283,7 +338,7 @@ class Outlet:
         try:
             try:
                 self.send(done)
-            except (TypeError, UnicodeEncodeError, RecursionError):
+            except (TypeError, UnicodeEncodeError, OverflowError, RecursionError):
                 values = {k: plain(v) for k, v in done.user_expressions.items()}
                 pages = [plain(p) for p in done.payload]
                 done = msgspec.structs.replace(done, user_expressions=values, payload=pages)
@@ -303,7 +358,7 @@ class Outlet:
         self._begun = dict.fromkeys(self._begun, b"")
 
 
-# C's own stdout, which is full before it is written where it is no terminal.
+# C's own stdout, and Python's, which are full before they are written where they are no terminal.
 
 #: _IOLBF of setvbuf(3), of glibc, musl and macOS.
 _LINES: Final = 1
@@ -322,10 +377,12 @@ def _c_stdout() -> ctypes.c_void_p | None:
 _stdout: Final = _c_stdout()
 
 
-def write_lines_of_c() -> None:
-    """Have C code in this process write each line when it ends, as to a terminal."""
+def write_lines() -> None:
+    """Have C code in this process, and ``sys.__stdout__``, write each line when it ends."""
     if _stdout is not None:
         _setvbuf(_stdout, None, _LINES, ctypes.c_size_t(0))
+    if isinstance(sys.__stdout__, io.TextIOWrapper):
+        sys.__stdout__.reconfigure(line_buffering=True)
 
 
 def flush_c() -> None:
@@ -358,6 +415,12 @@ class Publisher(DisplayPublisher):
 
     out: Outlet
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._hooks = Hooks()
+        self.register_hook = self._hooks.register_hook
+        self.unregister_hook = self._hooks.unregister_hook
+
     def publish(  # type: ignore[override]
         self,
         data: dict[str, Any],
@@ -368,11 +431,15 @@ class Publisher(DisplayPublisher):
         **_: Any,
     ) -> None:
         """Send one bundle to the front end."""
-        display_id = (transient or {}).get("display_id")
+        kind = "update_display_data" if update else "display_data"
+        content = {"data": data, "metadata": metadata or {}, "transient": transient or {}}
+        if (found := self._hooks.passed(kind, content)) is None:
+            return
+        display_id = found["transient"].get("display_id")
         self.out.show(
             messages.Display,
-            data,
-            metadata=metadata or {},
+            found["data"],
+            metadata=found["metadata"],
             display_id=None if display_id is None else str(display_id),
             update=update,
             cell=current_cell.get(),
@@ -380,7 +447,9 @@ class Publisher(DisplayPublisher):
 
     def clear_output(self, wait: bool = False) -> None:  # noqa: FBT002 - IPython's signature
         """Clear the running cell's output."""
-        self.out.send(messages.Clear(wait=bool(wait)))
+        found = self._hooks.passed("clear_output", {"wait": bool(wait)})
+        if found is not None:
+            self.out.send(messages.Clear(wait=bool(found["wait"])))
 
 
 class ResultHook(DisplayHook):
@@ -445,6 +514,11 @@ class ResultHook(DisplayHook):
     def finish_displayhook(self) -> None:
         """Write nothing."""
         self._is_active = False
+
+
+Publisher.__name__ = Publisher.__qualname__ = "ZMQDisplayPublisher"
+ResultHook.__name__ = ResultHook.__qualname__ = "ZMQShellDisplayHook"
+Publisher.__module__ = ResultHook.__module__ = "ipykernel.zmqshell"
 
 
 # What streams and printers do under the language layer.

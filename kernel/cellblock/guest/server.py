@@ -489,7 +489,10 @@ class Server:
                 f"{name} was called, but this frontend does not support input requests."
             )
         asked = messages.InputRequest(id=request.id, prompt=str(prompt), password=password)
-        return take_input(self._channel, self.out.marked(asked))
+        try:
+            return take_input(self._channel, self.out.marked(asked))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("Interrupted by user") from None
 
 
 #: What matplotlib reads of the folder that it is imported in.

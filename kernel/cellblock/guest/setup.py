@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import random
+import site
 import socket
 import sys
 import tempfile
@@ -37,6 +38,7 @@ from cellblock.guest import (
 )
 from cellblock.guest.audit_hook import effects
 from cellblock.guest.channel import Channel
+from cellblock.guest.children import patch_psutil
 from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.process import isolate_fork
@@ -44,6 +46,7 @@ from cellblock.guest.confine.syscalls import HANDING_OVER
 from cellblock.guest.import_path import ImportPath
 from cellblock.guest.installed import is_packages
 from cellblock.guest.library_patches import (
+    DEBUGGERS,
     PROMPTS,
     SAFE_PATH,
     SETTINGS,
@@ -51,7 +54,6 @@ from cellblock.guest.library_patches import (
     patch_charts,
     patch_kernelspecs,
     patch_listeners,
-    patch_pdb,
     patch_standard_library,
     patch_start_method,
     patch_threadpoolctl,
@@ -151,6 +153,9 @@ class Prepared:
 
             self._network = network.patch_sockets()
         loop.allow_nested_run()
+        if not self._rules.language:
+            loop.make_loops_alike()
+            site.setcopyright()  # as site does where Python is not started without it
         builtins.input = server.reader(lambda: self._server, password=False)
         getpass.getpass = server.reader(lambda: self._server, password=True)
         most, calls = request.tool_max_bytes, lambda: self._server.calls
@@ -227,7 +232,7 @@ class Prepared:
             channel.send_and_exit(messages.Breach(operation=operation))
 
         out = output.Outlet(channel)
-        output.write_lines_of_c()
+        output.write_lines()
         self._arm(report)
         effects.begin_session()  # what the locks' own attempts did is no cell's doing, either
         self._serve(channel, out)
@@ -323,7 +328,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     patches: dict[str, Patch] = {
         "IPython.core.magics.script": patch_scripts,
         "jupyter_client.kernelspec": patch_kernelspecs,
-        "pdb": patch_pdb,
+        "psutil": patch_psutil,
         "threadpoolctl": patch_threadpoolctl,
     }
     if not request.plan.local_sockets:
@@ -336,6 +341,8 @@ def prepare(request: messages.Prepare) -> Prepared:
         for name in PROMPTS.keys() & sys.modules.keys():
             PROMPTS[name](sys.modules[name])
         keep_pythons_to_installed_modules()
+    else:
+        patches |= DEBUGGERS
     patch_when_imported(patches)
     sys.path.extend(request.paths)
     for name in request.preload:

@@ -73,7 +73,7 @@ from cellblock.guest.violations import violation_of
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from contextvars import Token
 
     from IPython.core.interactiveshell import ExecutionResult
@@ -168,6 +168,39 @@ class CellHistory(HistoryManager):
         super().store_inputs(line_num, source, source_raw)
         self.input_hist_parsed.extend(later[0])
         self.input_hist_raw.extend(later[1])
+
+    def get_tail(
+        self,
+        n: int | None = 10,
+        raw: bool = True,  # noqa: FBT002 - IPython's signature
+        output: bool = False,  # noqa: FBT002
+        include_latest: bool = False,  # noqa: FBT002
+    ) -> Iterable[tuple[int, int, Any]]:
+        """Return the last cells of this session; IPython's asks a database, which the host has."""
+        end = None if include_latest else -1
+        cells = list(self._get_range_session(1, end, raw, output))
+        return cells[-(10 if n is None else n) :]
+
+    def search(
+        self,
+        pattern: str = "*",
+        raw: bool = True,  # noqa: FBT002 - IPython's signature
+        search_raw: bool = True,  # noqa: FBT002
+        output: bool = False,  # noqa: FBT002
+        n: int | None = None,
+        unique: bool = False,  # noqa: FBT002
+    ) -> Iterable[tuple[int, int, Any]]:
+        """Return cells of this session that a pattern fits, each text once if ``unique``."""
+        texts = self.input_hist_raw if search_raw else self.input_hist_parsed
+        found = [
+            cell
+            for cell in self._get_range_session(1, None, raw, output)
+            if fnmatch.fnmatchcase(texts[cell[1]], pattern)
+        ]
+        if unique:
+            latest = {texts[cell[1]]: cell[1] for cell in found}
+            found = [cell for cell in found if latest[texts[cell[1]]] == cell[1]]
+        return found if n is None else found[max(0, len(found) - n) :]
 
 
 class Events(EventManager):
@@ -289,6 +322,7 @@ class GuestShell(InteractiveShell):
         super().init_magics()
         for name in _KERNEL_MAGICS:
             run: Any = partial(_kernel_magic, self, name)
+            run.__doc__ = f"Run ipykernel's %{name}; once it has run, %{name}? shows its own text."
             self.register_magic_function(run, "line", name)
         self.register_connection_magics()
 
@@ -296,6 +330,7 @@ class GuestShell(InteractiveShell):
         """Register what stands in for ipykernel's magics that read the connection file."""
         for name in _CONNECTION_MAGICS:
             run: Any = partial(_connection_magic, name)
+            run.__doc__ = _connection_magic.__doc__
             self.register_magic_function(run, "line", name)
 
     def init_virtualenv(self) -> None:
@@ -428,8 +463,7 @@ class GuestShell(InteractiveShell):
             traceback=lines,
             failed_call=call if failed is evalue else None,
         )
-        publisher: Any = self.display_pub
-        publisher.out.send(error)
+        hook.out.send(error)  # ``display_pub`` is another one while a cell captures output
         shown = _Shown(evalue, error, of_display=hook.is_formatting)
         earlier = self._shown_errors.get(subshell)
         if earlier is None or not earlier.of_display:

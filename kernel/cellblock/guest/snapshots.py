@@ -346,6 +346,8 @@ def _openmp_libraries() -> list[str]:
 
 #: Before it notes what cells fork.
 _fork: Final = os.fork
+#: As ``warnings.filters`` has ``simplefilter("ignore", DeprecationWarning)``.
+_NO_WARNING: Final = ("ignore", None, DeprecationWarning, None, 0)
 
 
 def fork() -> int:
@@ -360,11 +362,14 @@ def fork() -> int:
     (ERESTARTNOINTR): the gate would see a second fork, and only one is due.
     """
     before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    # Not by catch_warnings: each change that it notes has Python forget which warnings were shown,
+    # and a library's, which is shown once, would be shown again after every copy.
+    filters: Any = warnings.filters
+    filters.insert(0, _NO_WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return int(run_exempt(_fork))
+        return int(run_exempt(_fork))
     finally:
+        filters.remove(_NO_WARNING)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

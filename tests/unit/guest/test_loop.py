@@ -132,7 +132,7 @@ SPOILERS = {
     "stopping": lambda loop: vars(loop).update(_stopping=True),
     "stopping-odd": lambda loop: vars(loop).update(_stopping="x"),
     "closed": lambda loop: vars(loop).update(_closed=True),
-    "closed-really": asyncio.SelectorEventLoop.close,
+    "closed-really": lambda loop: (asyncio._set_running_loop(None), loop.close()),
     "thread": lambda loop: vars(loop).update(_thread_id=1),
     "gone": lambda loop: vars(loop).pop("_ready"),
     "debug": lambda loop: loop.set_debug(True),

@@ -167,7 +167,7 @@ def test_the_buffer_takes_bytes_and_the_stream_only_text_and_says_what_it_is(str
     out.writelines(["a", "b"])
     out.flush()
     assert written.take("stdout") == ["néab"]
-    assert (out.encoding, out.isatty(), out.writable()) == ("utf-8", False, True)
+    assert (out.encoding, out.isatty(), out.writable()) == ("UTF-8", False, True)
     with pytest.raises(io.UnsupportedOperation):
         out.read()
 
