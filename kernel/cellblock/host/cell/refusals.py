@@ -445,6 +445,8 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
 def _to_write(folder: str, config: SessionConfig) -> Remedy:
     """Return the line that lets cells write to a folder, and where they write already."""
     policy, field, below = config.policy, "filesystem_write_roots", _below(config)
+    if within(folder, str(config.scratch)):  # the next kernel's has another name
+        folder = "{scratch}"
     try:
         check_writable((folder,), denied(policy, private=config.private), policy, field)
     except PolicyError:
