@@ -81,6 +81,14 @@ def test_what_was_set_is_not_held_by_the_program(sandbox):
         tracemalloc.stop()
 
 
+def test_a_file_that_a_cell_staged_is_not_in_the_scratch_folder_and_the_error_says_so(
+    data, tmp_path
+):
+    data.execute("open('chart.txt', 'w').write('picture')")
+    with pytest.raises(ExchangeError, match=r"chart.txt .*No such file.* see changes\(\) and keep"):
+        data.download("chart.txt", tmp_path / "chart.txt")
+
+
 def test_what_can_not_be_got_or_set_says_why(data, sandbox):
     data.execute("class A: pass\na = A()")
     for name, why in [("gone", "no such variable"), ("a", "A is no data that crosses")]:
@@ -91,6 +99,9 @@ def test_what_can_not_be_got_or_set_says_why(data, sandbox):
             data.set(name, 1)
     with pytest.raises(ExchangeError, match="x: object is no data that crosses"):
         data.set("x", object())
+    data.execute("import pandas as pd\ncolumn = pd.Series([1])")
+    with pytest.raises(ExchangeError, match=r"column: .*crosses: pass its tolist\(\)"):
+        data.get("column")
     with pytest.raises(ExchangeError, match="import-not-allowed: pandas"):
         sandbox.set("x", pd.DataFrame({"x": [1]}))
     with pytest.raises(GuestError, match=r"use `with Sandbox.* or call its open\(\)"):

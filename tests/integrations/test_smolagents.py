@@ -10,6 +10,7 @@ from smolagents import CodeAgent, FinalAnswerTool, Tool, tool
 from smolagents.local_python_executor import InterpreterError
 from smolagents.models import ChatMessage, MessageRole, Model
 
+from cellblock.errors import ExchangeError
 from cellblock.integrations.smolagents import SandboxExecutor
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -89,6 +90,40 @@ def test_tools_that_come_after_the_first_cell_are_refused():
         executor.send_tools({"price": price, "prices": Prices()})
         with pytest.raises(InterpreterError, match="cells have run without prices"):
             executor("1")
+
+
+def test_an_input_may_have_several_types():
+    @tool
+    def find(key: int | str) -> str:
+        """Find an entry.
+
+        Args:
+            key: Its number or its name.
+        """
+        return f"{type(key).__name__} {key}"
+
+    with SandboxExecutor() as executor:
+        executor.send_tools({"find": find})
+        assert executor("find(3) + ', ' + find('x')").output == "int 3, str x"
+        with pytest.raises(InterpreterError, match="key"):
+            executor("find([])")
+
+
+def test_what_a_cell_printed_is_as_long_as_a_model_can_read():
+    with SandboxExecutor() as executor:
+        logs = executor("for n in range(40_000): print('line', n)").logs
+    assert 49_000 < len(logs) <= 50_000
+    assert "characters left out" in logs
+    assert logs.endswith("line 39999\n")
+
+
+def test_the_program_is_told_of_a_variable_that_does_not_cross_before_a_model_is_asked():
+    model = Scripted("final_answer(1)")
+    with SandboxExecutor() as executor:
+        agent = CodeAgent([], model, executor=executor, verbosity_level=0)
+        with pytest.raises(ExchangeError, match="cfg"):
+            agent.run("task", additional_args={"cfg": object()})
+    assert not model.asked
 
 
 LATE = """

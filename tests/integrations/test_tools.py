@@ -1,6 +1,7 @@
 """Tools of sandboxes in pydantic-ai and LangChain, called by models that say what a test says."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -12,7 +13,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
-from cellblock import Sandbox
+from cellblock import Policy, Sandbox
 from cellblock.integrations.langchain import sandbox_tools
 from cellblock.integrations.pydantic_ai import SandboxToolset
 
@@ -62,6 +63,41 @@ def test_runs_within_one_toolset_share_its_sandbox():
         return seen
 
     assert asyncio.run(use())[1] == "The cell ran.\n\nresult:\n  1"
+
+
+def test_runs_of_one_agent_at_the_same_time_have_a_sandbox_each():
+    async def use():
+        seen, agent = [[], [], []], Agent(toolsets=[SandboxToolset("safe")])
+        cells = ["n = {0}", "n"]
+        calls = [[("run_cell", {"code": one.format(at)}) for one in cells] for at in range(3)]
+        models = map(scripted, calls, seen)
+        await asyncio.gather(*(agent.run("task", model=model) for model in models))
+        return [texts[1] for texts in seen]
+
+    assert asyncio.run(use()) == [f"The cell ran.\n\nresult:\n  {n}" for n in range(3)]
+
+
+def test_to_cancel_a_call_of_langchains_interrupts_its_cell():
+    began = threading.Event()
+
+    def begin() -> None:
+        """Say that the cell runs."""
+        began.set()
+
+    with Sandbox(Policy.preset("safe", timeout=600.0), tools=[begin]) as sandbox:
+        run_cell, _ = sandbox_tools(sandbox)
+
+        async def main():
+            call = asyncio.ensure_future(
+                run_cell.ainvoke({"code": "q = 1\nbegin()\nwhile True: pass"})
+            )
+            await asyncio.to_thread(began.wait)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            return await run_cell.ainvoke({"code": "q"})
+
+        assert asyncio.run(main()).endswith("  1")
 
 
 def test_langchain_tools_run_cells_and_hand_on_results():

@@ -136,7 +136,7 @@ def test_pip_that_can_not_list_a_folder_says_which_and_what_to_write(start):
 
 
 def test_what_is_installed_is_said_to_be_and_what_is_not_says_where_to(data):
-    installed = run(data, "%pip install -q numpy 'pandas>=1'\n!pip install numpy >/dev/null 2>&1")
+    installed = run(data, "%pip install numpy 'pandas>=1'\n!pip install numpy >/dev/null 2>&1")
     assert reading.kinds(installed) == ["stream"]
     assert reading.stream(installed).startswith("Requirement already satisfied: numpy ")
     script = run(data, "%%bash\npip install numpy")

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from cellblock.backends.bubblewrap import how_to_have
 from cellblock.guest.confine import arch, landlock
 from support import machines, reading
 from support.kernels import Kernel, argv_for
@@ -113,7 +114,7 @@ def test_every_gap_is_in_the_log_shown_or_not(start, world):
         "cellblock: gap: filesystem_read_roots is partial: asked: none; "
         "here: Landlock: files and folders outside the roots can't be opened; "
         "cells can see the names, sizes, times and links of your files (not what is in them); "
-        "remedy: use bubblewrap, which hides them: sudo apt install bubblewrap"
+        f"remedy: use bubblewrap, which hides them: {how_to_have()}"
     )
 
 

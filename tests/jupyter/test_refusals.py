@@ -86,6 +86,18 @@ def test_a_write_that_no_line_allows_is_told_where_cells_write(unsafe):
     assert shown["instead"].startswith(("Write below /", "Or write below /")), shown
 
 
+def test_who_left_the_scratch_folder_out_is_told_the_line_that_lets_any_kernel_write_there(
+    start, world, tmp_path
+):
+    roots = f'extends = "data"\nfilesystem_write_roots = ["{tmp_path}"]'
+    code = "import tempfile\ntempfile.mkdtemp()"
+    kernel = start(world.policy(roots), world=world)
+    (shown,) = reading.cards(kernel.run(code)[1], "refusal")
+    assert shown["write"][-1] == 'add.filesystem_write_roots = ["{scratch}"]'
+    kernel = start(world.policy(f"{roots}\n{shown['write'][-1]}"), world=world)
+    assert kernel.run(code)[0]["status"] == "ok"
+
+
 def test_what_was_asked_for_is_named(unsafe):
     _, published = unsafe.run(CASES["name"][0])
     (shown,) = reading.cards(published, "refusal")

@@ -109,8 +109,40 @@ def test_all_that_came_of_a_cell_has_its_place():
 
 def test_what_is_long_keeps_its_beginning_and_its_end():
     said = Result(status="ok", output="a" * 5_000 + "z" * 5_000).to_string(1_000)
-    assert len(said) < 1_000
-    assert "aaa\n… 9,534 characters left out … zzz" in said
+    assert 990 < len(said) <= 1_000
+    assert re.search(r"aaa\n… 9,\d{3} characters left out … zzz", said)
+
+
+def test_what_is_cut_keeps_whole_lines():
+    lines = [f"total {n * 1_000_003}" for n in range(1_000, 4_000)]
+    said = Result(status="ok", output="\n".join(lines)).to_string()
+    _, _, shown = said.partition("stdout:\n")
+    assert 7_900 < len(said) <= 8_000
+    [note] = [one for one in shown.split("\n") if one.strip() not in lines]
+    assert re.fullmatch(r"… [\d,]+ characters left out …", note)
+
+
+def test_what_nothing_else_takes_is_room_for_any_part():
+    table = "\n".join("x" * 100 for _ in range(70))
+    for one in ({"output": table}, {"error_output": table}, {"result": table}, {"pages": (table,)}):
+        assert "left out" not in Result(status="ok", **one).to_string()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("The above exception was the direct cause of the following exception:", "Caused by"),
+        ("During handling of the above exception, another exception occurred:", "While handling"),
+    ],
+)
+def test_an_error_has_those_that_it_was_raised_from(how, said):
+    cause = ("KeyError  Traceback (most recent call last)", "Cell In[1], line 1\n----> 1 d['a']")
+    chained = error(lines=(*cause, "KeyError: 'a'", f"\n{how}\n", *LINES))
+    assert Result(status="error", error=chained).to_string() == (
+        f"{Result(status='error', error=error())}\n{said}: KeyError: 'a'\n  line 1: d['a']"
+    )
+    many = error(lines=(*(("KeyError: 'a'", f"\n{how}\n") * 99), *LINES))
+    assert Result(status="error", error=many).to_string().count(said) == 3
 
 
 def test_a_stop_says_what_became_of_the_variables_and_a_cell_that_shows_nothing_says_so():
@@ -262,7 +294,7 @@ SPELLED = "␛]0;title␇⟨U+2028⟩The cell ran.⟨U+202E⟩⟨U+009B⟩2J"
             f"  line 2, in f{SPELLED}(): x",
         ),
         ((f"  Cell In[1], line 2\n    x = = 1  # {HOSTILE}\n        ^\n",),
-         f"  line 2\n  x = = 1  # {SPELLED}\n          ^"),
+         f"  line 2\n      x = = 1  # {SPELLED}\n          ^"),
         ((f"Traceback:\n  1/0  # {HOSTILE}",), f"  Traceback:\n    1/0  # {SPELLED}"),
     ],
 )  # fmt: skip

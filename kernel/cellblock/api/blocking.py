@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
 
-    from cellblock.api.results import ApprovalRequest
+    from cellblock.api.results import ApprovalRequest, Result
     from cellblock.api.sandbox import Tools
     from cellblock.policy.model import Enforcement, Gap, Policy
     from cellblock.wire.messages import Tool
@@ -63,12 +63,7 @@ class LoopThread:
         Whatever interrupts the wait (Ctrl-C) cancels it, and is raised when it has ended; to
         interrupt that once more has it end sooner.
         """
-        if not self.is_here:
-            work.close()
-            raise GuestError(FORKED)
-        if self._loop.is_closed() or threading.current_thread() is self._thread:
-            work.close()
-            raise GuestError("a sandbox can't be used from its own thread, nor once it is closed")
+        self._check(work)
         outcome: Future[T] = Future()
         self._waited_for.add(outcome)
         outcome.add_done_callback(self._waited_for.discard)
@@ -90,6 +85,20 @@ class LoopThread:
                     self._loop.call_soon_threadsafe(cancel)
                     wait([outcome])
             raise
+
+    async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` there, and wait on the running loop; to cancel the wait cancels it."""
+        self._check(work)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _check(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Raise GuestError, and close ``work``, where it can't run."""
+        if not self.is_here:
+            work.close()
+            raise GuestError(FORKED)
+        if self._loop.is_closed() or threading.current_thread() is self._thread:
+            work.close()
+            raise GuestError("a sandbox can't be used from its own thread, nor once it is closed")
 
     def soon(self, action: Callable[[], object]) -> None:
         """Call ``action`` there."""
@@ -271,6 +280,14 @@ class Sandbox(_Blocking):
         super().open()
 
     execute = _blocking(AsyncSandbox.execute)
+
+    async def execute_async(self, code: str) -> Result:
+        """Run a cell as ``execute`` does, and wait for it on the loop that runs.
+
+        To cancel that interrupts the cell.
+        """
+        return await self._running.run_async(self._sandbox.execute(code))
+
     variables = _blocking(AsyncSandbox.variables)
     get = _blocking(AsyncSandbox.get)
     set = _blocking(AsyncSandbox.set)

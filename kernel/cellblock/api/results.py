@@ -249,6 +249,7 @@ _NOTHING: Final = "The cell ran and showed nothing."
 _MIN_PART: Final = 60
 _MIN_CLIPPED: Final = 20
 _MAX_FRAMES: Final = 8
+_MAX_CAUSES: Final = 3
 _MAX_DENIALS: Final = 12
 #: Characters of a difference, and of what to write instead.
 _MAX_DETAIL: Final = 2_000
@@ -257,25 +258,31 @@ _MAX_NAME: Final = 300
 #: How IPython begins a frame of a cell's, and one of anything else.
 _CELL: Final = re.compile(r"\s*Cell In\[\d+\], line (\d+)(?:, in ([^\n]*))?\n?(.*)", re.DOTALL)
 _FILE: Final = re.compile(r"\s*File ")
+#: What stands above the frames of an error: a rule, its type.
+_HEAD: Final = re.compile(r"-+|\S+ +Traceback \(most recent call last\)")
 _ARROW: Final = re.compile(r"^-+> *\d+ ?(.*)$", re.MULTILINE)
+#: What stands between two errors of which the second was raised from, or during, the first.
+_CHAINED: Final = {
+    "The above exception was the direct cause of the following exception:": "Caused by",
+    "During handling of the above exception, another exception occurred:": "While handling",
+}
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A text beneath its title, of which at most ``limit`` characters are shown."""
+    """A text beneath its title."""
 
     text: str
-    limit: int
     title: str = ""
 
     def __len__(self) -> int:
-        return len(self.title) + min(len(self.text), self.limit)
+        return len(self.title) + len(self.text)
 
     def clipped(self, room: int) -> str:
         if len(self.title) >= room:
             return clipped(f"{self.title}{self.text}", room)
-        return f"{self.title}{clipped(self.text, min(self.limit, room - len(self.title)))}"
+        return f"{self.title}{clipped(self.text, room - len(self.title))}"
 
 
 def _as_text(result: Result, limit: int) -> str:
@@ -286,7 +293,7 @@ def _as_text(result: Result, limit: int) -> str:
     """
     if limit < 1:
         return ""
-    ending, shown = _ending_parts(result, limit), list(_shown_parts(result, limit))
+    ending, shown = _ending_parts(result, limit), list(_shown_parts(result))
     gap = len(_PARTS_GAP)
     if sum(len(part) + gap for part in [*ending, *shown]) - gap > limit:
         left = limit - sum(len(part) + gap for part in shown)
@@ -302,7 +309,7 @@ def _fitted(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
     Where they would be too short to be of use, the last are left out, but not the first ``least``.
     """
     for number in range(len(parts), least - 1, -1):
-        kept = [*parts[:number], *([_Part(_ELLIPSIS, 1)] if number < len(parts) else [])]
+        kept = [*parts[:number], *([_Part(_ELLIPSIS)] if number < len(parts) else [])]
         rooms, left = [0] * len(kept), max(0, room - len(_PARTS_GAP) * max(0, len(kept) - 1))
         for done, index in enumerate(sorted(range(len(kept)), key=lambda at: len(kept[at]))):
             rooms[index] = min(len(kept[index]), left // (len(kept) - done))
@@ -321,22 +328,22 @@ def _ending_parts(result: Result, limit: int) -> list[_Part]:
             texts = (result.output, result.error_output, result.result)
             shown = any(texts) or result.displays or result.pages
             said = "The cell ran." if shown else _outcome_of(result) or _NOTHING
-            return [_Part(said, limit)]
+            return [_Part(said)]
         case "denied":
             found = count(len(result.denials), "finding")
             how = "stopped at" if result.usage is not None else "not run"
             head = f"The cell was {how}: {found} (policy {result.policy})."
             room = limit - len(head) - len(_PARTS_GAP)
-            parts = [_Part(head, limit), _Part(_denials_text(result.denials, room), limit)]
+            parts = [_Part(head), _Part(_denials_text(result.denials, room))]
         case "stopped":
             said = result.stop.said if result.stop is not None else "The cell was stopped."
-            return [_Part(said, limit)] if said else []
+            return [_Part(said)] if said else []
         case _:
             how = "failed" if result.status == "error" else "was not run"
             said = _continued(_visible_source(error).split("\n"))
-            parts = [_Part(f"The cell {how}: {said}", limit)]
+            parts = [_Part(f"The cell {how}: {said}")]
             if result.error is not None:
-                parts.append(_Part("\n".join(_traceback(result.error, error)), int(limit * 0.3)))
+                parts.append(_Part("\n".join(_traceback(result.error, error))))
     return [part for part in parts if part.text]
 
 
@@ -396,35 +403,58 @@ def _continued(lines: Sequence[str]) -> str:
 
 
 def _traceback(error: CellError, said: str) -> Iterator[str]:
-    """Yield the cell's own frames of a traceback, and the error's text beyond its message."""
-    frames, tail = list[str](), list[str]()
+    """Yield the cell's own frames, the error's text beyond its message, and the errors before it.
+
+    An error that another one was raised from, or during, has a line of the host's and its frames.
+    """
+    before, texts = list[tuple[str, list[str]]](), list[str]()
     for text in map(plain, error.lines):
+        if (how := _CHAINED.get(text.strip())) is not None:
+            before.append((how, texts))
+            texts = []
+        else:
+            texts.append(text)
+    frames, tail = _frames(texts)
+    yield from frames
+    rest = tail.replace(said, "").strip("\n") if frames else error.traceback
+    # A syntax error's own line is among it: only what the traceback itself broke is broken.
+    if rest.strip("- \n"):
+        yield textwrap.indent(_visible_source(rest), _INDENT)
+    if frames:
+        for how, texts in before[: -_MAX_CAUSES - 1 : -1]:
+            frames, tail = _frames(texts)
+            message = _visible_source(clipped(tail.strip(), _MAX_NAME))
+            yield _continued(f"{how}: {message}".split("\n"))
+            yield from frames
+
+
+def _frames(texts: Sequence[str]) -> tuple[list[str], str]:
+    """Return lines on the cell's own frames of one error's traceback, and what follows those."""
+    frames, tail = list[str](), list[str]()
+    for text in texts:
         if (found := _CELL.match(text)) is not None:
             where = f"  line {found[1]}" + (f", in {_visible_line(found[2])}" if found[2] else "")
             line = _ARROW.search(found[3])
             frames.append(f"{where}: {_visible_line(line[1])}" if line else where)
             tail = [] if _ARROW.search(text) else [found[3]]
-        elif _FILE.match(text):
+        elif _FILE.match(text) or _HEAD.fullmatch(text):
             tail = []
         else:
             tail.append(text)
-    yield from frames[:1] + ["  …"] * (len(frames) > _MAX_FRAMES) + frames[1:][1 - _MAX_FRAMES :]
-    rest = "\n".join(tail).replace(said, "").strip("\n- ") if frames else error.traceback
-    # A syntax error's own line is among it: only what the traceback itself broke is broken.
-    if rest:
-        yield textwrap.indent(_visible_source(rest), _INDENT)
+    left_out = ["  …"] * (len(frames) > _MAX_FRAMES)
+    return frames[:1] + left_out + frames[1:][1 - _MAX_FRAMES :], "\n".join(tail)
 
 
-def _shown_parts(result: Result, limit: int) -> Iterator[_Part]:
+def _shown_parts(result: Result) -> Iterator[_Part]:
     """Yield what the cell showed, and what else came of it."""
-    for title, text, share in (
-        ("stdout", result.output, 0.5),
-        ("stderr", result.error_output, 0.2),
-        ("result", result.result or "", 0.2),
-        ("shown", _PARTS_GAP.join(result.pages), 0.3),
+    for title, text in (
+        ("stdout", result.output),
+        ("stderr", result.error_output),
+        ("result", result.result or ""),
+        ("shown", _PARTS_GAP.join(result.pages)),
     ):
         if text.strip():
-            yield _Part(_indented_lines(text.rstrip()), int(limit * share), f"{title}:\n")
+            yield _Part(_indented_lines(text.rstrip()), f"{title}:\n")
     named = []
     for one in result.displays:
         text = _continued(str(one).strip().splitlines())
@@ -432,19 +462,19 @@ def _shown_parts(result: Result, limit: int) -> Iterator[_Part]:
         shown = clipped(text, 200) if text and not kinds else f"<{kinds or 'nothing'}> {text}"
         named.append(clipped(shown, _MAX_NAME))
     if named:
-        yield _Part(f"Displayed: {_listed(named)}", limit)
+        yield _Part(f"Displayed: {_listed(named)}")
     left_out = [
         f"Left out: {number:,} bytes of {kind} ({kind}_max_bytes)."
         for kind, number in result.left_out.items()
     ]
     if left_out:
-        yield _Part("\n".join(left_out), limit)
+        yield _Part("\n".join(left_out))
     copied = [(a.name, f" ({a.content_type}, {size(a.size_bytes)})") for a in result.artifacts]
     skipped = [(one.name, f": {one.why}") for one in result.skipped]
     for what, files in (("Files copied out", copied), ("Not copied", skipped)):
         lines = [clip(visible(name), _MAX_NAME) + visible(more) for name, more in files]
         if lines:
-            yield _Part(f"{what}: {_listed(lines)}.", limit)
+            yield _Part(f"{what}: {_listed(lines)}.")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -460,7 +490,8 @@ def plain(text: str) -> str:
 def clipped(text: str, room: int) -> str:
     """Return ``text``, or its beginning and its end in at most ``room`` characters.
 
-    The end begins in the line that says what is missing: wherever it is cut, it begins no line.
+    Lines are whole where that costs less than half of either. Else the end begins in the line that
+    says what is missing: wherever it is cut, it begins no line.
     """
     if len(text) <= room:
         return text
@@ -468,7 +499,12 @@ def clipped(text: str, room: int) -> str:
     kept = room - len(note.format(len(text)))
     if kept < _MIN_CLIPPED:
         return f"{text[: room - 1]}{_ELLIPSIS}" if room > 0 else ""
-    head, tail = text[: kept * 2 // 3], text[len(text) - kept // 3 :]
+    first, last = kept * 2 // 3, kept // 3
+    head, tail = text[:first], text[len(text) - last :]
+    if (end := text.rfind("\n", first // 2, first + 1)) >= 0:
+        head = text[:end]
+    if (begin := text.find("\n", len(text) - last - 1, len(text) - last // 2)) >= 0:
+        note, tail = f"{note.rstrip()}\n", text[begin + 1 :]
     return head + note.format(len(text) - len(head) - len(tail)) + tail
 
 

@@ -503,7 +503,8 @@ class AsyncSandbox:
         self._config = config
         views = Views(config, _warn)
         self._loop = asyncio.get_running_loop()
-        kept = OutputLog(default_path().parent / "output", views.kept_bytes())
+        folder = default_path().parent / "output"
+        kept = OutputLog(folder, views.kept_bytes(), output_log.SHORT_PAGE)
         self._kept, self._audit = kept, open_audit(views.in_force, self.log_written)
         self._front = front = SandboxFront(views, kept, self._audit, self._ask)
         front.inherited = inherited
@@ -1007,8 +1008,14 @@ class AsyncSandbox:
         file, or is reached through a link, or has more than ``max_bytes``, is an ExchangeError.
         """
         name = name.removeprefix(f"{self._scratch}/")
-        async with self._turn():
-            await asyncio.to_thread(scratch.take, self._open_scratch(), name, target, max_bytes)
+        try:
+            async with self._turn():
+                await asyncio.to_thread(scratch.take, self._open_scratch(), name, target, max_bytes)
+        except ExchangeError as exc:
+            if self.staged is None or not isinstance(exc.__context__, FileNotFoundError):
+                raise
+            hint = "what cells wrote to the project is staged: see changes() and keep()"
+            raise ExchangeError(f"{exc}; {hint}") from None
 
     @property
     def _scratch(self) -> str:
@@ -1030,6 +1037,13 @@ class AsyncSandbox:
         """
         kept = self._live.outputs.cells_kept
         return str(output_log.answer(kept, argument)["text/plain"])
+
+    def keep_output(self) -> None:
+        """Keep what the last cell said for ``earlier_output``, though its result has it.
+
+        For who is about to show a part of the result.
+        """
+        self._live.outputs.cells_kept.keep()
 
     def interrupt(self) -> None:
         """Interrupt the cell that runs; a second time, half a second later or more, kill it."""

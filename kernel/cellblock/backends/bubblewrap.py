@@ -256,6 +256,8 @@ def _beside_processes() -> dict[str, tuple[str, ...]]:
 # --- why it can't make namespaces here --------------------------------------------------------
 
 MISSING: Final = "bwrap is not installed: install the package bubblewrap"
+_INSTALL: Final = "sudo apt install bubblewrap"
+_FAILS: Final = "it is installed, and cellblock doctor says why it is not used here"
 _SETTINGS: Final = Path("/proc/sys")
 #: Setting, the value that forbids user namespaces to those who are not root, and what to do.
 _FORBIDDING: Final = (
@@ -283,6 +285,11 @@ _MEANINGS: Final = (
     ("RTM_NEWADDR", _NO_RIGHTS),
 )
 _MAX_WORDS: Final = 300
+
+
+def how_to_have() -> str:
+    """Return what to do where bubblewrap would hold more than the backend in use."""
+    return _INSTALL if shutil.which(PROGRAM) is None else _FAILS
 
 
 def forbidden() -> str | None:

@@ -26,6 +26,7 @@ from cellblock.backends.base import (
     named,
     unprobed,
 )
+from cellblock.backends.bubblewrap import how_to_have
 from cellblock.backends.plan import has_list
 from cellblock.errors import BackendError
 from cellblock.guest.probes import BY_NAME, PROBES
@@ -302,7 +303,8 @@ def _remedy(each: Enforcement) -> str:
     if each.contradicted:
         return _REMEDY_IF_CONTRADICTED
     row = ROWS[each.capability]
-    return (each.status is Status.partial and row.remedy_if_partial) or row.remedy
+    remedy = (each.status is Status.partial and row.remedy_if_partial) or row.remedy
+    return remedy.replace("{bubblewrap}", how_to_have())
 
 
 # --- cellblock doctor -------------------------------------------------------------------------

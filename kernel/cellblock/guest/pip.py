@@ -38,6 +38,7 @@ _WITH_VALUE: Final = frozenset(
     "--upgrade-strategy".split()
 )
 _REQUIREMENT_FILE: Final = re.compile(r"(?:-r|--requirement)(?:=?(?P<path>.+))?")
+_QUIET: Final = re.compile(r"-q+|--quiet")
 _EDITABLE: Final = ("-e", "--editable")
 #: Of a file of requirements.
 _MOST_REQUIREMENTS: Final = 100_000
@@ -63,7 +64,8 @@ def answer_pip(command: str) -> Answer | None:
     if found is None:
         return None
     try:
-        wanted = list(_requirements(shlex.split(found["arguments"], comments=True)))
+        words = shlex.split(found["arguments"], comments=True)
+        wanted = list(_requirements(words))
     except (OSError, ValueError):
         return None  # pip says what is wrong with it
     if not wanted:
@@ -72,7 +74,7 @@ def answer_pip(command: str) -> Answer | None:
     missing = [text for text, found in installed.items() if found is None]
     if not missing:
         there = ", ".join(filter(None, installed.values())) or "nothing is asked for here"
-        silent = re.search(r"(?<!2)>", found["elsewhere"])
+        silent = re.search(r"(?<!2)>", found["elsewhere"]) or any(map(_QUIET.fullmatch, words))
         return Answer("" if silent else f"Requirement already satisfied: {there}\n", success=True)
     names, allowed = shlex.join(missing), ", ".join(map(json.dumps, missing))
     text = (

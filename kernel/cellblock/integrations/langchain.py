@@ -7,8 +7,8 @@
         agent = create_agent(model, tools=sandbox_tools(sandbox))
         agent.invoke({"messages": ["…"]})
 
-They work in async agents, too, where a thread waits for the cell. The sandbox is the program's, to
-open and to close, and to look into: variables, files, what was staged.
+They work in async agents, too: to cancel a call interrupts its cell. The sandbox is the program's,
+to open and to close, and to look into: variables, files, what was staged.
 """
 
 from __future__ import annotations
@@ -38,11 +38,17 @@ def sandbox_tools(sandbox: Sandbox, *, limit: int = 8_000) -> list[BaseTool]:
         result = sandbox.execute(code)
         return result.to_string(limit), result
 
+    async def run_cell_on_a_loop(code: str) -> tuple[str, Any]:
+        result = await sandbox.execute_async(code)
+        return result.to_string(limit), result
+
     def variables() -> str:
         """List the variables that cells have set: names, types, shapes and sizes in bytes."""
         return described(sandbox.variables(), limit)
 
     return [
-        StructuredTool.from_function(run_cell, response_format="content_and_artifact"),
+        StructuredTool.from_function(
+            run_cell, run_cell_on_a_loop, response_format="content_and_artifact"
+        ),
         StructuredTool.from_function(variables),
     ]

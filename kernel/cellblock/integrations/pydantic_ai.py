@@ -12,6 +12,7 @@ and so do runs at once, whose cells then run one after the other.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_ai.toolsets import FunctionToolset
@@ -21,6 +22,9 @@ from cellblock.integrations.agents import described
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pydantic_ai import RunContext
+    from pydantic_ai.toolsets import AbstractToolset
 
     from cellblock.policy.model import Policy
 
@@ -37,26 +41,31 @@ class SandboxToolset(FunctionToolset[Any]):
     ) -> None:
         super().__init__([self.run_cell, self.variables], sequential=True)
         self._policy, self._arguments, self._limit = policy, arguments, limit
-        #: The sandbox, while somebody is in ``async with``, and how many are.
+        #: The open sandbox, while somebody is in ``async with``, and how many are.
         self.sandbox: AsyncSandbox | None = None
-        self._entered = 0
+        self._entered, self._entering = 0, asyncio.Lock()
+
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:  # noqa: ARG002
+        """Return this toolset within ``async with``, else one for this run alone."""
+        if self.sandbox is not None:
+            return self
+        return SandboxToolset(self._policy, limit=self._limit, **self._arguments)
 
     async def __aenter__(self) -> Self:
-        self._entered += 1
-        if self.sandbox is None:
-            self.sandbox = AsyncSandbox(self._policy, **self._arguments)
-            try:
-                await self.sandbox.open()
-            except BaseException:
-                self.sandbox, self._entered = None, 0
-                raise
+        async with self._entering:
+            if self.sandbox is None:
+                sandbox = AsyncSandbox(self._policy, **self._arguments)
+                await sandbox.open()
+                self.sandbox = sandbox
+            self._entered += 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._entered -= 1
-        if not self._entered and self.sandbox is not None:
-            sandbox, self.sandbox = self.sandbox, None
-            await sandbox.close()
+        async with self._entering:
+            self._entered -= 1
+            if not self._entered and self.sandbox is not None:
+                sandbox, self.sandbox = self.sandbox, None
+                await sandbox.close()
 
     async def run_cell(self, code: str) -> str:
         """Run a cell of Python, and return what it printed, its last value, or why it failed.

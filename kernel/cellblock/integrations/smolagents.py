@@ -13,13 +13,17 @@ does ``final_answer``: what it is first called with is the answer, and ends the 
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
 
-from cellblock.errors import CellblockError
+from cellblock.api.results import clipped
+from cellblock.errors import CellblockError, ExchangeError
 from cellblock.integrations.agents import AgentSandbox, shown
+from cellblock.wire import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +39,10 @@ _TYPES: Final[dict[str, Any]] = {
     "number": float,
     "array": list[Any],
     "object": dict[str, Any],
+    "null": type(None),
 }
+#: Characters of what a cell printed, as smolagents' own executor has it: the model reads them all.
+_MAX_LOGS: Final = 50_000
 
 
 class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # untyped
@@ -55,7 +62,15 @@ class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # un
         self._tools = {name: _function(tool) for name, tool in tools.items()}
 
     def send_variables(self, variables: dict[str, Any]) -> None:
-        """Set variables before the next cell: values as ``Sandbox.set`` takes them."""
+        """Set variables before the next cell: values as ``Sandbox.set`` takes them.
+
+        Raises ExchangeError for others at once: the program can mend that, and the model can't.
+        """
+        for name, value in variables.items():
+            try:
+                arrays.encode(value, arrays.loaded)
+            except (ImportError, TypeError, ValueError) as exc:
+                raise ExchangeError(f"{name}: {exc}") from exc
         self._variables |= variables
 
     def __call__(self, code_action: str) -> CodeOutput:
@@ -65,7 +80,7 @@ class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # un
         except CellblockError as exc:
             raise InterpreterError(str(exc)) from exc
         self._variables = {}
-        logs = result.output + result.error_output
+        logs = clipped(result.output + result.error_output, _MAX_LOGS)
         if self.answer is not None:
             return CodeOutput(self.answer[0], logs, is_final_answer=True)
         if not result.success:
@@ -88,7 +103,7 @@ def _function(tool: Any) -> Callable[..., Any]:
 
     parameters = []
     for name, given in tool.inputs.items():
-        hint, nullable = _TYPES.get(given["type"], Any), given.get("nullable", False)
+        hint, nullable = _hint(given["type"]), given.get("nullable", False)
         parameters.append(
             inspect.Parameter(
                 name,
@@ -101,3 +116,9 @@ def _function(tool: Any) -> Callable[..., Any]:
     made: Any = call
     made.__doc__, made.__signature__ = tool.description, inspect.Signature(parameters)
     return call
+
+
+def _hint(kinds: str | list[str]) -> Any:
+    """Return the hint for what smolagents calls a type, or for several of which a value has one."""
+    hints = [_TYPES.get(kind, Any) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
+    return Any if Any in hints else functools.reduce(operator.or_, hints)

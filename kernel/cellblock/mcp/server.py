@@ -218,9 +218,9 @@ def _result(reply: Reply) -> types.CallToolResult:
         types.ResourceLink(uri=one.uri, name=one.name, mime_type=one.mime_type, size=one.size)
         for one in reply.links
     ]
-    return types.CallToolResult(
-        content=content, structured_content=reply.data or None, is_error=reply.failed
-    )
+    # Some clients hand their model the structured content alone.
+    data = {**reply.data, "text": reply.text} if reply.data else None
+    return types.CallToolResult(content=content, structured_content=data, is_error=reply.failed)
 
 
 # --- questions to a person ------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import math
 import os
 import re
 import secrets
+import sys
 import textwrap
 from collections import deque
 from dataclasses import dataclass, field
@@ -439,11 +440,11 @@ class Session:
             case RunCell(code=code, timeout=seconds, branch=branch):
                 where = self._branch(sandbox, branch)
                 self._last = ()
-                reply = self._told(call, await self._run(where, code, seconds, report))
+                reply = self._told(call, where, await self._run(where, code, seconds, report))
             case Undo(cells=cells, branch=branch):
                 where = self._branch(sandbox, branch)
                 self._last = ()
-                reply = self._told(call, await where.execute(f"%undo {cells}"))
+                reply = self._told(call, where, await where.execute(f"%undo {cells}"))
             case Fork(name=name, action=action):
                 reply = await self._fork(sandbox, name, action)
             case TryVariants(codes=codes, keep=keep, timeout=seconds):
@@ -524,8 +525,8 @@ class Session:
 
     # --- results ----------------------------------------------------------------------------------
 
-    def _told(self, call: ToolCall, result: Result) -> Reply:
-        """Return a cell's result as a reply."""
+    def _told(self, call: ToolCall, sandbox: AsyncSandbox, result: Result) -> Reply:
+        """Return a cell's result as a reply; what that leaves out, the tool ``output`` has."""
         self._last = (result,)
         shown = [one for one in (*result.displays, result.rich_result) if one is not None]
         images = [image for one in shown if (image := _image(one)) is not None]
@@ -535,6 +536,8 @@ class Session:
         links += [self._add_artifact(one) for one in result.artifacts[:MAX_ARTIFACTS]]
         notes = clipped("\n".join(dict.fromkeys(call.unasked)), MAX_NOTES)
         text = result.to_string(MAX_TEXT - len(notes) - 2 if notes else MAX_TEXT)
+        if text != result.to_string(sys.maxsize):
+            sandbox.keep_output()
         return Reply(
             _bounded("\n\n".join(filter(None, (text, notes)))),
             _data(result, [one.uri for one in links]),

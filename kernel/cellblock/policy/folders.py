@@ -105,10 +105,14 @@ def scratch_name(scratch: Path) -> str:
 
 
 def _hold(private: str, folder: str) -> None:
-    """Lock a folder, so that nobody removes it. Where there are no locks, nobody does, either."""
+    """Lock a folder, so that nobody removes it. Where there are no locks, nobody does, either.
+
+    Another host of this user may be looking at the folder, and holds its lock for that moment:
+    without a lock, the folder of a session would be removed after an hour while nothing is in it.
+    """
     with contextlib.suppress(OSError):
         _locks[folder] = fd = os.open(private, FOLDER)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX)
         os.fchmod(fd, _LOCKED)
 
 

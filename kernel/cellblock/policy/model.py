@@ -498,7 +498,7 @@ class Policy(Table):
         ),
         enforced_by=LOCKS,
         gap="a cell can read any file that you can",
-        remedy="use bubblewrap, which hides them: sudo apt install bubblewrap",
+        remedy="use bubblewrap, which hides them: {bubblewrap}",
         stays=_OPEN_FILES,
         must_exist=True,
         shown=Shown.first,

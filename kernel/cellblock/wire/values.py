@@ -66,6 +66,24 @@ arguments: Final[Callable[[msgspec.Raw | bytes], _Arguments]] = msgspec.msgpack.
 ).decode
 
 
+#: What of a library's kind of table or column is data, so that an error can say so.
+_DATA_OF: Final = {
+    ("pandas", "DataFrame"): "to_dict('records')",
+    ("pandas", "Series"): "tolist()",
+    ("pandas", "Index"): "tolist()",
+    ("polars", "DataFrame"): "to_dicts()",
+    ("polars", "Series"): "to_list()",
+    ("pyarrow", "Table"): "to_pylist()",
+}
+
+
+def not_data(kind: type) -> TypeError:
+    """Return the error for a value of a type that does not cross; of a table, what does."""
+    names = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
+    data = next((f": pass its {_DATA_OF[one]}" for one in names if one in _DATA_OF), "")
+    return TypeError(f"{kind.__name__} is no data that crosses{data}")
+
+
 def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
     """Return ``value`` in the types that cross; ``other`` may make such a value of another type.
 
@@ -84,7 +102,7 @@ def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0)
     simpler = _SIMPLER.get(kind) or base or other
     if simpler is not None:
         return plain(simpler(value), other, depth + 1)
-    raise TypeError(f"{kind.__name__} is no data that crosses")
+    raise not_data(kind)
 
 
 def _list(value: Any, other: Callable[[Any], Any] | None, depth: int) -> Any:
@@ -108,7 +126,7 @@ def of_numpy(value: Any) -> Any:
     for base in () if numpy is None else (numpy.generic, numpy.ndarray):
         if issubclass(kind, base):
             return base.tolist(value)
-    raise TypeError(f"{kind.__name__} is no data that crosses")
+    raise not_data(kind)
 
 
 def encode_small(value: Any) -> bytes:

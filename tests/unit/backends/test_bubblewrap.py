@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.backends.base import View
-from cellblock.backends.bubblewrap import Bubblewrap
+from cellblock.backends.bubblewrap import Bubblewrap, how_to_have
 from cellblock.backends.plan import PROC_FILES
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
@@ -22,6 +22,14 @@ def test_what_is_behind_it_ends_with_it_and_has_no_capability():
     assert " --die-with-parent " in said
     assert " --cap-drop ALL " in said
     assert " --unshare-net " in said
+
+
+def test_only_where_it_is_not_installed_it_is_to_be_installed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert how_to_have() == "sudo apt install bubblewrap"
+    (tmp_path / "bwrap").touch(mode=0o755)
+    assert "cellblock doctor" in how_to_have()
+    assert "apt" not in how_to_have()
 
 
 def test_programs_see_processes_and_what_the_table_has_of_proc_and_no_more():

@@ -1,5 +1,6 @@
 """Scratch folders: whoever starts next removes those of hosts that have ended, and no others."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -46,6 +47,30 @@ def test_what_a_killed_host_left_is_removed_and_a_living_ones_is_not(tmp):
         living.wait()
         folders.sweep_scratch()
     assert names(tmp) == {own}
+
+
+def test_a_folder_that_another_host_looks_at_while_it_is_made_is_locked(tmp, monkeypatch):
+    made, lock, looking = tempfile.mkdtemp, fcntl.flock, list[int]()
+
+    def make(**options):
+        """Make a folder, and look at it as a host does that sweeps."""
+        path = made(**options)
+        looking.append(os.open(path, os.O_RDONLY))
+        lock(looking[0], fcntl.LOCK_EX)
+        return path
+
+    def flock(fd, how):
+        if not how & fcntl.LOCK_NB:  # it waits, until the other host has looked
+            os.close(looking.pop())
+        lock(fd, how)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    scratch = Path(folders.make_scratch())
+    assert scratch.parent.parent == tmp
+    with pytest.raises(BlockingIOError):
+        lock(os.open(scratch.parent, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert scratch.parent.stat().st_mode & 0o7777 == 0o1700
 
 
 def test_what_guests_left_in_it_is_removed_and_no_link_is_followed(tmp):

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 MEMORY: Final = 8 << 20
 #: Bytes written at once, from then on.
 _BLOCK: Final = 64 << 10
-#: Bytes of a page, and how far its end may lie behind that, to be the end of a line.
-PAGE: Final = 32 << 10
+#: Bytes of a page, in a notebook and for a language model, and how far its end may lie behind that,
+#: to be the end of a line.
+PAGE, SHORT_PAGE = 32 << 10, 5 << 10
 _LINE: Final = 4 << 10
 _NO_LIMIT: Final = 1 << 60
 #: The upper bits of a byte of UTF-8 that is not a letter's first.
@@ -82,12 +83,12 @@ class Page(Struct, frozen=True):
 class OutputLog:
     """What one kernel keeps, within ``cap`` bytes; None is no limit, 0 keeps nothing.
 
-    One cell gets half of the cap: its beginning.
+    One cell gets half of the cap: its beginning. It is read in pages of about ``page`` bytes.
     """
 
-    def __init__(self, parent: Path, cap: int | None) -> None:
+    def __init__(self, parent: Path, cap: int | None, page: int = PAGE) -> None:
         self._parent, self._folder = parent, OwnFolder(parent)
-        self._cap = _NO_LIMIT if cap is None else cap
+        self._cap, self._page = _NO_LIMIT if cap is None else cap, page
         self._texts: list[Text] = []
         self._now: dict[Kind, Text] = {}
         self._cell = self._serial = 0
@@ -140,6 +141,12 @@ class OutputLog:
                 if earlier is not text and (earlier.cell, earlier.kind) == (text.cell, text.kind):
                     self._forget(earlier)
             self._write(text)
+
+    def keep(self) -> None:
+        """Record that who reads the cell that has ended is shown no text of it whole."""
+        for kind in self._now:
+            self.overflowed(kind)
+        self.settle()
 
     def settle(self) -> None:
         """Write what is gathered of texts that overflowed, and close their files."""
@@ -211,25 +218,24 @@ class OutputLog:
     def page(self, text: Text, number: int) -> Page:
         """Return a page, the last for 0. Raises OSError, and IndexError for one that is not."""
         with closing(self._folder.read(text.name)) as fd:
-            count = _pages(fd, text.size)
+            count = _pages(fd, text.size, self._page)
             number = number or count
             if number > count:
                 raise IndexError(count)
-            start, end = (_boundary(fd, n, text.size) for n in (number - 1, number))
+            start, end = (_boundary(fd, n * self._page, text.size) for n in (number - 1, number))
             content = os.pread(fd, end - start, start).decode("utf-8", "replace")
         return Page(text, number, count, content)
 
 
-def _pages(fd: int, size: int) -> int:
-    count = max(1, -(-size // PAGE))
-    while count > 1 and _boundary(fd, count - 1, size) >= size:
+def _pages(fd: int, size: int, page: int) -> int:
+    count = max(1, -(-size // page))
+    while count > 1 and _boundary(fd, (count - 1) * page, size) >= size:
         count -= 1  # the line at whose end it would begin is the last
     return count
 
 
-def _boundary(fd: int, number: int, size: int) -> int:
-    """Return where page ``number`` ends: with a line if one ends nearby, else between letters."""
-    at = number * PAGE
+def _boundary(fd: int, at: int, size: int) -> int:
+    """Return where a page of about ``at`` bytes ends: with a line nearby, or between letters."""
     if at <= 0 or at >= size:
         return min(max(at, 0), size)
     ahead = os.pread(fd, min(_LINE, size - at), at)

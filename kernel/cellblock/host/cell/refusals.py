@@ -19,6 +19,7 @@ import msgspec
 
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.analyser import as_written
+from cellblock.backends import bubblewrap
 from cellblock.backends.layers import receives_mounts
 from cellblock.backends.plan import check_writable, denied, denied_paths
 from cellblock.errors import PolicyError
@@ -266,7 +267,7 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
         what = "cells make no Unix sockets where those of other programs could be named"
         instead = "listen at 127.0.0.1, which nobody else reaches"
         if "namespaces" not in plan.locks:
-            instead += "; or sudo apt install bubblewrap, and restart"
+            instead += f"; or have bubblewrap, and restart: {bubblewrap.how_to_have()}"
         return Refusal(field, what, Remedy(instead=instead))
     if listed is True or (listed and (address in listed or call.errno not in _DENIED)):
         return None  # it was connected to: who listens there refused, or nobody does
@@ -413,7 +414,8 @@ def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
 def _attributes(path: str) -> Refusal:
     """Return the refusal of setting a mode or times; Python does not say of which file."""
     what = "cells set no modes, owners and times of files here without bubblewrap"
-    instead = "sudo apt install bubblewrap, and restart; shutil.copy2 and the like go on without"
+    have = bubblewrap.how_to_have()
+    instead = f"have bubblewrap, and restart: {have}. shutil.copy2 and the like go on without"
     return Refusal("filesystem_staged_roots", what, Remedy(instead=instead), path)
 
 
@@ -443,6 +445,8 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
 def _to_write(folder: str, config: SessionConfig) -> Remedy:
     """Return the line that lets cells write to a folder, and where they write already."""
     policy, field, below = config.policy, "filesystem_write_roots", _below(config)
+    if within(folder, str(config.scratch)):  # the next kernel's has another name
+        folder = "{scratch}"
     try:
         check_writable((folder,), denied(policy, private=config.private), policy, field)
     except PolicyError:

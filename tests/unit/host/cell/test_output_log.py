@@ -43,6 +43,24 @@ def read(kept, text):
     return [page.content for page in pages]
 
 
+def test_a_cell_that_has_ended_can_be_kept_and_is_read_in_pages_of_the_size_asked_for(
+    parent, closing
+):
+    kept = closing(OutputLog(parent, 8 * MIB, 5_000))
+    lines = "".join(f"line {n}\n" for n in range(3_000))
+    kept.begin(1)
+    kept.add("stdout", lines)
+    kept.settle()
+    assert kept.texts() == []
+    kept.keep()
+    (text,) = kept.texts()
+    pages = read(kept, text)
+    assert "".join(pages) == lines
+    assert all(page.endswith("\n") and len(page) < 5_020 for page in pages)
+    kept.begin(2)
+    assert kept.texts() == [text]
+
+
 def test_a_cell_that_does_not_overflow_writes_nothing(kept, parent):
     for cell in range(10):
         kept.begin(cell)

@@ -404,7 +404,7 @@ def _data(value: Any) -> Any:
     for kind, data in _KINDS:
         if isinstance(value, kind):
             return data(value)
-    raise TypeError(f"{type(value).__name__} is no data that crosses")
+    raise values.not_data(type(value))
 
 
 def encode_error(

@@ -3,6 +3,7 @@
 import functools
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cellblock.host.services.tools import registry
@@ -80,6 +81,15 @@ def test_a_value_is_made_data_or_refused():
     assert encode_result(object(), 1_000).kind == "TypeError"
     assert encode_result(2**64, 1_000).message.startswith("what it returned does not cross")
     assert "1,003 bytes" in encode_result("x" * 1_000, 1_000).message
+
+
+def test_of_a_table_or_column_it_is_said_what_crosses():
+    frame = pd.DataFrame({"a": [1, 2]})
+    for value, data in [(frame, "to_dict('records')"), (frame["a"], "tolist()")]:
+        assert encode_result(value, 1_000).message.endswith(
+            f"no data that crosses: pass its {data}"
+        )
+    assert encode_result(frame.index, 1_000).message.endswith("pass its tolist()")
 
 
 class OddError(Exception):
