@@ -107,3 +107,101 @@ def test_a_refusal_that_reads_as_a_disks_fault_is_explained_in_the_traceback_too
     code = f"open('{kernel.out}/x', 'w')"
     last = reading.traceback(kernel.run(code, allow_stdin=True)[1]).splitlines()[-1]
     assert last.startswith("[cellblock: under policy data cells can write only to")
+
+
+#: Programs that write, and others; ``{out}`` is a path outside of what cells use, of its own.
+WRITING = {
+    "touch": "!touch {out}",
+    "a redirection": "!echo 1 > {out}",
+    "subprocess": "import subprocess; subprocess.run(['mkdir', '{out}'])",
+    "%%bash": "%%bash\ncp in.csv {out}",
+}
+READING = {
+    "cat": "!cat {out}",
+    "a pipeline": "!cat {out} | wc -l",
+    "its output": "lines = !cat {out}",
+    "subprocess": "import subprocess; subprocess.run(['cat', '{out}'], capture_output=True)",
+    "a shell": "import subprocess; subprocess.run('cat {out}', shell=True)",
+    "os.system": "import os; os.system('cat {out}')",
+    "%%sh": "%%sh\ncat {out}",
+    "Python": "!python -c \"open('{out}')\"",
+}
+QUIET = (
+    "!cat in.csv nowhere.csv; false",
+    "!grep /api in.csv",
+    "!sed -e '/pattern/d' nowhere.csv",
+    "!test -d /kaggle/input",
+    "!mkdir own && mkdir own",
+    "!python -c 'import sys; sys.exit(3)'",
+    "!cat in.csv; grep nothing ../work/in.csv /usr/lib/os-release",
+    "!test -e {out}/quiet || true",
+    "import os; os.path.exists('/kaggle/input'), os.path.isdir('/usr/lib/nowhere')",
+    "import os, pathlib; os.path.isfile('nowhere'), pathlib.Path('in.csv').exists()",
+    "import sklearn.linear_model, matplotlib.pyplot, polars, pyarrow.parquet, joblib",
+    "import shutil, tempfile; shutil.which('nothing'), tempfile.mkdtemp()",
+    "import multiprocessing as m, os\nwith m.Pool(1) as pool: pool.map(os.path.exists, ['x'])",
+)
+
+
+def notes(kernel, code, name="x"):
+    """Return how much is said in lines below a cell, and what."""
+    _, published = kernel.run(code.format(out=f"{kernel.out}/{name}"))
+    said = reading.stream(published, "stderr")
+    return said.count("[cellblock"), said
+
+
+@pytest.mark.parametrize("program", WRITING)
+def test_a_program_that_can_not_write_is_told_of_once(kernel, program):
+    name = f"written {program}".translate({ord(each): "_" for each in " %."})
+    number, said = notes(kernel, WRITING[program], name)
+    assert number == 1
+    assert f"({kernel.out}/{name}, filesystem_write_roots)" in said
+    assert f'add.filesystem_write_roots = ["{kernel.out}"]' in said
+    assert notes(kernel, WRITING[program], name)[0] == 0
+
+
+@pytest.mark.parametrize("program", READING)
+def test_a_program_that_can_not_read_is_told_of_once(kernel, program):
+    name = f"read {program}".translate({ord(each): "_" for each in " %."})
+    (kernel.out / name).touch()
+    kernel.world.give(kernel.out / name)
+    number, said = notes(kernel, READING[program], name)
+    assert number == 1
+    assert f'add.filesystem_read_roots = ["{kernel.out}/{name}"]' in said
+    assert notes(kernel, READING[program], name)[0] == 0
+
+
+@pytest.mark.parametrize("code", QUIET)
+def test_with_what_the_policy_has_nothing_to_do_nothing_is_said(kernel, code):
+    assert notes(kernel, code)[0] == 0
+
+
+def test_a_secret_file_that_a_program_is_given_by_its_name_is_said_to_be_denied(kernel):
+    assert "cells read no files of this name" in notes(kernel, "!cat .env")[1]
+
+
+@pytest.mark.parametrize(
+    "question", ["os.path.exists(p)", "os.path.isfile(p)", "Path(p).exists()", "Path(p).is_file()"]
+)
+def test_a_file_that_seems_not_to_be_there_is_said_to_be_out_of_reach(kernel, question):
+    folder = kernel.out.parent / "asked" / question.translate({ord(each): "_" for each in ".()"})
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "f.csv").touch()
+    code = f"import os; from pathlib import Path; p = '{folder}/f.csv'; print({question})"
+    _, published = kernel.run(code)
+    said = reading.stream(published, "stderr")
+    if reading.stream(published) == "True\n":  # Landlock: names can be seen
+        assert said == ""
+        return
+    assert said.count("[cellblock notes") == 1
+    assert f'add.filesystem_read_roots = ["{folder}/f.csv"]' in said
+    assert reading.stream(kernel.run(code.replace("f.csv", "g.csv"))[1], "stderr") == ""
+
+
+def test_a_folder_that_cd_does_not_find_is_said_to_be_out_of_reach(kernel):
+    folder = kernel.out.parent / "entered"
+    folder.mkdir(exist_ok=True)
+    _, published = kernel.run(f"%cd {folder}")
+    said, shown = reading.stream(published, "stderr"), reading.stream(published)
+    kernel.run(f"%cd {kernel.world.work}")
+    assert f'add.filesystem_read_roots = ["{folder}"]' in said or "No such file" not in shown

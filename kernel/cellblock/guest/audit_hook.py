@@ -210,8 +210,8 @@ _PROGRAMS: Final = word_set("""
 """)
 #: Of what is read: the cell that is killed may have changed it.
 _LOOKS: Final = word_set("os.listdir os.scandir")
-#: Searches, which find nothing where a folder may not be read.
-_SEARCHES: Final = word_set("glob.glob/2 os.walk pathlib.Path.glob pathlib.Path.rglob")
+#: Searches, which find nothing where a folder may not be read; and a change to one.
+_SEARCHES: Final = word_set("glob.glob/2 os.chdir os.walk pathlib.Path.glob pathlib.Path.rglob")
 #: Of processes that may go on beside the cells; and a library whose threads no copy has, and which
 #: waits for them.
 _FORKS: Final = word_set("os.fork os.forkpty")

@@ -947,13 +947,18 @@ class Show(OfOutput, frozen=True, kw_only=True):
 class NotThere(OfSubshell, frozen=True, kw_only=True):
     """A cell looked for this and was told that it is not there, which raises nothing: advice.
 
-    A ``folder`` that was searched, by its path; a ``variable`` of the environment, by its name.
-    ``direct`` says that no library looked on the cell's behalf.
+    A ``folder`` that was searched, and a ``file`` that was asked for, by their paths; a
+    ``variable`` of the environment, by its name. An ``argument`` is a path on the command line of a
+    program that failed, which may have been to write there; a ``word`` is one that may be a path.
+    ``direct`` says that no library looked on the cell's behalf, ``seen`` that there is something
+    at the path, as cells see it.
     """
 
-    kind: Literal["folder", "variable"]
+    kind: Literal["argument", "file", "folder", "variable", "word"]
     name: Name
     direct: bool = True
+    seen: bool = False
+    writes: bool = False
 
 
 class ToolCall(OfSubshell, frozen=True, kw_only=True):

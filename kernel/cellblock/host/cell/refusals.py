@@ -9,6 +9,7 @@ Where no cell is refused for its source, what the check of sources finds is said
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -105,8 +106,10 @@ def judge_missing(
     """
     if not config.prepare.plan.locks:
         return None
-    if message.kind == "folder":
-        return _missing_folder(message.name, config, code)
+    if message.kind in ("argument", "word"):
+        return _argument(message, config, code)
+    if message.kind in ("file", "folder"):
+        return _missing(message, config, code)
     name, field = message.name, "env_var_access"
     named = message.direct or re.search(rf"\b{re.escape(name)}\b", code)
     withheld = name in environ and name not in (*config.prepare.environment, *_SHELLS_OWN)
@@ -116,15 +119,48 @@ def judge_missing(
     return Refusal(field, "cells get no such variable of the kernel's environment", remedy, name)
 
 
-def _missing_folder(name: str, config: SessionConfig, code: str) -> Refusal | None:
-    path = beyond_links(os.path.normpath(name), config)
+def _missing(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:
+    path = beyond_links(os.path.normpath(message.name), config)
     if not os.path.isabs(path) or _is_in(path, (*_SYSTEM, *_MACHINES)):
         return None
-    for number in (errno.ENOENT, errno.EACCES):
-        found = judge(FailedCall("file", number, path), config, code)
-        if found is not None and found.field in _READING:
-            return _of_search(found)
-    return None
+    if message.kind == "file" and not _is_of_this_machine(path):
+        return None
+    found = _judge_path(path, config, code, seen=message.seen)
+    return _of_search(found) if found is not None and found.field in _READING else None
+
+
+def _argument(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:
+    """Return what keeps a path from a program, which failed, and was given the path.
+
+    A word that names no folder may be anything: it counts where a file of its name is denied.
+    """
+    path = beyond_links(os.path.normpath(message.name), config)
+    if not os.path.isabs(path) or not _is_of_this_machine(path):
+        return None
+    found = _judge_path(path, config, code, seen=message.seen, writes=message.writes)
+    if found is None or (message.kind == "word" and found.field != "read_deny_paths"):
+        return None
+    if message.writes:
+        return found
+    return _of_search(found) if found.field in _READING else None
+
+
+def _judge_path(
+    path: str, config: SessionConfig, code: str, *, seen: bool, writes: bool = False
+) -> Refusal | None:
+    """Return what keeps a path from cells; what is there and ``seen`` may be so kept or masked."""
+    numbers = (errno.ENOENT, errno.EACCES) if seen or writes else (errno.ENOENT,)
+    calls = (FailedCall("file", number, path, writes) for number in numbers)
+    return next(filter(None, (judge(call, config, code) for call in calls)), None)
+
+
+def _is_of_this_machine(path: str) -> bool:
+    """Whether the topmost folder of a path is here: else the policy keeps nothing away.
+
+    A notebook asks for ``/kaggle`` to see where it runs, and ``grep /api`` looks for a text. No
+    more is looked at than this: a line must not tell what is there outside.
+    """
+    return os.path.lexists(f"/{path.split('/')[1]}")
 
 
 def _of_search(found: Refusal) -> Refusal:
@@ -466,11 +502,11 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
 def _to_write(folder: str, config: SessionConfig) -> Remedy:
     """Return the line that lets cells write to a folder, and where they write already."""
     policy, field, below = config.policy, "filesystem_write_roots", _below(config)
-    try:
-        check_writable((folder,), denied(policy, private=config.private), policy, field)
-    except PolicyError:
-        return Remedy(instead=below or "no policy lets cells write there")
-    return Remedy(f'{field} = ["{folder}"]', listed=True, instead=below)
+    if not _is_in(folder, _MACHINES):
+        with contextlib.suppress(PolicyError):
+            check_writable((folder,), denied(policy, private=config.private), policy, field)
+            return Remedy(f'{field} = ["{folder}"]', listed=True, instead=below)
+    return Remedy(instead=below or "no policy lets cells write there")
 
 
 def _below(config: SessionConfig) -> str:
