@@ -532,7 +532,7 @@ function Content(props: {
           <Findings findings={props.findings} go={props.go} />
         </Section>
       )}
-      <Section title="Enforced" open>
+      <Section title="Policy" open>
         <Policy view={view} />
       </Section>
       <Section title="Cells" count={cells.length} open>

@@ -71,7 +71,7 @@ def test_a_name_is_given_anew_and_an_unknown_one_is_refused(kernel):
     run(kernel, "%restore again")
     assert value(kernel, "x") == "2"
     said = refusal(kernel, "%restore nowhere")
-    assert said.startswith("%restore nowhere: there is no such checkpoint; there are: ")
+    assert said.startswith("%restore nowhere: there is no checkpoint or branch nowhere; there are ")
     assert "again" in said
     assert "takes a name" in refusal(kernel, "%checkpoint ../x")
     assert value(kernel, "x") == "2"
@@ -100,7 +100,7 @@ def test_they_hold_no_more_for_themselves_than_copies_may(start, world):
     run(kernel, "x = bytearray(b'x' * 100_000_000)\n%checkpoint large")
     run(kernel, "x[::4096] = b'y' * len(x[::4096])")
     run(kernel, "import time; time.sleep(0.5)")
-    assert "there is no such checkpoint" in refusal(kernel, "%restore large")
+    assert "there is no checkpoint or branch large" in refusal(kernel, "%restore large")
 
 
 def test_a_policy_that_was_narrowed_is_not_widened_by_going_back(start, world):
@@ -188,6 +188,6 @@ def test_a_branch_and_a_checkpoint_do_not_replace_each_other(start, world):
     assert "%branch NEW kept goes on from it" in refusal(kernel, "%branch kept")
     assert refusal(kernel, "%checkpoint main").endswith("a branch has this name; choose another")
     assert "on this branch" in refusal(kernel, "%branch -d idea")
-    assert "there are: kept, main" in refusal(kernel, "%branch -d none")
+    assert "there are checkpoints: kept; branches: main" in refusal(kernel, "%branch -d none")
     assert "use %branch" in refusal(kernel, "%branch a b c")
     assert value(kernel, "x") == "1"

@@ -308,7 +308,7 @@ def test_a_cell_is_undone_and_a_state_kept_and_gone_back_to(unsafe):
     assert reading.result(unsafe.run("x")[1]) == "2"
     missing = lab.answer("restore", name="three")
     assert not missing["ok"]
-    assert "there is no such checkpoint" in missing["message"]
+    assert "there is no checkpoint or branch three" in missing["message"]
     assert not lab.answer("checkpoint", name="two\nimport os")["ok"]
 
 

@@ -122,12 +122,12 @@ def test_the_card_says_what_is_left_and_what_is_not_in_force_yet(start, world):
 The policy is narrower from the next cell on
   network_access             yes → no
   timeout                    60 s → 10 s
-Your variables are there: a copy of the guest goes on, under more locks.
+Your variables are kept, and cells run under the new limits.
 It stays so until the kernel is restarted.
 Not everything of it is enforced here:
   network_access             connections that were open before may stay open
-                             → begin with a new guest: %policy narrow --fresh …,
-                               which costs the variables"""
+                             → begin afresh, which costs the variables: %policy
+                               narrow --fresh …"""
     )
     assert reading.kinds(published) == ["display_data"]
     assert in_force(kernel)["narrowed_from"] == {"network_access": True, "timeout": 60.0}

@@ -71,9 +71,15 @@ def test_what_a_policy_hides_is_said_with_what_to_write_and_once(kernel):
     assert f'add.filesystem_read_roots = ["{kernel.world.work}/.env"]' in line
 
 
-@pytest.mark.parametrize(("folder", "how"), [("denied", "Take"), ("later", "Leave")])
+@pytest.mark.parametrize(
+    ("folder", "place"),
+    [
+        ("denied", "read_deny_paths"),
+        ("later", "the %policy narrow line, or the notebook's metadata, that denies it"),
+    ],
+)
 def test_what_is_denied_by_its_path_is_said_to_be_by_the_policy_or_what_narrowed_it(
-    kernel, folder, how
+    kernel, folder, place
 ):
     path = kernel.world.work / folder
     listing = f"import os\ntry: print(os.listdir({folder!r}))\nexcept OSError: print([])"
@@ -84,15 +90,20 @@ def test_what_is_denied_by_its_path_is_said_to_be_by_the_policy_or_what_narrowed
     published = [one for code in (listing, search) for one in kernel.run(code)[1]]
     line = reading.stream(published, "stderr")
     assert reading.stream(published) == "[]\n[]\n"
-    assert f"cells read and write nothing there ({path}, read_deny_paths). {how} {path} out" in line
+    what = f"cells can't use a path that it denies ({path}, read_deny_paths)"
+    assert f"{what}. Take {path} out of {place}, and restart" in line
     assert line.count("cellblock notes") == 1
-    for code in (f"open('{folder}/x.csv')", f"open('{folder}/nowhere.csv', 'w')"):
+    calls = {
+        f"open('{folder}/x.csv')": path / "x.csv",
+        f"open('{folder}/nowhere.csv', 'w')": path / "nowhere.csv",
+        f"import pandas; pandas.DataFrame([1]).to_csv('{folder}/sub/x.csv')": path / "sub",
+    }
+    if folder == "later":  # something is mounted over it
+        calls[f"os.rename('{folder}', 'renamed')"] = path
+    for code, asked in calls.items():
         reply, published = kernel.run(code)
         (shown,) = reading.cards(published, "refusal")
-        assert (shown["field"], shown["asked"]) == (
-            "read_deny_paths",
-            str(path / code[6:].split("'")[0].split("/")[1]),
-        )
+        assert (shown["field"], shown["asked"]) == ("read_deny_paths", str(asked))
         assert shown["instead"] in reply["evalue"]
 
 

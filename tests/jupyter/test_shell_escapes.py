@@ -64,8 +64,9 @@ def test_a_command_does_not_wait_for_what_it_leaves_in_the_background(kernel):
     mid = kernel.execute_send("!{sys.executable} program.py & echo started\nprint('next')")
     assert kernel.reply(mid)["content"]["status"] == "ok"
     assert reading.stream(kernel.until_idle(mid)) == "started\r\nnext\n"
-    kernel.run("open('go', 'w').close()")
+    mid = kernel.execute_send("open('go', 'w').close()")
     kernel.until(lambda m: m["msg_type"] == "stream" and "late" in m["content"]["text"])
+    assert kernel.reply(mid)["content"]["status"] == "ok"
 
 
 def test_a_command_in_the_background_alone_is_refused_as_under_ipykernel(kernel):

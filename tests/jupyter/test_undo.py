@@ -51,7 +51,7 @@ def test_it_steps_back_over_the_last_cell(kernel):
     run(kernel, "x.append(2)")
     published = run(kernel, "%undo")
     assert undone(published) == [first + 1]
-    assert f"Undone: [{first + 1}]." in reading.card_text(published)
+    assert f"Cell [{first + 1}] is undone." in reading.card_text(published)
     assert f"as they were before [{first + 1}]." in " ".join(reading.card_text(published).split())
     assert value(kernel, "x") == "[1]"
 

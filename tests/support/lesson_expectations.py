@@ -115,7 +115,7 @@ CLAIMS = {
         ),
         "restored": "([3.1, 4.1, 5.9, 2.6], 3.925)",
         "memory": "MemoryError: [cellblock: under policy limits cells hold no more memory than 256 MiB…",
-        "undo": "Undone: [6].\nYour variables are as they were before [6].\n…",
+        "undo": "Cell [6] is undone.\nYour variables are as they were before [6].\n…",
         "undone": "[3.1, 4.1, 5.9, 2.6]",
         "flood": "line 0\n…[cellblock left out … bytes of stdout here: …%output 9]\n…line 999\n",
         "kept": "Output kept on disk\n  cell 9, stdout, 8,890 bytes: %output 9",
@@ -175,7 +175,7 @@ CLAIMS = {
     "panel": {
         "degrees": "11.5",
         "denied": "…import-not-allowed · line 1…socket…PolicyDenied: 1 finding: …",
-        "undo": "Undone: […].\nYour variables are as they were before […].\n…",
+        "undo": "Cell […] is undone.\nYour variables are as they were before […].\n…",
         "after": "[11.5, 13.0, 9.5, 12.0]",
     },
     "templates": {

@@ -211,8 +211,8 @@ _PROGRAMS: Final = word_set("""
 """)
 #: Of what is read: the cell that is killed may have changed it.
 _LOOKS: Final = word_set("os.listdir os.scandir")
-#: Searches, which find nothing where a folder may not be read.
-_SEARCHES: Final = word_set("glob.glob/2 os.walk pathlib.Path.glob pathlib.Path.rglob")
+#: Searches, which find nothing where a folder may not be read; and a change to one.
+_SEARCHES: Final = word_set("glob.glob/2 os.chdir os.walk pathlib.Path.glob pathlib.Path.rglob")
 #: Of processes that may go on beside the cells; and a library whose threads no copy has, and which
 #: waits for them.
 _FORKS: Final = word_set("os.fork os.forkpty")
@@ -251,6 +251,8 @@ class Effects:
         self.on_search: Callable[[str, tuple[Any, ...]], None] = lambda _event, _args: None
         #: What a cell tried last to write, make, remove or rename, as it named it.
         self.written: object = None
+        #: The database that a cell opened last, as it named it: SQLite's errors name none.
+        self.database: object = None
         #: Called before a cell starts a program, or forks.
         self.on_program: Callable[[], None] = lambda: None
         #: A cell has started what no copy has as it was: no cell is run again any more.
@@ -323,6 +325,8 @@ class Effects:
         self.any = True
         if event in _CHANGES:
             self.written = args[0]
+        elif event == "sqlite3.connect":
+            self.database = args[0]
         self._forks += event in _FORKS
         if event in _PROGRAMS:
             self._programs = self._programs or event not in _FORKS
@@ -419,6 +423,7 @@ class Effects:
                     own_descriptors.add(fd)
                 self._files[_key(fd, status)] = True
         self.any, self._written, self._mapped = self._has_open(), _written(), False
+        self.written = None
         self._read.clear()
         self._imported = len(_modules)
 

@@ -1,14 +1,23 @@
-"""What cells look for in vain and without an error: in folders, and variables.
+"""What cells look for in vain and without an error: in folders, files and variables.
 
 ``glob.glob`` of a folder that cells may not read gives an empty list, so does ``os.listdir`` of one
-whose place an empty folder has taken, and ``os.getenv`` of a variable that was not passed on gives
-None: the cell goes on with nothing, and its user does not learn why. So the host is told what was
-looked for, each once; whether the policy had anything to do with it the host decides.
+whose place an empty folder has taken, ``os.path.exists`` of a file in it gives False, and
+``os.getenv`` of a variable that was not passed on gives None: the cell goes on with nothing, and
+its user does not learn why. So the host is told what was looked for, each once; whether the policy
+had anything to do with it the host decides.
+
+Of files only those are told that a cell's own code asks for: libraries ask for many, to see what
+machine they are on. What is missing in a folder that can be listed is told of by nobody: most
+projects have something that is hidden by its name.
 """
 
 from __future__ import annotations
 
+import functools
+import genericpath
 import os
+import pathlib
+import posixpath
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +43,8 @@ _MAGIC: Final = re.compile(r"[*?\[]")
 _IMPORTS: Final = "<frozen importlib."
 #: What lists a folder, and fails where that may not be read: then the exception says it.
 _LISTINGS: Final = frozenset({"os.listdir", "os.scandir"})
+#: Where ``%cd`` is.
+_CD: Final = "/IPython/core/magics/osm.py"
 #: Where the frames between a search and this module are.
 _HOOKS: Final = frozenset({__file__, audit_hook.__file__})
 #: Methods of ``os.environ`` that look a name up in order to set it.
@@ -43,6 +54,7 @@ _SETTERS: Final = frozenset({"setdefault", "pop"})
 def watch(tell: Tell) -> None:
     """Tell of searches and lookups from now on; there is no way back."""
     effects.on_search = _searches(tell)
+    _note_questions(tell)
     environ: Any = os.environ
     environ.encodekey = _lookups(tell, environ.encodekey, vars(environ)["_data"])
 
@@ -53,24 +65,64 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
     def on_search(event: str, args: tuple[Any, ...]) -> None:
         if is_exempt() or len(told) >= _MOST:
             return
-        folder = _searched(event, args)
-        if not folder or folder in told:
+        folder, seen = _searched(event, args), True
+        if not folder or folder in told or (event == "os.chdir" and not _is_magic()):
             return
         # A folder that has entries is not remembered: a narrower policy may empty it.
         try:
             found = run_exempt(_has_entries, folder)
-        except OSError:
-            found = event in _LISTINGS
+        except OSError as error:
+            found, seen = event in _LISTINGS, not isinstance(error, FileNotFoundError)
         if found:
             return
-        direct = _caller()
+        direct = event == "os.chdir" or _caller()
         # Builders look for sources wherever Python imports from, and the cell named no such folder.
         if direct is None or (not direct and _is_imported_from(folder)):
             return
         told.add(folder)
-        tell(messages.NotThere(kind="folder", name=encodable(folder)[:_LONGEST]))
+        tell(messages.NotThere(kind="folder", name=encodable(folder)[:_LONGEST], seen=seen))
 
     return on_search
+
+
+def _is_magic() -> bool:
+    """Whether ``%cd`` changes the folder, which prints its error; a function raises its own."""
+    return any(frame.f_code.co_filename.endswith(_CD) for frame in _frames(sys._getframe(2)))  # noqa: SLF001
+
+
+def _note_questions(tell: Tell) -> None:
+    """Tell of files that a cell's own code asks for, and that are not there; one of a folder."""
+    told, installed = set[str](), roots()
+
+    def note(path: Any) -> None:
+        asked_by = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - as inspect does
+        if asked_by.startswith(installed) or is_exempt() or len(told) >= _MOST:
+            return
+        try:
+            path = os.fsdecode(path)
+        except TypeError:  # a descriptor
+            return
+        # A loop asks for many of a folder. Where the process is takes long to be asked for.
+        folder = path.rpartition("/")[0]
+        if folder not in told:
+            told.add(folder)
+            tell(messages.NotThere(kind="file", name=encodable(os.path.abspath(path))[:_LONGEST]))
+
+    def noting(function: Callable[..., bool]) -> Callable[..., bool]:
+        @functools.wraps(function)
+        def asked(path: Any, *args: Any, **options: Any) -> bool:
+            if function(path, *args, **options):
+                return True
+            note(path)
+            return False
+
+        return asked
+
+    # Where they are defined, too: they are pickled by that name.
+    for name in ("exists", "isfile", "isdir"):
+        vars(posixpath)[name] = vars(genericpath)[name] = noting(vars(posixpath)[name])
+    for name in ("exists", "is_file", "is_dir"):
+        setattr(pathlib.Path, name, noting(getattr(pathlib.Path, name)))
 
 
 def _is_imported_from(folder: str) -> bool:
@@ -89,7 +141,7 @@ def _searched(event: str, args: tuple[Any, ...]) -> str:
         start = "" if start is None else start
         if folder is not None:  # a descriptor
             return ""
-    elif event in _LISTINGS:
+    elif event in _LISTINGS or event == "os.chdir":
         pattern, start = "", "." if args[0] is None else args[0]
     elif event == "os.walk":
         pattern, start = "", args[0]

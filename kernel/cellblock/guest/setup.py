@@ -27,6 +27,7 @@ from IPython.display import display
 from cellblock.analysis import Rules
 from cellblock.guest import (
     audit_hook,
+    failed_programs,
     guards,
     host_services,
     launch,
@@ -296,6 +297,7 @@ class Prepared:
         )
         if not self._rules.language:
             not_there.watch(out.send)
+            self._shell.on_error = failed_programs.watch(out.send)
         self._server.serve_forever()
 
 

@@ -286,6 +286,8 @@ class GuestShell(InteractiveShell):
     views: Mapping[str, Callable[[str], None]]
     #: Memory for what comes after a cell that has taken all of it; a guest sets it.
     refill: Callable[[], None] = staticmethod(lambda: None)
+    #: Takes each error that is shown, for what it says of a program; a guest sets it.
+    on_error: Callable[[BaseException], None] = staticmethod(lambda _error: None)
 
     @default("exiter")
     def _default_exiter(self) -> ZMQExitAutocall:
@@ -417,6 +419,7 @@ class GuestShell(InteractiveShell):
         except ValueError:
             super().showtraceback()
             return
+        self.on_error(error)
         call = tracebacks.failed_call(error)
         if call is not None:
             self._failed_calls[current_subshell.get()] = error, call

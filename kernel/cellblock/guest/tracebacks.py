@@ -18,6 +18,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote, urlsplit
 
 from cellblock.guest.audit_hook import effects
 from cellblock.guest.output import encodable
@@ -125,8 +126,24 @@ _NETWORK: Final = re.compile(
 _PACKAGE: Final = re.compile(
     r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/network)\b"
 )
-#: Where libraries that open files by themselves leave the path: Arrow quotes it, Polars appends it.
-_PATH: Final = re.compile(r"(?:^|\s)'([^'\0]{1,4096})'|: (/[^\0\n]{1,4096})")
+#: Where libraries that open files by themselves leave the path: Arrow and pandas quote it, as does
+#: DuckDB, Polars appends it, GDAL begins with it, and so do Arrow's and NumPy's FileNotFoundError.
+_PATH: Final = re.compile(
+    r"""(?:^|[\s(`])(?:'([^'\0\n]{1,4096})'|"([^"\0\n]{1,4096})")"""
+    r"""|: (/[^\0\n]{1,4096})|\A(/[^\0\n]{1,4096}?)(?: not found\.)?\Z"""
+    r"""|\AParent directory (/[^\0\n]{1,4096}) does not exist"""  # PyTorch
+)
+#: The number that Rust's libraries write into the text.
+_NUMBER: Final = re.compile(r"\(os error (\d{1,4})\)")
+#: Python's own types of error, which libraries also raise for what they looked up themselves.
+_PLAIN: Final = (OSError, FileNotFoundError, NotADirectoryError)
+#: What the OS kernel says of a file that can't be used: in an error that has no number.
+_SAID: Final = {
+    os.strerror(number): number for number in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.EPERM)
+}
+#: A library looked for the folder before it wrote a file there.
+_WRITES: Final = re.compile(r"\b(?:sav|writ|creat|stor)|\AParent\b", re.IGNORECASE)
+_FOLDER: Final = re.compile(r"\b(?:director(?:y|ies)|folder)\b", re.IGNORECASE)
 _LONGEST_TEXT: Final = 10_000
 #: Of a target, in characters: what a ``Name`` on the wire may have.
 _LONGEST_TARGET: Final = 1_000
@@ -141,14 +158,18 @@ _CONNECTS: Final = {"create_connection", "getaddrinfo", "_new_conn", "connect"}
 
 
 def failed_call(error: BaseException) -> FailedCall | None:
-    """Return what was refused, from ``error`` or from what it was raised from."""
+    """Return what was refused, from ``error`` or from what it was raised from.
+
+    A number of the OS kernel's says more than words: of all errors it is looked for first.
+    """
     links = list(chain(error))
-    for link in links:
-        with contextlib.suppress(Exception):  # a user's exception may raise at every touch
-            if (found := _call(link)) is not None:
-                if found.kind == "network" and not found.target:
-                    return FailedCall("network", found.errno, _address(links))
-                return found
+    for find in (_call, _call_in_words):
+        for link in links:
+            with contextlib.suppress(Exception):  # a user's exception may raise at every touch
+                if (found := find(link)) is not None:
+                    if found.kind == "network" and not found.target:
+                        return FailedCall("network", found.errno, _address(links))
+                    return found
     return None
 
 
@@ -161,7 +182,7 @@ def _call(error: BaseException) -> FailedCall | None:
         return _import_beside(error.name)
     code = getattr(error, "sqlite_errorcode", None)
     if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
-        return FailedCall("database", errno.EACCES)
+        return _database()
     return _os_error(error) if isinstance(error, OSError) else None
 
 
@@ -191,20 +212,77 @@ def _import_beside(module: object) -> FailedCall | None:
     return FailedCall("import", target=_bounded(os.path.join(folder, name))) if found else None
 
 
+def _database() -> FailedCall | None:
+    """Return the database that was opened last, unless it is one in memory."""
+    name = effects.database
+    if not isinstance(name, str | bytes | os.PathLike):
+        return None
+    path, reads = os.fsdecode(name), False
+    if path.startswith("file:"):
+        parts = urlsplit(path)
+        path, reads = unquote(parts.path), "mode=ro" in parts.query
+    if path in ("", ":memory:"):
+        return None
+    return FailedCall("database", 0, _bounded(os.path.realpath(path)), not reads)
+
+
 def _os_error(error: OSError) -> FailedCall | None:
-    # Rust's libraries give no number.
-    number = error.errno or (errno.EACCES if isinstance(error, PermissionError) else 0)
+    number = error.errno or 0
     if isinstance(error, socket.gaierror):
         # Numbers of their own. The relay's own word for what is not on its list is EAI_FAIL.
         number = errno.EACCES if error.errno == socket.EAI_FAIL else errno.EHOSTUNREACH
         return FailedCall("network", number)
-    kind, target, writes = _kind(error), "", False
+    if not 0 < number <= _LAST_ERRNO:
+        return None
+    kind = _kind(error)
     if kind == "file":
-        path = error.filename or _path_in(error)
-        if isinstance(path, str | bytes):
-            target = _bounded(os.path.realpath(os.fsdecode(path)))
-            writes = path == effects.written
-    return FailedCall(kind, number, target, writes) if 0 < number <= _LAST_ERRNO else None
+        path = _path_of(error)
+        writes = path is not None and path in (effects.written, error.filename2)
+        return FailedCall(kind, number, _real(path), writes)
+    program = error.filename
+    # One that is not in a folder was looked for in all of PATH.
+    named = kind == "process" and isinstance(program, str) and "/" in program
+    return FailedCall(kind, number, _real(program) if named else "")
+
+
+def _path_of(error: OSError) -> object:
+    """Return the file that an error is about: of two, the second where the first can be moved."""
+    first, second = error.filename, error.filename2
+    if second is None or error.errno == errno.EBUSY or not os.path.lexists(first):
+        return first or _path_in(_text(error))
+    return second if os.access(os.path.dirname(os.path.abspath(first)), os.W_OK) else first
+
+
+def _call_in_words(error: BaseException) -> FailedCall | None:
+    """Return the call behind an error without a number, by the path that its text names.
+
+    So say Rust's libraries what the OS kernel answered, and pandas that a folder, which it looked
+    for itself, is not there.
+    """
+    if isinstance(error, OSError) and error.errno:
+        return None
+    text = _text(error)
+    found = _NUMBER.search(text)
+    number = int(found[1]) if found else 0
+    for words, meant in _SAID.items():
+        if words in text:
+            number, text = number or meant, text.replace(words, "").strip(" :")
+    path = _path_in(text)
+    if isinstance(error, PermissionError):
+        number = number or errno.EACCES
+    elif type(error) in _PLAIN or text.startswith("Parent directory /"):
+        number = number or errno.ENOENT
+    if not path or not 0 < number <= _LAST_ERRNO:
+        return None
+    in_folder = _WRITES.search(text) is not None and _FOLDER.search(text) is not None
+    return FailedCall("file", number, _real(path), writes=in_folder, in_folder=in_folder)
+
+
+def _real(path: object) -> str:
+    """Return a path without links, as the wire takes it; empty for what is none."""
+    if not isinstance(path, str | bytes):
+        return ""
+    return _bounded(os.path.realpath(os.fsdecode(path)))
 
 
 def _kind(error: OSError) -> Literal["file", "network", "process", "signal"]:
@@ -221,11 +299,14 @@ def _kind(error: OSError) -> Literal["file", "network", "process", "signal"]:
     return "file"
 
 
-def _path_in(error: OSError) -> str | None:
-    """Return the path that a library wrote into its message."""
-    text = " ".join(arg for arg in error.args if isinstance(arg, str))
-    found = _PATH.search(text[:_LONGEST_TEXT])
-    return found and (found[1] or found[2])
+def _text(error: BaseException) -> str:
+    return " ".join(arg for arg in error.args if isinstance(arg, str))[:_LONGEST_TEXT]
+
+
+def _path_in(text: str) -> str | None:
+    """Return the path that a library wrote into its message: before others, an absolute one."""
+    found = [next(filter(None, match.groups())) for match in _PATH.finditer(text)]
+    return next((path for path in found if path.startswith("/")), found[0] if found else None)
 
 
 def _address(links: list[BaseException]) -> str:

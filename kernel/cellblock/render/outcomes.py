@@ -508,10 +508,16 @@ def stopped_failure(card: Bundle) -> Failure:
 
 def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
     """Return the card for ``%undo``; ``counts`` are the numbers of the cells that were undone."""
-    cells = ", ".join(f"[{count}]" for count in counts)
+    cells = _series([f"[{count}]" for count in counts])
+    title = f"Cell {cells} is undone." if len(counts) == 1 else f"Cells {cells} are undone."
     variables = f"Your variables are as they were before {f'[{counts[0]}]' if counts else 'it'}."
-    lines = [f"Undone: {cells}.", variables + _lost(lost), "Files and output stay as they are."]
+    lines = [title, variables + _lost(lost), "Files and output stay as they are."]
     return _card(lines, State.restored, {"outcome": "undone", "cells": counts}, lost)
+
+
+def _series(parts: Sequence[str]) -> str:
+    """Return ``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
 def restored(name: str, *, branch: str = "", lost: Sequence[str] = ()) -> Bundle:
@@ -549,13 +555,15 @@ def _lost(lost: Sequence[str]) -> str:
 def _card(lines: Sequence[str], state: State, data: dict[str, Any], lost: Sequence[str]) -> Bundle:
     title, variables, *advice = lines
     gone = state is State.gone
+    # What was asked for is shown as the lists of branches and of output are.
+    asked = data["outcome"] in ("restored", "undone")
     return c.make_card(
         title,
         c.paragraph(c.element("strong", variables) if gone else variables),
         *(c.paragraph(line, color=c.MUTED) for line in advice),
         lines=[part for line in lines for part in wrap(line)],
-        symbol="■",
-        color=c.RED if gone else c.AMBER,
+        symbol="≡" if asked else "■",
+        color=c.GREY if asked else c.RED if gone else c.AMBER,
         mime=OUTCOME_JSON,
         data=data | {"notes": lines[1:], "lost": lost},
     )

@@ -171,11 +171,15 @@ _UNKNOWN: Final = Row(narrower=Never("no policy has it"))
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
     f"{_CELL_STYLE};white-space:nowrap",
-    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:6em",
-    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:6em",
+    # A path may be broken anywhere, and a word should not.
+    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:13em",
+    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:13em",
 )
 _ALL_FIELDS: Final = "Unused fields are left out: `cellblock policy show` has all."
-_ASSERTED: Final = "asserted: in place, and not tried here; `cellblock doctor` tries each lock. "
+_ASSERTED: Final = (
+    "verified: tried on this machine, and it held. asserted: set, and not tried; "
+    "`cellblock doctor` tries what can be tried. "
+)
 _COLUMNS: Final = ("Field", "Asked", "Enforced")
 
 
@@ -329,7 +333,7 @@ def unverified(gaps: Sequence[Gap], backend: str, proved: str, policy_name: str)
         return ""
     asked = policy_name if policy_name in PRESETS else f"{policy_name}.toml"
     tries = f"cellblock doctor --policy {asked} does"
-    return f"The locks are set, and nobody tried them here: {tries}."
+    return f"The limits are set, and nobody tried them on this machine: {tries}."
 
 
 def _enforcement_json(enforcement: Enforcement) -> dict[str, Any]:
@@ -357,8 +361,8 @@ class Guest(StrEnum):
 _GUESTS: Final = {
     Guest.same: "",
     Guest.new: "",
-    Guest.kept: "Your variables are there: a copy of the guest goes on, under more locks.",
-    Guest.instead: "Your variables are gone: a new guest runs, which never had more than this.",
+    Guest.kept: "Your variables are kept, and cells run under the new limits.",
+    Guest.instead: "Your variables are gone: cells start afresh, and under the new limits.",
 }
 
 
@@ -395,7 +399,7 @@ def narrowed(
     ``lost`` names what the copy of a guest lacks.
     """
     title = _NARROWER if changes else _UNCHANGED
-    state = _GUESTS[guest] + (f" Not with it: {', '.join(lost)}." if lost else "")
+    state = _GUESTS[guest] + (f" Not kept: {', '.join(lost)}." if lost else "")
     notes = [note for note in (state, _FOR_GOOD if changes else "") if note]
     lines, body = wrap(title), list[str]()
     for one in changes:

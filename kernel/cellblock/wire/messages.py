@@ -827,15 +827,18 @@ class Clear(OfOutput, frozen=True, kw_only=True):
 class FailedCall(Struct, frozen=True):
     """A call that a cell was refused, as its guest says: advice for the words of a card.
 
-    ``target`` is the path, without links, or ``host:port``; either may be missing. An ``import``
-    is one of a module that lies in the folder that cells run in, where imports don't look. A file
-    was to be written, made or removed if it ``writes``.
+    ``target`` is the path, without links, or ``host:port``; either may be missing. That of a
+    ``process`` is the program, or the folder that it was to start in. An ``import`` is one of a
+    module that lies in the folder that cells run in, where imports don't look. A file was to be
+    written, made or removed if it ``writes``; with ``in_folder`` the target is the folder in which
+    it was to be made.
     """
 
     kind: Literal["database", "file", "import", "memory", "network", "process", "signal", "thread"]
     errno: Annotated[int, msgspec.Meta(ge=0, le=4095)] = 0
     target: Name = ""
     writes: bool = False
+    in_folder: bool = False
 
 
 class Error(OfOutput, frozen=True, kw_only=True):
@@ -944,13 +947,18 @@ class Show(OfOutput, frozen=True, kw_only=True):
 class NotThere(OfSubshell, frozen=True, kw_only=True):
     """A cell looked for this and was told that it is not there, which raises nothing: advice.
 
-    A ``folder`` that was searched, by its path; a ``variable`` of the environment, by its name.
-    ``direct`` says that no library looked on the cell's behalf.
+    A ``folder`` that was searched, and a ``file`` that was asked for, by their paths; a
+    ``variable`` of the environment, by its name. An ``argument`` is a path on the command line of a
+    program that failed, which may have been to write there; a ``word`` is one that may be a path.
+    ``direct`` says that no library looked on the cell's behalf, ``seen`` that there is something
+    at the path, as cells see it.
     """
 
-    kind: Literal["folder", "variable"]
+    kind: Literal["argument", "file", "folder", "variable", "word"]
     name: Name
     direct: bool = True
+    seen: bool = False
+    writes: bool = False
 
 
 class ToolCall(OfSubshell, frozen=True, kw_only=True):

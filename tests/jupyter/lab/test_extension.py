@@ -144,7 +144,7 @@ def test_all_that_is_shown_is_accessible_in_both_themes_wide_and_narrow(
     view.run(3)
     section(view, "Audit").get_by_text("Cell 5 ended: ok").wait_for()
     assert fields.is_visible()  # it is the record that was opened, not its place in the list
-    section(view, "Enforced").locator(".cb-Enforced summary").first.click()
+    section(view, "Policy").locator(".cb-Enforced summary").first.click()
     section(view, "Cells").get_by_label("ended with an error").wait_for()
     view.shot(f"extension-{theme}-{width}")
     assert failures(view.page, ".cb-Panel", ".cb-Shield", ".cb-Card") == []

@@ -6,13 +6,15 @@ import resource
 import socket
 import sqlite3
 import sys
+from pathlib import Path
 
 import pytest
 
+from cellblock.guest.audit_hook import effects
 from cellblock.guest.tracebacks import failed_call
 from cellblock.wire.messages import FailedCall
 
-DENIED = errno.EACCES
+DENIED, MISSING = errno.EACCES, errno.ENOENT
 
 
 @pytest.mark.parametrize(
@@ -22,12 +24,40 @@ DENIED = errno.EACCES
         (OSError(DENIED, "x", b"/usr/x"), FailedCall("file", DENIED, "/usr/x")),
         (OSError(DENIED, "open '/a/b'. Detail"), FailedCall("file", DENIED, "/a/b")),  # arrow
         (PermissionError("no (os error 13): /a"), FailedCall("file", DENIED, "/a")),  # polars
+        (OSError("x (os error 30): /a/b"), FailedCall("file", errno.EROFS, "/a/b")),
+        (FileNotFoundError("x (os error 2): /a/b c"), FailedCall("file", MISSING, "/a/b c")),
+        (FileNotFoundError("/a/b.parquet"), FailedCall("file", MISSING, "/a/b.parquet")),
+        (FileNotFoundError("/a/b.txt not found."), FailedCall("file", MISSING, "/a/b.txt")),
+        (OSError("File `'/a/b.py'` not found."), FailedCall("file", MISSING, "/a/b.py")),
+        (OSError("not 'a name' but '/a/b'"), FailedCall("file", MISSING, "/a/b")),
+        (
+            OSError("Cannot save file into a non-existent directory: '/a/b'"),  # pandas
+            FailedCall("file", MISSING, "/a/b", writes=True, in_folder=True),
+        ),
+        (
+            RuntimeError("Parent directory /a/b does not exist."),  # PyTorch
+            FailedCall("file", MISSING, "/a/b", writes=True, in_folder=True),
+        ),
+        (
+            RuntimeError('IO Error: Cannot open file "/a/b.db": No such file or directory'),
+            FailedCall("file", MISSING, "/a/b.db"),  # DuckDB
+        ),
+        (RuntimeError("/a/b.shp: Permission denied"), FailedCall("file", DENIED, "/a/b.shp")),
+        (KeyError("/a/b"), None),
+        (RuntimeError("'/a/b' is no table"), None),
+        (
+            OSError(errno.EXDEV, "x", "/etc", None, "/a"),
+            FailedCall("file", errno.EXDEV, "/a", True),
+        ),
+        (OSError(MISSING, "x", "/no", None, "/a"), FailedCall("file", MISSING, "/no")),
+        (OSError(errno.EBUSY, "x", "/etc", None, "/a"), FailedCall("file", errno.EBUSY, "/etc")),
         (OSError(DENIED, "x", 7), FailedCall("file", DENIED)),
         (MemoryError(), FailedCall("memory")),
         (RuntimeError("can't start new thread"), FailedCall("thread", errno.EAGAIN)),
         (socket.gaierror(socket.EAI_AGAIN, "x"), FailedCall("network", errno.EHOSTUNREACH)),
         (ValueError("/etc/passwd"), None),
         (OSError("no number"), None),
+        (ConnectionError("retries exceeded with url: /a (refused)"), None),
         (OSError(10**6, "no number of the OS kernel's"), None),
         (sqlite3.OperationalError("no such table"), None),
     ],
@@ -63,10 +93,29 @@ def test_a_target_is_no_longer_than_the_wire_takes():
     assert len(failed_call(OSError(DENIED, "x", "/" + "x" * 5_000)).target) == 1_000
 
 
-def test_a_database_that_can_not_be_opened_is_told(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "target", "writes"),
+    [
+        ("/absent/x.db", "/absent/x.db", True),
+        (b"/absent/x.db", "/absent/x.db", True),
+        (Path("/absent/x.db"), "/absent/x.db", True),
+        ("file:/absent/a%20b.db?mode=ro", "/absent/a b.db", False),
+        ("file:///absent/x.db", "/absent/x.db", True),
+    ],
+)
+def test_a_database_that_can_not_be_opened_is_told(name, target, writes, monkeypatch):
+    monkeypatch.setattr(effects, "database", name)
     with pytest.raises(sqlite3.OperationalError) as caught:
-        sqlite3.connect(tmp_path / "absent" / "x.db").execute("create table t(a)")
-    assert failed_call(caught.value).kind == "database"
+        sqlite3.connect("/absent/x.db")
+    assert failed_call(caught.value) == FailedCall("database", 0, target, writes)
+
+
+@pytest.mark.parametrize("name", [None, ":memory:", "", 7])
+def test_a_database_of_which_no_file_is_known_is_not_told(name, monkeypatch):
+    monkeypatch.setattr(effects, "database", name)
+    with pytest.raises(sqlite3.OperationalError) as caught:
+        sqlite3.connect("/absent/x.db")
+    assert failed_call(caught.value) is None
 
 
 def test_calls_are_known_by_the_line_that_made_them():

@@ -157,8 +157,8 @@ Unused fields are left out: cellblock policy show has all."""
 
     set_only = SimpleNamespace(**{**vars(ENFORCED), "status": "asserted"})
     bundle = policy_table(VIEW, [set_only], [])
-    assert "; cellblock doctor tries each lock." in " ".join(bundle["text/plain"].split())
-    assert bundle["text/html"].count(">cellblock doctor</code> tries each lock.") == 1
+    assert "; cellblock doctor tries what can be tried." in " ".join(bundle["text/plain"].split())
+    assert bundle["text/html"].count(">cellblock doctor</code> tries what can be tried.") == 1
     assert bundle["text/plain"].startswith("Policy safe: in place on this machine, and not tried\n")
     assert escape(GREEN) not in bundle["text/html"]
 
@@ -224,8 +224,8 @@ The policy is narrower from the next cell on
   filesystem_read_roots      /a, /b → /a/c
   env_var_access             SHELL → none
   memory_max_bytes           no limit → 1 GiB
-Your variables are there: a copy of the guest goes on, under more locks. Not
-with it: 1 running thread (t).
+Your variables are kept, and cells run under the new limits. Not kept: 1 running
+thread (t).
 It stays so until the kernel is restarted.
 Not everything of it is enforced here:
   filesystem_names           cells can see the names of your files
@@ -259,11 +259,11 @@ def test_a_narrowing_says_what_became_of_the_variables_and_where_nothing_changes
         Guest.same: [good],
         Guest.new: [good],
         Guest.kept: [
-            "Your variables are there: a copy of the guest goes on, under more locks.",
+            "Your variables are kept, and cells run under the new limits.",
             good,
         ],
         Guest.instead: [
-            "Your variables are gone: a new guest runs, which never had more than this.",
+            "Your variables are gone: cells start afresh, and under the new limits.",
             good,
         ],
     }

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 _MOST_UNSET: Final = 1_000
 #: Seconds between two ticks of the coarse clock, and more (clock_getres(2)).
 _TICK: Final = 0.05
+#: Calls about files, and numbers whose text says by itself that something was refused.
+_OF_FILES: Final = frozenset({"database", "file", "process"})
+_SAY_SO: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
 class CellRun:
@@ -130,7 +133,8 @@ class CellRun:
             error["evalue"] = f"{error['evalue']} [{said}]".lstrip()
             if not self.request.allow_stdin:  # nor nbconvert more than the traceback
                 error["traceback"] = [*error["traceback"], f"[{said}]"]
-            elif call and call.errno == errno.ENOENT:  # in namespaces what is denied seems missing
+            elif call and call.kind in _OF_FILES and call.errno not in _SAY_SO:
+                # What is denied seems missing in namespaces, a disk's fault where it is masked.
                 why = views.refusal_reason(self.refusal)
                 error["traceback"] = [*error["traceback"], f"[{why}]"]
         self._error = error

@@ -9,6 +9,7 @@ Where no cell is refused for its source, what the check of sources finds is said
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import NotThere
 
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+#: What a call on a path is answered that the policy keeps from cells: it may seem to be missing, to
+#: be in use where something is mounted over it, or on another disk.
+_ABOUT_PATHS: Final = _DENIED | {errno.ENOENT, errno.EBUSY, errno.EXDEV}
 #: Mounted anew, or by the OS kernel: no root opens it.
 _SYSTEM: Final = ("/proc", "/sys")
 #: The machine's folders, where nobody means to have cells write.
@@ -53,6 +57,8 @@ _READS_DOTENV: Final = re.compile(
 )
 #: Links on a way (path_resolution(7)).
 _MOST_LINKS: Final = 40
+#: Fields that keep what is there from being read.
+_READING: Final = ("filesystem_read_roots", "read_deny_paths")
 #: How a cell names the home folder.
 _NAMES_HOME: Final = re.compile(r"~|expanduser|\bhome\(|\bHOME\b")
 
@@ -68,13 +74,18 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
     match call.kind:
         case "memory":
             return _limit(policy, "memory_max_bytes", "cells hold no more memory")
-        case "database":
-            return _database(config)
         case "network":
             return _network(call, config)
         case "signal" | "process" | "thread":
-            return _process(call, policy)
-    if call.kind == "file" and call.target and call.errno in (*_DENIED, errno.ENOENT):
+            return _process(call, policy) or _program(call, config, code)
+        case "database":
+            # SQLite does not say what the OS kernel answered.
+            call = msgspec.structs.replace(call, kind="file", errno=errno.EACCES)
+    return _of_files(call, config, code)
+
+
+def _of_files(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
+    if call.target and call.errno in _ABOUT_PATHS:
         target = beyond_links(os.path.normpath(call.target), config)
         call = msgspec.structs.replace(call, target=target)
     refusals = (
@@ -96,8 +107,10 @@ def judge_missing(
     """
     if not config.prepare.plan.locks:
         return None
-    if message.kind == "folder":
-        return _missing_folder(message.name, config, code)
+    if message.kind in ("argument", "word"):
+        return _argument(message, config, code)
+    if message.kind in ("file", "folder"):
+        return _missing(message, config, code)
     name, field = message.name, "env_var_access"
     named = message.direct or re.search(rf"\b{re.escape(name)}\b", code)
     withheld = name in environ and name not in (*config.prepare.environment, *_SHELLS_OWN)
@@ -107,15 +120,48 @@ def judge_missing(
     return Refusal(field, "cells get no such variable of the kernel's environment", remedy, name)
 
 
-def _missing_folder(name: str, config: SessionConfig, code: str) -> Refusal | None:
-    path = beyond_links(os.path.normpath(name), config)
+def _missing(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:
+    path = beyond_links(os.path.normpath(message.name), config)
     if not os.path.isabs(path) or _is_in(path, (*_SYSTEM, *_MACHINES)):
         return None
-    for number in (errno.ENOENT, errno.EACCES):
-        found = judge(FailedCall("file", number, path), config, code)
-        if found is not None and found.field in ("filesystem_read_roots", "read_deny_paths"):
-            return _of_search(found)
-    return None
+    if message.kind == "file" and not _is_of_this_machine(path):
+        return None
+    found = _judge_path(path, config, code, seen=message.seen)
+    return _of_search(found) if found is not None and found.field in _READING else None
+
+
+def _argument(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:
+    """Return what keeps a path from a program, which failed, and was given the path.
+
+    A word that names no folder may be anything: it counts where a file of its name is denied.
+    """
+    path = beyond_links(os.path.normpath(message.name), config)
+    if not os.path.isabs(path) or not _is_of_this_machine(path):
+        return None
+    found = _judge_path(path, config, code, seen=message.seen, writes=message.writes)
+    if found is None or (message.kind == "word" and found.field != "read_deny_paths"):
+        return None
+    if message.writes:
+        return found
+    return _of_search(found) if found.field in _READING else None
+
+
+def _judge_path(
+    path: str, config: SessionConfig, code: str, *, seen: bool, writes: bool = False
+) -> Refusal | None:
+    """Return what keeps a path from cells; what is there and ``seen`` may be so kept or masked."""
+    numbers = (errno.ENOENT, errno.EACCES) if seen or writes else (errno.ENOENT,)
+    calls = (FailedCall("file", number, path, writes) for number in numbers)
+    return next(filter(None, (judge(call, config, code) for call in calls)), None)
+
+
+def _is_of_this_machine(path: str) -> bool:
+    """Whether the topmost folder of a path is here: else the policy keeps nothing away.
+
+    A notebook asks for ``/kaggle`` to see where it runs, and ``grep /api`` looks for a text. No
+    more is looked at than this: a line must not tell what is there outside.
+    """
+    return os.path.lexists(f"/{path.split('/')[1]}")
 
 
 def _of_search(found: Refusal) -> Refusal:
@@ -216,6 +262,15 @@ def _process(call: FailedCall, policy: Policy) -> Refusal | None:
     if policy.subprocess_execution:
         return None
     return Refusal(field, "cells start no programs", Remedy(f"{field} = true"))
+
+
+def _program(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
+    """Return the refusal of a program's file, or of the folder that it was to start in."""
+    if not config.policy.subprocess_execution or not call.target:
+        return None
+    found = _of_files(msgspec.structs.replace(call, kind="file"), config, code)
+    # A file that cells read, and that is no program, isn't what a policy keeps away.
+    return found if found is not None and found.field in _READING else None
 
 
 def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
@@ -355,7 +410,8 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         return _attributes(call.target) if receives_mounts() else None
     # In namespaces what cells may not use is not there, or is mounted for reading.
     hidden = call.errno == errno.ENOENT and (wrapped or plan.hides(path))
-    if not os.path.isabs(path) or not (hidden or call.errno in _DENIED):
+    failed = hidden or call.errno in _DENIED or call.errno == errno.EXDEV
+    if not os.path.isabs(path) or not failed:
         return None
     roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
     if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
@@ -373,8 +429,12 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     readable = hidden and not outside
     if readable or _is_in(path, (*plan.writable, *plan.device_files)):
         return None  # it is not there for anybody, or an ordinary permission
-    remedy = _to_write(os.path.dirname(path), config)
-    return Refusal("filesystem_write_roots", "cells don't write there", remedy, path)
+    folder = path if call.in_folder else os.path.dirname(path)
+    remedy = _to_write(folder, config)
+    if not remedy.line and not os.path.splitext(path)[1]:
+        remedy = _to_write(path, config)  # its name is one of a folder, which may be there already
+    what = "cells can write only to the folders listed for writing"
+    return Refusal("filesystem_write_roots", what, remedy, path)
 
 
 def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
@@ -389,14 +449,13 @@ def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
         *policy.filesystem_write_roots,
     )
     entry = next((each for each in denied_paths(policy) if within(path, each)), "")
-    failed = call.errno in (*_DENIED, errno.ENOENT)
-    if not failed or not entry or not _is_in(path, roots):
+    if call.errno not in _ABOUT_PATHS or not entry or not _is_in(path, roots):
         return None
-    at_start = config.operators or policy
-    instead = f"take {entry} out of {field}, and restart"
-    if entry not in denied_paths(at_start):  # a cell or the notebook's metadata did
-        instead = f"leave {entry} out of what narrows {field}, and restart"
-    return Refusal(field, "cells read and write nothing there", Remedy(instead=instead), path)
+    at_start, place = config.operators or policy, field
+    if entry not in denied_paths(at_start):
+        place = "the %policy narrow line, or the notebook's metadata, that denies it"
+    instead = f"take {entry} out of {place}, and restart"
+    return Refusal(field, "cells can't use a path that it denies", Remedy(instead=instead), path)
 
 
 def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
@@ -447,11 +506,11 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
     policy, field, below = config.policy, "filesystem_write_roots", _below(config)
     if within(folder, str(config.scratch)):  # the next kernel's has another name
         folder = "{scratch}"
-    try:
-        check_writable((folder,), denied(policy, private=config.private), policy, field)
-    except PolicyError:
-        return Remedy(instead=below or "no policy lets cells write there")
-    return Remedy(f'{field} = ["{folder}"]', listed=True, instead=below)
+    if not _is_in(folder, _MACHINES):
+        with contextlib.suppress(PolicyError):
+            check_writable((folder,), denied(policy, private=config.private), policy, field)
+            return Remedy(f'{field} = ["{folder}"]', listed=True, instead=below)
+    return Remedy(instead=below or "no policy lets cells write there")
 
 
 def _below(config: SessionConfig) -> str:
@@ -461,10 +520,3 @@ def _below(config: SessionConfig) -> str:
         written = ["~" if root == str(config.scratch) else root for root in written]
     roots = [*config.prepare.plan.staged_roots, *written]
     return f"write below {' or '.join(roots[:2])}" if roots else ""
-
-
-def _database(config: SessionConfig) -> Refusal:
-    """Return the refusal of a database: SQLite does not say which it could not open."""
-    what = "cells open databases only in folders that they may write to"
-    instead = _below(config) or "keep it in memory: sqlite3.connect(':memory:')"
-    return Refusal("filesystem_write_roots", what, Remedy(instead=instead))

@@ -90,9 +90,7 @@ _FEW: Final = 3
 _LONGEST_NAME: Final = 100
 #: The locks without which no more can be laid on a guest.
 _GATE: Final = {"gate", "landlock", "seccomp"}
-_LASTING_REMEDY: Final = (
-    "begin with a new guest: %policy narrow --fresh …, which costs the variables"
-)
+_LASTING_REMEDY: Final = "begin afresh, which costs the variables: %policy narrow --fresh …"
 
 
 def _log(text: str) -> None:

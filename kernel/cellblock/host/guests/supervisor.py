@@ -36,6 +36,7 @@ from cellblock.host.guests.spare import SpareGuest, imported_ahead
 from cellblock.host.guests.zygote import ZygoteSource, exit_reason, kill_session
 from cellblock.host.session import types
 from cellblock.host.session.types import NarrowingStep, Stopped
+from cellblock.host.snapshots.branches import why_not_named
 from cellblock.host.snapshots.restore import Restoration
 from cellblock.host.snapshots.store import SnapshotOwner, Snapshots
 from cellblock.wire import messages
@@ -466,8 +467,7 @@ class Supervisor:
         """
         checkpoint = self.snapshots.chain.named().get(name)
         if checkpoint is None:
-            known = ", ".join(self.snapshots.chain.named()) or "none"
-            refused(f"there is no such checkpoint; there are: {known}")
+            refused(why_not_named(self.snapshots.chain.named(), name))
             return
         guest = self.guest
 

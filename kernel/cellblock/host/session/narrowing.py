@@ -236,7 +236,7 @@ class Narrower:
         narrow_requests.check_keeps_guest(self.policy, policy)
         step = self.locking_step()
         if step is None:
-            why = "can't be put in force in the guest that runs"
+            why = "can't be put in force while the variables are kept"
             raise narrow_requests.new_guest_error(fields[0], why)
         return step
 
@@ -311,9 +311,9 @@ class Narrower:
         if not waits():
             return
         if copy is None:
-            requests.finish(request, PolicyUnchanged("no copy of the guest could be made"))
+            requests.finish(request, PolicyUnchanged("no copy of the session could be made"))
         elif most is not None and copy.had.size > most:
-            why = f"the guest has {copy.had.size:,} bytes already"
+            why = f"the session holds {copy.had.size:,} bytes already"
             requests.finish(request, PolicyUnchanged(why))
         else:
             requests.supervisor.prepare_locks(copy, settings.prepare.plan, ready)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
     from cellblock.host.snapshots.chain import Chain, Snapshot
 
@@ -98,7 +98,7 @@ class Branches:
         if name == left:
             return "the notebook is on this branch already"
         if start and start not in named:
-            return f"there is no checkpoint or branch {start}; there are: {_listed(named)}"
+            return why_not_named(named, start)
         if start and name in named:
             return "there is a checkpoint or branch of this name already"
         if name in named and not named[name].is_branch:
@@ -116,10 +116,15 @@ class Branches:
         if name == self.current and (name not in named or named[name].is_branch):
             return "the notebook is on this branch; go to another first"
         if name not in named:
-            return f"there is no checkpoint or branch of this name; there are: {_listed(named)}"
+            return why_not_named(named, name)
         self._snapshots.let_go(named[name])
         return ""
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
+def why_not_named(named: Mapping[str, Snapshot], name: str) -> str:
+    """Return that nothing is kept under a name, and what is, the checkpoints first."""
+    checkpoints = sorted(each for each, one in named.items() if not one.is_branch)
+    branches = sorted(each for each, one in named.items() if one.is_branch)
+    kinds = {"checkpoints": checkpoints, "branches": branches}
+    known = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
+    return f"there is no checkpoint or branch {name}; there are {known or 'none yet'}"

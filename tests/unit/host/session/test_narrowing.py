@@ -392,7 +392,7 @@ def test_a_copy_that_can_not_be_made_changes_nothing(used, scope):
         used.hears(messages.SnapshotFailed(id=copy.number, errno=errno.ENOMEM))
     outcome = used.outcomes[-1]
     assert outcome.status == "denied"
-    assert "no copy of the guest could be made" in outcome.findings[0].why
+    assert "no copy of the session could be made" in outcome.findings[0].why
     assert scope.adopted == []
 
 
@@ -419,7 +419,7 @@ def test_a_guest_that_holds_more_than_it_may_is_not_narrowed_to_death(used, scop
     copied(used)
     outcome = used.outcomes[-1]
     assert outcome.status == "denied"
-    assert "the guest has 1,073,741,824 bytes already" in outcome.findings[0].why
+    assert "the session holds 1,073,741,824 bytes already" in outcome.findings[0].why
     assert scope.adopted == []
 
 
