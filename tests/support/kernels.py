@@ -219,14 +219,15 @@ class Kernel(Client):
 
     def wait_ready(self) -> Kernel:
         """Return once a cell has run; end the kernel if it runs none."""
+        reply = None
         try:
             self.wait_heard()
             reply, _ = self.run("1", silent=True, store_history=False)
-            if reply["status"] != "ok":
-                raise RuntimeError(f"{reply}\n{self.stderr()}")
-        except BaseException:
-            self.end()  # its open sockets would keep pytest from ending
-            raise
+        finally:
+            if reply is None or reply["status"] != "ok":
+                self.end()  # its open sockets would keep pytest from ending
+        if reply["status"] != "ok":
+            raise RuntimeError(f"{reply}\n{self.stderr()}")
         return self
 
     def interrupt(self) -> str:

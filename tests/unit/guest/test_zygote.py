@@ -158,9 +158,9 @@ def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():
         leader = hands_over()
         while len(in_session(leader)) < 32:
             time.sleep(0.01)
+        members = in_session(leader)
         notify.end_sessions(notify.Sessions(leader), ())
-        processes.until(lambda: in_session(leader) == [])
-        assert not alive(leader)
+        assert processes.gone([leader, *members]) == []
 
 
 def test_who_dies_slowly_is_not_waited_for(monkeypatch):
