@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -170,10 +171,10 @@ _HEAD: Final = ("name", "mode", "backend")
 _UNKNOWN: Final = Row(narrower=Never("no policy has it"))
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
-    f"{_CELL_STYLE};white-space:nowrap",
-    # A path may be broken anywhere, and a word should not.
-    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:13em",
-    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:13em",
+    f"{_CELL_STYLE};min-width:min(16em,22vw)",
+    # A path may be broken anywhere; there is room for a word.
+    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:10em",
+    f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:10em",
 )
 _ALL_FIELDS: Final = "Unused fields are left out: `cellblock policy show` has all."
 _ASSERTED: Final = (
@@ -210,6 +211,14 @@ def _rows(view: Mapping[str, object], shown: Collection[str]) -> dict[str, objec
 def _row(field: str) -> Row:
     """Return the row of a field, or of the table that it is in."""
     return ROWS.get(field.partition(".")[0], _UNKNOWN)
+
+
+def _field_name(field: str) -> c.Html:
+    """Return a field's name, which is broken behind its underscores alone."""
+    parts = re.findall(r"[^_]+_*|_+", field)
+    return c.code(
+        c.join(*(c.element("span", part, style="display:inline-block") for part in parts))
+    )
 
 
 def _asked_words(field: str, value: object, before: Mapping[str, object]) -> str:
@@ -282,7 +291,7 @@ def policy_table(
             shown = c.join(badge(enforced.status), how, shown)
         lines += _gap_lines(own, " " * (_VALUE_COLUMN + 2))
         into = rows if _row(field).shown is Shown.first or field in special else more
-        into.append((c.code(field), words, shown))
+        into.append((_field_name(field), words, shown))
     other_lines, others = _unplaced_gaps([gap for gap in gaps if gap.capability not in fields])
     asserted = any(e.status == "asserted" for e in enforcement)
     note = _ASSERTED * asserted + _ALL_FIELDS
