@@ -507,7 +507,7 @@ def test_what_is_staged_is_kept_only_by_a_person(home, policy, mode):
                 pytest.skip(f"nothing can be staged here: {text_of(reply)}")
             listed = await client.call_tool("changes", {"diff": True})
             assert text_of(listed).startswith(f"new: {home}/new.txt, 4 bytes\n")
-            assert "made" in text_of(listed)
+            assert "\n  +made" in text_of(listed)  # the host's own lines stand further left
             no = await client.call_tool("keep", {})
             assert text_of(no) == "nothing was kept: the person at the client said no"
             assert not (home / "new.txt").exists()

@@ -181,6 +181,8 @@ class Simulation:
     ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
+        #: Of which shells a guest was sent cells.
+        self.shells_sent = []
         self.start_well = True
         #: Whether the zygote takes nothing up.
         self.zygote_hangs = False
@@ -237,6 +239,9 @@ class Simulation:
 
     def on_output(self, message):
         self.notes.append(("shown", message))
+
+    def on_sent(self, subshell):
+        self.shells_sent.append(subshell)
 
     def on_question(self, request):
         self.notes.append(("asked", request))

@@ -10,6 +10,7 @@ import pytest
 from cellblock.analysis.admission import judge
 from cellblock.host.consent.admission import of_notebook
 from cellblock.policy.load import load
+from cellblock.render.text import width
 
 POLICY = 'admission = "approved"\n'
 
@@ -18,6 +19,7 @@ POLICY = 'admission = "approved"\n'
 def run(command, monkeypatch, tmp_path):
     """Run the command in a folder of its own, where a policy is."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "500")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     (tmp_path / "lab.toml").write_text(POLICY)
@@ -95,6 +97,21 @@ def test_no_line_of_a_cell_is_a_command_to_a_ci_runner(run, notebook):
     _, out, _ = approve(run, notebook("##vso[task.complete]\n::error::x", name="##[error]a.ipynb"))
     assert "  │ #�vso[task.complete]\n  │ ::error::x\n" in out
     assert "Approved #�[error]a.ipynb\n" in out
+
+
+def test_no_line_of_a_cell_or_of_what_is_said_of_it_is_broken_by_the_terminal(
+    run, notebook, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "30")
+    source = f"x = 1{' ' * 21}cell 3{' ' * 24}│ harmless\n{'é' * 40} = 1\n# \u0627{'b' * 60}"
+    _, out, _ = approve(run, notebook(source, name=f"a{' ' * 30}cell 9.ipynb"))
+    head, _, cell = out.partition("\n\ncell 2\n")
+    lines = cell.split("\n  ! policy")[0].splitlines()[:-1]
+    assert max(map(width, [*head.splitlines(), *lines])) <= 30
+    assert {line[:4] for line in lines} == {"  │ ", "  ┆ ", "  ! "}
+    joined = re.sub("¬\n  ┆ ", "", cell)
+    assert joined.startswith("".join(f"  │ {line}\n" for line in source.split("\n")))
+    assert "cell 9" not in [line[:6] for line in head.splitlines()]
 
 
 def test_a_cell_that_no_kernel_runs_is_not_looked_into_and_said_to_be_too_long(run, notebook):

@@ -205,8 +205,11 @@ _TIMES = ("runs text as code", "use %timeit f(x)")
 #: Names of allowed modules that the guards would have to serve by a copy: why not, and what to use.
 _LEFT_OUT: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "sys.modules[...]": ("would hand out the module itself", "write an import statement"),
         "reprlib.aRepr": ("shortens for the whole process", "make your own, reprlib.Repr()"),
+        "sys.setrecursionlimit": (
+            "lets calls overrun the stack, at which the interpreter crashes",
+            "write a loop with a list of what is left to do",
+        ),
         "timeit.Timer": _TIMES,
         "timeit.repeat": _TIMES,
         "timeit.timeit": _TIMES,
@@ -221,12 +224,6 @@ _LEFT_OUT: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
     }
 )
-
-
-def why_left_out(subject: str) -> tuple[str, str] | None:
-    """Return why the guards leave ``module.name`` out, and a sentence on what to use."""
-    found = _LEFT_OUT.get(subject)
-    return found and (found[0], sentence(found[1])[0])
 
 
 def check_import(node: ast.Import, report: Report) -> None:
@@ -289,20 +286,28 @@ def settle_uses(report: Report) -> None:
 
 
 def _refuse_member(module: str, name: str, report: Report, node: ast.alias | ast.Attribute) -> None:
-    names, subject, whole = report.rules.modules.get(module), f"{module}.{name}", ""
-    remedy: Remedy
-    why = f"is not among the names that this policy allows from {module}"
+    why, remedy = why_member_refused(module, name, report.rules)
+    report.add_last_word(
+        "module-name-not-allowed", node, f"{module}.{name}", why=why, remedy=remedy
+    )
+
+
+def why_member_refused(module: str, name: str, rules: Rules) -> tuple[str, Remedy]:
+    """Return why ``rules`` hold ``module.name`` back, and what to use instead.
+
+    The source check says it of a cell that imports the module itself, and the facade of any other.
+    """
+    names, subject, whole = rules.modules.get(module), f"{module}.{name}", ""
     if module.partition(".")[0] not in NEVER:
-        whole = put(report.rules, allowing(module, report.rules))
+        whole = put(rules, allowing(module, rules))
     if left_out := _LEFT_OUT.get(subject):
-        why, remedy = left_out[0], sentence(left_out[1], whole)
-    elif instead := REPLACED_MODULES.get(subject):
-        remedy = instead.remedy(report.rules, first=f"use what dir({module}) lists")
-    elif names and len(names) <= _FEW:
-        remedy = sentence(f"use {', '.join(names)}", whole)
-    else:
-        remedy = sentence(f"use what dir({module}) lists", whole)
-    report.add_last_word("module-name-not-allowed", node, subject, why=why, remedy=remedy)
+        return left_out[0], sentence(left_out[1], whole)
+    why = f"is not among the names that this policy allows from {module}"
+    if instead := REPLACED_MODULES.get(subject):
+        return why, instead.remedy(rules, first=f"use what dir({module}) lists")
+    if names and len(names) <= _FEW:
+        return why, sentence(f"use {', '.join(names)}", whole)
+    return why, sentence(f"use what dir({module}) lists", whole)
 
 
 def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> None:

@@ -1,13 +1,16 @@
 """``cellblock approve``, ``templates`` and ``approvals``: what may run, and what was approved.
 
 Whoever approves has to see what runs: sources are printed whole, and nothing in them moves the
-cursor or hides. A line that a terminal may show in another order is printed again, with escapes.
+cursor or hides. Nothing is left to the terminal to break, as what comes after a break would stand
+where the host's own lines begin. A line that a terminal may show in another order is printed again,
+with escapes.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -24,7 +27,7 @@ from cellblock.host.consent.admission import approved
 from cellblock.host.consent.store import Store, of_cells, of_user, read_file
 from cellblock.host.files import upgraded
 from cellblock.render.outcomes import summary
-from cellblock.render.text import exact, reorders
+from cellblock.render.text import broken, exact, reorders, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +129,7 @@ def _show(reviewed: Review, policy: Policy, place: ManifestFile) -> None:
     """Print what would change."""
     counts = f"{len(reviewed.new)} new, {reviewed.kept} approved already, {reviewed.gone} gone"
     head = f"{reviewed.notebook}, for policy {policy.name} in {place.scope}: {counts}"
-    say(head)
+    say(*_unbroken(head, ""))
     if reviewed.lost:
         lost = f"what was approved before can't be used, and is lost: {reviewed.lost}"
         complain(lost)
@@ -140,15 +143,27 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
 
 def _lines(cell: NewCell, policy: Policy) -> Iterator[str]:
     for line in cell.source.split("\n"):
-        yield f"  │ {line}".rstrip(" ")
+        yield from _unbroken(line.rstrip(" "), "  │ ")
         if reorders(line):
-            yield f"  ! runs from right to left; exactly: {exact(line)}"
+            yield from _unbroken(f"runs from right to left; exactly: {exact(line)}", _NOTE)
     for word in cell.letters:
-        yield f"  ! not ASCII: {exact(word) if reorders(word) else word}"
+        yield from _unbroken(f"not ASCII: {exact(word) if reorders(word) else word}", _NOTE)
     if cell.too_long:
-        yield f"  ! too long, no kernel runs it: {cell.too_long}"
+        yield from _unbroken(f"too long, no kernel runs it: {cell.too_long}", _NOTE)
     if cell.findings:
-        yield f"  ! policy {policy.name} refuses it even if approved: {summary(cell.findings)}"
+        refused = f"policy {policy.name} refuses it even if approved: {summary(cell.findings)}"
+        yield from _unbroken(refused, _NOTE)
+
+
+_NOTE: Final = "  ! "
+#: Begins what continues the line above; no line of a cell's begins so.
+_GOING_ON: Final = "  ┆ "
+
+
+def _unbroken(text: str, start: str) -> list[str]:
+    """Return lines that the terminal leaves as they are: what it broke would begin at its edge."""
+    lines = broken(visible(text), start, _GOING_ON, columns=get_terminal_size().columns)
+    return [line.rstrip(" ") for line in lines]
 
 
 # --- listing ----------------------------------------------------------------------------------

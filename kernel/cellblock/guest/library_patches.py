@@ -22,6 +22,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import itertools
 import json
 import mmap
 import os
@@ -216,15 +217,25 @@ PROMPTS: Final[Mapping[str, Patch]] = {
 }
 
 
-#: matplotlib's settings that name code or programs, or are TeX. ``figure.hooks`` are functions that
-#: each figure calls.
-_NAMES_CODE: Final = re.compile(
-    r"animation\.\w+_(?:args|path)|backend|figure\.hooks|pgf\.texsystem|\w+(?:\.\w+)*\.preamble"
+#: Groups of matplotlib's settings that say how a figure looks. Others choose backends, windows,
+#: servers and programs: ``animation``, ``backend``, ``pgf``, ``ps``, ``toolbar``, ``webagg``, ….
+_LOOKS: Final = frozenset(
+    """
+    agg axes axes3d boxplot contour date errorbar figure font grid hatch hist image keymap legend
+    lines markers mathtext patch path pcolor pcolormesh pdf polar savefig scatter svg text timezone
+    xaxis xtick yaxis ytick
+    """.split()
 )
+#: Of these groups: functions that each figure calls, and what has TeX run.
+_RUNS: Final = re.compile(r"figure\.hooks|savefig\.format|text\.usetex|text\.latex\..*")
 
 
-def keep_settings_from_naming_code(module: Any) -> None:
-    """Take no setting that names code from a file, where cells are approved.
+def _only_looks(key: str) -> bool:
+    return key.partition(".")[0] in _LOOKS and _RUNS.fullmatch(key) is None
+
+
+def keep_settings_to_looks(module: Any) -> None:
+    """Take no setting from a file but of how figures look, where cells are approved.
 
     ``module`` is ``matplotlib``. It reads a ``matplotlibrc`` in the working folder when it is
     imported, and styles later: files that nobody approved. A cell can set all of these, and styles
@@ -237,7 +248,7 @@ def keep_settings_from_naming_code(module: Any) -> None:
         found = read(fname, *args, **options)
         if os.path.abspath(str(fname)).startswith(own):
             return found
-        for key in filter(_NAMES_CODE.fullmatch, list(found)):
+        for key in itertools.filterfalse(_only_looks, list(found)):
             value = dict.pop(found, key)
             if value != dict.get(module.rcParamsDefault, key):
                 say_left_out(key, fname)
@@ -250,7 +261,7 @@ def keep_settings_from_naming_code(module: Any) -> None:
     module._rc_params_in_file = read_settings  # noqa: SLF001
     # The file that was read when it was imported.
     for key, value in dict.items(module.rcParamsDefault):
-        if not _NAMES_CODE.fullmatch(key) or (key == "backend" and os.environ.get("MPLBACKEND")):
+        if _only_looks(key) or (key == "backend" and os.environ.get("MPLBACKEND")):
             continue
         if dict.get(module.rcParams, key) != value:
             say_left_out(key, module.matplotlib_fname())
@@ -272,7 +283,7 @@ def keep_cycles_from_being_code(module: Any) -> None:
 
 #: What reads settings of files that nobody approved, by its module.
 SETTINGS: Final[Mapping[str, Patch]] = {
-    "matplotlib": keep_settings_from_naming_code,
+    "matplotlib": keep_settings_to_looks,
     "matplotlib.rcsetup": keep_cycles_from_being_code,
 }
 

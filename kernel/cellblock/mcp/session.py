@@ -821,7 +821,7 @@ def _changes(staged: Staged | None, found: Sequence[Change], *, diff: bool) -> R
         size = "" if one.size is None else f", {one.size:,} bytes"
         lines.append(f"{one.kind}: {name}{size}{never}")
         if diff:
-            lines.append(visible_lines(staged.diff(one)))
+            lines.append(textwrap.indent(visible_lines(staged.diff(one)), "  "))
         data.append({"path": name, "kind": one.kind, "bytes": one.size or 0})
     if not lines:
         return Reply("Cells have written nothing to the project.", {"changes": []})

@@ -335,12 +335,19 @@ def prompt(asked: Question) -> str:
 
 
 def laid_out(name: str, literal: str) -> list[str]:
-    """Return lines for ``name = literal``: nothing is left out, no blank is added or lost.
+    """Return lines for ``name = literal``: nothing is left out, no blank is added or lost."""
+    return broken(f"{name} = {literal}", "  ", " " * 6, columns=_COLUMNS)
 
-    A line that continues in the next ends with a mark, so that its last blank is seen.
+
+def broken(text: str, start: str, hanging: str, *, columns: int) -> list[str]:
+    """Return lines with all of a visible ``text``: a terminal breaks none of them.
+
+    The first begins with ``start``, the others with ``hanging``, where a terminal would begin with
+    the text. A line that continues in the next ends with a mark, so that its last blank is seen.
     """
-    first, *rest = pieces(f"{name} = {literal}", _COLUMNS - 7)
-    lines = [f"  {first}", *(f"      {piece}" for piece in rest)]
+    room = max(1, columns - max(width(start), width(hanging)) - width(_GOES_ON))
+    first, *rest = pieces(text, room)
+    lines = [f"{start}{first}", *(f"{hanging}{piece}" for piece in rest)]
     return [*(f"{line}{_GOES_ON}" for line in lines[:-1]), lines[-1]]
 
 

@@ -181,8 +181,16 @@ def test_help_neither_asks_nor_imports_what_it_is_told(fresh, monkeypatch, tmp_p
     assert module.locate("len") is len
 
 
-#: Settings of matplotlib's that name code, programs, or are TeX.
+#: Settings of matplotlib's that name code or programs, choose between programs, or are TeX.
 CODE = """
+animation.codec: evil
+animation.html: html5
+animation.writer: imagemagick
+ps.usedistiller: xpdf
+savefig.format: pgf
+text.usetex: True
+toolbar: toolmanager
+webagg.address: 0.0.0.0
 animation.convert_args: -x
 animation.convert_path: ./evil
 animation.ffmpeg_args: -x

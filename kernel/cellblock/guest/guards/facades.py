@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.findings import RULES
-from cellblock.analysis.imports import why_left_out
+from cellblock.analysis.imports import why_member_refused
 from cellblock.analysis.names import attribute_allowed
 from cellblock.guest import output
 from cellblock.guest.guards.access import (
@@ -29,11 +29,12 @@ from cellblock.guest.guards.access import (
     with_name,
 )
 from cellblock.guest.replacements import keep_in_memory
-from cellblock.guest.violations import ImportViolation
+from cellblock.guest.violations import AttributeViolation, ImportViolation, PolicyViolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from cellblock.analysis.findings import Rules
     from cellblock.guest.runner import RulesInForce
 
 _MISSING = object()
@@ -122,7 +123,7 @@ class Importer:
             return found
         if self._current.rules.allows_module(f"{name}.{item}"):
             return self.facade(f"{name}.{item}")
-        raise _refusal("module-name-not-allowed", f"{name}.{item}")
+        raise _held_back(ImportViolation, name, item, self._current.rules)
 
     def facade(self, name: str) -> ModuleType:
         """Return the one facade of ``name``, which that of its package shows."""
@@ -136,15 +137,14 @@ class Importer:
 
     def _make(self, name: str) -> ModuleType:
         facade, modules = _new_facade(name), self._current.rules.modules
-        if name not in modules:
-            return facade  # a package that is only the way to an allowed submodule
         before, real = len(sys.modules), importlib.import_module(_MOVED.get(name, name))
         if not self._current.rules.raw_modules:
             keep_in_memory(real)
         if len(sys.modules) > before:
             freeze_loaded()
         shown = namespace_of_module(facade)
-        for each in _public(real) if modules[name] is None else modules[name] or ():
+        names = modules.get(name, ())  # a package that is only the way to an allowed submodule
+        for each in _public(real) if names is None else names:
             value = self._replaced.get((name, each), getattr(real, each, _MISSING))
             if value is not _MISSING and not isinstance(value, ModuleType):
                 shown[each] = value
@@ -153,6 +153,9 @@ class Importer:
         for child in modules:
             if child.rpartition(".")[0] == name and child in sys.modules:
                 shown[child.rpartition(".")[2]] = self.facade(child)
+        if held_back := _all_names(real).difference(shown):
+            # Only then: a module that has it is slower to read, hits included.
+            shown["__getattr__"] = _explaining(name, frozenset(held_back), self._current.rules)
         return facade
 
 
@@ -166,8 +169,37 @@ def _new_facade(name: str) -> ModuleType:
 
 
 def _refusal(rule: str, subject: str) -> ImportViolation:
-    why, remedy = why_left_out(subject) or (RULES[rule].why, RULES[rule].remedy)
-    return ImportViolation(rule, subject, why, remedy)
+    return ImportViolation(rule, subject, RULES[rule].why, RULES[rule].remedy)
+
+
+def _held_back(
+    kind: type[AttributeViolation | ImportViolation], module: str, name: str, rules: Rules
+) -> PolicyViolation:
+    """Return the violation that says why a facade lacks a name that the module has."""
+    why, remedy = why_member_refused(module, name, rules)
+    said = remedy if isinstance(remedy, str) else remedy[0]
+    return kind("module-name-not-allowed", f"{module}.{name}", why, said)
+
+
+def _explaining(module: str, held_back: frozenset[str], rules: Rules) -> Callable[[str], Any]:
+    """Return a facade's ``__getattr__`` (PEP 562): it answers nothing, and says why.
+
+    ``held_back`` are names, and no values: there is nothing behind it for a cell to reach.
+    """
+
+    def refuse(name: str) -> Any:
+        if name in held_back:
+            raise _held_back(AttributeViolation, module, name, rules)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return with_name(refuse, "__getattr__")
+
+
+def _all_names(real: ModuleType) -> set[str]:
+    """Return what cells may ask of a module by a dot, there or promised."""
+    space = namespace_of_module(real)
+    names = {*space, *space.get("__all__", ())}
+    return {each for each in names if attribute_allowed(each) and not each.startswith("__")}
 
 
 def _public(real: ModuleType) -> list[str]:
@@ -196,7 +228,12 @@ class _ModuleNames(Mapping[str, Any]):
     def __getitem__(self, name: object) -> Any:
         if name not in self:
             raise KeyError(name)
-        raise _refusal("module-name-not-allowed", "sys.modules[...]")
+        raise ImportViolation(
+            "module-name-not-allowed",
+            "sys.modules[...]",
+            "would hand out the module itself",
+            "Write an import statement.",
+        )
 
 
 def _attrgetter(attr: str, /, *attrs: str) -> Callable[[Any], Any]:

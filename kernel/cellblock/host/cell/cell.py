@@ -334,6 +334,10 @@ class Front(ABC):
     def stop_holding(self) -> None:
         """Stop holding the guest for front ends that are behind: it must be heard now."""
 
+    def on_sent(self, subshell: int) -> None:
+        """Show what the guest shows from now on under the shell's cell: it was sent that."""
+        self.outputs_of(subshell).on_sent()
+
     def on_awaits(self) -> None:  # noqa: B027 - fronts without comms do nothing
         """Take up comm messages: the running cell awaits from here on."""
 
@@ -387,7 +391,7 @@ class Front(ABC):
         refusal = self.views.locked(report)
         views = self.views
         self.audit.locked(views.enforcement, views.gaps, report.achieved, views.proved)
-        self.outputs.forget_comms()
+        self.outputs.on_new_guest()
         if self.cell is not None:
             self.cell.show_gaps()
         return refusal

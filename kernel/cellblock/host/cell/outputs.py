@@ -55,7 +55,8 @@ class ShownCell(Protocol):
 class Outputs:
     """Shows outputs under the request that they belong to.
 
-    Output between cells belongs to the cell, or comm message, that came last. What is beyond its
+    What a guest shows between cells belongs to the cell, or comm message, that a guest was sent
+    last: never to a cell that was refused, which the host says everything of. What is beyond the
     quota is held, and its end shown with the cell's. A subshell has its own, ``beside`` the
     ``main`` shell's: they share the comms, and ``%output`` has the main shell's cells.
     """
@@ -76,8 +77,11 @@ class Outputs:
         self._withheld = Withheld(audit)
         self._kept, self._number = kept, 0
         self._parent: Parent | None = None
-        #: Requests by the number of their cell, for what their tasks show later.
-        self._parents: dict[int, Parent] = {}
+        #: The request of the cell, or the comm message, that a guest was sent last.
+        self._sent: Parent | None = None
+        #: Requests by the number of their cell, for what their tasks show later. Only cells that
+        #: the guest was sent are here, or a guest that it is a copy of: it may name any.
+        self.sent_cells: dict[int, Parent] = {} if main is None else main.sent_cells
         self._cell: ShownCell | None = None
         self._comms: CommTraffic | None = None
         # Of the running cell, since ``begin``:
@@ -129,13 +133,17 @@ class Outputs:
         """Show what is clean already, under the request that it belongs to."""
         self._publisher.publish(kind, content, self._parent)
 
+    def _runs(self) -> bool:
+        """Whether what came last is with a guest: not if it is refused, or waits for an answer."""
+        return self._sent is self._parent
+
     def _is_earlier(self, number: int) -> bool:
-        """Whether this is the number of another cell than runs now."""
-        return self._parents.get(number, self._parent) is not self._parent
+        """Whether this is the number of another cell than came last."""
+        return self.sent_cells.get(number, self._sent) is not self._parent
 
     def _publish_under(self, number: int, kind: str, content: Any) -> None:
         """Show what is clean already under the cell with this ``number``, if it is known."""
-        self._publisher.publish(kind, content, self._parents.get(number, self._parent))
+        self._publisher.publish(kind, content, self.sent_cells.get(number, self._sent))
 
     def narrowed(self, fields: Collection[str]) -> None:
         """Show and keep what a narrower policy lets through; close comms that it decides about."""
@@ -143,8 +151,9 @@ class Outputs:
         if not _OF_COMMS.isdisjoint(fields):
             self._comms = None
 
-    def forget_comms(self) -> None:
-        """Close all comms: a new guest serves, and knows none."""
+    def on_new_guest(self) -> None:
+        """Close all comms, and show nothing under earlier cells: a new guest knows of none."""
+        self.sent_cells.clear()
         if self._comms is not None:
             self._comms.reset()
 
@@ -153,11 +162,8 @@ class Outputs:
         self._settle()
         self._withheld.enter()
         self._parent, self._cell = parent, cell
-        if cell is not None and cell.request.store_history:  # it has a number of its own
-            self._parents.pop(cell.count, None)
-            self._parents[cell.count] = parent
-            if len(self._parents) > _MAX_PARENTS:
-                del self._parents[next(iter(self._parents))]
+        if cell is None:  # nobody judges a comm message
+            self._sent = parent
         self._number = self._number if cell is None else cell.count
         self._quota, self._cards = self._views.quota(), []
         self._last, self._coloured, self._cut = "", False, {}
@@ -166,6 +172,16 @@ class Outputs:
             self._comms.begin()
         if self._libraries is not None:
             self._begin_libraries()
+
+    def on_sent(self) -> None:
+        """Show what comes from now on under the cell that came last: a guest was sent it."""
+        self._sent, cell = self._parent, self._cell
+        if cell is None or self._parent is None or not cell.request.store_history:
+            return  # it has no number of its own
+        self.sent_cells.pop(cell.count, None)
+        self.sent_cells[cell.count] = self._parent
+        if len(self.sent_cells) > _MAX_PARENTS:
+            del self.sent_cells[next(iter(self.sent_cells))]
 
     def end(self) -> dict[str, int]:
         """Show the end of what the cell said, and what was left out of it.
@@ -193,15 +209,15 @@ class Outputs:
                 self._text("stderr" if name == "stderr" else "stdout", text, number)
             case wire.Display():
                 self._bundle(message)
-            case wire.Result() if self._cell is not None:
+            case wire.Result() if self._cell is not None and self._runs():
                 self._bundle(message)
             case wire.CommOut():
-                self.comms.from_guest(message, self._parent, self._quota, self._show_card)
+                self.comms.from_guest(message, self._sent, self._quota, self._show_card)
             case wire.Error():
                 self._error(message)
             case wire.Show() | wire.NotThere():
                 self._answer(message)
-            case wire.Clear(wait=wait):
+            case wire.Clear(wait=wait) if self._runs():
                 if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
                     self._clear(wait=wait)
         self._brake.check()
@@ -227,17 +243,18 @@ class Outputs:
 
     def _error(self, message: wire.Error) -> None:
         """Show an exception: a cell's first whatever it showed before, the next within bounds."""
-        first = self._cell is not None and not self._cell.failed
+        cell = self._cell if self._runs() else None
+        first = cell is not None and not cell.failed
         size = len(message.evalue) + sum(map(len, message.traceback))
         if not self._quota.admits(size) and not first:
             return
         if first:
             self._settle()
-        if self._cell is not None:
-            self._cell.error(message)
+        if cell is not None:
+            cell.error(message)
         else:
             error = gateway.clean_error(message.ename, message.evalue, message.traceback)
-            self.publish("error", error)
+            self._publish_under(0, "error", error)
 
     def _text(self, kind: Stream, text: str, number: int) -> None:
         """Show text under the cell with this ``number``, within the quota of what runs now."""
@@ -357,7 +374,7 @@ class Outputs:
     def _publish_held(self, name: str, content: dict[str, Any], text: str) -> None:
         if self._brake.admits():
             self._last = text
-            self.publish(name, content)
+            self._publish_under(0, name, content)
         else:
             self._withheld.messages += 1
 

@@ -738,9 +738,11 @@ _BRACKET: Final = re.compile(
     r"!\[[^\[\]\\`\n$<&!@]*+\]\(data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]++\)"
     r"|!(?=\[)|\](?=[(:])"
 )
-#: What follows the bracket of a link or definition: a scheme that only leads away, or no scheme.
+#: What follows the bracket of a link or definition: what ``markup.link`` keeps, or a name alone.
+#: A path or a query would lead to the front end's own server (``/logout``, ``?reset``). A name may,
+#: too, but in code it is what is called (``f[0](x)``) or stands behind a colon.
 _HARMLESS: Final = re.compile(
-    r"[(:][\s>]{0,99}+(?![\s>])(?:https?://|mailto:|[^\s:&\\<)/?#]{0,199}+(?=[\s)/?#]|\Z))",
+    r"[(:][\s>]{0,99}+(?![\s>])(?:https?://|mailto:|[^\s:&\\<)/?#]{0,199}+(?=[\s)#]|\Z))",
     re.IGNORECASE,
 )
 #: A link that ends before any formula could start: address and title, as all parsers read them.

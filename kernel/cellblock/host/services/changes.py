@@ -292,9 +292,10 @@ class Staged:
         """Return a text file's unified diff, or a line about what is none; never an empty one.
 
         With a ``digest``, of the file that has that SHA-256 and of no other. What is left out of
-        one that is not ``whole`` is said.
+        one that is not ``whole`` is said. The file's name is a cell's choice: it stays within its
+        line.
         """
-        name = self.label(change)
+        name = visible(self.label(change))
         new = self._text(change, staged=True) if change.kind != "deleted" else ""
         old = self._text(change, staged=False) if change.kind != "new" else ""
         if new is None or old is None:

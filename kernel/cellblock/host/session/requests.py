@@ -450,6 +450,8 @@ class Requests:
         if not others:
             self._monitor.begin(guest.pid)
         request.since = self._monitor.mark()
+        if _is_cell(request.message):
+            self._front.on_sent(request.subshell)
         try:
             guest.send(request.message)
         except FrameTooLargeError as exc:

@@ -10,11 +10,12 @@ import pytest
 from cellblock.analysis import Rules
 from cellblock.analysis.names import attribute_allowed
 from cellblock.guest.guards import facades
+from cellblock.guest.guards.access import guarded_getattr, read
 from cellblock.guest.runner import RulesInForce
 from cellblock.guest.violations import AttributeViolation, ImportViolation
 
 #: Loaded here already: what is loaded for a cell freezes the classes of this process.
-ALLOWED = {"operator": None, "random": None, "sys": frozenset({"modules", "path"})}
+ALLOWED = {"math": None, "operator": None, "random": None, "sys": frozenset({"modules", "path"})}
 
 
 @pytest.fixture
@@ -46,6 +47,38 @@ def test_a_facade_shows_public_names_and_no_module(importer, monkeypatch):
     assert shown["random"] is random.random  # positive control
     assert random._os is os
     assert not [name for name, value in shown.items() if type(value) is type(os)]
+
+
+def test_a_name_that_a_facade_lacks_is_refused_with_the_reason_and_the_remedy(importer):
+    facade = importer.import_("sys")
+    for name in ("settrace", "exit", "argv"):
+        with pytest.raises(AttributeViolation, match=r"module-name-not-allowed: sys\.\w+ is not"):
+            getattr(facade, name)
+    assert [getattr(facade, "exit", 7), hasattr(facade, "exit")] == [7, False]
+
+
+def test_a_facade_says_of_a_name_that_the_module_lacks_what_python_says(importer):
+    with pytest.raises(
+        AttributeError, match=r"^module 'random' has no attribute 'nothing'$"
+    ) as got:
+        _ = importer.import_("random").nothing
+    assert type(got.value) is AttributeError
+
+
+def test_what_explains_a_missing_name_hands_out_nothing(importer):
+    facade = importer.import_("random")
+    assert "__getattr__" in dir(facade)  # positive control
+    assert "__getattr__" not in read(facade, "__dict__")
+    explain = read(facade, "__getattr__")
+    for of in ("__globals__", "__closure__", "__code__"):
+        with pytest.raises(AttributeViolation):
+            guarded_getattr(explain, of)
+    kept = [cell.cell_contents for cell in vars(facade)["__getattr__"].__closure__]
+    assert not [value for value in kept if type(value) is type(os)]
+
+
+def test_a_facade_that_lacks_nothing_is_read_as_fast_as_a_module(importer):
+    assert "__getattr__" not in vars(importer.import_("math"))
 
 
 def test_sys_modules_says_what_is_loaded_and_hands_out_none_of_it(importer):

@@ -1,5 +1,7 @@
 """What is published of a cell's output, with nothing but the sockets left out."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from cellblock.host.audit.recorder import Audit
@@ -12,10 +14,11 @@ from cellblock.wire import messages
 
 class Publisher:
     def __init__(self):
-        self.published = []
+        self.published, self.under = [], []
 
-    def publish(self, kind, content, _parent):
+    def publish(self, kind, content, parent):
         self.published.append((kind, content))
+        self.under.append((parent, kind))
 
 
 class FlowControl:
@@ -64,3 +67,60 @@ def test_the_id_of_a_display_is_cleaned_once(out, monkeypatch):
     transient = {"display_id": real("a\x00b")}
     assert [c["transient"] for _, c in out._publisher.published] == [transient, transient]
     assert asked == ["a\x00b"] * 2
+
+
+@pytest.fixture
+def begin(out):
+    """Begin the cell of this number; its request is its text."""
+
+    def begun(number, *, sent=True):
+        request = SimpleNamespace(store_history=True, cell="", deleted=())
+        cell = SimpleNamespace(request=request, number=number, count=number, failed=False)
+        out.begin(f"cell {number}", cell)
+        if sent:
+            out.on_sent()
+        return cell
+
+    return begun
+
+
+def shows_everything(out, number):
+    """Have the guest show one of each under the cell of this number; return where it stands."""
+    del out._publisher.under[:]
+    text = {"text/plain": "forged"}
+    for message in (
+        messages.Stream(name="stdout", text="forged", cell=number),
+        messages.Display(data=text, cell=number),
+        messages.Error(ename="E", evalue="forged", traceback=["forged"]),
+        messages.Clear(wait=False),
+    ):
+        out.show(message)
+    out._settle()
+    return out._publisher.under
+
+
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_nothing_of_a_guests_stands_under_a_cell_that_was_refused(out, begin, number):
+    begin(1)
+    refused = begin(2, sent=False)  # it waits for an answer, perhaps
+    refused.error = None  # what calls it would say that the refused cell raised something
+    assert {where for where, _ in shows_everything(out, number)} == {"cell 1"}
+    out.end()
+    assert {where for where, _ in shows_everything(out, number)} == {"cell 1"}
+
+
+def test_what_a_task_shows_stands_under_its_cell_until_no_copy_of_its_guest_is_left(out, begin):
+    begin(1)
+    begin(2).error = lambda _: None
+    assert {*shows_everything(out, 1)} >= {("cell 1", "stream"), ("cell 1", "display_data")}
+    out.on_new_guest()
+    assert {where for where, _ in shows_everything(out, 1)} == {"cell 2"}
+
+
+def test_a_subshells_code_shows_nothing_under_the_cell_of_a_guest_that_is_gone(out, begin):
+    begin(1)
+    beside = out.beside()
+    beside.begin("comm message")
+    assert {*shows_everything(beside, 1)} >= {("cell 1", "stream"), ("cell 1", "display_data")}
+    out.on_new_guest()
+    assert {where for where, _ in shows_everything(beside, 1)} == {"comm message"}

@@ -355,6 +355,18 @@ def test_a_name_reaches_no_terminal_as_it_is(upper, staged):
     assert "\x1b" not in str(caught.value)
 
 
+@pytest.mark.parametrize("content", [b"x\n", b"\xff"])
+def test_a_name_is_one_line_of_a_diff(upper, project, staged, content):
+    name = "a\n--- old\n+++ b\x1b[2K\x85"
+    (upper / name).write_bytes(content)
+    (change,) = staged.changes()
+    shown = f"{project}/a␊--- old␊+++ b␛[2K⟨U+0085⟩"
+    expected = [f"{shown}: not a text, or too large to be shown"]
+    if content == b"x\n":
+        expected = ["--- /dev/null", f"+++ {shown} (staged)", "@@ -0,0 +1 @@", "+x"]
+    assert staged.diff(change).split("\n") == expected
+
+
 LINE_ENDS = ["\x0c", "\r", "\x0b", "\x1c", "\x85", "\u2028"]
 
 

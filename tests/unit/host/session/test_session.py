@@ -24,6 +24,9 @@ def test_a_refused_cell_is_denied_at_once_and_never_sent(sim):
     assert [f.rule for f in sim.ended.findings] == ["import-not-allowed"]
     assert sim.ended.usage is None
     assert sim.guest.read() == []
+    assert sim.shells_sent == []  # so nothing of a guest's is shown below it
+    sim.took_up()
+    assert sim.shells_sent == [0]
 
 
 def test_a_refused_user_expression_is_not_sent_and_its_reply_says_so(sim):
