@@ -116,9 +116,7 @@ def assemble(
 
     def begin() -> None:
         if isinstance(config, SessionConfig):
-            zygotes = ZygoteSource(
-                reactor, early.take, is_told=early.is_told, ahead=early.take_ahead
-            )
+            zygotes = ZygoteSource(reactor, early.take, ahead=early.take_ahead)
             kernel.session = session = open_session(config, reactor, kernel, zygotes)
             session.requests.on_compiled = ByteCode(reactor).keep_later
             background.make_font_list_later(reactor)
@@ -148,8 +146,8 @@ def assemble(
             kernel.exports.close()
         early.end()
         if kernel.session is None or kernel.session.close():  # else its zygote is still at it
-            remove_scratch(str(early.scratch))
-            _end_changes(kernel, early.scratch)
+            remove_scratch(early.scratch)
+            _end_changes(kernel, Path(early.scratch))
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup
