@@ -59,8 +59,10 @@ _BOOT = (
     "sys.prefix = sys.exec_prefix = sys.argv[2];"
     "from cellblock.guest.reaper import stand_between;"
     "reaper_pipe = stand_between(int(sys.argv[1]));"
+    "from cellblock.guest import mounter;"
+    "line = mounter.fork();"
     "from cellblock.guest.zygote import main;"
-    "main(int(sys.argv[1]), reaper_pipe)"
+    "main(int(sys.argv[1]), reaper_pipe, line)"
 )
 
 
