@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -196,9 +196,9 @@ class Contestant:
             if self.argv[0].startswith("python3"):  # xeus-python says python3.11
                 self.argv[0] = sys.executable
 
-    def start(self, first: str = "") -> Kernel:
+    def start(self, first: str = "", info: dict[str, Any] | None = None) -> Kernel:
         """Start a kernel and run its first cell; its idle may come before iopub is subscribed."""
-        kernel = Kernel(self.argv, world=self.world, info=connection())
+        kernel = Kernel(self.argv, world=self.world, info=info or connection())
         kernel.interrupt_mode = self.mode
         if first:
             run(kernel, first, idle=False)
@@ -212,7 +212,7 @@ class Contestant:
             kernel.send("shutdown_request", {"restart": True}, "control")
             kernel.proc.wait(PATIENCE)
             kernel.disconnect()
-        made = self.start()
+        made = self.start(info=kernel.info if kernel else None)
         try:
             run(made, first, idle=False)
             return (time.perf_counter() - began) * 1000
@@ -229,8 +229,11 @@ class Contestant:
         finally:
             kernel.close()
 
-    def provided(self, first: str = "x = 1") -> float:
-        """Milliseconds from a manager's start of its second kernel to that one's first reply."""
+    def provided(self, first: str = "x = 1", *, restarted: bool = False) -> float:
+        """Milliseconds from a manager's start of its second kernel to that one's first reply.
+
+        Or from its restart of the first one.
+        """
         name = self.world.root / "kernels" / "contestant"
         name.mkdir(parents=True, exist_ok=True)
         metadata = {}
@@ -246,13 +249,19 @@ class Contestant:
             try:
                 self._started(manager, "x = 1")
                 time.sleep(WAITS)
-                return self._started(manager, first)
+                return self._started(manager, first, restarted=restarted)
             finally:
                 manager.shutdown_all(now=True)
 
-    def _started(self, manager: MultiKernelManager, first: str) -> float:
+    def _started(
+        self, manager: MultiKernelManager, first: str, *, restarted: bool = False
+    ) -> float:
         began = time.perf_counter()
-        started = manager.start_kernel(kernel_name="contestant", cwd=str(self.world.work))
+        if restarted:
+            (started,) = manager.list_kernel_ids()
+            manager.restart_kernel(started)
+        else:
+            started = manager.start_kernel(kernel_name="contestant", cwd=str(self.world.work))
         client = manager.get_kernel(started).client()
         client.start_channels()
         sent = client.execute(first)
@@ -283,9 +292,9 @@ class Contestant:
         finally:
             kernel.close()
 
-    def restarted(self) -> float:
-        kernel = self.start(FIRST_PLOT)
-        return self.spawned(FIRST_PLOT, kernel)
+    def restarted(self, first: str) -> float:
+        """Milliseconds from a kernel's shutdown to the first reply of one in its place."""
+        return self.spawned(first, self.start(first))
 
 
 FIRST_IMPORTS = "import numpy as np\nimport pandas as pd\nimport matplotlib.pyplot as plt"
@@ -296,7 +305,9 @@ WHOLE = {
     "spawn to first reply, one waiting": Contestant.provided,
     "spawn to first plot": lambda one: one.spawned(FIRST_PLOT),
     "spawn to first plot, one waiting": lambda one: one.provided(FIRST_PLOT),
-    "restart to first plot": Contestant.restarted,
+    "restart to first reply": lambda one: one.restarted("x = 1"),
+    "restart to first reply, one waiting": lambda one: one.provided(restarted=True),
+    "restart to first plot": lambda one: one.restarted(FIRST_PLOT),
     "first imports, after reading": Contestant.read_first,
     "interrupt": Contestant.interrupted,
     "memory of one with pandas": lambda one: one.memory(1),

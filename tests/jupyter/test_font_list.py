@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from cellblock import Sandbox
-from cellblock.host.guests import background
+from cellblock.jupyter import preparation
 from cellblock.policy.model import Policy
 from support.idle import IdleReactor
 
@@ -22,7 +24,7 @@ def test_each_session_has_a_copy_of_a_list_that_a_process_of_the_hosts_made(tmp_
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.syspath_prepend(project)
     reactor = IdleReactor()
-    background.make_font_list_later(reactor)
+    preparation.make_later(reactor, SimpleNamespace(charts="stills", vega=False))
     reactor.wait()
     (made,) = cache.glob("*/matplotlib/*")
     assert made.suffix == ".json"

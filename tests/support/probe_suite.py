@@ -22,7 +22,7 @@ from cellblock.host.guests import spawn
 from cellblock.policy.model import Policy
 
 #: Where a zygote's first line of code ends and what spoils it is put in.
-_MAIN = "main(int(sys.argv[1]), reaper_pipe)"
+_MAIN = "main(int(sys.argv[1]), reaper_pipe, line)"
 
 
 #: Capabilities that have a probe, and no hole that is declared.

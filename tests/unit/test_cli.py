@@ -10,6 +10,7 @@ from cellblock import __version__
 from cellblock.backends.report import Proof, Seen
 from cellblock.cli import install
 from cellblock.cli.main import COMMANDS, load_command
+from cellblock.jupyter import preparation
 
 #: What the suite of probes said of a backend, of which these tests run it once.
 PROVED = {}
@@ -27,6 +28,7 @@ def run(command, monkeypatch, tmp_path):
     """Run the command in a folder of its own, with Jupyter's folders in it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(install, "prove", proved_once)
+    monkeypatch.setattr(preparation, "make_now", lambda _session: None)  # it takes seconds
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for variable in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "HOME"):
         (tmp_path / variable.lower()).mkdir()

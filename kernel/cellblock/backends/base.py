@@ -381,12 +381,11 @@ def named(name: str) -> Backend:
     return made
 
 
-def choose(policy: Policy, how: Literal["probe", "attempt", "glance"] = "probe") -> Chosen:
+def choose(policy: Policy, how: Literal["probe", "attempt"] = "probe") -> Chosen:
     """Return the backend for ``policy``; ``how`` is the method of each that says whether it works.
 
     An ``attempt`` spares a kernel's start a third of a second: one is taken behind which a guest
-    can start, and its own locks have the last word. A ``glance`` is a guess, for what is thrown
-    away unless a later choice comes to the same.
+    can start, and its own locks have the last word.
 
     Raises BackendError where the one that the policy names can't be had and nothing may replace
     it; and where none but noop is left and the policy asked for more, by ``on_unsupported =

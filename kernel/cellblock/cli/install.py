@@ -1,7 +1,7 @@
 """``cellblock install``, ``uninstall``, ``image``, ``doctor``, ``packages``: this machine's part.
 
 ``install`` writes kernelspecs for policies. ``doctor`` says what this machine enforces of a policy,
-as probes in a guest find it; ``install`` says so, too.
+as probes in a guest find it; ``install`` says so, too. Both prepare what the kernels' starts use.
 
 ``packages`` shows what policies had installed and what could not be had, and clears it.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,7 +42,7 @@ from cellblock.cli.common import (
     say_rich,
 )
 from cellblock.cli.main import group
-from cellblock.errors import BackendError, CellblockError
+from cellblock.errors import BackendError, CellblockError, PolicyError
 from cellblock.guest.probes import BY_NAME, EARLIER_THREAD
 from cellblock.host import probes
 from cellblock.host.guests import spawn
@@ -51,14 +50,12 @@ from cellblock.host.probes import Prover, Surroundings
 from cellblock.host.services.operations.packages import PackageStore
 from cellblock.host.services.relay import Relay
 from cellblock.host.session.config import (
-    SessionConfig,
-    SessionOptions,
     planned,
     prepare_message,
-    resolve,
 )
 from cellblock.host.session.history import default_path
 from cellblock.jupyter import install as specs
+from cellblock.jupyter.preparation import prepare
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy.folders import make_scratch, package_folder, remove_scratch
 from cellblock.policy.operations import canonical_package, parse_requirement
@@ -132,8 +129,9 @@ def install(
         say_rich(*verdict(doctor_report(loaded, run_probes), loaded.name), soft_wrap=True)
     except BackendError as failure:
         say(f"It runs nothing here: {failure}")
-    if said := _obstacle(policy):
-        say(f"In a kernel that starts in this folder no cell would run: {said}")
+    prepared = prepare(policy, specs.named(policy))
+    if isinstance(prepared, PolicyError):
+        say(f"In a kernel that starts in this folder no cell would run: {prepared}")
 
 
 @app.command()
@@ -146,14 +144,6 @@ def uninstall(name: str) -> None:
 
 def _named(spec: KernelSpec) -> str:
     return f"{spec.display_name} in {spec.resource_dir}"
-
-
-def _obstacle(spec: str) -> str:
-    """Return what keeps a policy that can be read from holding in this folder, if anything does."""
-    with tempfile.TemporaryDirectory() as scratch:
-        options = SessionOptions(spec, Path.cwd(), Path(scratch).resolve(), allow_unsafe=True)
-        config = resolve(options)
-    return "" if isinstance(config, SessionConfig | BackendError) else str(config)
 
 
 @image_app.command()
@@ -200,6 +190,7 @@ def doctor(
         say_rich(*verdict(report, loaded.name), soft_wrap=True)
         if every:
             _print_all(report)
+    prepare(policy, specs.named(policy))
     contradicted = any(gap.contradicted for gap in report.gaps)
     untried = bool(report.probes and report.unproved)
     raise typer.Exit(code=int(report.backend == "noop" or contradicted or untried))

@@ -56,15 +56,15 @@ def stand_between(control_fd: int) -> int:
         return -1
     host, reaper = os.pidfd_open(host_pid), os.getpid()
     folder, folder_write = os.pipe()
-    _prctl(_PR_SET_NAME, ctypes.addressof(_NAME))
-    _prctl(_PR_SET_DUMPABLE, 0)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    set_attribute(_PR_SET_NAME, ctypes.addressof(_NAME))
+    set_attribute(_PR_SET_DUMPABLE, 0)
+    set_attribute(_PR_SET_CHILD_SUBREAPER, 1)
     zygote = os.fork()
     if zygote:
         os.close(control_fd)
         os.close(folder_write)
         _reap(control, host, zygote, folder)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    set_attribute(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != reaper:  # before it was asked for
         os._exit(1)
     signal.signal(signal.SIGTERM, end)
@@ -164,6 +164,6 @@ def _children_of(pid: int) -> list[int]:
     return found
 
 
-def _prctl(option: int, value: int) -> None:
+def set_attribute(option: int, value: int) -> None:
     """Set an attribute of this process; the zygote looks whether that works, and tells the host."""
     ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value))

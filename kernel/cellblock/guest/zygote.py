@@ -245,11 +245,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST = 500
 
 
-def main(control_fd: int, reaper: int) -> NoReturn:
+def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
     """Serve the control socket until the host is gone.
 
     ``reaper`` is a pipe to our parent, which removes the guests' folder in the end. Where it is
-    negative there is none, and that is ours to do.
+    negative there is none, and that is ours to do. ``mounter_fd`` is our line to the mounter.
     """
     # Until a guest can act on it, an interrupt must not end it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -267,14 +267,16 @@ def main(control_fd: int, reaper: int) -> NoReturn:
 
         request, above = control.receive_prepare()
         witness.check_mounts(request.plan.mounted, request.mounts)
-        mounter: layer.Mounter | None = None
+        mounter = layer.Mounter(socket.socket(fileno=mounter_fd), request.plan.layers)
         if layers := request.plan.layers:
             # Where something wraps us, that has made one already.
             loopback = request.plan.loopback and "namespaces" not in request.plan.locks
             empty = layer.lay(layers, request.plan.shared_memory, loopback=loopback)
             request = _sealed(request)
-            mounter = layer.start_mounter(layers, empty)
+            mounter.begin(layers, empty)
             mounter.cover(layers)
+        else:
+            mounter.close()
         folder = request.scratch
         if reaper >= 0:
             os.write(reaper, os.fsencode(folder))
@@ -383,7 +385,7 @@ class _Zygote:
     """Forks guests, and answers for them at their gates.
 
     ``folder`` is the guests', where no reaper removes it; ``above`` has a descriptor of what that
-    lies in, where it is out of our sight; ``mounter`` is there where there are layers.
+    lies in, where it is out of our sight; ``mounter`` may be asked where there are layers.
     """
 
     def __init__(
@@ -392,7 +394,7 @@ class _Zygote:
         prepared: Prepared,
         folder: str,
         above: list[int],
-        mounter: layer.Mounter | None,
+        mounter: layer.Mounter,
     ) -> None:
         self._control, self._prepared = control, prepared
         self._folder, self._above, self._mounter = folder, above, mounter
@@ -465,7 +467,7 @@ class _Zygote:
         done = messages.Narrowed(ticket=ticket)
         answer = messages.Narrowed(ticket=ticket, ready=True)
         try:
-            if self._mounter is not None and not message.fork:
+            if not message.fork:
                 self._mounter.cover(message.plan.layers)
             self._gates.narrow(message, lambda: self._control.send(done))
         except (OSError, ValueError, LockFailed) as error:
@@ -475,8 +477,7 @@ class _Zygote:
     def _refresh(self) -> str:
         """Have layers forget what they looked up; return why that failed, or nothing."""
         try:
-            if self._mounter is not None:
-                self._mounter.refresh()
+            self._mounter.refresh()
         except OSError as error:
             return error.strerror or str(error)[:_LONGEST]
         return ""
@@ -498,8 +499,7 @@ class _Zygote:
             for fd in (self._wake_read, self._wake_write, self._control.fileno(), *self._above):
                 os.close(fd)
             self._gates.close()
-            if self._mounter is not None:
-                self._mounter.close()
+            self._mounter.close()
             self._prepared.become_guest(fds, request)
             status = 0
         except SystemExit:

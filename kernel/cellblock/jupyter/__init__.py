@@ -4,10 +4,9 @@ Invariant: no request reaches a guest but through the session, which decides; no
 but through ``channels``, and a guest's output only through the host's output gateway. What front
 ends send is checked and bounded, whether or not it is signed.
 
-- ``start``: a bare zygote before anything slow is imported; ``command_line``, and of that
-  ``ipykernel_options``;
-- ``early_zygote``: a wrapped zygote, before anything slow is imported; ``kernel_policy``: the
-  policy that a kernel is under;
+- ``start``: in which order a kernel starts; ``command_line``, and of that ``ipykernel_options``;
+- ``early_zygote``: a zygote, before anything slow is imported; ``kernel_policy``: the policy that a
+  kernel is under;
 - ``assembly``: puts a kernel together, and asks the user first where a policy needs it;
 - ``channels``: the connection file, the five sockets, iopub's queue and backpressure;
 - ``messages``: signing and parsing, and the contents of replies;
@@ -16,7 +15,7 @@ ends send is checked and bounded, whether or not it is signed.
 - ``kernel``: the requests, their order, and what aborts; ``input_requests``, questions to the user;
 - ``reactor``: the event loop over ``zmq.Poller``;
 - ``provisioner``, in a server: a kernel that waits; ``warm``, that one until it is launched;
-- ``install`` and ``only``: kernelspecs.
+- ``install`` and ``only``: kernelspecs; ``preparation``: what starts find made.
 
 It may import ``host`` and below. Why none of it is ipykernel's or jupyter_client's but the
 kernelspecs: ADR 0122.

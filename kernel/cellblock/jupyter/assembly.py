@@ -16,14 +16,13 @@ from cellblock.host.cell.status import Views
 from cellblock.host.consent.approver import Approver, Prompt
 from cellblock.host.consent.grants import GrantContext, Grants
 from cellblock.host.consent.store import of_user
-from cellblock.host.guests import background
 from cellblock.host.guests.byte_code import ByteCode
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
 from cellblock.host.session.session import open_audit, open_session, record_start
-from cellblock.jupyter import channels, kernel_policy, warm
+from cellblock.jupyter import channels, kernel_policy, preparation, warm
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
 from cellblock.jupyter.reactor import ZmqReactor
@@ -116,13 +115,10 @@ def assemble(
 
     def begin() -> None:
         if isinstance(config, SessionConfig):
-            zygotes = ZygoteSource(
-                reactor, early.take, is_told=early.is_told, ahead=early.take_ahead
-            )
+            zygotes = ZygoteSource(reactor, early.take, ahead=early.take_ahead)
             kernel.session = session = open_session(config, reactor, kernel, zygotes)
             session.requests.on_compiled = ByteCode(reactor).keep_later
-            background.make_font_list_later(reactor)
-            background.make_vega_later(reactor, config.prepare)
+            preparation.make_later(reactor, config.prepare)
             session.start()
 
     if not isinstance(config, SessionConfig):
@@ -148,8 +144,8 @@ def assemble(
             kernel.exports.close()
         early.end()
         if kernel.session is None or kernel.session.close():  # else its zygote is still at it
-            remove_scratch(str(early.scratch))
-            _end_changes(kernel, early.scratch)
+            remove_scratch(early.scratch)
+            _end_changes(kernel, Path(early.scratch))
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup

@@ -1,129 +1,98 @@
 """The zygote that starts before it is known what policy a kernel is under.
 
-A bare zygote is started first of all (``start``). One that a backend wraps is started in what
-wrapped the last one, or in what a first look at the policy says. Once the policy is read, a zygote
-in anything else is ended: it was told nothing yet.
+It is started first of all, in the command that started the last zygote of a kernel with this policy
+in this folder (``spawn.WrappingCache``): its imports are the longest part of a kernel's start. Once
+the policy is read, it is kept if that asks for just this command. Else it is ended, for it was told
+nothing yet, and another one is started. So is one where no command is known: ``cellblock install``
+and ``cellblock doctor`` see to it that one is (``jupyter.preparation``).
 
-It imports as fast as it imports little, like ``start``: nothing here that reads a policy.
+A zygote waits for what is imported here, so that is little: nothing that reads a policy.
 """
 
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+import os
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
 from cellblock.host.guests.spawn import WrappingCache
 from cellblock.policy.folders import cache_folder, changes_folder, make_scratch
 
+TYPE_CHECKING = False  # a zygote is started before typing is imported
 if TYPE_CHECKING:
     import socket
+    from typing import Protocol
 
-    from cellblock.host.guests.spawn import Recalled
     from cellblock.host.guests.zygote import Standing
-    from cellblock.host.session.config import SessionConfig, Wrapping
+    from cellblock.host.session.config import Wrapping
     from cellblock.wire.messages import Prepare
 
     #: The host's end of a zygote's socket, and its pid.
     Zygote = tuple[socket.socket, int]
 
+    class Ahead(Protocol):
+        """A zygote of a kernel that waits, which was told a policy."""
 
-def working_folder() -> Path:
+        def take(self, prepare: Prepare) -> Standing | None:
+            """Return it if it was told just this; else end it, and return nothing."""
+
+        def end(self) -> None:
+            """End it."""
+
+
+def working_folder() -> str:
     """Return the folder that cells are run for. Raises ``StartError`` where it is gone."""
     try:
-        return Path.cwd()
+        return os.getcwd()
     except OSError as exc:
         what = f"the folder it was started in: {exc.strerror}"
         raise StartError(f"{what}. Start it in one that is there.") from None
 
 
-class Ahead(Protocol):
-    """A zygote that was told a policy, with guests that were forked before the launch."""
+def words_of(wrap: Wrapping | None) -> tuple[str, ...] | None:
+    """Return what stands before a zygote's command that is wrapped so: nothing, if it is bare.
 
-    def take(self, prepare: Prepare) -> Standing | None:
-        """Return all where they are for just this; else end them, and return nothing."""
-
-    def end(self) -> None:
-        """End all."""
+    None where no later kernel can repeat it (a container's name, say).
+    """
+    return () if wrap is None else wrap.words or None
 
 
 class EarlyZygote:
     """At most one zygote, for a kernel with this policy in this folder."""
 
-    def __init__(self, policy: str, bare: Zygote | None) -> None:
+    def __init__(self, policy: str) -> None:
         project = working_folder()
-        self.scratch = Path(make_scratch())
-        #: It, if it is started and not taken yet, and what is around it.
-        self._zygote = bare
-        self._around: Wrapping | Recalled | None = None
+        self.scratch = make_scratch()
+        cache = WrappingCache(cache_folder(), policy, project, self.scratch)
+        self._cache: WrappingCache | None = cache
+        #: The zygote, until it is taken; what stands before its command; what is to go around one.
+        self._zygote: Zygote | None = None
+        self._words = cache.recall()
         self._due: Wrapping | None = None
-        #: What it was told, where it waits for a launch.
-        self._told: Prepare | None = None
-        self._memory: WrappingCache | None = None
-        #: It, where it has guests before the launch that it waits for.
+        #: The zygote of a kernel that waits, once it was told the policy.
         self.ahead: Ahead | None = None
-        if bare is None:
-            around = self.recollect(policy, project).recall()
-            if around is not None and (folder := changes_folder()) in around.words:
+        if (words := self._words) is not None:
+            if (folder := changes_folder()) in words:
                 with contextlib.suppress(OSError):  # it is made again, and reported
                     # The user may have deleted it. What is missing is not mounted, and no layer
                     # that is made later is seen by the zygote.
-                    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.start(around)
-
-    def recollect(self, policy: str, project: Path) -> WrappingCache:
-        """Have the wrapping kept for kernels of this policy and folder; return where that is."""
-        self._memory = WrappingCache(cache_folder(), policy, str(project), str(self.scratch))
-        return self._memory
-
-    @property
-    def is_started(self) -> bool:
-        """Whether it is started and not taken yet."""
-        return self._zygote is not None
-
-    def start(self, around: Wrapping | Recalled | None) -> None:
-        """Start it in ``around``, if that is known."""
-        if around is not None:
+                    os.makedirs(folder, mode=0o700, exist_ok=True)
             with contextlib.suppress(OSError):  # it is tried again, and reported
-                self._zygote = spawn.start(around)
-                self._around = around
+                self._zygote = spawn.start(spawn.Recalled(words) if words else None)
 
     def settle(self, due: Wrapping | None) -> None:
-        """End it unless it is in the wrapping that is due."""
-        self._due = due
-        if not is_alike(self._around, due):
+        """Keep the zygote if it was started in what is ``due``; else end it, and start another."""
+        words, self._due = words_of(due), due
+        if self._words is None or self._words != words:
             self.end()
+            self._words = words
+            with contextlib.suppress(OSError):  # as above
+                self._zygote = spawn.start(due)
 
-    def prepare(self, config: SessionConfig) -> None:
-        """Have it prepare for this, which the kernel may differ from that it comes to serve.
-
-        Not where somebody is asked first, where it is not known yet which tools there are, and
-        where the zygote is a container.
-        """
-        policy = config.policy
-        equipped = policy.tools or policy.mcp or policy.llm.granted or policy.operations is not None
-        is_foreseen = policy.approvals == "never" and not equipped
-        if is_foreseen and (config.wrap is None or config.wrap.words):
-            if not self.is_started:
-                self.start(config.wrap)
-            if self._zygote is not None:
-                from cellblock.host.guests import zygote  # noqa: PLC0415 - slow, as said above
-
-                self._told = zygote.first_frame(config.prepare)
-                zygote.tell(self._zygote[0], self._told)
-
-    def awaits(self, config: SessionConfig) -> bool:
-        """Whether the zygote was told this, and may have guests before the launch."""
-        return self._told is not None and not config.prepare.plan.relayed
-
-    def is_told(self, first: Prepare) -> bool:
-        """Whether the zygote was told just this; one that was told anything else is ended."""
-        told, self._told = self._told, None
-        if told is not None and told != first:
-            self.end()
-        return self.is_started and told == first
+    def launch(self, policy: str) -> None:
+        """Be the zygote of a kernel with this policy in the folder that it was launched in."""
+        self._cache = WrappingCache(cache_folder(), policy, working_folder(), self.scratch)
 
     def take(self) -> Zygote:
         """Return the zygote; another one if it is taken or was not started. Raises OSError."""
@@ -131,7 +100,7 @@ class EarlyZygote:
         return zygote or spawn.start(self._due)
 
     def take_ahead(self, prepare: Prepare) -> Standing | None:
-        """Return the zygote and its guests, where it has them already, for just this."""
+        """Return the zygote that was told a policy, if that was just this."""
         ahead, self.ahead = self.ahead, None
         return None if ahead is None else ahead.take(prepare)
 
@@ -145,15 +114,7 @@ class EarlyZygote:
             spawn.drop(*zygote)
 
     def remember(self) -> None:
-        """Keep the wrapping for the next kernel."""
-        memory, self._memory = self._memory, None
-        if memory is not None and self._due is not None and (words := self._due.words):
-            memory.keep(words)
-
-
-def is_alike(around: Wrapping | Recalled | None, due: Wrapping | None) -> bool:
-    """Return whether a zygote in ``around`` is in the wrapping that is due."""
-    if around is None or due is None:
-        return around is due
-    # A foreseen wrapping is equal as a value; words are made anew each time.
-    return around == due or (bool(around.words) and around.words == due.words)
+        """Keep the command for the next kernel, once; what was the same twice counts as sure."""
+        cache, self._cache = self._cache, None
+        if cache is not None and self._words is not None and self._words == words_of(self._due):
+            cache.keep(self._words)

@@ -67,10 +67,9 @@ def kernel_json(
     interpreter, a policy file and one of inputs are named by absolute paths, so the kernelspec
     works from any environment's Jupyter.
     """
-    shipped = spec in KNOWN or spec in FORMER_NAMES
     argv = [sys.executable, "-E", "-P", *["-s"] * shared]
     argv += ["-m", "cellblock", "-f", "{connection_file}"]
-    argv += ["--policy", spec if shipped else str(Path(spec).expanduser().resolve())]
+    argv += ["--policy", named(spec)]
     if inputs is not None:
         argv += ["--input", str(inputs.expanduser().resolve())]
     if allow_unsafe and policy.mode == "unsafe":
@@ -85,6 +84,12 @@ def kernel_json(
         "interrupt_mode": "message",
         "metadata": metadata,
     }
+
+
+def named(spec: str) -> str:
+    """Return what a kernel's command calls a policy: a preset, or a file by its absolute path."""
+    shipped = spec in KNOWN or spec in FORMER_NAMES
+    return spec if shipped else str(Path(spec).expanduser().resolve())
 
 
 def install(

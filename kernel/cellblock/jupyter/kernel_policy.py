@@ -19,7 +19,6 @@ from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
     can_see,
-    predict_wrapping,
     resolve,
 )
 from cellblock.jupyter.early_zygote import working_folder
@@ -47,18 +46,14 @@ def resolve_first(
 ) -> SessionConfig | PolicyError | BackendError:
     """Read the policy of a kernel that starts; return why nothing may run, where that is so.
 
-    Where no zygote is started, one is at the first look at the policy. Raises ``StartError``.
+    Raises ``StartError``.
     """
-    asked = _asked(options, early.scratch)
-    if not early.is_started:
-        early.start(predict_wrapping(asked))
-    config = resolve(asked)
+    config = resolve(_asked(options, Path(early.scratch)))
     if isinstance(config, SessionConfig):
         config = _with_launch(config, options)
         early.settle(config.wrap)
         if not options.warm:
             config = _adopted(config, options)
-            early.prepare(config)  # before sockets and sessions are imported, which takes as long
     return config
 
 
@@ -69,11 +64,11 @@ def resolve_launched(
 
     Raises ``StartError``.
     """
-    config = resolve(_asked(options, early.scratch))
+    config = resolve(_asked(options, Path(early.scratch)))
     if isinstance(config, SessionConfig):
         config = _with_launch(config, options)
         early.settle(config.wrap)
-        early.recollect(options.policy, working_folder())
+        early.launch(options.policy)
         config = _adopted(config, options)
     return config
 
@@ -82,7 +77,7 @@ def _asked(options: Options, scratch: Path) -> SessionOptions:
     keys = Path(options.connection_file)
     return SessionOptions(
         options.policy,
-        working_folder(),
+        Path(working_folder()),
         scratch,
         options.allow_unsafe,
         # Of later ones see ``backends.plan``.

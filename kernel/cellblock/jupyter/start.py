@@ -18,6 +18,7 @@ import sys
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
 from cellblock.jupyter.command_line import parse
+from cellblock.jupyter.early_zygote import EarlyZygote
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
 if TYPE_CHECKING:
@@ -39,12 +40,8 @@ def main(argv: list[str]) -> None:
         _fill_standard_descriptors()
         # Job-control shells and notebook servers share our process group; Ctrl-C is theirs.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        bare = None if may_be_wrapped(options.policy) else spawn.start()
-        # A zygote starts meanwhile, or is started here: before all that is slow to import.
-        from cellblock.jupyter.early_zygote import EarlyZygote  # noqa: PLC0415 - as said
-
+        early = EarlyZygote(options.policy)
         spawn.protect_host()
-        early = EarlyZygote(options.policy, bare)
         from cellblock.jupyter.kernel_policy import resolve_first  # noqa: PLC0415 - slow
 
         config = resolve_first(options, early)
@@ -121,34 +118,3 @@ def _is_gone(starter: str) -> bool:
         except ProcessLookupError:
             return os.getppid() != 0
     return False
-
-
-# --- whether the zygote needs a wrapper, before the policy is read ------------------------------
-
-#: Backends that wrap a zygote, those that do not, the program of the strongest, and bytes of a
-#: policy file in which their names are looked for.
-WRAPPING = (b"bubblewrap", b"docker", b"seatbelt")
-BARE = (b"landlock", b"noop")
-WRAPPER = "bwrap"
-_LOOKED_AT = 1 << 16
-
-
-def may_be_wrapped(policy: str) -> bool:
-    """Guess whether a zygote that starts now would have to be ended for a wrapped one.
-
-    Nothing that reads a policy is imported yet: its file is searched for names of backends, and
-    for a preset, or without such a name, PATH for the strongest. A wrong guess costs time, no more.
-    """
-    text = b""
-    with (
-        contextlib.suppress(OSError, ValueError),
-        open(policy, "rb", opener=_open_at_once) as file,
-    ):
-        text = file.read(_LOOKED_AT)
-    if any(name in text for name in (*WRAPPING, *BARE)):
-        return any(name in text for name in WRAPPING)
-    return any(os.access(f"{folder}/{WRAPPER}", os.X_OK) for folder in os.get_exec_path())
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for

@@ -35,6 +35,7 @@ from cellblock.host.guests.zygote import Standing, Zygote, first_frame, place_of
 from cellblock.host.services import changes
 from cellblock.host.session.config import SessionConfig
 from cellblock.jupyter.command_line import parse
+from cellblock.jupyter.early_zygote import words_of
 from cellblock.policy.folders import remove_scratch, scratch_name
 
 if TYPE_CHECKING:
@@ -53,28 +54,46 @@ _STDIN = 0
 _TAKEN = b"+"
 
 
-class GuestsAhead:
+def may_be_told(config: SessionConfig) -> bool:
+    """Whether a zygote can be told of this before the launch.
+
+    Not where somebody is asked first, where it is not known yet which tools there are, and where
+    the zygote is a container.
+    """
+    policy = config.policy
+    equipped = policy.tools or policy.mcp or policy.llm.granted or policy.operations is not None
+    return policy.approvals == "never" and not equipped and words_of(config.wrap) is not None
+
+
+class ToldZygote:
     """A waiting kernel's zygote, told ``config``, with a guest and a spare one, which imports.
 
-    Raises OSError where no process can be started.
+    It has no guests where a relay has to be there first. Raises OSError where no process can be
+    started.
     """
 
     def __init__(self, reactor: ZmqReactor, early: EarlyZygote, config: SessionConfig) -> None:
         prepare = config.prepare
         background.place_font_list(Path(prepare.scratch))
         self._told = _told(prepare)
-        self._zygote = Zygote(reactor, early.take, prepare, early.is_told)
-        try:
-            self._guest = Guest(reactor, _ignore, _ignore, _ignore)
-        except OSError:
-            self._zygote.kill()
-            raise
-        self._guest.hold(held=True)  # whoever it is for reads its report
-        self._zygote.fork(self._guest)
+        self._zygote = Zygote(reactor, early.take, prepare)
+        self._guests: tuple[Guest, SpareGuest] | None = None
+        if not prepare.plan.relayed:
+            try:
+                self._guests = self._forked(reactor, config)
+            except OSError:
+                self._zygote.kill()
+                raise
+
+    def _forked(self, reactor: ZmqReactor, config: SessionConfig) -> tuple[Guest, SpareGuest]:
+        guest = Guest(reactor, _ignore, _ignore, _ignore)
+        guest.hold(held=True)  # whoever it is for reads its report
+        self._zygote.fork(guest)
         modules = imported_ahead(config.policy)
-        self._spare = SpareGuest(reactor, self._fork, modules, prepare.cwd)
+        spare = SpareGuest(reactor, self._fork, modules, config.prepare.cwd)
         if modules:
-            self._spare.fork_ahead()
+            spare.fork_ahead()
+        return guest, spare
 
     def _fork(self, guest: Guest) -> Zygote:
         self._zygote.fork(guest)
@@ -85,12 +104,14 @@ class GuestsAhead:
         if self._zygote.closed or self._told != _told(prepare):
             self.end()
             return None
-        return Standing(self._zygote, self._guest, self._spare)
+        return Standing(self._zygote, self._guests)
 
     def end(self) -> None:
         """End all."""
-        self._spare.end()
-        self._guest.close()
+        if self._guests is not None:
+            guest, spare = self._guests
+            spare.end()
+            guest.close()
         if not self._zygote.closed:
             self._zygote.kill()
 
@@ -113,11 +134,9 @@ def launched(
     nothing is launched, ``StartError``.
     """
     code = _code()
-    if isinstance(config, SessionConfig):
-        early.prepare(config)
-        if early.awaits(config):
-            with contextlib.suppress(OSError):
-                early.ahead = GuestsAhead(reactor, early, config)
+    if isinstance(config, SessionConfig) and may_be_told(config):
+        with contextlib.suppress(OSError):
+            early.ahead = ToldZygote(reactor, early, config)
     gc.collect()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.ExitStack() as unused:
@@ -191,5 +210,5 @@ def _start_plainly(
 def _remove(early: EarlyZygote) -> None:
     """Leave nothing of a kernel that was never launched."""
     early.end()
-    remove_scratch(str(early.scratch))
-    remove_tree(changes.Staged(scratch_name(early.scratch), ()).folder)
+    remove_scratch(early.scratch)
+    remove_tree(changes.Staged(scratch_name(Path(early.scratch)), ()).folder)

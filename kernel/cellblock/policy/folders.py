@@ -16,7 +16,6 @@ import functools
 import os
 import re
 import stat
-import tempfile
 import time
 
 from cellblock.descriptors import FOLDER, SCRATCH, SCRATCH_PREFIX, closing, remove_tree
@@ -82,6 +81,8 @@ def make_scratch() -> str:
     It lies in one that nobody else may enter: guests may give theirs any mode.
     ``remove_scratch`` removes it.
     """
+    import tempfile  # noqa: PLC0415 - slow, and not every command needs it
+
     try:
         private = os.path.realpath(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
         folder = f"{private}/{SCRATCH}"
@@ -138,6 +139,8 @@ def sweep_scratch_in_thread() -> None:
 
 def sweep_scratch() -> None:
     """Remove the sessions' folders of this user whose hosts have ended. Raises nothing."""
+    import tempfile  # noqa: PLC0415 - as above
+
     above = os.path.realpath(tempfile.gettempdir())
     with contextlib.suppress(OSError):
         for name in filter(_SCRATCH.fullmatch, os.listdir(above)):

@@ -142,20 +142,6 @@ def unsafe_error(
     return PolicyError(what, file=spec, key="mode", value="'unsafe'", remedy=remedy)
 
 
-def load_unchecked(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
-    """Return what ``load`` most likely will, in a tenth of the time: nothing is checked.
-
-    Only for what is thrown away unless ``load`` returns the same. Raises PolicyError, TypeError or
-    ValueError where ``load`` will raise.
-    """
-    name = FORMER_NAMES.get(spec, spec)
-    if name in KNOWN:
-        return _preset(name, project, scratch)
-    path, base, own = _parts(spec)
-    places = Places(spec, path.resolve().parent, project, scratch)
-    return paths.expand_paths(from_values(normal(_merged(base, own, spec))), places)
-
-
 def base_folder(spec: str, project: Path) -> Path:
     """Return the folder that relative paths of this policy begin in."""
     if FORMER_NAMES.get(spec, spec) in KNOWN:

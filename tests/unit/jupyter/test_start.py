@@ -2,61 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from cellblock.backends.base import ORDER, named
-from cellblock.backends.bubblewrap import PROGRAM
 from cellblock.host.guests import spawn
 from cellblock.host.guests.spawn import WrappingCache
-from cellblock.jupyter import command_line, start
-from cellblock.jupyter.early_zygote import EarlyZygote, is_alike
+from cellblock.jupyter import command_line
+from cellblock.jupyter.early_zygote import EarlyZygote
 from cellblock.jupyter.kernel_policy import session_notebook
-from cellblock.policy.folders import changes_folder, remove_scratch
-from support import machines
-
-POLICIES = {
-    'backend = "bubblewrap"': (True, True),
-    'backend = "seatbelt"': (True, True),
-    'backend = "landlock"': (False, False),
-    'backend = "noop"': (False, False),
-    'backend = "auto"': (True, False),
-    'extends = "data"': (True, False),
-}
-
-
-@pytest.fixture(params=["bubblewrap", "landlock"])
-def machine(request, monkeypatch, tmp_path):
-    """A machine with bwrap, be it a program that does nothing, and one without."""
-    monkeypatch.setenv("PATH", machines.path("landlock"))
-    if request.param == "bubblewrap":
-        (tmp_path / "bwrap").touch(mode=0o755)
-        monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}")
-    return request.param
-
-
-@pytest.mark.parametrize("text", POLICIES)
-def test_a_zygote_waits_for_a_policy_that_has_it_wrapped(text, machine, tmp_path):
-    policy = tmp_path / "lab.toml"
-    policy.write_text(text)
-    with_it, without = POLICIES[text]
-    assert start.may_be_wrapped(str(policy)) == (with_it if machine == "bubblewrap" else without)
-
-
-@pytest.mark.parametrize("preset", ["safe", "data", "unsafe", "local"])
-def test_a_preset_takes_the_strongest(preset, machine):
-    assert start.may_be_wrapped(preset) == (machine == "bubblewrap")
-
-
-def test_it_knows_every_backend_and_its_program():
-    by_wrapping = {
-        wraps: {b.name.encode() for b in map(named, ORDER) if b.wraps == wraps} for wraps in (1, 0)
-    }
-    assert (set(start.WRAPPING), set(start.BARE)) == (by_wrapping[1], by_wrapping[0])
-    assert start.WRAPPER == PROGRAM
+from cellblock.policy.folders import changes_folder
 
 
 def test_options_of_ipykernels_are_taken_and_any_other_ends_the_start():
@@ -82,12 +38,55 @@ class Around:
         self.words = words
 
 
-def test_a_zygote_is_kept_only_in_what_is_due():
-    due, other, wordless = Around("bwrap", "--a"), Around("bwrap", "--b"), Around()
-    for one, two in ((due, due), (Around("bwrap", "--a"), due), (None, None), (wordless, wordless)):
-        assert is_alike(one, two)
-    for one, two in ((other, due), (None, due), (due, None), (wordless, Around())):
-        assert not is_alike(one, two)
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """Return a list of what zygotes were started in, and ended; none of them is there."""
+    for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    found = []
+
+    def begin(wrap):
+        found.append(("start", wrap and wrap.words))
+        return None, 0
+
+    monkeypatch.setattr(spawn, "start", begin)
+    monkeypatch.setattr(spawn, "drop", lambda *_: found.append("end"))
+    return found
+
+
+BARE, BWRAP, OTHER, NAMELESS = None, Around("bwrap", "--a"), Around("bwrap", "--b"), Around()
+
+
+@pytest.mark.parametrize(
+    ("before", "due", "done"),
+    {
+        "nothing is known": ([], BWRAP, [("start", BWRAP.words)]),
+        "nothing is known, and bare": ([], BARE, [("start", None)]),
+        "bwrap, as before": ([BWRAP], Around(*BWRAP.words), [("start", BWRAP.words)]),
+        "bare, as before": ([BARE], BARE, [("start", None)]),
+        "other options": ([BWRAP], OTHER, [("start", BWRAP.words), "end", ("start", OTHER.words)]),
+        "bare now": ([BWRAP], BARE, [("start", BWRAP.words), "end", ("start", None)]),
+        "bare before": ([BARE], BWRAP, [("start", None), "end", ("start", BWRAP.words)]),
+        "a container now": ([BARE], NAMELESS, [("start", None), "end", ("start", ())]),
+        "a container before": ([NAMELESS], NAMELESS, [("start", ())]),
+        "not as before": ([BWRAP, OTHER], OTHER, [("start", OTHER.words)]),
+    }.values(),
+)
+def test_a_zygote_starts_as_the_last_one_and_is_kept_only_in_what_is_due(
+    started, before, due, done
+):
+    for wrap in before:
+        early = EarlyZygote("data")
+        early.settle(wrap)
+        early.remember()
+    started.clear()
+    early = EarlyZygote("data")
+    early.settle(due)
+    assert started == done
+    early.take()
+    assert started == done
 
 
 @pytest.mark.parametrize(
@@ -114,19 +113,12 @@ def test_a_jupyter_server_names_it_as_we_look_for_it():
 
 
 @pytest.mark.parametrize("mounted", [True, False])
-def test_what_layers_lie_in_is_there_before_it_is_mounted(tmp_path, monkeypatch, mounted):
-    monkeypatch.setenv("XDG_DATA_HOME", f"{tmp_path}/data")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_what_layers_lie_in_is_there_before_it_is_mounted(started, monkeypatch, mounted):
     folder = Path(changes_folder())
     words = ("bwrap", "--bind-try", str(folder), str(folder)) if mounted else ("bwrap",)
-    found = []
-
-    def begin(around):
-        found.append((around.words, folder.is_dir()))
-        return None, 0
-
-    monkeypatch.setattr(spawn, "start", begin)
-    monkeypatch.setattr(WrappingCache, "recall", lambda _: spawn.Recalled(words))
-    early = EarlyZygote("data", None)
-    assert found == [(words, mounted)]
-    remove_scratch(str(early.scratch))
+    there = []
+    begin = spawn.start
+    monkeypatch.setattr(spawn, "start", lambda wrap: there.append(folder.is_dir()) or begin(wrap))
+    monkeypatch.setattr(WrappingCache, "recall", lambda _: words)
+    EarlyZygote("data")
+    assert (started, there) == ([("start", words)], [mounted])

@@ -14,7 +14,7 @@ from cellblock.analysis import allowlist
 from cellblock.analysis.allowlist import GROUPS
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
-from cellblock.policy.load import from_values, load, load_for_check, load_unchecked, preset_values
+from cellblock.policy.load import from_values, load, load_for_check, preset_values
 from cellblock.policy.model import Policy, flat_fields
 from cellblock.policy.narrowing import narrow
 from cellblock.policy.paths import Places
@@ -110,7 +110,6 @@ def test_a_tier_is_a_preset_and_a_backend_in_one_word(tier, preset, backend, tmp
     assert policy == plain.replace(name=tier, backend=backend)
     extended = operator(f'extends = "{tier}"\ntimeout = 9.0', allow_unsafe=True)
     assert extended == policy.replace(name="team", timeout=9.0)
-    assert load_unchecked(tier, project=tmp_path) == policy
 
 
 @pytest.mark.parametrize("tier", [name for name in TIERS if name.startswith("docker")])
@@ -461,15 +460,6 @@ def test_the_group_of_science_and_the_presets_agree_on_what_is_offered(tmp_path)
     (tmp_path / "own.toml").write_text('allowed_modules = ["@sciense"]')
     with pytest.raises(PolicyError, match="no such group"):
         load(str(tmp_path / "own.toml"), project=Path("/"), allow_unsafe=False)
-
-
-def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):
-    (tmp_path / "p").mkdir()
-    file = tmp_path / "mine.toml"
-    file.write_text('extends = "data"\nmode = "safe"\n[add]\nread_deny_paths = ["~/mine"]\n')
-    for spec in ("safe", "data", str(file)):
-        foreseen = load_unchecked(spec, project=tmp_path / "p")
-        assert foreseen == load(spec, project=tmp_path / "p", allow_unsafe=True)
 
 
 def test_source_is_judged_by_a_policy_of_another_machine(tmp_path):

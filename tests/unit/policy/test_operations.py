@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.errors import PolicyError
 from cellblock.policy import network, schema
-from cellblock.policy.load import from_values, load, load_unchecked
+from cellblock.policy.load import from_values, load
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Http, Install, ListDir, Operations, ReadFile
 
@@ -19,11 +19,10 @@ INDEX = 'index = "http://127.0.0.1:9/simple"'
 def operator(tmp_path):
     """Write a policy file and load it."""
 
-    def write(text, read=load):
+    def write(text):
         file = tmp_path / "team.toml"
         file.write_text(text, "utf-8")
-        keywords = {} if read is load_unchecked else {"allow_unsafe": False}
-        return read(str(file), project=tmp_path, **keywords)
+        return load(str(file), project=tmp_path, allow_unsafe=False)
 
     return write
 
@@ -41,7 +40,7 @@ def test_a_table_grants_its_operation_and_no_other_on_roots_that_are_there(opera
     )
     assert policy.operations.granted() == ("read_file", "http")
     absolute = f'[ops.read_file]\nroots = ["{tmp_path}"]\n[ops.http]\nhosts = ["a.example"]'
-    assert policy == operator(absolute, load_unchecked)
+    assert policy == operator(absolute)
 
     policy = operator('[ops.read_file]\nroots = ["gone?", "."]')
     assert policy.operations.read_file.roots == (str(tmp_path),)

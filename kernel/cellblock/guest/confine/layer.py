@@ -16,6 +16,7 @@ Source: overlayfs.rst (userxattr, whiteouts), user_namespaces(7), mount(2).
 
 from __future__ import annotations
 
+import array
 import contextlib
 import ctypes
 import errno
@@ -30,8 +31,21 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from cellblock.guest import mounter
 from cellblock.guest.confine import arch, libc, process
 from cellblock.guest.confine.libc import ConfineError, LockFailed
+from cellblock.guest.mounter import (
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_RDONLY,
+    PLACE,
+    by,
+    make_read_only,
+    mount,
+    walk,
+)
 from cellblock.wire.messages import SHARED_MEMORY, UPPER, WORK, Layer
 
 if TYPE_CHECKING:
@@ -41,12 +55,6 @@ if TYPE_CHECKING:
 CLONE_NEWNS: Final = 0x0002_0000
 CLONE_NEWUSER: Final = 0x1000_0000
 # <linux/mount.h>
-MS_RDONLY: Final = 1
-MS_NOSUID: Final = 2
-MS_NODEV: Final = 4
-MS_NOEXEC: Final = 8
-MS_REMOUNT: Final = 32
-MS_BIND: Final = 4096
 MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18
 MS_SLAVE: Final = 1 << 19
@@ -56,18 +64,8 @@ MOUNT_ATTR_RDONLY: Final = 1
 AT_FDCWD: Final = -100
 AT_EMPTY_PATH: Final = 0x1000
 AT_RECURSIVE: Final = 0x8000
-#: Flags of a mount that one in a user namespace must keep (mount_namespaces(7)).
-_KEPT: Final = (
-    (os.ST_NOSUID, MS_NOSUID),
-    (os.ST_NODEV, MS_NODEV),
-    (os.ST_NOEXEC, MS_NOEXEC),
-    (os.ST_NOATIME, 1024),
-    (os.ST_NODIRATIME, 2048),
-    (os.ST_RELATIME, 1 << 21),
-)
 #: How mountinfo writes a space or the like (proc(5)).
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
-_PLACE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -90,10 +88,10 @@ def lay(
             _mount_layer(layer)
         if shared_memory:
             flags, size = MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={shared_memory},mode=0700"
-            libc.mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, size)
+            mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, size)
         for store in {os.path.dirname(os.path.dirname(layer.folder)) for layer in layers}:
             # Other sessions' layers are nobody's business, not even their names.
-            libc.mount("tmpfs", store, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
+            mount("tmpfs", store, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
     except (OSError, LockFailed) as error:
         number = error.errno or 0
         raise ConfineError("layer", number, "" if number else str(error)) from error
@@ -105,7 +103,7 @@ def _make_empty(folder: str) -> tuple[int, int]:
     place = tempfile.mkdtemp(prefix="empty-", dir=folder)
     os.mkdir(f"{place}/folder", 0o500)
     os.close(os.open(f"{place}/file", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
-    return os.open(f"{place}/folder", _PLACE), os.open(f"{place}/file", _PLACE)
+    return os.open(f"{place}/folder", PLACE), os.open(f"{place}/file", PLACE)
 
 
 def _enter_namespaces() -> None:
@@ -119,7 +117,7 @@ def _enter_namespaces() -> None:
             _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"{user} {user} 1")
             _write("/proc/self/gid_map", f"{group} {group} 1")
-    libc.mount("none", "/", "", MS_REC | MS_SLAVE)
+    mount("none", "/", "", MS_REC | MS_SLAVE)
 
 
 # <linux/sched.h>, <linux/sockios.h>, <linux/if.h>: struct ifreq with a name and flags
@@ -165,44 +163,24 @@ def _mount_layer(layer: Layer) -> None:
 
         root, folder = opened(layer.root), opened(layer.folder)
         upper, work = opened(UPPER, above=folder), opened(WORK, above=folder)
-        lower = _by(root)
+        lower = by(root)
         # Nothing of the user's is below the cells' home folder, but links to what they are granted.
         if layer.hidden and not layer.kept_in:
             # A zygote that comes later has one of its own: nobody changes one that is in use.
             mask = opened(tempfile.mkdtemp(prefix="mask-", dir=layer.folder))
             for path in layer.hidden:
                 _hide(path, root, mask)
-            lower = f"{_by(mask)}:{lower}"
+            lower = f"{by(mask)}:{lower}"
             os.chmod(mask, stat.S_IMODE(os.fstat(root).st_mode))
-        fixed = {path: opened(path, _PLACE, root) for path in layer.fixed}
-        options = f"lowerdir={lower},upperdir={_by(upper)},workdir={_by(work)},userxattr"
-        libc.mount("overlay", _by(root), "overlay", MS_NOSUID | MS_NODEV, options)
+        fixed = {path: opened(path, PLACE, root) for path in layer.fixed}
+        options = f"lowerdir={lower},upperdir={by(upper)},workdir={by(work)},userxattr"
+        mount("overlay", by(root), "overlay", MS_NOSUID | MS_NODEV, options)
         merged = opened(layer.root)
         for path, place in fixed.items():
-            target = _walk(merged, path, stack)
-            libc.mount(_by(place), _by(target), "", MS_BIND)
-            shown = _walk(merged, path, stack)
-            _make_read_only(shown)
-
-
-def _make_read_only(fd: int) -> None:
-    flags = os.fstatvfs(fd).f_flag
-    kept = sum(mount for flag, mount in _KEPT if flags & flag)
-    libc.mount("none", _by(fd), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
-
-
-def _by(fd: int) -> str:
-    return f"/proc/self/fd/{fd}"
-
-
-def _walk(folder: int, path: str, stack: contextlib.ExitStack) -> int:
-    """Open what lies beneath a folder, through no link. Raises OSError."""
-    for name in path.split("/"):
-        folder = os.open(name, _PLACE, dir_fd=folder)
-        stack.callback(os.close, folder)
-        if stat.S_ISLNK(os.fstat(folder).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return folder
+            target = walk(merged, path, stack)
+            mount(by(place), by(target), "", MS_BIND)
+            shown = walk(merged, path, stack)
+            make_read_only(shown)
 
 
 def _hide(path: str, root: int, mask: int) -> None:
@@ -267,11 +245,11 @@ def seal(writable: Sequence[str], *, apart: bool) -> bool:
             known = path in places or ("rw" not in options and tops.issuperset(above))
             if above and not known:
                 return False  # one that was mounted in what cells write
-        libc.mount("none", "/", "", MS_REC | MS_PRIVATE)
+        mount("none", "/", "", MS_REC | MS_PRIVATE)
         for path in places - tops:
             with _opened(path) as fd:
                 # With what is mounted beneath: the home folder's layer lies in scratch.
-                libc.mount(_by(fd), _by(fd), "", MS_BIND | MS_REC)
+                mount(by(fd), by(fd), "", MS_BIND | MS_REC)
         _set_attributes(machine, AT_FDCWD, "/", AT_RECURSIVE, added=MOUNT_ATTR_RDONLY)
         for path in places:
             with _opened(path) as fd:
@@ -283,7 +261,7 @@ def seal(writable: Sequence[str], *, apart: bool) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
-    fd = os.open(path, _PLACE)
+    fd = os.open(path, PLACE)
     try:
         yield fd
     finally:
@@ -323,21 +301,10 @@ def _set_attributes(
 
 
 # --- what changes below ---------------------------------------------------------------------------
-#
-# An overlay remembers the names that it has looked up: a file that the user adds or replaces below
-# would stay missing, or as it was. Mounted anew with the same options it forgets them
-# (``shrink_dcache_sb``), which takes the rights that the zygote drops. So it forks a process that
-# keeps them, does that, and ends with it. It also covers what a narrower policy denies of a layer:
-# cut out of Landlock's rules, all would be denied that cells made beside it. A mount holds whatever
-# is made, moved or deleted, above it and below.
-#
-# The zygote alone has a line to that process, and asks it when the host says so: whoever has
-# privileges waits for no guest, and no guest can have it do anything.
 
-#: Seconds that the process has to answer in. It is killed by nobody who waits for it, so that the
+#: Seconds that the mounter has to answer in. It is killed by nobody who waits for it, so that the
 #: zygote goes on without it: it answers in a fraction of a millisecond, unless a disk hangs.
 PATIENCE: Final = 2.0
-_LONGEST_QUESTION: Final = 1 << 16
 _LONGEST_ANSWER: Final = 16
 
 
@@ -353,22 +320,34 @@ class Mounter:
         self._line = line
         self._known = [set[str]() for _ in layers]
 
+    def begin(self, layers: Sequence[Layer], empty: tuple[int, int]) -> None:
+        """Have it mount where we have laid layers; ``empty`` is mounted over others, and closed.
+
+        One that can't enter there ends, which whoever asks it hears.
+        """
+        fds = [*mounter.namespaces(), *(os.open(layer.root, PLACE) for layer in layers), *empty]
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+        with contextlib.suppress(OSError):
+            self._line.sendmsg([b"e"], [rights])
+        for fd in fds:
+            os.close(fd)
+
     def refresh(self) -> None:
         """Have the overlays forget which names they have looked up."""
-        self._ask(None)
+        self._ask(mounter.REFRESH)
 
     def cover(self, layers: Sequence[Layer]) -> None:
         """Have nothing but emptiness be at what is ``covered``, for good."""
         for number, (layer, known) in enumerate(zip(layers, self._known, strict=True)):
             for path in layer.covered:
                 if path not in known:
-                    self._ask((number, path))
+                    self._ask(b"%d:%s" % (number, os.fsencode(path)), path)
                     known.add(path)
 
-    def _ask(self, question: tuple[int, str] | None) -> None:
+    def _ask(self, question: bytes, path: str | None = None) -> None:
         why = "the process that mounts has ended"
         try:
-            self._line.send(msgspec.json.encode(question))
+            self._line.send(question)
             answer = self._line.recv(_LONGEST_ANSWER)
         except TimeoutError:
             answer, why = b"", "the process that mounts does not answer"
@@ -378,61 +357,11 @@ class Mounter:
             self._line.close()
             raise OSError(errno.EIO, why)
         if number := int(answer):
-            raise OSError(number, os.strerror(number), question[1] if question else None)
+            raise OSError(number, os.strerror(number), path)
 
     def close(self) -> None:
         """Let go of the process, which ends when nobody has a line to it."""
         self._line.close()
-
-
-def start_mounter(layers: Sequence[Layer], empty: tuple[int, int]) -> Mounter:
-    """Fork the process that mounts for a zygote under locks. Raises ConfineError, OSError."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    zygote = os.getpid()
-    merged = [os.open(layer.root, _PLACE) for layer in layers]  # nobody has moved them yet
-    if os.fork() == 0:
-        try:
-            process.set_name("mounter")
-            process.isolate_fork(zygote, {0, 1, 2, theirs.fileno(), *merged, *empty})
-            while asked := theirs.recv(_LONGEST_QUESTION):
-                answer = str(_mount(asked, merged, empty)).encode()
-                theirs.send(answer, socket.MSG_DONTWAIT)  # the zygote reads one before it asks
-        finally:
-            os._exit(0)
-    theirs.close()
-    for fd in (*merged, *empty):
-        os.close(fd)
-    return Mounter(ours, layers)
-
-
-def _mount(asked: bytes, merged: Sequence[int], empty: tuple[int, int]) -> int:
-    """Do what the zygote asks for; return an errno, or 0."""
-    question = msgspec.json.decode(asked, type=tuple[int, str] | None)
-    try:
-        if question is None:
-            for fd in merged:
-                libc.mount("none", _by(fd), "", MS_REMOUNT | MS_NOSUID | MS_NODEV)
-        else:
-            number, path = question
-            _cover(path, merged[number], empty)
-    except OSError as error:
-        return error.errno or errno.EIO
-    return 0
-
-
-def _cover(path: str, at: int, empty: tuple[int, int]) -> None:
-    """Mount nothing over a path in folder ``at``, which is made where it is not there."""
-    with contextlib.ExitStack() as stack:
-        *folders, last = path.split("/")
-        for name in folders:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, dir_fd=at)
-            at = _walk(at, name, stack)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(last, dir_fd=at)
-        is_folder = stat.S_ISDIR(os.fstat(place := _walk(at, last, stack)).st_mode)
-        libc.mount(_by(empty[0 if is_folder else 1]), _by(place), "", MS_BIND)
-        _make_read_only(_walk(at, last, stack))
 
 
 # --- whether it works here ------------------------------------------------------------------------

@@ -150,13 +150,6 @@ def unshare(flags: int) -> None:
     _call(_LIBC.unshare, ctypes.c_int(flags))
 
 
-def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount something, or change a mount (mount(2)). Raises OSError."""
-    words = [ctypes.c_char_p(os.fsencode(word)) for word in (source, target, kind)]
-    data = ctypes.c_char_p(options.encode()) if options else None
-    _call(_LIBC.mount, *words, ctypes.c_ulong(flags), data)
-
-
 def _call(function: Any, *args: Any) -> int:
     result: int = run_exempt(function, *args)
     if result < 0:

@@ -41,7 +41,7 @@ PR_GET_CHILD_SUBREAPER: Final = 37
 #: Names that ps(1) and top(1) show; 15 bytes at most.
 _NAMES: Final = {
     name: ctypes.create_string_buffer(f"cb-{name}".encode())
-    for name in ("zygote", "mounter", "guest", "snapshot")
+    for name in ("zygote", "guest", "snapshot")
 }
 _OPEN: Final = "/proc/self/fd"
 
@@ -136,7 +136,7 @@ def _is_open(fd: int) -> bool:
 
 
 def set_name(name: str) -> None:
-    """Name this process in ps(1) and top(1): zygote, mounter, guest or snapshot."""
+    """Name this process in ps(1) and top(1): zygote, guest or snapshot."""
     libc.prctl(PR_SET_NAME, _NAMES[name])
 
 

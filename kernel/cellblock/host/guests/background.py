@@ -1,9 +1,10 @@
-"""Processes that make a file for later sessions, while the kernel goes on.
+"""Processes that make a file for later sessions, while a kernel goes on.
 
 Contract: such a process reads the environment's packages and nothing that a guest or a checkout
 has written, but for the system's fonts. Nobody waits for it, and it ends with its host.
 
-What is made lies in the user's cache folder, where no cell can write. There are two such files:
+What is made lies in the user's cache folder, where no cell can write. When it is made, and what
+else a start finds prepared, says ``jupyter.preparation``. There are two such files:
 
 - matplotlib's list of fonts. matplotlib looks for fonts when it is first imported and keeps what it
   found in its cache folder (``matplotlib.font_manager``). Guests have theirs in the scratch folder,
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from cellblock.host.reactor import Reactor
-    from cellblock.wire.messages import Prepare
+
+    #: A program, and the file that it makes.
+    Stale = tuple[str, Path]
 
 
 #: Seconds after a session's begin: whoever runs a cell or two does not share the processor.
@@ -151,21 +154,14 @@ def place_font_list(scratch: Path) -> None:
                     made.write(content)
 
 
-def make_font_list_later(reactor: Reactor) -> None:
-    """Have the list made in a while, if matplotlib is there and no list that is up to date.
-
-    For kernels: a program that uses a sandbox has no child that it does not know of.
-    """
-    if sys.platform == "linux":
-        reactor.call_later(AFTER, lambda: _make_font_list(reactor))
-
-
-def _make_font_list(reactor: Reactor) -> None:
+def stale_font_list() -> Stale | None:
+    """Return how the list is made, if matplotlib is there and no list that is up to date."""
     with contextlib.suppress(OSError, ValueError):
         key = _matplotlib()
         found = _kept_font_list(key)
         if key and (found is None or found.stat().st_mtime < max(_fonts_changed(), default=0)):
-            start(reactor, _FONT_LIST, _font_lists() / key)
+            return _FONT_LIST, _font_lists() / key
+    return None
 
 
 def _font_lists() -> Path:
@@ -215,17 +211,13 @@ def read_vega() -> bytes:
     return PrivateFile(path, _MOST_OF_VEGA).read() if path is not None else b""
 
 
-def make_vega_later(reactor: Reactor, session: Prepare) -> None:
-    """Have it bundled in a while, if this session could show it and began without. For kernels."""
-    if sys.platform == "linux" and session.charts == "pages" and not session.vega:
-        reactor.call_later(AFTER, lambda: _make_vega(reactor))
-
-
-def _make_vega(reactor: Reactor) -> None:
+def stale_vega() -> Stale | None:
+    """Return how Vega is bundled, if it can be and is not yet."""
     with contextlib.suppress(OSError, ValueError):
         path = _vega_file()
         if path is not None and not read_vega():
-            start(reactor, _VEGA, path)
+            return _VEGA, path
+    return None
 
 
 def _vega_file() -> Path | None:

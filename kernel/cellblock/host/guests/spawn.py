@@ -3,13 +3,13 @@
 The zygote's imports overlap the host's, so this runs before anything else is imported: standard
 library only, and of that only what is cheap.
 
-A zygote starts in what wrapped an earlier one, before its policy is read (``Recalled``). To read a
-policy takes longer than all that comes before, and the command that wrapped the last kernel's
-zygote, for the same policy and folder, is the same most of the time. So it is kept in a file in the
-user's cache folder. It is a guess, and nothing more. Who starts a zygote in it compares ``words``
-with what the policy asks for, before the zygote is told anything, and ends it where they differ.
-After a wrong guess, an entry is not used until two starts had the same wrapping. A new folder's
-guess is what wrapped another folder's zygote, with this one in its place.
+A zygote starts before its policy is read, in the command that started the last kernel's zygote for
+the same policy and folder: to read a policy takes longer than all that comes before, and the
+command is the same most of the time. What stands before it, if anything does, is kept in a file in
+the user's cache folder (``WrappingCache``). It is a guess, and nothing more. Who starts a zygote in
+it compares it with what the policy asks for, before the zygote is told anything, and ends the
+zygote where they differ. After a wrong guess, an entry is not used until two starts had the same
+wrapping. A new folder's guess is what wrapped another folder's zygote, with this one in its place.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ _BOOT = (
     "sys.prefix = sys.exec_prefix = sys.argv[2];"
     "from cellblock.guest.reaper import stand_between;"
     "reaper_pipe = stand_between(int(sys.argv[1]));"
+    "from cellblock.guest import mounter;"
+    "line = mounter.fork();"
     "from cellblock.guest.zygote import main;"
-    "main(int(sys.argv[1]), reaper_pipe)"
+    "main(int(sys.argv[1]), reaper_pipe, line)"
 )
 
 
@@ -229,17 +231,20 @@ class WrappingCache:
         self._policy = f"{sys.executable} {sys.base_prefix} {policy}"
         self._places = ((_SCRATCH, scratch), (_PROJECT, project.rstrip("/")))
 
-    def recall(self) -> Recalled | None:
-        """Return what went around the last zygote, unless that was not the same as before."""
+    def recall(self) -> tuple[str, ...] | None:
+        """Return what stood before the last zygote's command: nothing, where nothing wrapped it.
+
+        None where that is not known, or was not the same as before.
+        """
         kept = [each for each in _read(self._folder) if each[1] == self._policy]
         mine = [each for each in kept if each[2] == self._project]
         for state, _, _, *words in mine or kept:
             if state == _SAME:
-                return Recalled(tuple(map(self._placed, words)))
+                return tuple(map(self._placed, words))
         return None
 
     def keep(self, words: tuple[str, ...]) -> None:
-        """Remember what went around this one."""
+        """Remember what stands before this one's command."""
         entry = [self._policy, self._project, *map(self._placeless, words)]
         kept = _read(self._folder)
         mine = [each for each in kept if each[1:3] == entry[:2]]
@@ -275,7 +280,7 @@ def _read(folder: str) -> list[list[str]]:
     if len(entries) > MOST_BYTES:
         return []
     kept = [[os.fsdecode(word) for word in each.split(_WORD)] for each in entries.split(_ENTRY)]
-    return [each for each in kept if len(each) > _HEAD]
+    return [each for each in kept if len(each) >= _HEAD]
 
 
 def _write(folder: str, entries: list[list[str]]) -> None:

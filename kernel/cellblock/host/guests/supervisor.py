@@ -207,11 +207,11 @@ class Supervisor:
             self._zygotes, self._prepared = self._next_zygotes, self._prepare
             self.zygote = self._zygotes.get(self._prepare, self)
         self.rulesets = 1
-        if (standing := self._zygotes.take_standing()) is not None:
-            self._guest, self._spare = standing.guest, standing.spare
+        if (ahead := self._zygotes.take_guests()) is not None:
+            self._guest, self._spare = guest, _ = ahead
             self._spare.fork_guest = self.fork
-            self._speak_with(standing.guest)
-            standing.guest.hold(held=False)  # its report has not been read yet
+            self._speak_with(guest)
+            guest.hold(held=False)  # its report has not been read yet
             return
         relay = self.relay()
         try:

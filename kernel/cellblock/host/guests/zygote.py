@@ -140,24 +140,16 @@ class ZygoteUser(Protocol):
 class Zygote:
     """One zygote, whose ``users`` hear what it says. Raises OSError where it can't be started.
 
-    It is told ``prepare``, which several users share, unless ``is_told`` says that it was before.
-    It takes each message up in time (``messages.Obeyed``). One that hangs is killed, with all that
-    it started, and its users hear that it is lost.
+    It is told ``prepare``, which several users share. It takes each message up in time
+    (``messages.Obeyed``). One that hangs is killed, with all that it started, and its users hear
+    that it is lost.
 
     ``pid`` is its reaper's; where it has a pid namespace of its own, that of the process which ends
     when it does, and takes it along.
     """
 
-    def __init__(
-        self,
-        reactor: Reactor,
-        spawn: Spawn,
-        prepare: messages.Prepare,
-        is_told: Callable[[messages.Prepare], bool] | None = None,
-    ) -> None:
+    def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
         self._reactor = reactor
-        first = first_frame(prepare)
-        told = is_told is not None and is_told(first)
         self._sock, self.pid = spawn()
         _SOCKETS.add(self._sock)
         self.users: list[ZygoteUser] = []
@@ -187,8 +179,7 @@ class Zygote:
         self._place = place_of(prepare)
         self._watch_oldest()
         reactor.watch(self._sock.fileno(), self._readable)
-        if not told:
-            tell(self._sock, first)
+        _tell(self._sock, first_frame(prepare))
 
     @property
     def closed(self) -> bool:
@@ -503,7 +494,7 @@ def first_frame(prepare: messages.Prepare) -> messages.Prepare:
     return replace(prepare, inputs={}, launch=None, mounts=mounts)
 
 
-def tell(sock: socket.socket, first: messages.Prepare) -> None:
+def _tell(sock: socket.socket, first: messages.Prepare) -> None:
     """Send a zygote its first frame.
 
     One that sees the guests' folder as a mount of its own can empty it, and no more: what that lies
@@ -619,19 +610,21 @@ class SharedZygote:
 
 
 class Standing(NamedTuple):
-    """A zygote that was there before its session, a guest that is not heard yet, and a spare."""
+    """A zygote that was told its policy before there was a session.
+
+    Its guests, if it has any: one that is not heard yet, and a spare one.
+    """
 
     zygote: Zygote
-    guest: Guest
-    spare: SpareGuest
+    guests: tuple[Guest, SpareGuest] | None
 
 
 class ZygoteSource:
     """Where one supervisor has its zygotes from: its own, or a part in a shared one.
 
     For a part, ``place`` is what the supervisor's guests have for themselves, and ``on_left`` is
-    called when the supervisor has ended and nothing is left of them. ``is_told`` says whether the
-    zygote that ``spawn`` returns next was told this already; ``ahead`` returns one that stands.
+    called when the supervisor has ended and nothing is left of them. ``ahead`` returns a zygote
+    that was told just this already, if there is one.
     """
 
     def __init__(
@@ -640,12 +633,11 @@ class ZygoteSource:
         spawn: Spawn | SharedZygote,
         place: messages.SessionSetup | None = None,
         on_left: Callable[[], None] | None = None,
-        is_told: Callable[[messages.Prepare], bool] | None = None,
         ahead: Callable[[messages.Prepare], Standing | None] | None = None,
     ) -> None:
         self._reactor, self._spawn = reactor, spawn
-        self._is_told, self._ahead = is_told, ahead
-        self._standing: Standing | None = None
+        self._ahead = ahead
+        self._guests: tuple[Guest, SpareGuest] | None = None
         self._place, self._on_left = place, on_left
         self._user: ZygoteUser | None = None
         self._forks: list[int] = []
@@ -660,17 +652,17 @@ class ZygoteSource:
         if isinstance(self._spawn, SharedZygote):
             zygote = self._spawn.warm(prepare.tools, prepare.paths)
         elif self._ahead is not None and (found := self._ahead(prepare)) is not None:
-            zygote, self._standing = found.zygote, found
+            zygote, self._guests = found
         else:
-            zygote = Zygote(self._reactor, self._spawn, prepare, self._is_told)
+            zygote = Zygote(self._reactor, self._spawn, prepare)
         zygote.users.append(user)
         self._user, self._forks = user, []
         return zygote
 
-    def take_standing(self) -> Standing | None:
-        """Return a zygote that stood, and its guests, once."""
-        standing, self._standing = self._standing, None
-        return standing
+    def take_guests(self) -> tuple[Guest, SpareGuest] | None:
+        """Return, once, the guests that a zygote had before there was a session."""
+        guests, self._guests = self._guests, None
+        return guests
 
     def fork(self, zygote: Zygote, guest: Guest) -> None:
         """Have the supervisor's next guest forked."""

@@ -9,6 +9,7 @@ place and what the overlay would make of it are looked at.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 from dataclasses import replace
@@ -121,7 +122,9 @@ def _why_not(one: Staged, layers: Sequence[Layer], policy: Policy) -> str | None
     if any(map(_is_laid, folders)):
         return "its processes still run"
     try:
-        if msgspec.to_builtins(policy.as_dict()) != one.asked:
+        # As JSON has them, which knows no tuples. To compare policies takes pydantic, and the most
+        # of a restart: under the one that they were written under nothing has to be compared.
+        if json.loads(json.dumps(policy.as_dict())) != one.asked:
             check_narrower(from_fields(dict(one.asked), file=one.policy), policy, file=policy.name)
     except PolicyError as error:
         return f"this policy allows more than the one that it was written under ({error.key})"

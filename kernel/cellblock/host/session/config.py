@@ -296,21 +296,6 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     return replace(narrowed, prepare=prepare, operators=operators, file=config.file)
 
 
-def predict_wrapping(options: SessionOptions) -> Wrapping | None:
-    """Return what ``resolve`` will most likely have a zygote wrapped in, sooner than it does."""
-    with contextlib.suppress(Exception):  # whatever is wrong with a policy, ``resolve`` says
-        project, scratch = options.project, options.scratch
-        policy = load.load_unchecked(options.policy_name, project=project, scratch=scratch)
-        secrets, _ = _apart_from_cells_own(_secrets(policy, policy, project)[0], policy, project)
-        private = (*_private(options, policy), *secrets)
-        backend = choose(policy, "glance").backend
-        folders: Any = {"private": private, "project": project, "scratch": scratch}
-        home = options.stages_home
-        layers = make_layers(policy, home=home, **folders) if backend.stages else ()
-        return planned(policy, backend, layers=layers, **folders)[1]
-    return None
-
-
 def _staged(
     policy: Policy, backend: Backend, options: SessionOptions, private: tuple[Path, ...]
 ) -> tuple[Policy, tuple[messages.Layer, ...], str]:

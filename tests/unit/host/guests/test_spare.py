@@ -169,7 +169,7 @@ def launched(simulate):
             guest.hold(held=True)
             zygote.fork(guest)
             sim.reactor.turn()
-            return Standing(zygote, guest, spare)
+            return Standing(zygote, (guest, spare))
 
         sim = simulate(policy=POLICY, ahead=ahead)
         other, serving = sim.guests

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.guests.spawn import MOST, MOST_BYTES, WrappingCache
+from cellblock.host.guests.spawn import MOST, MOST_BYTES, Recalled, WrappingCache
 
 WORDS = ("/usr/bin/bwrap", "--bind-try", "/tmp/s-1/x", "/tmp/s-1/x", "--ro-bind-try", "/work", "/w")
 
@@ -21,8 +21,7 @@ def memory(folder, *, policy="safe", project="/work", scratch="/tmp/s-1"):
 
 
 def recalled(folder, **fields):
-    found = memory(folder, **fields).recall()
-    return found and found.words
+    return memory(folder, **fields).recall()
 
 
 @pytest.fixture
@@ -75,9 +74,17 @@ def test_names_that_are_not_text_are_kept(folder):
     assert recalled(folder) == words
 
 
-@pytest.mark.parametrize("words", [("bwrap", ""), ()])
-def test_what_the_file_cannot_hold_is_not_kept(folder, words):
-    memory(folder).keep(words)
+def test_that_nothing_went_around_a_zygote_is_recalled_too(folder):
+    memory(folder).keep(())
+    assert recalled(folder) == recalled(folder, project="/elsewhere") == ()
+    memory(folder).keep(WORDS)
+    assert recalled(folder) is None
+    memory(folder).keep(WORDS)
+    assert recalled(folder) == WORDS
+
+
+def test_what_the_file_cannot_hold_is_not_kept(folder):
+    memory(folder).keep(("bwrap", ""))
     assert recalled(folder) is None
 
 
@@ -111,9 +118,8 @@ def test_a_folder_that_cannot_be_made_costs_the_memory_and_nothing_else(tmp_path
     assert recalled(str(tmp_path / "file")) is None
 
 
-def test_the_command_has_its_options_in_a_file(folder):
-    memory(folder).keep(WORDS)
-    with memory(folder).recall()(["python", "-c", ""]) as command:
+def test_the_command_has_its_options_in_a_file():
+    with Recalled(WORDS)(["python", "-c", ""]) as command:
         program, option, fd, *rest = command
         assert (program, option, rest) == (WORDS[0], "--args", ["--", "python", "-c", ""])
         assert os.pread(int(fd), 9999, 0) == b"".join(w.encode() + b"\0" for w in WORDS[1:])

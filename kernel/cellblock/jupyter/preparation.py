@@ -1,0 +1,109 @@
+"""What a kernel's start finds made: for an environment and a policy, once, and not for each start.
+
+``cellblock install`` and ``cellblock doctor`` make it. Whoever finds it stale makes it again: a
+kernel, in the background, while it runs.
+
+- The command that starts the zygote: made here, and by each kernel (``early_zygote``).
+- Which policies' types were accepted, and whether overlays can be laid here: by whoever resolves a
+  policy (``host.session.config``).
+- Byte code of what every guest imports, where an installer left it out: here. Any other, for first
+  imports: by a guest's word (``host.guests.byte_code``).
+- matplotlib's list of fonts, for first plots; Vega, for first charts of altair: by processes of
+  their own (``host.guests.background``).
+
+How much each buys is in ``docs/performance.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cellblock.descriptors import remove_tree
+from cellblock.errors import BackendError, PolicyError, StartError
+from cellblock.host.guests import background, byte_code
+from cellblock.host.guests.spawn import WrappingCache
+from cellblock.host.services import changes
+from cellblock.host.session.config import SessionConfig, SessionOptions, resolve
+from cellblock.jupyter.early_zygote import words_of
+from cellblock.jupyter.reactor import ZmqReactor
+from cellblock.policy.folders import cache_folder, make_scratch, remove_scratch, scratch_name
+
+if TYPE_CHECKING:
+    from cellblock.host.reactor import Reactor
+    from cellblock.wire.messages import Prepare
+
+#: Seconds for which what is made is waited for; a later kernel makes the rest.
+PATIENCE: Final = 60.0
+
+
+def prepare(policy: str, named: str) -> SessionConfig | PolicyError | BackendError | StartError:
+    """Make what starts of kernels under a policy find made, and wait for it.
+
+    ``named`` is what their command calls it. Return what a kernel in this folder would be started
+    with, or why no cell would run in it. What can't be made is left to the kernels.
+    """
+    try:
+        scratch = make_scratch()
+    except StartError as failure:
+        return failure
+    folder, project = Path(scratch), Path.cwd()
+    try:
+        options = SessionOptions(
+            policy, project, folder, allow_unsafe=True, asks=True, stages_home=True
+        )
+        config = resolve(options)
+        if isinstance(config, SessionConfig):
+            if (words := words_of(config.wrap)) is not None:
+                WrappingCache(cache_folder(), named, str(project), scratch).keep(words)
+            if sys.platform == "linux":
+                make_now(config.prepare)
+    finally:
+        remove_scratch(scratch)
+        remove_tree(changes.Staged(scratch_name(folder), ()).folder)
+    return config
+
+
+def _stale(session: Prepare) -> list[background.Stale]:
+    """Return how to make what a session could use and that is not up to date."""
+    vega = session.charts == "pages" and not session.vega
+    found = [background.stale_font_list(), background.stale_vega() if vega else None]
+    return [each for each in found if each is not None]
+
+
+def make_later(reactor: Reactor, session: Prepare) -> None:
+    """Have a kernel make in a while what it finds stale.
+
+    Byte code comes by itself: its guest says what it had to compile. A program that uses a sandbox
+    makes nothing, for it has no child that it does not know of.
+    """
+
+    def make() -> None:
+        for program, target in _stale(session):
+            with contextlib.suppress(OSError, ValueError):
+                background.start(reactor, program, target)
+
+    if sys.platform == "linux":
+        reactor.call_later(background.AFTER, make)
+
+
+def make_now(session: Prepare) -> None:
+    """Make what is stale, and wait for that."""
+    reactor, running = ZmqReactor(), set[str]()
+
+    def ended(target: str) -> None:
+        running.discard(target)
+        if not running:
+            reactor.stop()
+
+    imports = byte_code.stale_imports()
+    for program, target in [*_stale(session), *([] if imports is None else [imports])]:
+        with contextlib.suppress(OSError, ValueError):
+            background.start(reactor, program, target, ended=partial(ended, str(target)))
+            running.add(str(target))
+    if running:
+        reactor.call_later(PATIENCE, reactor.stop)
+        reactor.run()
