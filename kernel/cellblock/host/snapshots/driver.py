@@ -299,7 +299,7 @@ class Snapshots:
         """Have a guest or a copy fork, with the zygote's leave."""
         maker, number = self._processes.get(action.maker), action.number
         if maker is None:
-            self.play(self.core.copy_ended, number)
+            self.play(self.core.fork_not_sent, number)
             return
         try:
             made = Guest(self._reactor, check_sender=True)
@@ -315,7 +315,7 @@ class Snapshots:
         is_sent = maker.send_with(messages.Snapshot(id=number), made.child_fds)
         made.close_child_fds()
         if not is_sent:
-            self.play(self.core.copy_ended, number)
+            self.play(self.core.fork_not_sent, number)
 
     def _end_guest(self, action: act.EndGuest) -> None:
         guest = None if action.number is None else self._processes.pop(action.number, None)

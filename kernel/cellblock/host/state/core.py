@@ -475,6 +475,15 @@ class Core:
         if (made := self._held_by(number)) is not None:
             self._drop(made, was_asked=False)
 
+    def fork_not_sent(self, number: int) -> None:
+        """Hear that a process could not be told to fork: it is gone, or does not read."""
+        self._do_without_fork(number)
+
+    def _do_without_fork(self, number: int) -> None:
+        snapshot = self._held_by(number)
+        if snapshot is not None and not snapshot.kept:
+            self._drop(snapshot)
+
     def _say_failed(self, error: int) -> None:
         """Tell the user that a fork failed; but have another made first where it was not due.
 
@@ -690,12 +699,6 @@ class Core:
                 self._fail()
             case Cause.sweep:
                 self._sweep()
-
-    def _do_without_fork(self, number: int) -> None:
-        """Wait no more for a copy to stand."""
-        snapshot = self._held_by(number)
-        if snapshot is not None and not snapshot.kept:
-            self._drop(snapshot)
 
     def _do_without_word_of(self, number: int) -> None:
         """Wait no more for a copy to say what became of a fork."""

@@ -41,9 +41,8 @@ class Storm:
 
     def blow(self):
         """Have things happen, then come to rest; a last kill must not cost anything."""
-        step, play = self.dice.random, self.play
         for _ in range(_EVENTS):
-            lot = step()
+            lot = self.dice.random()
             if lot < 0.35:
                 self._act()
             elif lot < 0.70:
@@ -52,8 +51,10 @@ class Storm:
                 self._ask()
             elif lot < 0.90:
                 self._wait()
+            elif self.fair:
+                self._strike_fairly()
             else:
-                self._strike()
+                self._strike_foully()
         self._rest()
 
     def _act(self):
@@ -98,12 +99,6 @@ class Storm:
             play.run("narrow")
         else:
             play.ask_for_forks(dice.randint(1, 4))
-
-    def _strike(self):
-        if self.fair:
-            self._strike_fairly()
-        else:
-            self._strike_foully()
 
     def _strike_fairly(self):
         play = self.play
