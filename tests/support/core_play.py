@@ -352,8 +352,9 @@ class Play:
         message = messages.Execute(
             id=count, source="x = 1", raw="x = 1", execution_count=count, store_history=True
         )
-        self.request = Request(count, message, does, seconds, repeatable, side_effects)
+        request = Request(count, message, does, seconds, repeatable, side_effects)
         self.play(self.core.cell_began)
+        self.request = request
         self._send()
 
     def _send(self):

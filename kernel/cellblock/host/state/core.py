@@ -161,6 +161,15 @@ class Core:
         self.policy = policy
         self._budget, self._world = budget, world
         self._numbers = 0
+        # Between two events, and so whenever an action is carried out:
+        # - a process is the guest, or holds or is to hold one snapshot, or has been given up by
+        #   ``Drop``, ``EndGuest`` or ``give_away``: no process is two of these, none is forgotten;
+        # - there is a takeover if and only if the guest is being restored, and no guest if and only
+        #   if the phase is absent;
+        # - a snapshot that is kept has a copy that is stopped, is forking, or will be looked at;
+        # - whoever waits, waits for a snapshot of the chain or apart that is not decided yet.
+        # ``support.core_play.Play.check`` asserts this in ten thousand storms.
+        #
         #: The process that is the guest: it starts, serves, or takes over. Nobody else notes it.
         self.guest: int | None = None
         self.phase = Phase.absent
@@ -244,13 +253,14 @@ class Core:
     # --- requests -------------------------------------------------------------------------------
 
     def cell_began(self) -> None:
-        """Put off what is due: a request came, so this is no idle time.
+        """Put off what is due: a request came, so this is no idle time. It is not sent yet.
 
-        But the first of all is taken now, or nobody could go back to before that request.
+        But the first of all is taken now, or nobody could go back to before that request. Not while
+        another runs, though: see ``_take_when_idle``.
         """
         if self._due is not None:
             self._due = None
-            if not self.chain:
+            if not self.chain and self._world.is_idle():
                 self._take()
 
     def cell_ended(

@@ -55,7 +55,7 @@ class Session:
         policy = Policy().replace(**{"undo_depth": 5, "undo_max_bytes": None} | settings)
         self.budget = Budget()
         self.core = Core(policy, self.budget, self)
-        self.time, self.begun, self.told = 0.0, None, []
+        self.time, self.begun, self.told, self.idle = 0.0, None, [], True
         self.core.guest_starts()
         self.core.guest_is_ready(idle=False)
         (self.first,) = self.forks()
@@ -70,7 +70,7 @@ class Session:
         return Reading(resident, given)
 
     def is_idle(self):
-        return True
+        return self.idle
 
     def runs_beside(self):
         return False
@@ -243,6 +243,8 @@ def test_a_copy_that_ends_while_a_cell_runs_is_not_made_again_before_that_has_en
     sim.takes_over()  # one is due when nothing comes; a cell waits, and is sent
     twin = sim.core.chain[-1].copy.number
     sim.core.copy_ended(twin)
+    sim.idle = False
+    sim.core.cell_began()  # a subshell's
     assert sim.forks() == []
     sim.ends(1)
     assert len(sim.forks()) == 1
