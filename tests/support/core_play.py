@@ -280,7 +280,10 @@ class Play:
         assert len(core.chain.named()) <= core.policy.max_branches + 1
         assert core.chain.named().keys() <= self.named.keys()
         assert len(core._promises) <= 1
-        assert core._unknown <= 3 + 4
+        most = (
+            core.policy.undo_depth + 1 + 4
+        )  # each snapshot may have had a twin that did not stand
+        assert core._unknown <= rules._MAX_UNKNOWN + most
 
     def _account(self, outcome, state):
         """Compare what serves with what the user was told of; ``None``: nothing is left."""
