@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cellblock.host.session.types import ExecuteRequest, Restored, Stopped
-from cellblock.host.snapshots import store
+from cellblock.host.state import core
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.simulator import Simulation
@@ -24,7 +24,7 @@ class Stepwise(Simulation):
         self.session.start()
         self.reactor.turn()
         if not at_once:
-            self.reactor.advance(store.IDLE)
+            self.reactor.advance(core.IDLE)
 
     def begin(self, code=INEXACT, **fields):
         """Run a cell and have the guest take it up; return the request."""
@@ -47,7 +47,7 @@ class Stepwise(Simulation):
     def kept(self, code=INEXACT, **fields):
         """Run a cell and have the copy that holds what it did stand; return that copy."""
         self.cell(code, **fields)
-        self.reactor.advance(store.IDLE)
+        self.reactor.advance(core.IDLE)
         copy = self.guest.copy()
         self.stands(copy)
         return copy

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.narrowing import MakeTools
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import SessionSettings
-    from cellblock.host.snapshots.chain import Snapshot
+    from cellblock.host.state.chain import Snapshot
     from cellblock.policy.model import Enforcement, Gap
     from cellblock.wire import messages as wire
     from cellblock.wire.messages import Tool, Value

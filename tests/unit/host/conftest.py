@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.host.session.types import ExecuteRequest
+from cellblock.host.snapshots.driver import Snapshots
+from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.simulator import Simulation
 from support.stepwise import Stepwise
@@ -127,7 +129,10 @@ class Zygote:
     def protect(self, _guest):
         pass
 
-    def keep_only(self, _guest, pids, others=()):
+    def serves(self, _guest):
+        pass
+
+    def keep_only(self, _lineage, pids, others=()):
         assert not [*others]
         self.told.append(tuple(pids))
 
@@ -138,11 +143,12 @@ def zygote():
 
 
 class Supervisor:
-    """Has a guest and a zygote, and takes note of what snapshots tell it."""
+    """Has a zygote, and takes note of what snapshots tell it; a session that is idle."""
 
-    def __init__(self, guest, zygote):
-        self.guest, self.zygote, self.notices = guest, zygote, []
-        self.owner = self
+    relay = list
+
+    def __init__(self, zygote):
+        self.zygote, self.notices, self.owner = zygote, [], self
 
     def idle(self):
         return True
@@ -150,16 +156,38 @@ class Supervisor:
     def runs_beside(self):
         return False
 
+    def running(self):
+        return None
+
     def on_notice(self, text):
         self.notices.append(text)
 
-    def on_snapshot_lost(self):
+    def on_stopping(self):
         pass
+
+    def on_ending(self, guest, *, has_failed):
+        pass
+
+    def on_waking(self, guest):
+        pass
+
+    def empty_shared_memory(self):
+        return False
 
 
 @pytest.fixture
-def supervise(zygote):
-    return lambda guest: Supervisor(guest, zygote)
+def serving(zygote):
+    """Return what has a guest serve, and returns its snapshots, of which none was taken."""
+
+    def made(reactor, guest, **settings):
+        policy, supervisor = Policy().replace(**settings), Supervisor(zygote)
+        snapshots = Snapshots(reactor, lambda: reactor.now, policy, supervisor)
+        snapshots.supervisor = supervisor
+        snapshots.start(guest)
+        snapshots.begin(idle=True)
+        return snapshots
+
+    return made
 
 
 def a_link(file):

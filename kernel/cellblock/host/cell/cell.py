@@ -16,8 +16,8 @@ from cellblock.analysis import transform
 from cellblock.analysis.dataflow import Bindings
 from cellblock.analysis.transform import exceeded_limit
 from cellblock.host.cell import status
+from cellblock.host.cell.lacking import lacking
 from cellblock.host.output import gateway
-from cellblock.host.snapshots import restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.calls import Approval
     from cellblock.host.session.history import History
     from cellblock.host.session.types import ExecuteRequest, Outcome, Stopped
-    from cellblock.host.snapshots.branches import BranchListing
+    from cellblock.host.state.names import BranchListing
     from cellblock.render.cards import Failure
     from cellblock.render.outcomes import Refusal
     from cellblock.wire import messages as wire
@@ -365,7 +365,7 @@ class Front(ABC):
     def on_forked(self, stopped: Stopped) -> None:
         """Remember what a fork lacks; it has the locks of what it is a fork of, and one more."""
         if stopped.restored is not None and (parents := self.inherited) is not None:
-            self.not_copied = restore.lacking(stopped.restored)
+            self.not_copied = lacking(stopped.restored)
             self.views.inherit(parents)
             locks = {} if parents.report is None else parents.report.achieved
             self.audit.locked(parents.enforcement, parents.gaps, locks, parents.proved)

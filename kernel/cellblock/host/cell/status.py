@@ -20,6 +20,7 @@ from cellblock.backends import plan
 from cellblock.backends import report as reports
 from cellblock.errors import AdmissionError, BackendError, CellblockError, InputError, PolicyError
 from cellblock.host.cell import output_log
+from cellblock.host.cell.lacking import lacking
 from cellblock.host.cell.quota import Quota
 from cellblock.host.cell.refusals import (
     advised,
@@ -35,7 +36,6 @@ from cellblock.host.output.text import json_size
 from cellblock.host.services.changes import GIT, MOST_ENTRIES
 from cellblock.host.session.history import default_path
 from cellblock.host.session.types import ESTIMATED
-from cellblock.host.snapshots import restore
 from cellblock.policy import paths
 from cellblock.policy.model import Gap, Status
 from cellblock.policy.narrowing import changed_fields
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Change, Staged, State
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
-    from cellblock.host.snapshots.branches import BranchListing
+    from cellblock.host.state.names import BranchListing
     from cellblock.policy.model import Enforcement, Policy
     from cellblock.render.cards import Bundle, Failure
     from cellblock.render.outcomes import Refusal
@@ -644,7 +644,7 @@ def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
     state = cards.State.kept if stopped.kept else cards.State.gone
     lost: tuple[str, ...] = ()
     if stopped.restored is not None:
-        state, lost = cards.State.restored, restore.lacking(stopped.restored)
+        state, lost = cards.State.restored, lacking(stopped.restored)
     own = stopped.seconds is not None
     name = "" if policy is None else policy.name
     card = cards.stopped(
@@ -665,9 +665,9 @@ def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
     if stopped.restored is None:  # every copy to go back to had ended
         return stopped_card(stopped, policy)[0]
     if stopped.detail:
-        lost = restore.lacking(stopped.restored)
+        lost = lacking(stopped.restored)
         return cards.restored(stopped.detail, branch=stopped.branch, lost=lost)
-    return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
+    return cards.undone(stopped.undone, lost=lacking(stopped.restored))
 
 
 def branches_card(found: BranchListing) -> Bundle:

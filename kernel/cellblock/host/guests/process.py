@@ -238,20 +238,24 @@ class LineageUser(Protocol):
         """Return the bytes that it adds to those of the other users."""
 
 
+def _ignore(_: object) -> None: ...
+
+
 class Guest:
     """One guest, or a copy of one: messages in, messages out, raw text, its end.
 
-    ``on_message`` gets every decoded message. ``on_lost`` is called once, when the channel ends,
-    with the reason where that is the guest's fault. With ``check_sender`` its first message
-    comes with its sender's pid. Raises OSError where no descriptors are left.
+    ``on_message`` gets every decoded message, ``on_text`` what it writes. ``on_lost`` is called
+    once, when the channel ends, with the reason where that is the guest's fault. Who has the guest
+    sets the three before it is forked. With ``check_sender`` its first message comes with its
+    sender's pid. Raises OSError where no descriptors are left.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        on_message: Callable[[FromGuest], None],
-        on_text: Callable[[Stream], None],
-        on_lost: Callable[[str], None],
+        on_message: Callable[[FromGuest], None] = _ignore,
+        on_text: Callable[[Stream], None] = _ignore,
+        on_lost: Callable[[str], None] = _ignore,
         *,
         check_sender: bool = False,
     ) -> None:
@@ -262,9 +266,6 @@ class Guest:
         #: Stands for the process even when its pid is another's by now; None where there is none.
         self.pidfd: int | None = None
         self.lineage = Lineage()
-        self.ready = False
-        #: It is a copy that took over, or may.
-        self.copied = False
         #: The host has ended it.
         self.ended = False
         #: It is not listened to, because front ends do not read.

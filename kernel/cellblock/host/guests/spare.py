@@ -29,6 +29,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from cellblock.host.guests.process import Lineage
     from cellblock.host.reactor import Reactor, Timer
     from cellblock.policy.model import Policy
 
@@ -72,8 +73,8 @@ class SpareState(Enum):
 class SpareZygote(Protocol):
     """The zygote that a spare guest was forked from."""
 
-    def keep_only(self, guest: Guest, pids: Iterable[int]) -> None:
-        """End all that the guest started but these."""
+    def keep_only(self, lineage: Lineage, pids: Iterable[int]) -> None:
+        """End all that descends from a fork but these."""
 
 
 class SpareGuest:
@@ -224,7 +225,7 @@ class SpareGuest:
         if guest is not None:
             guest.close()
             if zygote is not None and guest.lineage.session > 0:
-                zygote.keep_only(guest, ())
+                zygote.keep_only(guest.lineage, ())
 
     def _end_in(self, seconds: float) -> None:
         self._stop_timer()

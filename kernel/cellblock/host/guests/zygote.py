@@ -249,9 +249,8 @@ class Zygote:
         inside = self._pids.inside(snapshot.pid or NO_PROCESS)
         self._send(messages.Protect(id=snapshot.lineage.number, pid=inside))
 
-    def keep_only(self, guest: Guest, pids: Iterable[int], others: Iterable[int] = ()) -> None:
-        """Have all processes of a guest's sessions killed but these, and ``others`` with theirs."""
-        lineage = guest.lineage
+    def keep_only(self, lineage: Lineage, pids: Iterable[int], others: Iterable[int] = ()) -> None:
+        """Have all processes of a lineage killed but these, and ``others`` with theirs."""
         self._send(
             messages.KeepOnly(
                 id=lineage.number,

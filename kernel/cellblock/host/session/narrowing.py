@@ -16,6 +16,7 @@ from msgspec import structs
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
+from cellblock.host.cell.lacking import lacking
 from cellblock.host.consent.admission import AdmissionGate
 from cellblock.host.guests import spawn
 from cellblock.host.services.tools.calls import DenyAll, Tooling
@@ -28,7 +29,6 @@ from cellblock.host.session.types import (
     Stopped,
     outcome_of,
 )
-from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests, paths
 from cellblock.policy.model import ROWS
 from cellblock.policy.narrow_requests import NOT_KEPT, explained
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.requests import Requests
     from cellblock.host.session.types import ExecuteRequest
-    from cellblock.host.snapshots.chain import Snapshot
+    from cellblock.host.state.chain import Snapshot
     from cellblock.policy.model import Policy
     from cellblock.policy.narrow_requests import NarrowRequest
 

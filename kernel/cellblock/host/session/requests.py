@@ -48,14 +48,15 @@ from cellblock.analysis.magics import steps_of_undo
 from cellblock.descriptors import FOLDER, open_unlinked
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
-from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
+from cellblock.host.guests.supervisor import Supervisor
 from cellblock.host.limits.deadlines import Deadlines
 from cellblock.host.limits.monitor import Mark, Monitor
 from cellblock.host.services.relay import Relay
 from cellblock.host.services.tools.broker import Broker
 from cellblock.host.services.tools.calls import CellCalls, Tooling
 from cellblock.host.session.types import ESTIMATED, NarrowingStep, Refused, Stopped
-from cellblock.host.snapshots.chain import PastRequest
+from cellblock.host.state.chain import PastRequest
+from cellblock.host.state.core import MAX_LOSSES
 from cellblock.policy.paths import within
 from cellblock.wire import messages
 from cellblock.wire.messages import UPPER
@@ -872,7 +873,7 @@ class Requests:
 
         def do() -> None:
             if asked.restores:
-                self.supervisor.restore(asked.name, done)
+                self.supervisor.snapshots.restore(asked.name, done)
             else:
                 number = request.message.execution_count
                 self.supervisor.snapshots.checkpoint(asked.name, done, number)
@@ -882,14 +883,14 @@ class Requests:
 
     def _do_branch(self, request: InFlight, asked: messages.Branch, reply: messages.Done) -> None:
         """Go to a branch, drop one or list them, when no subshell runs anything."""
-        branches, name, start = self.supervisor.snapshots.branches, asked.name, asked.start or ""
+        snapshots, name, start = self.supervisor.snapshots, asked.name, asked.start or ""
         magic = " ".join(filter(None, ("%branch", "-d" * asked.drops, name, start)))
 
         def done(refusal: str) -> None:
             if self.request is request:
                 if not refusal:  # and a state that is gone back to is told of by itself
                     begins = name is not None and not asked.drops
-                    self._front.on_branches(branches.listing(begins=begins))
+                    self._front.on_branches(snapshots.listing(begins=begins))
                 refused = Refused(f"{magic}: {refusal}", reply.read_bytes)
                 self._keep(request, refused if refusal else reply)
 
@@ -897,9 +898,9 @@ class Requests:
             if name is None:
                 done("")
             elif asked.drops:
-                done(branches.drop(name))
+                done(snapshots.drop_name(name))
             else:
-                branches.go(name, start, done)
+                snapshots.go_to_branch(name, start, done)
 
         request.state, request.reply = RequestState.ending, reply
         self.when_alone(do, lambda: done("it waited for subshells, and was interrupted"))
@@ -972,15 +973,18 @@ class Requests:
         """Return whether no request is under way."""
         return not self._all()
 
-    def on_stopping(self) -> Any:
-        """Stop watching: the guest is no more. Return the message that it had begun, or None."""
+    def running(self) -> Any:
+        """Return the message that the guest has begun, or None."""
+        return next((one.message for one in self._all() if one.began), None)
+
+    def on_stopping(self) -> None:
+        """Stop watching: the guest is no more."""
         self._abandoned.clear()
         self._monitor.lost()
         self.tools.drop()
         self._main_waits = False
         for one in self._all():
             self._deadlines_of(one).stop()
-        return next((one.message for one in self._all() if one.began), None)
 
     def on_loss(self, stopped: Stopped) -> None:
         """End what was lost with its guest; what never began is sent again."""

@@ -13,7 +13,8 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.host.consent.admission import AdmissionGate
 from cellblock.host.session.narrowing import Narrower
 from cellblock.host.session.types import ExecuteRequest, NarrowingStep, SessionSettings
-from cellblock.host.snapshots import memory, store
+from cellblock.host.snapshots import memory
+from cellblock.host.state import core
 from cellblock.policy.model import Policy
 from cellblock.policy.narrowing import changed_fields, try_narrow
 from cellblock.policy.paths import Places
@@ -437,7 +438,7 @@ def test_an_interrupt_while_locks_are_made_does_no_harm(used):
     copy = relocking(used)
     used.session.interrupt()
     goes_on(used, copy)
-    used.reactor.advance(store.IDLE)
+    used.reactor.advance(core.IDLE)
     assert used.outcomes[-1].status == "ok"
 
 

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from cellblock.host.session.types import ExecuteRequest, Restored, Stopped
-from cellblock.host.snapshots.store import IDLE
+from cellblock.host.state.core import IDLE
 from cellblock.wire import messages
 
 

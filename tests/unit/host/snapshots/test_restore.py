@@ -2,9 +2,8 @@
 
 import pytest
 
-from cellblock.host.guests import supervisor
 from cellblock.host.session.types import Restored, Stopped
-from cellblock.host.snapshots import restore
+from cellblock.host.state import core, takeover
 from cellblock.wire import messages
 from support.stepwise import CRASH, EXACT, INEXACT, lost
 
@@ -147,7 +146,7 @@ def lose(sim):
 
 
 def test_a_state_that_ends_every_guest_is_not_restored_for_ever(sim):
-    for _ in range(supervisor.MAX_LOSSES):
+    for _ in range(core.MAX_LOSSES):
         lose(sim)
     assert all(stopped.restored for stopped in sim.losses())
     sim.reaped(9)
@@ -156,7 +155,7 @@ def test_a_state_that_ends_every_guest_is_not_restored_for_ever(sim):
 
 
 def test_a_cell_that_ends_well_makes_up_for_all_losses(sim):
-    for _ in range(supervisor.MAX_LOSSES + 3):
+    for _ in range(core.MAX_LOSSES + 3):
         lose(sim)
         sim.kept()
     assert all(stopped.restored for stopped in sim.losses())
@@ -260,7 +259,7 @@ def test_a_cell_that_can_not_be_run_again_costs_itself_and_those_behind_it(sim, 
         copy.send(messages.Done(id=request.id, error=error))
     sim.reactor.turn()
     if how == "hangs":
-        sim.reactor.advance(restore.PATIENCE)
+        sim.reactor.advance(takeover.PATIENCE)
     sim.takes_over(copy.twin())
     sim.again("a = 1")
     assert sim.losses()[-1].restored.missed == (3, 4)
@@ -270,7 +269,7 @@ def test_a_cell_is_left_out_when_four_copies_were_killed_while_they_ran_it_again
     copy = sim.kept()
     sim.cell("a = 1")
     sim.reaped(9)
-    for _ in range(restore._MAX_STUMBLES):
+    for _ in range(takeover.MAX_STUMBLES):
         assert sim.losses() == []
         assert sim.takes_over(copy).again == 1
         twin = copy.twin()

@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from cellblock.host.guests import supervisor
 from cellblock.host.limits.processes import PAGE
-from cellblock.host.snapshots import memory, store
+from cellblock.host.snapshots import driver, memory
+from cellblock.host.state import core
 from cellblock.wire import messages
 from support.stepwise import EXACT
 
@@ -26,9 +26,9 @@ def test_a_copy_is_asked_for_in_idle_time_only(sim):
     assert [m for m in sim.told if isinstance(m, messages.AllowFork)] == [due]
     sim.kept()
     sim.end(sim.guest.copy())
-    sim.reactor.advance(store.IDLE / 2)
+    sim.reactor.advance(core.IDLE / 2)
     assert asked_for(sim) == 2
-    sim.reactor.advance(store.IDLE)
+    sim.reactor.advance(core.IDLE)
     assert asked_for(sim) == 3
 
 
@@ -53,7 +53,7 @@ def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
 
 def test_a_long_cell_is_answered_when_it_is_certain_that_no_copy_will_stand(sim):
     assert sim.cell(seconds=0.2) is None
-    sim.reactor.advance(store.PATIENCE)
+    sim.reactor.advance(core.PATIENCE)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
     assert sim.guest.copy().gone()
     claimed = [m for m in sim.told if isinstance(m, messages.KeepOnly)]
@@ -78,9 +78,9 @@ def test_a_copy_that_the_gate_refused_is_asked_for_once_more_before_the_user_is_
     for _ in range(2):
         sim.cell()
         asked = sim.guest.copy()
-        sim.reactor.advance(store.PATIENCE)
+        sim.reactor.advance(core.PATIENCE)
         sim.hears(messages.SnapshotFailed(id=asked.number, errno=errno.EPERM))
-        sim.reactor.advance(store.IDLE)
+        sim.reactor.advance(core.IDLE)
         assert sim.guest.copy().number > asked.number
         sim.stands(sim.guest.copy())
     assert sim.notices() == []
@@ -89,7 +89,7 @@ def test_a_copy_that_the_gate_refused_is_asked_for_once_more_before_the_user_is_
     for _ in range(2):
         assert sim.notices() == []
         sim.hears(messages.SnapshotFailed(id=sim.guest.copy().number, errno=errno.EPERM))
-        sim.reactor.advance(store.IDLE)
+        sim.reactor.advance(core.IDLE)
     assert sim.notices() == ["one could not be made (Operation not permitted)"]
 
 
@@ -120,15 +120,15 @@ def test_a_copy_is_stopped_while_it_stands_and_set_going_to_take_over(sim):
 
 
 def test_copies_that_are_lost_while_they_stand_are_made_again_and_given_up_after_some(sim):
-    for _ in range(supervisor.MAX_LOSSES + 3):
+    for _ in range(core.MAX_LOSSES + 3):
         sim.end(sim.guest.copy())
-        sim.reactor.advance(store.IDLE)
+        sim.reactor.advance(core.IDLE)
         copy = sim.guest.copy()
         if copy.sock.fileno() >= 0:
             sim.stands(copy)
-    assert len(sim.guest.copies) == supervisor.MAX_LOSSES + 1
+    assert len(sim.guest.copies) == core.MAX_LOSSES + 1
     sim.kept()
-    assert len(sim.guest.copies) == supervisor.MAX_LOSSES + 2
+    assert len(sim.guest.copies) == core.MAX_LOSSES + 2
 
 
 # --- what is answered before it is kept -----------------------------------------------------------
@@ -188,7 +188,7 @@ def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
     sim = stepwise(undo_max_bytes=2 * size)
     faults = iter(range(0, 10_000, 100))  # a hundred pages between any two
     monkeypatch.setattr(memory, "page_faults", lambda _: next(faults))
-    monkeypatch.setattr(store, "private_bytes", lambda _: memory.LARGE - 1)
+    monkeypatch.setattr(driver, "private_bytes", lambda _: memory.LARGE - 1)
     for _ in range(5):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]
@@ -204,7 +204,7 @@ def plenty(monkeypatch):
     """Memory without end, and guests of one GiB."""
     sizes = {"free": 1 << 40, "guest": 1 << 30}
     monkeypatch.setattr(memory, "available", lambda: sizes["free"])
-    monkeypatch.setattr(store, "private_bytes", lambda _: sizes["guest"])
+    monkeypatch.setattr(driver, "private_bytes", lambda _: sizes["guest"])
     return sizes
 
 

@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from cellblock.host.guests.supervisor import PICKED_ENDED
 from cellblock.host.session.types import Restored, Stopped
-from cellblock.host.snapshots import restore, store
+from cellblock.host.state import core, takeover
+from cellblock.host.state.core import PICKED_ENDED
 from cellblock.wire import messages
 from support.stepwise import CRASH, EXACT, INEXACT, lost
 
@@ -56,7 +56,7 @@ def test_kills_that_come_one_by_one_cost_nothing_until_a_state_is_given_up(sim, 
     older, copy = sim.guest.copies[0], sim.kept()
     sim.reactor.advance(10.0)
     sim.reaped(9)
-    for _ in range(store.MAX_SERVED):
+    for _ in range(core.MAX_SERVED):
         twin = sim.leaves_twin(copy)
         sim.end(copy)
         copy = twin
@@ -75,7 +75,7 @@ def test_copies_that_are_killed_cost_those_before_none_of_their_time(sim):
         sim.end(copy)
         copy = twin
     sim.end(copy.twin(), copy)
-    sim.reactor.advance(restore.PATIENCE - 0.1)
+    sim.reactor.advance(takeover.PATIENCE - 0.1)
     assert not older.gone()
     sim.reactor.advance(0.2)
     assert older.gone()
@@ -95,7 +95,7 @@ def test_copies_that_end_just_in_time_have_no_more_time_than_one_that_does_not_e
             sim.end(heir)
             heir = twin
     assert sim.losses() == [Stopped("crash", CRASH)]
-    assert sim.reactor.now - began < 2 * restore.PATIENCE + 2
+    assert sim.reactor.now - began < 2 * takeover.PATIENCE + 2
 
 
 def test_programs_of_the_guest_before_are_ended_before_anything_is_asked_of_a_copy(stepwise):
@@ -135,7 +135,7 @@ def test_where_there_is_no_twin_the_copy_takes_over_without(sim, why):
     assert sim.losses() == [lost()]
     told = ["one could not be made (Resource temporarily unavailable)"]
     assert sim.notices() == (told if why == "refused" else [])
-    sim.reactor.advance(store.IDLE)
+    sim.reactor.advance(core.IDLE)
     sim.stands(sim.guest.copy())
     assert sim.cell().status == "ok"
 
@@ -143,7 +143,7 @@ def test_where_there_is_no_twin_the_copy_takes_over_without(sim, why):
 def test_one_that_leaves_no_twin_in_time_does_not_take_over(sim):
     older, copy = sim.guest.copies[0], sim.kept()
     sim.reaped(9)
-    sim.reactor.advance(restore.PATIENCE + 0.1)
+    sim.reactor.advance(takeover.PATIENCE + 0.1)
     assert (copy.gone(), older.gone()) == (True, False)
     sim.takes_over(older)
 
@@ -187,7 +187,7 @@ def test_one_that_does_not_take_over_takes_its_twin_along(sim):
     older, copy = sim.guest.copies[0], sim.kept()
     sim.reaped(9)
     twin = sim.leaves_twin(copy)
-    sim.reactor.advance(restore.PATIENCE + 0.1)
+    sim.reactor.advance(takeover.PATIENCE + 0.1)
     assert (copy.gone(), twin.gone(), older.gone()) == (True, True, False)
     sim.takes_over(older)
 
@@ -210,7 +210,7 @@ def test_a_guest_that_ended_before_it_was_heard_is_replaced_at_once(sim):
 
 def test_a_long_cell_is_answered_when_its_copy_stands(sim):
     assert sim.cell(seconds=0.2) is None
-    sim.reactor.advance(store.PATIENCE - 0.1)
+    sim.reactor.advance(core.PATIENCE - 0.1)
     assert sim.outcomes == []
     sim.stands(sim.guest.copy())
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
@@ -222,13 +222,13 @@ def test_a_twin_is_stopped_and_known_to_belong_to_the_guest(sim):
     sim.reaped(9)
     twin = sim.leaves_twin(copy)
     assert (twin.pid, signal.SIGSTOP) in sim.kills
-    assert set(sim.session.requests.supervisor.snapshots.chain.sizes()) >= {first.pid, twin.pid}
+    assert set(sim.session.requests.supervisor.snapshots.look()) >= {first.pid, twin.pid}
 
 
 def test_a_copy_that_is_lost_is_followed_by_another_of_the_guest(sim):
     copy = sim.kept()
     sim.end(copy)
-    sim.reactor.advance(store.IDLE)
+    sim.reactor.advance(core.IDLE)
     again = sim.guest.copy()
     assert again is not copy
     sim.stands(again)
@@ -249,7 +249,7 @@ def test_a_checkpoint_of_which_no_twin_can_be_made_is_kept_and_the_state_that_th
     supervisor.snapshots.checkpoint("point", refused.append)
     checkpoint = sim.guest.copy()
     sim.stands(checkpoint)
-    supervisor.restore("point", refused.append)
+    supervisor.snapshots.restore("point", refused.append)
     failed = messages.SnapshotFailed(id=checkpoint.twin().number, errno=errno.EAGAIN)
     sim.hears(failed, by=checkpoint)
     assert refused == ["", "no copy of it could be made"]
@@ -264,7 +264,7 @@ def test_a_checkpoint_is_known_to_be_the_guests_by_its_twin_where_programs_are_e
     checkpoint = sim.guest.copy()
     sim.stands(checkpoint)
     before = len(sim.told)
-    supervisor.restore("point", refused)
+    supervisor.snapshots.restore("point", refused)
     twin = sim.leaves_twin(checkpoint)
     claimed = [one for one in sim.told[before:] if isinstance(one, messages.KeepOnly)]
     assert claimed
@@ -277,7 +277,7 @@ def test_a_checkpoint_whose_process_ends_leaves_the_state_that_there_was(sim):
     checkpoint = sim.guest.copy()
     sim.stands(checkpoint)
     copy = sim.kept()
-    supervisor.restore("point", refused)
+    supervisor.snapshots.restore("point", refused)
     sim.leaves_twin(checkpoint)
     sim.end(checkpoint)
     sim.takes_over(copy)

@@ -3,7 +3,7 @@
 import time
 
 from cellblock.host.session.types import ExecuteRequest, Restored, Stopped
-from cellblock.host.snapshots import store
+from cellblock.host.state import core
 from support.stepwise import INEXACT
 
 
@@ -111,5 +111,5 @@ def test_an_undo_of_nothing_puts_no_snapshot_off(stepped):
     sim = stepped()
     sim.reaped(9)
     assert undo(sim).error.ename == "UndoRefused"
-    sim.reactor.advance(store.IDLE)
+    sim.reactor.advance(core.IDLE)
     assert sim.guest.copy().maker is sim.guest

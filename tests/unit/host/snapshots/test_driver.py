@@ -12,10 +12,10 @@ import pytest
 
 from cellblock.host.guests import process
 from cellblock.host.guests.process import Guest, Lineage
-from cellblock.host.snapshots import memory, store
-from cellblock.host.snapshots.chain import PastRequest
-from cellblock.host.snapshots.store import Snapshots
-from cellblock.policy.model import Policy
+from cellblock.host.session.types import Stopped
+from cellblock.host.snapshots import driver, memory
+from cellblock.host.state import core
+from cellblock.host.state.chain import PastRequest
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
@@ -53,34 +53,32 @@ def test_a_guest_for_which_there_are_too_few_descriptors_leaves_none_open(
 
 
 def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(
-    reactor, supervise, monkeypatch
+    reactor, serving, monkeypatch
 ):
-    serving, asked = guest(reactor), []
-    supervisor = supervise(serving)
-    policy = Policy().replace(snapshots="always")
-    snapshots = Snapshots(reactor, lambda: 0.0, policy, supervisor)
+    made = []
+    snapshots = serving(reactor, guest(reactor), snapshots="always")
     monkeypatch.setattr(process.socket, "socketpair", none_left)
-    for number in range(3):
-        snapshots.take(lambda number=number: asked.append(number))
-    assert asked == [0, 1, 2]
-    assert supervisor.notices == ["the kernel can't open what one takes (Too many open files)"]
+    for _ in range(3):
+        snapshots.play(snapshots.core.copy_guest, made.append)
+    assert made == [None] * 3
+    notices = ["the kernel can't open what one takes (Too many open files)"]
+    assert snapshots.supervisor.notices == notices
     assert snapshots.chain == []
-    serving.close()
+    snapshots.play(snapshots.core.end)
 
 
 # --- what one costs ---------------------------------------------------------------------------
 
 
 @pytest.fixture
-def taken(reactor, supervise, monkeypatch):
+def taken(reactor, serving, monkeypatch):
     """Return what takes a snapshot that stands at once, and notes what the host does for it."""
-    serving, done = guest(reactor), []
-    serving.pid = 1
-    policy = Policy().replace(undo_depth=5, undo_max_bytes=1 << 40)
-    supervisor = supervise(serving)
-    snapshots = Snapshots(reactor, lambda: reactor.now, policy, supervisor)
+    serves, done = guest(reactor), []
+    serves.pid = 1
+    channel = os.dup(serves.child_fds[0])  # the other ends of copies wait in there
+    snapshots = serving(reactor, serves, undo_depth=5, undo_max_bytes=1 << 40)
     monkeypatch.setattr(
-        store, "private_bytes", lambda pid: done.append(("resident", pid)) or 1 << 20
+        driver, "private_bytes", lambda pid: done.append(("resident", pid)) or 1 << 20
     )
     monkeypatch.setattr(memory, "available", lambda: done.append("available") or 1 << 40)
     monkeypatch.setattr(memory, "page_faults", lambda _: 0)
@@ -90,18 +88,18 @@ def taken(reactor, supervise, monkeypatch):
     )
 
     def take():
-        snapshots.take()
-        copy = snapshots.chain[-1]
-        copy.guest.pid = 10 + copy.number
-        copy.guest.on_message(messages.SnapshotReady(id=copy.number))
-        cell = messages.Execute(id=1, source="1", raw="1", execution_count=copy.number)
-        snapshots.record(PastRequest(cell, 0.0))
-        return copy.guest.pid
+        snapshots.play(snapshots.core.copy_guest, lambda _: None)
+        number, copy = snapshots.chain[-1].copy.number, snapshots.process_of(snapshots.chain[-1])
+        copy.pid = 10 + number
+        copy.on_message(messages.SnapshotReady(id=number))
+        cell = messages.Execute(id=1, source="1", raw="1", execution_count=number)
+        snapshots.play(snapshots.core.cell_ended, PastRequest(cell, 0.0), list, alone=False)
+        return copy.pid
 
     take.snapshots, take.done = snapshots, done
     yield take
-    snapshots.clear()
-    serving.close()
+    snapshots.play(snapshots.core.end)
+    os.close(channel)
 
 
 def test_one_more_has_its_guest_read_twice_and_is_stopped_once_however_many_there_are(taken):
@@ -136,7 +134,7 @@ def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(taken, rea
     reactor.advance(2 * memory.FRESH)
     taken.done.clear()
     monkeypatch.setattr(memory, "available", lambda: taken.done.append("short") or 0)
-    taken.snapshots.take()
+    taken.snapshots.play(taken.snapshots.core.copy_guest, lambda _: None)
     assert taken.done.count("short") == 4
     assert taken.done.count(("resident", 1)) == 1
     assert taken.snapshots.chain == []
@@ -145,15 +143,14 @@ def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(taken, rea
 def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken, reactor):
     first, _ = taken(), taken()
     taken.done.clear()
-    taken.snapshots.go_to(taken.snapshots.chain[-1], lambda: None)
-    taken()
+    taken.snapshots.play(taken.snapshots.core.guest_lost, Stopped("crash"))
     reactor.advance(0.1)
-    assert taken.done.count(("SIGSTOP", first)) >= 2
+    assert taken.done.count(("SIGSTOP", first)) == 1
 
 
 def test_a_copy_that_computes_while_it_should_stand_still_is_dropped(taken, monkeypatch):
     pid, used = taken(), iter((0.2, 0.24, 0.24, 0.3))
-    monkeypatch.setattr(store.Gauge, "cpu", lambda _: next(used))
+    monkeypatch.setattr(driver.Gauge, "cpu", lambda _: next(used))
     for _ in range(3):  # what it took to come to stand is no matter
         taken.snapshots.look()
         assert taken.snapshots.pids()[1:] == [pid]
@@ -175,7 +172,7 @@ def test_forks_that_something_else_took_are_few_while_more_are_asked_for(taken, 
     taken()
     most = 0
     for _ in range(40):
-        taken.snapshots.take()
+        taken.snapshots.play(taken.snapshots.core.copy_guest, lambda _: None)
         reactor.advance(0.7)
         ended = [place for place, told in enumerate(zygote.told) if told != "allow"]
         most = max(most, len(zygote.told[ended[-1] + 1 if ended else 0 :]))
@@ -222,9 +219,12 @@ def test_a_process_that_is_known_already_does_not_pass_for_a_new_snapshot(
     snapshots = sim.session.requests.supervisor.snapshots
     fork = sim.guest.pid + 1_000
     monkeypatch.setattr(snapshots, "others", lambda: [fork])
-    known = {"the guest": sim.guest.pid, "an older snapshot": older.guest.pid}
+    known = {
+        "the guest": sim.guest.pid,
+        "an older snapshot": snapshots.process_of(older).pid,
+    }
     sim.cell()
-    sim.reactor.advance(store.IDLE)
+    sim.reactor.advance(core.IDLE)
     copy = sim.guest.copy()
     assert stood(snapshots.chain) == [True, False]
 
@@ -247,7 +247,7 @@ def test_a_copy_that_does_not_say_what_it_has_to_is_none(stepwise, monkeypatch, 
     snapshots = sim.session.requests.supervisor.snapshots
     (older,) = snapshots.chain
     sim.cell()
-    sim.reactor.advance(store.IDLE)
+    sim.reactor.advance(core.IDLE)
     copy = sim.guest.copy()
     sim._standing = copy.pid
     said = messages.SnapshotReady(id=copy.number + (lie == "another number"))

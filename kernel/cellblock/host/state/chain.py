@@ -1,13 +1,13 @@
-"""What is known of the snapshots of one guest, and what that says of its state: no effects here.
+"""The states that a session can go back to, and what follows from their order: no effects here.
 
-A snapshot is the state at one moment; ``after`` has the requests that ran from then until the next
-snapshot. The newest comes last.
+A snapshot is the state of the guest at one moment, held by a copy: a process that waits. ``after``
+has the requests that ran from then until the next snapshot. The newest comes last. Checkpoints are
+beside that chain.
 """
 
 from __future__ import annotations
 
 from collections import UserList
-from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,9 +18,7 @@ from cellblock.host.snapshots import memory
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from cellblock.host.guests.process import Guest
+    from collections.abc import Iterable
 
 
 #: Seconds up to which a request counts as short: run again, nobody notices.
@@ -66,67 +64,61 @@ def is_visible(message: Any) -> bool:
     return isinstance(message, messages.Execute) and message.store_history and not message.silent
 
 
-class SnapshotState(Enum):
-    """How far a snapshot is; see ``store`` for what leads from one to the next."""
+class Copy(Struct, eq=False):
+    """A process that waits and holds a state, or is being forked to do so."""
 
-    forking = "forking"
-    kept = "kept"
-    lost = "lost"
-
-
-class Snapshot(Struct, eq=False):
-    """A state of a guest's, and the process that holds it, which waits.
-
-    One that is to serve leaves a twin in its place (``Snapshots.go_to``).
-    """
-
-    guest: Guest
     number: int
+    #: The process that was asked to fork it, and when.
+    maker: int
     asked_at: float
-    #: What the guest had, and the snapshot has from it.
-    had: memory.Reading
-    state: SnapshotState = SnapshotState.forking
-    #: Requests that ran after it was asked for, and before the next one was.
-    after: list[PastRequest] = field(default_factory=list)
-    #: How many connections its guest had when it was made, as it says itself.
-    connections: int = 0
+    #: It has forked, and waits.
+    stands: bool = False
     #: It was sent SIGSTOP, and nothing is known to have set it going since.
     stopped: bool = False
+    #: The numbers of forks that it was asked for and has said nothing of yet.
+    forks: set[int] = field(default_factory=set)
     #: Bytes that it has come to hold since it was made, and that it wrote to of those it had;
     #: seconds of the processor that it had used when that was read.
     grew: int = 0
     rewrote: int = 0
     used: float = 0.0
-    #: How many of this state's processes have left to serve.
+
+
+class Snapshot(Struct, eq=False):
+    """A state of the guest.
+
+    Its copy may be exchanged: one that is to serve leaves a twin in its place (``Core._try``).
+    """
+
+    copy: Copy
+    #: What the guest had, and the copy has from it.
+    had: memory.Reading
+    #: Requests that ran after it was asked for, and before the next one was.
+    after: list[PastRequest] = field(default_factory=list)
+    #: How many connections its guest had when it was made, as the copy says itself.
+    connections: int = 0
+    #: How many copies of this state were to serve since one last did.
     served: int = 0
-    #: Called once the twin of the last of them stands, or none will.
-    on_twin: Callable[[], None] | None = None
-    #: The numbers of forks that it was asked for and has not parted with yet.
-    under_way: set[int] = field(default_factory=set)
-    #: Called once it is kept, or certain that it will not be.
-    on_decided: Callable[[], None] | None = None
-    #: Called once it is kept beside its guest, for the request that ran next.
-    on_kept: Callable[[], None] | None = None
-    #: Called when it serves, for the request that was to be answered when this state was kept.
-    on_serving: Callable[[], None] | None = None
-    #: What the user called its state: it is kept beside the others, until another has the name.
+    #: It was dropped, or its copy ended.
+    lost: bool = False
+    #: What the user called this state: it is kept beside the others, until another has the name.
     name: str = ""
     #: The number of the cell that gave it that name, or the last one before.
     cell: int = 0
-    #: The name is a branch's, which goes on from here (``branches``).
+    #: The name is a branch's, which goes on from here.
     is_branch: bool = False
-    #: Cells that were ended while its state served, for ``In``.
+    #: Cells that were ended while this state served, for ``In``.
     unseen: dict[int, str] = field(default_factory=dict)
 
     @property
     def kept(self) -> bool:
-        """Whether it stands: it has forked, and can take over."""
-        return self.state is SnapshotState.kept
+        """Whether its copy stands, and can take over."""
+        return self.copy.stands and not self.lost
 
     @property
     def settled(self) -> bool:
         """Whether it stands, and nothing is being forked from it."""
-        return self.kept and not self.under_way
+        return self.kept and not self.copy.forks
 
     @property
     def visible(self) -> bool:
@@ -152,8 +144,8 @@ class UndoStep(Struct, frozen=True):
 class Chain(UserList[Snapshot]):
     """The snapshots of a guest that are being made or kept, the oldest first.
 
-    ``apart`` has checkpoints, and copies of them that are to serve: no kill and no ``%undo`` goes
-    back to one.
+    ``apart`` has checkpoints, and forks for other sessions: no kill and no ``%undo`` goes back to
+    one.
     """
 
     def __init__(self, initlist: Iterable[Snapshot] | None = None) -> None:
@@ -211,14 +203,10 @@ class Chain(UserList[Snapshot]):
                     found.append(UndoStep(snapshot, before, cells))
         return found[:most]
 
-    def sizes(self) -> dict[int, int]:
-        """Return the processes of all, and how many bytes each has from its guest."""
-        return {one.guest.pid: one.had.size for one in self.all() if one.guest.pid is not None}
-
     def cost(self) -> int:
         """Return at most how many bytes all but the newest hold for themselves."""
         return sum(
-            min(older.had.size, memory.left_behind(older.had, newer.had) + older.rewrote)
+            min(older.had.size, memory.left_behind(older.had, newer.had) + older.copy.rewrote)
             for older, newer in pairwise(self)
         )
 
