@@ -33,7 +33,6 @@ from cellblock.host.state.actions import (
 )
 from cellblock.host.state.chain import PastRequest
 from cellblock.host.state.core import CopyReading, Core
-from cellblock.host.state.names import UNKNOWN
 from cellblock.host.state.takeover import Takeover
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
@@ -472,7 +471,7 @@ def test_a_checkpoint_of_which_no_twin_can_be_made_is_kept_and_so_is_the_guest(n
 def test_a_name_that_nothing_has_is_not_gone_back_to(named):
     named.core.restore("other", named.whys.append)
     named.acts()
-    assert named.whys == ["", UNKNOWN.format("point")]
+    assert named.whys[1] == "there is no checkpoint or branch other; there are checkpoints: point"
 
 
 def test_who_leaves_a_branch_has_its_state_kept_and_comes_back_to_it(named):
