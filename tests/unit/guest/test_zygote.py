@@ -160,7 +160,7 @@ def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():
             time.sleep(0.01)
         members = in_session(leader)
         notify.end_sessions(notify.Sessions(leader), ())
-        assert processes.gone([leader, *members]) == []
+        assert processes.gone([leader, *members], seconds=60) == []
 
 
 def test_who_dies_slowly_is_not_waited_for(monkeypatch):
