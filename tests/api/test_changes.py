@@ -111,6 +111,15 @@ def test_no_file_is_copied_that_is_larger_than_what_cells_may_keep(home, staging
         assert [one.path for one in s.changes()] == ["old.csv"]
 
 
+def test_what_a_fork_stages_counts_against_its_limit(staging):
+    fill = "import time\nopen('f', 'wb').write(bytes(40 << 20))\ntime.sleep(60)"
+    small = staging.replace(scratch_max_bytes=16 << 20, max_file_size=None)
+    with Sandbox(small) as s:
+        (fork,) = s.fork(1, shares_files=True)
+        assert fork.execute(fill).stop.why == "scratch"
+        assert [one.path for one in s.changes()] == ["f"]
+
+
 def test_where_nothing_is_staged_there_is_nothing_to_keep(sandbox):
     assert (sandbox.changes(), sandbox.keep()) == ((), ())
     with pytest.raises(ChangesError, match="nothing is staged under this policy"):

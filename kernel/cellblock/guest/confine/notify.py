@@ -28,7 +28,7 @@ import select
 import signal
 import struct
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -674,6 +674,9 @@ class Gate:
 
 #: Of a task's status: its process, and how many threads that has.
 _STATUS: Final = re.compile(rb"^Tgid:\s*(\d+)$.*^Threads:\s*(\d+)$", re.DOTALL | re.MULTILINE)
+#: Its parent. Not by /proc/PID/stat, which waits while the process executes a program: one that
+#: others keep from the processor can take half a minute to free the memory that it had.
+_PARENT: Final = re.compile(rb"^PPid:\t(\d+)$", re.MULTILINE)
 #: And what it does. Who waits for something, is stopped or has ended is on the way to no new task:
 #: there a task runs, or waits as for a disk (proc(5), "D").
 _WAITS: Final = re.compile(rb"^State:\s*[STtZXx]\b", re.MULTILINE)
@@ -749,23 +752,17 @@ def _looks_up(pid: int, ancestor: int) -> bool | None:
     lowest = pid
     for _ in range(_DEEPEST):
         try:
-            pid = int(_fields(pid)[_PARENT])
+            found = _PARENT.search(_read(f"/proc/{pid}/status"))
         except OSError:
+            found = None
+        if found is None:
             return False if pid == lowest else None
+        pid = int(found[1])
         if pid == ancestor:
             return True
         if pid <= 1:
             return False
     return False
-
-
-#: Of what follows a process's name in its stat: its parent, and when it began (proc(5)).
-_PARENT, _BEGAN = 1, 19
-
-
-def _fields(pid: int) -> list[bytes]:
-    """Return what follows a process's name in its stat. Raises OSError when it is gone."""
-    return _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -835,26 +832,19 @@ def end_sessions(sessions: Sessions, keep: tuple[int, ...]) -> None:
 
     No session is begun while the zygote is here.
     """
-    deadline, killed = time.monotonic() + _TIMEOUT, set[_Identity]()
-    while found := _kill_all(sessions, keep) - killed:
-        killed |= found
+    deadline, killed = time.monotonic() + _TIMEOUT, set[int]()
+    # Against the look before, not all: whoever was not in that one has a number that was free.
+    while (found := _kill_all(sessions, keep)) - killed:
+        killed = found
         if time.monotonic() > deadline:
             raise LockFailed("what a cell has started goes on starting more")
         time.sleep(_PAUSE)
 
 
-class _Identity(NamedTuple):
-    """A process, whose number may be another's once it has ended."""
-
-    pid: int
-    #: When it began, in ticks since the machine did (proc(5)).
-    began: int
-
-
-def _kill_all(sessions: Sessions, keep: tuple[int, ...]) -> set[_Identity]:
-    """Kill all in these sessions, but for ``keep``; return who they were, if they live still."""
+def _kill_all(sessions: Sessions, keep: tuple[int, ...]) -> set[int]:
+    """Kill all in these sessions, but for ``keep``; return those that live still."""
     others = (pid for pid, _ in everybody() if pid not in keep)
-    return {one for pid in others if (one := _kill_in_session(sessions, pid)) is not None}
+    return {pid for pid in others if _kill_in_session(sessions, pid)}
 
 
 def _is_in(sessions: Sessions, pid: int) -> bool:
@@ -867,21 +857,21 @@ def _is_in(sessions: Sessions, pid: int) -> bool:
     return number in sessions.first or (number in sessions and descends(pid, os.getpid()))
 
 
-def _kill_in_session(sessions: Sessions, pid: int) -> _Identity | None:
-    """Kill a process if it is in one of these sessions; return who it was, if it lives still."""
+def _kill_in_session(sessions: Sessions, pid: int) -> bool:
+    """Kill a process if it is in one of these sessions; return whether it was, and lives."""
     if not _is_in(sessions, pid):
-        return None
+        return False
     try:
         fd = os.pidfd_open(pid)
     except OSError:
-        return None
+        return False
     try:
         # Looked at again: the number may have become another's before there was a descriptor.
         if select.select([fd], [], [], 0)[0] or not _is_in(sessions, pid):
-            return None
+            return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
-        return _Identity(pid, int(_fields(pid)[_BEGAN]))
-    except OSError:  # it has ended meanwhile
-        return None
+    except ProcessLookupError:
+        return False
     finally:
         os.close(fd)
+    return True

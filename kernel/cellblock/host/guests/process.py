@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
+from cellblock.descriptors import refuse_descriptors
 from cellblock.errors import GuestError, WireError
 from cellblock.host.guests.pipes import Pipes
 from cellblock.wire import frames
@@ -279,6 +280,7 @@ class Guest:
         self._pending = bytearray()
         self._reader = MessageReader(reactor, self._lose)
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        refuse_descriptors(self._sock)
         #: Its own ends of channel and pipes, and what else it inherits, until it is forked.
         self.child_fds: list[int] = [theirs.detach()]
         try:

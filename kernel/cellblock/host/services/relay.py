@@ -21,6 +21,7 @@ from ipaddress import IPv4Address
 from threading import Lock, Semaphore, Thread
 from typing import TYPE_CHECKING, Final, Literal
 
+from cellblock.descriptors import refuse_descriptors
 from cellblock.errors import WireError
 from cellblock.host.guests.spawn import end_with_host, protect_host, set_process_name
 from cellblock.host.guests.worker_process import Worker
@@ -149,6 +150,7 @@ class Relay:
             return []
         worker = self._running()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        refuse_descriptors(ours)
         with theirs:
             self._drop_guest()
             self._admitted += 1

@@ -132,6 +132,8 @@ class SessionConfig(Struct, frozen=True):
     #: What names the kernel, for a later one to adopt what it stages, and what it adopted itself.
     names: tuple[str, ...] = ()
     adopted: Staged | None = None
+    #: Whether what is staged is shown to the user, and kept: a fork leaves that to its session.
+    lists_staged: bool = True
 
     @property
     def scratch(self) -> Path:
@@ -204,12 +206,12 @@ class SessionConfig(Struct, frozen=True):
         """Return one for a fork of this session, under what is in force there.
 
         ``folder`` lies in the session's and takes its place; what is staged can be read. Without
-        one the fork has all that the session has, which goes on listing what is staged.
+        one the fork has all that the session has, which goes on listing what is staged: the fork
+        writes to the same layers, and what is there counts against its limits, too.
         """
         plan = prepare.plan
         if folder is None:
-            prepare = replace(prepare, plan=replace(plan, layers=()))
-            return replace(self, policy=policy, prepare=prepare)
+            return replace(self, policy=policy, prepare=prepare, lists_staged=False)
         write_roots = tuple(root for root in plan.write_roots if root != SHARED_MEMORY)
         reads = (*plan.read_roots, *plan.staged_roots)
         plan = replace(plan, read_roots=reads, write_roots=write_roots, staged_roots=(), layers=())

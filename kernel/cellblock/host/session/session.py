@@ -295,7 +295,7 @@ def open_session(
         keeper=keeper,
         approver=front.approver,
     )
-    if layers := config.prepare.plan.layers:
+    if config.lists_staged and (layers := config.prepare.plan.layers):
         policy, own = paths.without_scratch(config.policy, config.scratch), front.audit.session
         staged = changes.of_layers(layers, policy, own, config.names, config.adopted)
         front.views.staged = changes.begin(replace(staged, base=config.prepare.cwd))
