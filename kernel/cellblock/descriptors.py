@@ -42,7 +42,7 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 #: <asm-generic/socket.h>, from Linux 6.16 on.
-_SO_PASSRIGHTS = 83
+SO_PASSRIGHTS = 83
 
 
 def refuse_descriptors(sock: _socket.socket) -> None:
@@ -53,7 +53,7 @@ def refuse_descriptors(sock: _socket.socket) -> None:
     receiver, so a guest could hold the host up. Before Linux 6.16 nothing refuses it.
     """
     with contextlib.suppress(OSError):
-        sock.setsockopt(_socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+        sock.setsockopt(_socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
 
 
 @contextlib.contextmanager
