@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.errors import GuestError
 from cellblock.descriptors import SO_PASSRIGHTS
+from cellblock.errors import GuestError
 from cellblock.host.guests import process
 from cellblock.host.guests.process import Guest
 from cellblock.wire import frames, messages
