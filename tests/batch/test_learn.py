@@ -85,7 +85,7 @@ add.allowed_modules = [
     "os", # a.ipynb, cell 1, line 2: os.getcwd is not among the names that this policy allows from os
 ]
 {READS}add.filesystem_read_roots = [
-    "{{checkout}}", # a guess: a.ipynb, cell 2 failed without, and ran under preset data
+    "{{checkout}}", # a.ipynb, cell 2: cells begin in a scratch folder, and read no file of your project
 ]
 {DENIES}add.read_deny_paths = [
     "@secrets", # as in preset data

@@ -372,7 +372,7 @@ def test_what_is_denied_later_is_denied_and_what_cells_made_beside_it_is_theirs(
     _, published = kernel.run("open('gone.csv')")
     (shown,) = reading.cards(published, "refusal")
     assert shown["field"] == "read_deny_paths"
-    assert shown["instead"].startswith("Leave ")
+    assert shown["instead"].startswith("Take ")
 
 
 def test_what_is_denied_in_a_fresh_guest_is_denied_and_the_session_goes_on(kernel):

@@ -140,7 +140,8 @@ def test_nothing_of_another_user_is_touched(somebody):
         kernel.run("1")
     home = somebody["world"].home
     left = sorted(str(p.relative_to(home)) for p in home.rglob("*") if p.suffix != ".jsonl")
-    kept = ("", "/cellblock", "/cellblock/audit", "/cellblock/history.sqlite")
+    made = ("audit", "history.sqlite", "wrappings")
+    kept = ("", "/cellblock", *(f"/cellblock/{name}" for name in made))
     assert left == [f".cache{path}" for path in kept]
 
 

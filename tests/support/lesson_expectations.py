@@ -133,7 +133,8 @@ CLAIMS = {
         "before": "…<table…Ada…",
         "narrowed": (
             "The policy is narrower from the next cell on\n  read_deny_paths …\n"
-            "  timeout                    600 s → 10 s\nYour variables are there: …"
+            "  timeout                    600 s → 10 s\n"
+            "Your variables are kept, and cells run under the new limits.\n…"
         ),
         "denied": "[Errno …] …: 'lesson/private/stations.csv'\n",
         "rest": "…<table…thu…",

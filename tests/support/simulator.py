@@ -237,6 +237,9 @@ class Simulation:
     def on_tools(self, tools):
         """Have none."""
 
+    def tell(self, text):
+        self.on_output(text)
+
     def on_output(self, message):
         self.notes.append(("shown", message))
 

@@ -13,6 +13,7 @@ projects have something that is hidden by its name.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import genericpath
 import os
@@ -65,8 +66,13 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
     def on_search(event: str, args: tuple[Any, ...]) -> None:
         if is_exempt() or len(told) >= _MOST:
             return
-        folder, seen = _searched(event, args), True
-        if not folder or folder in told or (event == "os.chdir" and not _is_magic()):
+        if event == "os.chdir" and not _is_magic():
+            return
+        try:
+            folder, seen = _searched(event, args), True
+        except OSError:  # nobody knows where the process is: too deep, or not to be looked up
+            return
+        if not folder or folder in told:
             return
         # A folder that has entries is not remembered: a narrower policy may empty it.
         try:
@@ -106,7 +112,9 @@ def _note_questions(tell: Tell) -> None:
         folder = path.rpartition("/")[0]
         if folder not in told:
             told.add(folder)
-            tell(messages.NotThere(kind="file", name=encodable(os.path.abspath(path))[:_LONGEST]))
+            with contextlib.suppress(OSError):  # nobody knows where the process is, as above
+                path = os.path.abspath(path)
+                tell(messages.NotThere(kind="file", name=encodable(path)[:_LONGEST]))
 
     def noting(function: Callable[..., bool]) -> Callable[..., bool]:
         @functools.wraps(function)

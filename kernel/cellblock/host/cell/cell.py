@@ -345,6 +345,10 @@ class Front(ABC):
         """Pass a guest's output on."""
         self.outputs_of(getattr(message, "subshell", 0)).show(message)
 
+    def tell(self, text: wire.Stream) -> None:
+        """Show text of the host's own under the main shell's cell, sent to a guest or not."""
+        self.outputs.tell(text)
+
     def on_restart(self, stopped: Stopped) -> None:
         """Show that a guest was lost while nothing ran, or before its request began."""
         self.outputs.card(status.stopped_card(stopped, self.views.in_force)[0])

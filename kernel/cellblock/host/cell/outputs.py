@@ -222,6 +222,17 @@ class Outputs:
                     self._clear(wait=wait)
         self._brake.check()
 
+    def tell(self, text: wire.Stream) -> None:
+        """Show text of the host's own under what came last, whether a guest was sent that or not.
+
+        As of packages that are installed before a first cell can be sent.
+        """
+        sent, self._sent = self._sent, self._parent
+        try:
+            self.show(text)
+        finally:
+            self._sent = sent
+
     def _answer(self, asked: wire.Show | wire.NotThere) -> None:
         """Show a table or a page of ours, or why something was not there, where there is room."""
         if isinstance(asked, wire.NotThere):

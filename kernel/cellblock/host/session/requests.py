@@ -281,7 +281,7 @@ class Requests:
             clock=clock,
             requests=self,
             violation=self._violation,
-            show=front.on_output,
+            show=front.tell,
         )
         self._deadlines = Deadlines(
             reactor, clock, self.supervisor, front.stop_holding, self._abandon
@@ -435,7 +435,7 @@ class Requests:
         request.refreshed = True
         if failure and not self._told_stale:
             self._told_stale = True
-            self._show(messages.Stream(name="stderr", text=_STALE.format(failure)))
+            self._front.tell(messages.Stream(name="stderr", text=_STALE.format(failure)))
         if self.request is request and request.state is RequestState.admitted:
             self._send(request)
 
