@@ -1,9 +1,10 @@
 """What a session enforces, and cells that narrow it: ``%policy narrow`` and nothing else.
 
 The settings are made here from the session's config, at the start and for each narrower policy.
-A narrowing is settled by the host: no guest is asked, none can prevent it, and the cell is
-answered when the narrower policy is in force. What that takes is a ``NarrowingStep``: nothing, a
-copy of the guest under more locks, or a new guest.
+The host settles a narrowing, and the cell is answered when the narrower policy is in force. What
+that takes is a ``NarrowingStep``: nothing, a copy of the guest under more locks, or a new guest. A
+guest of which no copy can be made goes on under the policy as it was, and the cell fails and says
+so: ``--fresh`` takes a new guest instead.
 """
 
 from __future__ import annotations

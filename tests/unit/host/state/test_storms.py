@@ -143,21 +143,19 @@ class Storm:
             assert process.number in play.open or process in play.forks or not process.alive
 
 
+def blow_all(part, *, fair):
+    for seed in range(SEED + part, SEED + STORMS // 2, _PARTS):
+        try:
+            Storm(seed, fair=fair).blow()
+        except AssertionError as exc:
+            raise AssertionError(f"seed {seed}") from exc
+
+
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_a_fair_storm_costs_nothing_that_was_answered(part):
-    for seed in range(part, STORMS // 2, _PARTS):
-        storm = Storm(SEED + seed, fair=True)
-        try:
-            storm.blow()
-        except AssertionError as exc:
-            raise AssertionError(f"seed {SEED + seed}") from exc
+    blow_all(part, fair=True)
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_in_a_foul_storm_what_is_lost_is_told_and_nothing_that_a_good_copy_holds(part):
-    for seed in range(part, STORMS // 2, _PARTS):
-        storm = Storm(SEED + seed, fair=False)
-        try:
-            storm.blow()
-        except AssertionError as exc:
-            raise AssertionError(f"seed {SEED + seed}") from exc
+    blow_all(part, fair=False)
