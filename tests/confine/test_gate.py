@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import functools
 import mmap
@@ -533,59 +532,66 @@ def test_a_shell_whose_child_ends_while_it_forks_sees_no_fork_fail(plan):
     assert guest.serve() == ["1 2 3 "]
 
 
+SA_RESTART = 0x10000000
+#: A program that sets a handler for SIGCHLD which restarts nothing, and reads its flags.
+HANDLES = (
+    "import ctypes, signal, sys\n"
+    "class Action(ctypes.Structure):\n"
+    "    _fields_ = [(name, ctypes.c_ulong) for name in ('handler', 'flags', 'restorer', 'mask')]\n"
+    "def flags(mask):\n"
+    "    new, now = Action(1 << 20, 0x04000000, 1 << 20, mask), Action()\n"
+    "    libc = ctypes.CDLL(None)\n"
+    "    assert libc.syscall(13 if sys.argv[1] == 'x86_64' else 134, 17, ctypes.byref(new), 0, 8) == 0\n"
+    "    signal.signal(signal.SIGCHLD, signal.SIG_DFL)\n"
+    "    return new.flags & 0x10000000\n"
+)
+
+
 def test_a_handler_is_left_as_it_is_but_a_shells(plan):
     """As of a program that blocks one signal meanwhile, and of a guest, which is no program."""
-    handles = (
-        "import ctypes, signal, sys\n"
-        "class Action(ctypes.Structure):\n"
-        "    _fields_ = [(name, ctypes.c_ulong) for name in ('handler', 'flags', 'restorer', 'mask')]\n"
-        "def flags(mask):\n"
-        "    new, now = Action(1 << 20, 0x04000000, 1 << 20, mask), Action()\n"
-        "    libc = ctypes.CDLL(None)\n"
-        "    assert libc.syscall(13 if sys.argv[1] == 'x86_64' else 134, 17, ctypes.byref(new), 0, 8) == 0\n"
-        "    return new.flags & 0x10000000\n"
-        "said = [flags(1 << 1), flags(2 ** 64 - 1)]\n"
-    )
+    both = HANDLES + "said = [flags(1 << 1), flags(2 ** 64 - 1)]\n"
 
     def program(say, _ask):
         here = {}
         sys.argv[1:] = [MACHINE.name]
-        exec(handles, here)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        exec(both, here)
         say(here["said"])
-        told = [sys.executable, "-c", handles + "print(said)", MACHINE.name]
+        told = [sys.executable, "-c", both + "print(said)", MACHINE.name]
         say(subprocess.run(told, capture_output=True, text=True, check=False).stdout.strip())
 
     roots = (*PROGRAMS, sys.prefix, sys.base_prefix)
     guest = Guest(program, plan(subprocess=True, read_roots=roots), processes=True)
 
-    assert guest.serve() == ["[0, 0]", f"[0, {0x10000000}]"]
+    assert guest.serve() == ["[0, 0]", f"[0, {SA_RESTART}]"]
 
 
-def test_the_zygote_touches_no_memory_that_another_process_has(monkeypatch):
+def test_the_zygote_touches_no_memory_that_another_process_may_have(plan):
     """Who has it could keep it locked, and the zygote waiting."""
-    touched = []
-    monkeypatch.setattr(notify, "read_memory", lambda pid, *_: touched.append(pid) or bytes(32))
-    stacks = [ctypes.create_string_buffer(1 << 16) for _ in range(2)]
-    c_library = ctypes.CDLL(None)
-    pause = ctypes.cast(c_library.pause, ctypes.c_void_p)
-    shared_memory = 0x100  # CLONE_VM
-    pids = [
-        c_library.clone(pause, ctypes.byref(stack, 1 << 15), shared_memory | signal.SIGCHLD, None)
-        for stack in stacks
-    ]
-    pids.append(subprocess.Popen(["/bin/sleep", "60"]).pid)
-    try:
-        by = decider(processes=True)
-        by._programs.update(pids)
-        monkeypatch.setattr(notify, "is_anonymous", lambda *_: True)
-        for pid in pids:
-            by._have_restarted(1, pid, 0)
-        assert touched == pids[2:]
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+    sharing = HANDLES + (
+        "import os\n"
+        "libc = ctypes.CDLL(None)\n"
+        "said, stack = [flags(2 ** 64 - 1)], ctypes.create_string_buffer(1 << 20)\n"
+        "def child(_):\n"
+        "    libc.execve(b'/nonexistent', 0, 0)\n"
+        "    said.append(flags(2 ** 64 - 1))\n"
+        "    os._exit(0)\n"
+        "run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(child)\n"
+        "shared_until_it_ends = 0x100 | 0x4000 | 17\n"  # CLONE_VM, CLONE_VFORK, SIGCHLD
+        "clone = ctypes.PyDLL(None).clone\n"  # it keeps the interpreter's lock for the child
+        "clone(run, ctypes.byref(stack, 1 << 19), shared_until_it_ends, None)\n"
+        "os.wait()\n"
+        "print([*said, flags(2 ** 64 - 1)])\n"
+    )
+
+    def program(say, _ask):
+        argv = [sys.executable, "-c", sharing, MACHINE.name]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        say(f"{done.stdout}{done.stderr}".strip())
+
+    roots = (*PROGRAMS, sys.prefix, sys.base_prefix)
+    guest = Guest(program, plan(subprocess=True, read_roots=roots), processes=True)
+
+    assert guest.serve() == [f"[{SA_RESTART}, 0, 0]"]
 
 
 @pytest.mark.parametrize("anonymous", [True, False])
@@ -607,7 +613,7 @@ def test_the_zygote_touches_no_memory_that_is_a_files(monkeypatch, tmp_path, ano
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe) as program:
         by = decider(processes=True)
-        by._programs.add(program.pid)
+        monkeypatch.setattr(by, "_has_own_memory", lambda _: True)
         by._have_restarted(1, program.pid, int(program.stdout.readline()))
         program.stdin.close()
     assert touched == [True] * anonymous
@@ -795,12 +801,26 @@ def test_the_zygote_is_asked_about_what_may_change_and_about_nothing_on_the_way(
         assert (answer == notify.RET_USER_NOTIF) is asked, (grants, call, args)
 
 
-def test_networks_and_programs_are_as_the_policy_has_them_by_now():
+@pytest.fixture
+def program():
+    """Return the process id of a program that runs."""
+    with running("sleep", str(PATIENCE)) as process:
+        yield process.pid
+
+
+def test_a_guest_does_not_execute_a_program_itself(program):
+    """Nothing of the session would be left, and who reads of the guest meanwhile would wait."""
+    by = decider(processes=True)
+    assert decide(by, "execve") == errno.EPERM
+    assert decide(by, "execve", pid=program) == 0
+
+
+def test_networks_and_programs_are_as_the_policy_has_them_by_now(program):
     for call in (*notify.REACHING, "sendto", "sendmsg", "execve"):
         by = decider(processes=True, network=True)
-        assert decide(by, call, 0, 0, 0) == 0, call
+        assert decide(by, call, 0, 0, 0, pid=program) == 0, call
         by.plan = plan_of()
-        assert decide(by, call, 0, 0, 0) in {errno.EACCES, errno.EPERM}, call
+        assert decide(by, call, 0, 0, 0, pid=program) in {errno.EACCES, errno.EPERM}, call
 
 
 def test_a_guest_does_not_use_up_what_the_users_epolls_may_watch(plan, monkeypatch):

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import errno
 import fcntl
 import functools
 import inspect
@@ -216,6 +217,11 @@ _SEARCHES: Final = word_set("glob.glob/2 os.chdir os.walk pathlib.Path.glob path
 #: Of processes that may go on beside the cells; and a library whose threads no copy has, and which
 #: waits for them.
 _FORKS: Final = word_set("os.fork os.forkpty")
+#: What the gate refuses, too (``guest.confine.notify``).
+_NO_EXEC: Final = (
+    "The program would replace the session's interpreter, and no variables would be left. "
+    "Start it with subprocess.run"
+)
 _THREADED: Final = "polars"
 #: Who lists the folders of ``sys.path`` for an import, and for what packages say of themselves.
 _IMPORTERS: Final = word_set("""
@@ -262,6 +268,8 @@ class Effects:
         self._children: list[int] = []
         #: Whether cells ever started a program: its process isn't known.
         self._programs = False
+        #: Whether this process is one that a cell forked.
+        self._is_fork = False
         self._written = 0
         #: What ``os.urandom`` comes from, in this process and the copies of it.
         self._key: bytes | None = None
@@ -322,6 +330,8 @@ class Effects:
         return hook
 
     def _note(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "os.exec" and not self._is_fork:
+            raise PermissionError(errno.EPERM, _NO_EXEC)
         self.any = True
         if event in _CHANGES:
             self.written = args[0]
@@ -355,6 +365,7 @@ class Effects:
 
     def _rekey_child(self) -> None:
         if not is_exempt():  # not a copy
+            self._is_fork = True
             self.rekey()
 
     def _note_look(self, event: str, args: tuple[Any, ...]) -> None:

@@ -88,18 +88,6 @@ def give_back_free_memory() -> None:
         run_exempt(_TRIM, ctypes.c_size_t(0))
 
 
-#: <linux/kcmp.h>
-_KCMP_VM = 1
-
-
-def shares_memory(kcmp: int, pid: int, other: int) -> bool:
-    """Return whether two processes have one memory (kcmp(2), which has number ``kcmp``).
-
-    Raises OSError where one is gone, or that can't be asked.
-    """
-    return syscall(kcmp, pid, other, _KCMP_VM, 0, 0) == 0
-
-
 class _Extent(ctypes.Structure):
     """Bytes at an address (struct iovec)."""
 

@@ -28,7 +28,7 @@ import select
 import signal
 import struct
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -37,7 +37,6 @@ from cellblock.guest.confine.libc import (
     LockFailed,
     is_anonymous,
     read_memory,
-    shares_memory,
     write_memory,
 )
 from cellblock.guest.confine.seccomp import Label, Op
@@ -46,6 +45,7 @@ from cellblock.guest.confine.syscalls import (
     CLONE_NEVER,
     CLONE_SHARED,
     CLONE_THREAD,
+    CLONE_VM,
     GROUPING,
     HANDING_OVER,
     NOTIF_ADDFD,
@@ -345,10 +345,10 @@ class Gate:
 
     def __init__(self, listener: int, arch: Arch, plan: Plan, sessions: Sessions) -> None:
         self._listener, self._audit, self.plan = listener, arch.audit, plan
-        self._kcmp = arch.numbers["kcmp"]
         self._sessions = sessions
-        #: Processes that were let execute a program: neither the guest nor a snapshot of it.
-        self._programs: set[int] = set()
+        #: Processes that were let execute a program, which the guest and its snapshots are not.
+        #: Each with its image at that moment, or None where it may share its memory since.
+        self._programs: dict[int, _Image | None] = {}
         self._names = {arch.numbers.get(name, -1): name for name in _STOPPED}
         #: By the process that is to ask for it.
         self._due_rulesets: dict[int, DueRuleset] = {}
@@ -457,12 +457,12 @@ class Gate:
         signal. Other programs block signals around a fork, or have calls restarted.
 
         Nothing is decided by what is read here, and only the caller's own memory is written. It is
-        left alone if another process has it, too, or if a file is mapped there: another process
-        could keep the memory locked, or the file, and the zygote waiting.
+        left alone if another process may have it, too, or if a file is mapped there: another
+        process could keep the memory locked, or the file, and the zygote waiting.
         """
         with contextlib.suppress(OSError, struct.error):
             process_id, threads = _process_of(task)
-            if threads != 1 or process_id not in self._programs or self._is_shared(process_id):
+            if threads != 1 or not self._has_own_memory(process_id):
                 return
             if not is_anonymous(task, address, _SIGACTION.size):
                 return
@@ -474,21 +474,18 @@ class Gate:
                 self._ioctl(NOTIF_ID_VALID, _WORD.pack(ident))
                 write_memory(task, address + _SIGACTION_FLAGS, _WORD.pack(flags | SA_RESTART))
 
-    def _is_shared(self, process_id: int) -> bool:
-        """Return whether another process has the memory of this one. Raises OSError.
+    def _has_own_memory(self, process_id: int) -> bool:
+        """Return whether no other process has the memory of this one, whose one thread has called.
 
-        Nobody begins to while its call is stopped. Who comes to the zygote during one look, as its
-        parent has ended, stays there, and is found by the next. Of a guest it can't be asked, nor
-        can its memory be read, whoever else has it: that is not dumpable (prctl(2)).
+        A program that began gave the process a memory of its own, and since then the process has
+        started none that shares it. It is not asked with kcmp(2), nor anything of other processes:
+        see ``_image_of``. Raises OSError when the process is gone.
         """
-        own = os.getpid()
-        for other in {*descendants(own), *descendants(own)} - {process_id}:
-            try:
-                if shares_memory(self._kcmp, process_id, other):
-                    return True
-            except (ProcessLookupError, PermissionError):
-                continue
-        return False
+        before = self._programs.get(process_id)
+        if before is None:
+            return False
+        now = _image_of(process_id)
+        return now.began == before.began and now.stack != before.stack
 
     def decide(self, request: Request) -> int:
         """Return 0 to let the call go on, or the errno it fails with."""
@@ -505,7 +502,7 @@ class Gate:
             return 0 if self._watches.take() else errno.ENOSPC
         process_id, threads = _process_of(request.task)
         if request.call == EXECUTING:
-            return 0 if self._may_execute(process_id) else errno.EPERM
+            return 0 if self._may_execute(process_id, threads) else errno.EPERM
         if request.call in STARTING:
             return self._start(request, process_id)
         if self._may(request, process_id, threads):
@@ -538,12 +535,18 @@ class Gate:
         """Return whether a process is the guest, a snapshot, or one that has taken over."""
         return pid in self._sessions.first or self._is_protected(pid)
 
-    def _may_execute(self, process_id: int) -> bool:
-        if not self.plan.subprocess:
+    def _may_execute(self, process_id: int, threads: int) -> bool:
+        """Return whether a process may execute a program, and remember its image until then.
+
+        The guest and its snapshots may not: who reads what they take would wait meanwhile (see
+        ``_image_of``), and nothing would be left of them.
+        """
+        if not self.plan.subprocess or self._is_guest(process_id):
             return False
-        self._programs.add(process_id)
+        self._programs[process_id] = _image_of(process_id) if threads == 1 else None
         if len(self._programs) > _MANY_PROGRAMS:
-            self._programs &= {pid for pid, _ in everybody()}
+            living = {pid for pid, _ in everybody()}
+            self._programs = {pid: at for pid, at in self._programs.items() if pid in living}
         return True
 
     def _begin_session(self, process_id: int) -> bool:
@@ -612,6 +615,8 @@ class Gate:
         due_rulesets = self._due_rulesets.values()
         if process_id in self._due_rulesets or any(due.alone for due in due_rulesets):
             return False
+        if request.call == "vfork" or (flags & CLONE_VM and not flags & CLONE_THREAD):
+            self._programs[process_id] = None
         if flags & CLONE_THREAD or self.plan.subprocess:
             return not flags & CLONE_NEVER
         return is_due
@@ -674,8 +679,7 @@ class Gate:
 
 #: Of a task's status: its process, and how many threads that has.
 _STATUS: Final = re.compile(rb"^Tgid:\s*(\d+)$.*^Threads:\s*(\d+)$", re.DOTALL | re.MULTILINE)
-#: Its parent. Not by /proc/PID/stat, which waits while the process executes a program: one that
-#: others keep from the processor can take half a minute to free the memory that it had.
+#: Its parent. Not by /proc/PID/stat: see ``_image_of``.
 _PARENT: Final = re.compile(rb"^PPid:\t(\d+)$", re.MULTILINE)
 #: And what it does. Who waits for something, is stopped or has ended is on the way to no new task:
 #: there a task runs, or waits as for a disk (proc(5), "D").
@@ -696,6 +700,27 @@ def _process_of(task: int) -> tuple[int, int]:
     if found is None:
         raise ProcessLookupError(task)
     return int(found[1]), int(found[2])
+
+
+class _Image(NamedTuple):
+    """Tells one memory of a process from that of the program it executes next (proc(5), stat)."""
+
+    #: When the process was started: another may have its number later.
+    began: int
+    #: Where its stack begins, which is elsewhere in each new memory; 0 if the program can't be
+    #: read.
+    stack: int
+
+
+def _image_of(process_id: int) -> _Image:
+    """Return the image of a process whose one thread is stopped. Raises OSError when it is gone.
+
+    Ask it of no other. A process that executes a program holds a lock (``exec_update_lock``) until
+    the memory that it had is freed, half a minute if others keep it from the processor, and who
+    reads its /proc/PID/stat, maps or mem, or calls kcmp(2), waits as long.
+    """
+    fields = _read(f"/proc/{process_id}/stat").rpartition(b") ")[2].split()
+    return _Image(began=int(fields[19]), stack=int(fields[25]))
 
 
 def _may_be_starting(task: int) -> bool:

@@ -148,9 +148,10 @@ def _interrupt(pid: int, group: int, session: int) -> None:
             os.close(pidfd)
 
 
-def _parent(pid: int) -> int:
-    status = Path(f"/proc/{pid}/stat").read_bytes()
-    return int(status.rpartition(b") ")[2].split()[1])
+def parent_of(pid: int) -> int | None:
+    """Return the parent of a process; None when it is gone. It waits for nobody, as a stat does."""
+    found = _PARENT.search(_status(pid))
+    return int(found[1]) if found else None
 
 
 def _is_in(pid: int, session: int) -> bool:
@@ -176,7 +177,9 @@ _WAKES = (0.02, 0.1, 0.5)
 _UCRED: Final = struct.Struct("=iII")
 
 
-#: Of a process's status: what the innermost pid namespace calls its session (proc(5)).
+#: Of a process's status: its parent, and what the innermost pid namespace calls its session
+#: (proc(5)).
+_PARENT: Final = re.compile(rb"^PPid:\s+(\d+)$", re.MULTILINE)
 _SESSIONS: Final = re.compile(rb"^NSsid:.*?(\d+)$", re.MULTILINE)
 
 
@@ -561,7 +564,9 @@ class Guest:
         found, passed = set[int](), {pid, *self.lineage.pids()}
         self._add_descendants(pid, session, found, passed)
         if len(self.lineage.users) == 1:
-            self._add_descendants(_parent(pid), session, found, passed)
+            zygote = parent_of(pid)
+            if zygote is not None:
+                self._add_descendants(zygote, session, found, passed)
         return found
 
     @staticmethod

@@ -10,18 +10,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cellblock.host.guests.process import children as children_of
+from cellblock.host.guests.process import parent_of
 from cellblock.host.limits.processes import (
     MAX_PROCESSES,
     PAGE,
     UNBORN,
     ProcessMemory,
     ProcessStat,
+    cpu_clock,
     huge_pages,
     huge_size,
     process_memory,
     process_stat,
 )
 from cellblock.host.limits.reading import Reading
+from cellblock.host.limits.stat_reader import StatReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -154,6 +157,9 @@ class Family:
         self._holds = holds
         own = process_stat(pid)
         self._session = own.session if own else 0
+        self._stats = StatReader()
+        #: Each process as it was when its stat could last be read.
+        self._last: dict[int, ProcessStat] = {}
         #: Each process when it was last looked at, and the time of all that were waited for then.
         self._seen: dict[int, ProcessStat] = {}
         self._waited = 0.0
@@ -171,7 +177,7 @@ class Family:
         self._check_due = 0.0
         self._measuring = Reading[int | None]()
         memory = process_memory(pid)
-        if memory is not None and not self._members():
+        if memory is not None and not self.pids():
             self._known = memory.private, self._state
 
     def cpu(self) -> float:
@@ -247,12 +253,13 @@ class Family:
 
         A fork has its parent's pages. Who was there when it was last known what all had has them
         from then; who came later has them from its parent, unless that has ended (prctl(2) and
-        clone(2) are filtered, so that no other process is shown as its parent but the zygote).
+        clone(2) are filtered, so that no other process is shown as its parent but the zygote), or
+        could not be read, so that what it was given lately is not known.
         """
         kept = {self.pid}
         for pid, member in members.items():  # parents come before their children
             known = self._known is not None and self._known[1].has(pid, member)
-            if known or member.parent in kept:
+            if (known or member.parent in kept) and not member.is_stale:
                 kept.add(pid)
         return set(members) - kept
 
@@ -304,7 +311,7 @@ class Family:
 
     def _memories(self, copies: Collection[int]) -> dict[int, ProcessMemory]:
         """Return what the guest and each of the others shows."""
-        pids = (self.pid, *(pid for pid in self._members() if pid not in copies))
+        pids = (self.pid, *(pid for pid in self.pids() if pid not in copies))
         return {pid: found for pid in pids if (found := process_memory(pid)) is not None}
 
     def _measure(self, own: ProcessMemory, memories: Mapping[int, ProcessMemory]) -> int | None:
@@ -317,33 +324,59 @@ class Family:
             alone += parts.alone * (pid != self.pid)
         return max(alone, shares - own.private)
 
-    def pids(self) -> list[int]:
-        """Return the processes besides the guest."""
-        return list(self._members())
-
     def has_others(self, copies: Mapping[int, int]) -> bool:
         """Whether anything of it lives besides the guest and its snapshots, ``copies``."""
-        return any(pid not in copies for pid in self._members())
+        return any(pid not in copies for pid in self.pids())
 
     def _members(self) -> dict[int, ProcessStat]:
-        found: dict[int, ProcessStat] = {}
+        """Return what the processes besides the guest took, parents before their children.
+
+        In this order the time of a child that is waited for meanwhile is in neither, or in its
+        parent's, never in both.
+        """
+        pids = self.pids()
+        stats = self._stats.read(pids)
+        members = dict[int, ProcessStat]()
+        for pid in pids:
+            member = stats[pid] if pid in stats else self._estimate(pid)
+            if member is not None:
+                members[pid] = member
+        self._last = members
+        return members
+
+    def _estimate(self, pid: int) -> ProcessStat | None:
+        """Return what a process took whose stat can't be read now; None when it is gone.
+
+        Its parent and its clock are read in other ways, and the rest is as it last was.
+        """
+        parent, seconds = parent_of(pid), cpu_clock(pid)
+        if parent is None or seconds is None:
+            return None
+        last = self._last.get(pid, UNBORN)
+        return last._replace(parent=parent, seconds=max(last.seconds, seconds), is_stale=True)
+
+    def pids(self) -> list[int]:
+        """Return the processes besides the guest, parents before their children."""
+        found = list[int]()
         # Read anew: that of a restored snapshot was the guest before it, until that was dead.
-        own = process_stat(self.pid)
+        zygote = parent_of(self.pid)
         # Each with whether what started it is the guest's.
-        waiting = [(pid, False) for pid in children_of(own.parent)] if own else []
+        waiting = [] if zygote is None else [(pid, False) for pid in children_of(zygote)]
         others = frozenset(self._others())
         while waiting and len(found) < MAX_PROCESSES:
             pid, is_ours = waiting.pop()
             if pid in others:
                 continue
-            # In this order: the time of a child that is waited for meanwhile is in neither, or in
-            # its parent's, never in both.
-            children = children_of(pid)
-            member = process_stat(pid)
-            if member is None:
-                continue
-            if is_ours or member.session == self._session or self._holds(pid):
-                waiting += [(child, True) for child in children]
+            if is_ours or _session_of(pid) == self._session or self._holds(pid):
+                waiting += [(child, True) for child in children_of(pid)]
                 if pid != self.pid:
-                    found[pid] = member
+                    found.append(pid)
         return found
+
+
+def _session_of(pid: int) -> int:
+    """Return the session of a process, -1 when it is gone. It waits for nobody, as a stat does."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1

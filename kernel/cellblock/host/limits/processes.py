@@ -74,6 +74,17 @@ def _memory_of_threads(pid: int | None) -> ProcessMemory | None:
     return None
 
 
+def cpu_clock(pid: int) -> float | None:
+    """Return the processor seconds of all threads of a process, the ended ones too.
+
+    None when it is gone.
+    """
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return None
+
+
 class Gauge:
     """One process; every reading is None once it is gone.
 
@@ -83,7 +94,6 @@ class Gauge:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._clock = (~pid << 3) | 2
         self._files: dict[str, int] = {}
 
     def _read(self, name: str) -> bytes:
@@ -94,10 +104,7 @@ class Gauge:
 
     def cpu(self) -> float | None:
         """Return the seconds of processor time of all its threads, the ended ones too."""
-        try:
-            return time.clock_gettime(self._clock)
-        except OSError:
-            return None
+        return cpu_clock(self.pid)
 
     def resident(self) -> int | None:
         """Return the bytes resident now; a tenth of the time that ``memory`` takes."""
@@ -137,13 +144,18 @@ class ProcessStat(NamedTuple):
     waited_faults: int = 0
     #: When it was started: tells it from one that has its number later.
     began: int = 0
+    #: Whether this is of an earlier moment, but for parent and seconds.
+    is_stale: bool = False
 
 
 UNBORN: Final = ProcessStat(parent=0, session=0, faults=0, seconds=0.0, waited=0.0)
 
 
 def process_stat(pid: int | None) -> ProcessStat | None:
-    """Return who a process descends from, and what it took; None when it is gone."""
+    """Return who a process descends from, and what it took; None when it is gone.
+
+    Of a process that may execute programs ask a ``StatReader``.
+    """
     fields = read_proc(f"{pid}/stat").rpartition(b") ")[2].split()
     if not fields:  # it is gone
         return None
