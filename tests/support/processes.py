@@ -18,6 +18,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 MARK = b"cellblock.guest.zygote"
 
 
+_STATE = re.compile(rb"^State:\s+(\S)", re.MULTILINE)
+_PARENT = re.compile(rb"^PPid:\s+(\d+)$", re.MULTILINE)
+
+
 def adopt_orphans() -> None:
     """Become the parent of whatever a kernel leaves behind (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -29,11 +33,12 @@ def parents(*, zombies: bool = False) -> dict[int, int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                status = (entry / "status").read_bytes()  # stat can make its reader wait
             except OSError:
                 continue
-            if (fields[0] in {"Z", "X"}) == zombies:
-                found[int(entry.name)] = int(fields[1])
+            state, parent = _STATE.search(status)[1], _PARENT.search(status)[1]
+            if (state in {b"Z", b"X"}) == zombies:
+                found[int(entry.name)] = int(parent)
     return found
 
 

@@ -423,6 +423,7 @@ class Effects:
         self.any, self.lasting, self._forks = False, False, 0
         self._settings = os.environ.get("MPLCONFIGDIR", "")
         self._unchanging += (f"{self._settings}/fontlist",)
+        self._is_fork = False  # of the zygote's
         self.rekey()
 
     def begin(self) -> None:

@@ -55,6 +55,21 @@ def test_processor_time_of_programs_is_the_cells(kernel):
     goes_on(kernel)
 
 
+def test_a_cell_replaces_a_process_that_it_forked_and_not_the_interpreter(kernel):
+    code = """
+import os
+kept = 1
+if os.fork() == 0:
+    os.execv("/bin/echo", ["echo", "replaced"])
+os.wait()
+os.execv("/bin/echo", ["echo", "replaced"])
+"""
+    reply, published = kernel.run(code)
+    assert (reply["ename"], reading.stream(published)) == ("PermissionError", "replaced\n")
+    assert reply["evalue"].endswith("Start it with subprocess.run")
+    assert reading.value(kernel, "kept") == 1
+
+
 def test_processor_time_of_orphans_that_have_ended_is_the_cells(kernel):
     code = """
 import os, time

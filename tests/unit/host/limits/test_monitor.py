@@ -756,6 +756,26 @@ def test_memory_of_a_process_counts_whose_first_thread_has_ended(process):
     bury(process)
 
 
+def test_a_process_that_can_not_be_read_counts_with_all_that_it_shows(process, monkeypatch):
+    """What it was given lately is not known, nor what its forks have from it."""
+    monkeypatch.setattr(of_family, "huge_pages", lambda: 0)  # the whole machine's
+    do(process, "kept.append(bytearray(b'x') * 60_000_000)")
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    fork(process, "None")
+    assert family.held(own) < 20_000_000
+    monkeypatch.setattr(family._stats, "read", lambda _: {})
+    assert family.held(own) >= 50_000_000
+    bury(process)
+
+
+def test_time_of_a_process_that_can_not_be_read_counts(process, monkeypatch):
+    family = Family(process.pid)
+    monkeypatch.setattr(family._stats, "read", lambda _: {})
+    fork(process, f"exec({BURN.format(0.3)!r})")
+    assert processes.until(lambda: family.cpu() >= 0.25)
+    bury(process)
+
+
 def test_time_of_children_counts_while_they_live_and_after(process):
     family = Family(process.pid)
     fork(process, f"exec({BURN.format(0.3)!r})")
