@@ -268,8 +268,8 @@ class Effects:
         self._children: list[int] = []
         #: Whether cells ever started a program: its process isn't known.
         self._programs = False
-        #: Whether this process is one that a cell forked.
-        self._is_fork = False
+        #: Whether this is the interpreter of a session that may start programs.
+        self._stays = False
         self._written = 0
         #: What ``os.urandom`` comes from, in this process and the copies of it.
         self._key: bytes | None = None
@@ -330,7 +330,7 @@ class Effects:
         return hook
 
     def _note(self, event: str, args: tuple[Any, ...]) -> None:
-        if event == "os.exec" and not self._is_fork:
+        if event == "os.exec" and self._stays:
             raise PermissionError(errno.EPERM, _NO_EXEC)
         self.any = True
         if event in _CHANGES:
@@ -365,7 +365,7 @@ class Effects:
 
     def _rekey_child(self) -> None:
         if not is_exempt():  # not a copy
-            self._is_fork = True
+            self._stays = False
             self.rekey()
 
     def _note_look(self, event: str, args: tuple[Any, ...]) -> None:
@@ -418,12 +418,15 @@ class Effects:
 
         return known
 
-    def begin_session(self) -> None:
-        """Forget what was before the first cell: the zygote's fork, and that of a tried lock."""
+    def begin_session(self, *, programs: bool) -> None:
+        """Forget what was before the first cell: the zygote's fork, and that of a tried lock.
+
+        ``programs`` says whether the session may start any.
+        """
         self.any, self.lasting, self._forks = False, False, 0
         self._settings = os.environ.get("MPLCONFIGDIR", "")
         self._unchanging += (f"{self._settings}/fontlist",)
-        self._is_fork = False  # of the zygote's
+        self._stays = programs
         self.rekey()
 
     def begin(self) -> None:

@@ -235,7 +235,8 @@ class Prepared:
         out = output.Outlet(channel)
         output.write_lines()
         self._arm(report)
-        effects.begin_session()  # what the locks' own attempts did is no cell's doing, either
+        # What the attempts of the locks did is no cell's doing.
+        effects.begin_session(programs=self.request.plan.subprocess)
         self._serve(channel, out)
 
     def _take(self, place: messages.SessionSetup) -> None:
