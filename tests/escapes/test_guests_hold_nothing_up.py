@@ -97,7 +97,9 @@ def test_a_policy_is_narrowed_by_the_next_zygote_if_one_hangs_and_the_session_go
     kernel.world.write("private/file", "secret")
     assert reading.stream(kernel.run("print(open('private/file').read())")[1]) == "secret\n"
     os.kill(kernel.zygote(), signal.SIGSTOP)
-    assert kernel.run(NARROW)[0]["status"] == "ok"
+    reply, sent = kernel.run(NARROW)
+    cards = "".join(one["data"]["text/plain"] for one in reading.of(sent, "display_data"))
+    assert (reply["status"], "are kept" in cards, "are gone" in cards) == ("ok", False, True)
     assert kernel.run("open('private/file')")[0]["status"] == "error"
     assert reading.stream(kernel.run("print('after')")[1]) == "after\n"
 

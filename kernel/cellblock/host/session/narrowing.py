@@ -177,7 +177,9 @@ class Narrower:
         def finish(reply: Any) -> None:
             outcome = Outcome("ok")
             if reply is None or (isinstance(reply, Stopped) and reply.why == "narrowed"):
-                self.show_change(settings, reply, used=used)
+                # A guest that was lost meanwhile left nothing that could be kept.
+                kept = reply if session.requests.used else None
+                self.show_change(settings, kept, used=used)
             elif isinstance(reply, PolicyUnchanged):
                 error = narrow_requests.new_guest_error("", reply.why)
                 found = explained([error], asked, code, rules, NOT_KEPT)

@@ -993,6 +993,7 @@ class Requests:
             self.used = True
             self._front.on_forked(stopped)
             return
+        self.used = self.used and stopped.restored is not None
         request = self.request
         alone, self._alone = self._alone, None
         charged = self._charged() if stopped.of is None else self.beside.get(stopped.of)
