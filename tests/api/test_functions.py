@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import pandas as pd
 import pydantic
 import pytest
 
@@ -34,6 +35,40 @@ for n in range(300):
 def add(a: int, b: int = 1) -> int:
     """Add two numbers."""
     return a + b
+
+
+def sales() -> pd.DataFrame:
+    """Return a table."""
+    return pd.DataFrame({"a": [1, 2]}, index=["x", "y"])
+
+
+def total(table: pd.DataFrame | pd.Series) -> int:
+    """Add all numbers of a table."""
+    return int(table.to_numpy().sum())
+
+
+def test_tables_and_columns_cross_both_ways():
+    with Sandbox("data", tools=[sales, total]) as sandbox:
+        assert sandbox.execute("list(sales().index)").value == ["x", "y"]
+        assert sandbox.execute("total(sales()) + total(table=sales()['a'])").value == 6
+        assert "instance of DataFrame" in sandbox.execute("total(3)").error.message
+        calls = sandbox.execute("total(sales())").tool_calls
+        assert calls[1].args == ("<a pandas table: 2 rows, 2 columns>",)
+
+
+def test_a_variable_that_hides_a_tool_is_told_of_once():
+    with Sandbox("safe", tools=[add]) as sandbox:
+        hidden = sandbox.execute("add = 3")
+        assert "your variable add hides the tool add" in hidden.to_string()
+        assert "hides" not in sandbox.execute("add = 4").to_string()
+        assert sandbox.execute("del add\nadd(1)").value == 2
+
+
+def test_a_table_is_no_way_around_the_modules_that_a_policy_allows():
+    with Sandbox("safe", tools=[sales]) as sandbox:
+        said = sandbox.execute("sales()").error.message
+        assert said.endswith("it takes pandas, which this policy does not let cells have")
+        assert sandbox.execute("1 + 1").value == 2
 
 
 async def whisper(text: str) -> str:

@@ -552,7 +552,13 @@ REPLACED_MODULES: Mapping[str, Replacement] = MappingProxyType(
         "glob": _list(),
         "shutil": _BOTH,
     }
-    | dict.fromkeys(word_set("os.fwalk os.listdir os.scandir os.walk"), _list())
+    | dict.fromkeys(
+        word_set("""
+            os.fwalk os.listdir os.path.exists os.path.getmtime os.path.getsize os.path.isdir
+            os.path.isfile os.scandir os.stat os.walk
+        """),
+        _list(),
+    )
     | dict.fromkeys(
         word_set("""
             aiohttp http.client httpx requests urllib.request urllib3

@@ -202,9 +202,17 @@ _INSTEAD: Mapping[str, str] = MappingProxyType(
     }
 )
 _TIMES = ("runs text as code", "use %timeit f(x)")
+_SETTINGS = (
+    "is the environment of the user's programs, where keys may be",
+    'take the value as an input, inputs["NAME"]',
+)
 #: Names of allowed modules that the guards would have to serve by a copy: why not, and what to use.
 _LEFT_OUT: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "os.environ": _SETTINGS,
+        "os.environb": _SETTINGS,
+        "os.getenv": _SETTINGS,
+        "os.getenvb": _SETTINGS,
         "reprlib.aRepr": ("shortens for the whole process", "make your own, reprlib.Repr()"),
         "sys.setrecursionlimit": (
             "lets calls overrun the stack, at which the interpreter crashes",

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from cellblock.guest.loop import GuestLoop
 from cellblock.guest.output import current_cell, current_subshell
-from cellblock.wire import messages, values
+from cellblock.wire import arrays, messages, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from cellblock.guest.channel import Channel
     from cellblock.guest.loop import ChannelReaders
+
+    Decode = Callable[[msgspec.Raw | bytes], Any]
 
 
 #: Seconds after which a thread that waits, or that reads for others, looks whether it still must.
@@ -53,10 +55,10 @@ class ToolError(Exception):
 class _Call:
     """One call; ``wake`` is called, in any thread, when it is answered."""
 
-    __slots__ = ("result", "tool", "wake")
+    __slots__ = ("decode", "result", "tool", "wake")
 
-    def __init__(self, tool: str, wake: Callable[[], None]) -> None:
-        self.tool, self.wake = tool, wake
+    def __init__(self, tool: str, wake: Callable[[], None], decode: Decode) -> None:
+        self.tool, self.wake, self.decode = tool, wake, decode
         self.result: messages.ToolResult | None = None
 
     def wake_caller(self) -> None:
@@ -72,17 +74,30 @@ class _Call:
             raise ToolError(self.tool, "RuntimeError", "its answer was not waited for")
         if result.kind:
             raise ToolError(self.tool, result.kind, result.message)
-        return values.decode(result.value)
+        try:
+            return self.decode(result.value)
+        except ImportError as exc:
+            raise ToolError(self.tool, "ImportError", str(exc)) from None
 
 
 def _nothing() -> None: ...
 
 
 class Calls:
-    """All calls of one guest. Any thread may call."""
+    """All calls of one guest. Any thread may call.
 
-    def __init__(self, channel: Channel, readers: ChannelReaders, most: int) -> None:
+    ``most`` are the calls at a time; ``allows`` says whether cells may have a library's objects.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        readers: ChannelReaders,
+        most: int,
+        allows: Callable[[str], bool] = lambda _: True,
+    ) -> None:
         self._channel, self.readers, self._most = channel, readers, most
+        self._decode = arrays.answers(allows)
         self._ids = itertools.count(1)
         self._in_flight: dict[int, _Call] = {}
         #: Of one thread more than once: a cell's own code may run in between, as a finalizer.
@@ -104,7 +119,7 @@ class Calls:
         """Call and wait. Raises ToolError; an interrupt withdraws the call."""
         main = self._channel.is_main()
         event = None if main else threading.Event()
-        call = _Call(tool, _nothing if event is None else event.set)
+        call = _Call(tool, _nothing if event is None else event.set, self._decode)
         number = next(self._ids)
         try:
             self._send(number, call, arguments)
@@ -128,7 +143,7 @@ class Calls:
                 with contextlib.suppress(RuntimeError):  # it has closed
                     loop.call_soon_threadsafe(due.set)
 
-        call, number = _Call(tool, wake), next(self._ids)
+        call, number = _Call(tool, wake, self._decode), next(self._ids)
         try:
             self.readers.begin(loop)
             try:
@@ -435,7 +450,13 @@ def _bind(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> di
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as exc:
-        raise TypeError(f"{name}() {exc}") from None
+        # What is missing would be named before a wrong name, which is why it is missing.
+        unknown = [key for key in kwargs if key not in signature.parameters]
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+        why = str(exc)
+        if unknown and not takes_any:
+            why = f"got an unexpected keyword argument {unknown[0]!r}"
+        raise TypeError(f"{name}() {why}. Call it as {name}{signature}") from None
 
 
 def _call_and_wait(
@@ -486,10 +507,10 @@ def pack(
         positional, named = [], {}
         for index, value in enumerate(args):
             what = f"argument {names[index] if index < len(names) else index + 1}"
-            positional.append(values.plain(value, values.of_numpy))
+            positional.append(values.plain(value, arrays.data))
         for key, value in kwargs.items():
             what = f"argument {key!r}"
-            named[key] = values.plain(value, values.of_numpy)
+            named[key] = values.plain(value, arrays.data)
         what = "the arguments"
         return values.encode((positional, named), *cap)
     except (TypeError, ValueError) as exc:

@@ -68,6 +68,10 @@ def _replace(places: list[str], old: str, new: str) -> None:
             places[at] = new
 
 
+#: Of a tool that cells can't call any more.
+_HIDDEN: Final = "cellblock: your variable {0} hides the tool {0}. To have the tool back: del {0}\n"
+
+
 class RulesInForce:
     """The rules of whatever runs now: a policy's, and those of what was approved for a cell."""
 
@@ -130,6 +134,7 @@ class Runner:
         if request.view is not None:
             run = self._show_view
         error = self._guarded(run, request) or shell.display_error()
+        self._tell_of_hidden_tools()
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
         values = {}
@@ -145,6 +150,17 @@ class Runner:
             compiled=tuple(installed.take_compiled()),
             value=hook.value,
         )
+
+    def _tell_of_hidden_tools(self) -> None:
+        """Say once of each tool that cells have given its name to something else.
+
+        A model would wonder later why a call fails: tools are builtins, which a variable hides.
+        """
+        tools, variables = self._shell.tools, self._shell.user_ns
+        for name, tool in tuple(tools.items()):
+            if dict.get(variables, name, tool) is not tool:
+                del tools[name]
+                self._out.add("stderr", _HIDDEN.format(name))
 
     def _findings(self, request: messages.Execute) -> tuple[Finding, ...]:
         """Return what the policy forbids of the cell, and keep no tree of it.

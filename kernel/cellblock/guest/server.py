@@ -214,7 +214,9 @@ class Server:
         self._shell, self._rules, self._channel, self.out = shell, current.rules, channel, out
         self._current = current
         self._driver = Driver(channel, ChannelReaders(channel))
-        self.calls = Calls(channel, self._driver.readers, request.tool_max_in_flight)
+        self.calls = Calls(
+            channel, self._driver.readers, request.tool_max_in_flight, self._may_have
+        )
         self._subshells = Subshells(self.calls, self._answer_beside, channel.keep)
         channel.on_subshell = self._subshells.of_message
         plan, rules = request.plan, self._rules
@@ -349,6 +351,11 @@ class Server:
             with contextlib.suppress(FileNotFoundError):  # it was removed
                 run_exempt(lambda: enter_nearest(os.getcwd()))
         self._channel.send(structs.replace(resumed, files=self._snapshots.have_files(resume)))
+
+    def _may_have(self, library: str) -> bool:
+        """Return whether cells may have a library's objects: those are as it made them."""
+        rules = self._current.rules
+        return not rules.language or rules.is_raw(library)
 
     def _answer_beside(self, message: Any, driver: Driver) -> None:
         """Answer a cell or a comm message in its subshell's thread."""

@@ -176,6 +176,7 @@ class Prepared:
                 {"_dh"} if "cd" in self._rules.magics else set[str]()
             )  # it keeps its folders there
             shell.strip_globals(self._shell, tuple({*_IPYTHON_NAMES} - kept))
+        self._shell.tools = dict(tools)
         self._magics = shell.HostMagics(self._shell)
         # Bind the policy's ``pre_imported`` as a cell's own import would.
         for name in request.pre_imported:

@@ -284,6 +284,8 @@ class GuestShell(InteractiveShell):
     names: Any
     #: What shows the host's views, by the names of their magics.
     views: Mapping[str, Callable[[str], None]]
+    #: What cells call of the host's, by name; without those that a variable has hidden.
+    tools: dict[str, Any]
     #: Memory for what comes after a cell that has taken all of it; a guest sets it.
     refill: Callable[[], None] = staticmethod(lambda: None)
     #: Takes each error that is shown, for what it says of a program; a guest sets it.

@@ -13,6 +13,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from cellblock.api.blocking import Sandbox
+from cellblock.api.fences import without_fence
 from cellblock.api.results import clipped
 from cellblock.errors import GuestError
 from cellblock.host.services.tools.calls import calling_cell
@@ -83,7 +84,7 @@ class AgentSandbox:
         self._answers.clear()
         for name, value in variables.items():
             sandbox.set(name, value)
-        result = sandbox.execute(code)
+        result = sandbox.execute(without_fence(code))
         self._ended = result.execution_count
         self.answer = self._answers.get(self._ended)
         return result

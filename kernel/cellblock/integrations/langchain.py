@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.tools import BaseTool, StructuredTool
 
+from cellblock.api.fences import without_fence
 from cellblock.integrations.agents import described
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ def sandbox_tools(sandbox: Sandbox, *, limit: int = 8_000) -> list[BaseTool]:
 
         Variables live from cell to cell. What the policy refuses says what to write instead.
         """
-        result = sandbox.execute(code)
+        result = sandbox.execute(without_fence(code))
         return result.to_string(limit), result
 
     async def run_cell_on_a_loop(code: str) -> tuple[str, Any]:
-        result = await sandbox.execute_async(code)
+        result = await sandbox.execute_async(without_fence(code))
         return result.to_string(limit), result
 
     def variables() -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_ai.toolsets import FunctionToolset
 
+from cellblock.api.fences import without_fence
 from cellblock.api.sandbox import AsyncSandbox
 from cellblock.integrations.agents import described
 
@@ -75,7 +76,7 @@ class SandboxToolset(FunctionToolset[Any]):
         Args:
             code: The cell's source.
         """
-        return (await self._open.execute(code)).to_string(self._limit)
+        return (await self._open.execute(without_fence(code))).to_string(self._limit)
 
     async def variables(self) -> str:
         """List the variables that cells have set: names, types, shapes and sizes in bytes."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import msgspec
 
+from cellblock.api.fences import without_fence
 from cellblock.api.results import clipped
 from cellblock.errors import CellblockError, ChangesError
 from cellblock.host.audit import log
@@ -450,7 +451,8 @@ class Session:
             case TryVariants(codes=codes, keep=keep, timeout=seconds):
                 choose = functools.partial(_choose, keep)
                 self._last = ()
-                found = await sandbox.try_variants(codes, choose, timeout=seconds)
+                variants = [without_fence(code) for code in codes]
+                found = await sandbox.try_variants(variants, choose, timeout=seconds)
                 self._last = found.results if found.kept is None else (found.results[found.kept],)
                 reply = _variants(found)
             case Reset():
@@ -506,11 +508,13 @@ class Session:
         report: Callable[[str], Awaitable[None]] | None,
     ) -> Result:
         if report is None:
-            return await sandbox.execute(code, timeout=seconds, may_ask=False)
+            return await sandbox.execute(without_fence(code), timeout=seconds, may_ask=False)
         said = Progress(report)
         reporting = asyncio.get_running_loop().create_task(said.serve())
         try:
-            return await sandbox.execute(code, timeout=seconds, on_output=said.add, may_ask=False)
+            return await sandbox.execute(
+                without_fence(code), timeout=seconds, on_output=said.add, may_ask=False
+            )
         finally:
             reporting.cancel()
 

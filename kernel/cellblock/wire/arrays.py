@@ -11,6 +11,7 @@ one of that name where the program looks first.
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import sys
@@ -19,11 +20,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+from msgspec import structs
+from msgspec.msgpack import Decoder, Ext
+
 from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    _Kind = tuple[str, str, Callable[[Any, "Find"], messages.Value]]
     Find = Callable[[str], Any]
 
 #: Bytes of one value, and fields of a table: a bit on the wire may be eight bytes in pandas.
@@ -60,11 +66,9 @@ def encode(value: Any, find: Find = import_module) -> messages.Value:
     ``find`` returns pyarrow for a table. Raises TypeError for what is no such value, ValueError for
     what is too large, ImportError.
     """
-    kind = type(value)
-    for name, attribute, make in _KINDS:
-        library = sys.modules.get(name)
-        if library is not None and kind is getattr(library, attribute, None):
-            return make(value, find)
+    make = _maker(type(value), _KINDS)
+    if make is not None:
+        return make(value, find)
     data = values.plain(value, values.of_numpy)
     encoded = values.encode(data, MOST, "larger: write a file, and download that")
     return messages.Data(bytes(encoded))
@@ -82,13 +86,33 @@ def _pandas_frame(frame: Any, find: Find) -> messages.Frame:
     index = frame.index
     plain = type(index) is pandas.RangeIndex and (index.start, index.step) == (0, 1)
     if not plain or index.name is not None:
-        names = [
-            _NAMELESS.format(number) if name is None else str(name)
-            for number, name in enumerate(index.names)
-        ]
-        frame = frame.reset_index(names=names)
+        frame = frame.reset_index(names=_column_names(index))
     table = pyarrow.Table.from_pandas(frame, preserve_index=False)
     return _frame(table, find, "pandas", 0 if plain and index.name is None else index.nlevels)
+
+
+def _column_names(index: Any) -> list[str]:
+    """Return what the levels of an index are called as columns."""
+    return [
+        _NAMELESS.format(number) if name is None else str(name)
+        for number, name in enumerate(index.names)
+    ]
+
+
+def _pandas_series(series: Any, find: Find) -> messages.Frame:
+    named = series.name is not None
+    frame = _pandas_frame(series.to_frame(str(series.name) if named else "0"), find)
+    return structs.replace(frame, form="series", name=named)
+
+
+def _pandas_index(index: Any, find: Find) -> messages.Frame:
+    levels = index.to_frame(index=False)
+    levels.columns = _column_names(index)
+    return structs.replace(_pandas_frame(levels, find), form="index")
+
+
+def _polars_series(series: Any, find: Find) -> messages.Frame:
+    return structs.replace(_polars_frame(series.to_frame(), find), form="series")
 
 
 def _polars_frame(frame: Any, find: Find) -> messages.Frame:
@@ -143,12 +167,112 @@ def _check_size(size: int) -> None:
         raise ValueError(f"it takes {size:,} bytes; {_TOO_LARGE}")
 
 
-_KINDS: Final[tuple[tuple[str, str, Callable[[Any, Find], messages.Value]], ...]] = (
-    ("numpy", "ndarray", _array),
+_TABLES: Final[tuple[tuple[str, str, Callable[[Any, Find], messages.Frame]], ...]] = (
     ("pandas", "DataFrame", _pandas_frame),
+    ("pandas", "Series", _pandas_series),
+    ("pandas", "Index", _pandas_index),
+    ("pandas", "DatetimeIndex", _pandas_index),
+    ("pandas", "MultiIndex", _pandas_index),
+    ("pandas", "RangeIndex", _pandas_index),
     ("polars", "DataFrame", _polars_frame),
+    ("polars", "Series", _polars_series),
     ("pyarrow", "Table", _frame),
 )
+_KINDS: Final[tuple[tuple[str, str, Callable[[Any, Find], messages.Value]], ...]] = (
+    ("numpy", "ndarray", _array),
+    *_TABLES,
+)
+
+
+# --- tables and images within other data --------------------------------------------------------
+
+
+def is_table(kind: Any) -> bool:
+    """Return whether a type is one of tables, columns or indexes that cross."""
+    return _maker(kind, _TABLES) is not None
+
+
+def _maker(kind: Any, kinds: Iterable[_Kind]) -> Callable[[Any, Find], messages.Value] | None:
+    """Return what encodes values of exactly this type; None if it is not among ``kinds``."""
+    for name, attribute, make in kinds:
+        library = sys.modules.get(name)
+        if library is not None and kind is getattr(library, attribute, None):
+            return make
+    return None
+
+
+#: Codes of msgpack's extension types: a table, and an image as a PNG file.
+_TABLE, _IMAGE = 1, 2
+_decode_table: Final = Decoder(messages.Frame).decode
+
+
+def data(value: Any) -> Any:
+    """Return a value of a library's as data within other data, for ``values.plain``.
+
+    A table becomes an extension. Raises TypeError for what does not cross, ValueError, ImportError.
+    """
+    make = _maker(type(value), _TABLES)
+    if make is None:
+        return values.of_numpy(value)
+    return Ext(_TABLE, msgspec.msgpack.encode(make(value, import_module)))
+
+
+def image(value: Any) -> Ext | None:
+    """Return an image of Pillow's as an extension, or None if it is something else."""
+    pillow = sys.modules.get("PIL.Image")
+    if pillow is None or not isinstance(value, pillow.Image):
+        return None
+    file = io.BytesIO()
+    value.save(file, "png")
+    return Ext(_IMAGE, file.getvalue())
+
+
+def answers(allows: Callable[[str], bool]) -> Callable[[msgspec.Raw | bytes], Any]:
+    """Return what decodes the answers to a guest's calls, with the tables and images in them.
+
+    ``allows`` says whether cells may have a library's objects. What is returned raises as
+    ``values.decode`` does, and ``decode``, and ImportError for a library that they may not.
+    """
+
+    def extension(code: int, content: memoryview) -> Any:
+        table = _checked(code, content) if code != _IMAGE else None
+        library = "PIL" if table is None else table.library
+        if not allows(library):
+            raise ImportError(f"it takes {library}, which this policy does not let cells have")
+        if table is None:
+            return import_module("PIL.Image").open(io.BytesIO(content))
+        return decode(table)
+
+    return Decoder(ext_hook=extension).decode
+
+
+def _of_guest(code: int, content: memoryview) -> Any:
+    """Return the table that an extension from a guest is. Raises as ``decode`` does.
+
+    It takes libraries that are imported. No image: Pillow would read a file of a guest's making.
+    """
+    return decode(_checked(code, content), loaded)
+
+
+def described(code: int, content: memoryview) -> str:
+    """Return what an extension is, for a record. Raises ValueError for what is none."""
+    if code == _IMAGE:
+        return f"<an image of {len(content):,} bytes>"
+    table = _checked(code, content)
+    rows = table.columns[0].length if table.columns else 0
+    return f"<a {table.library} table: {rows:,} rows, {len(table.columns):,} columns>"
+
+
+def _checked(code: int, content: memoryview) -> messages.Frame:
+    if code != _TABLE or len(content) > MOST:
+        raise ValueError("an extension is no data that crosses")
+    return _decode_table(content)
+
+
+#: Decodes the arguments of a guest's call. Raises as ``values.decode`` does, and ``decode``.
+arguments: Final[Callable[[msgspec.Raw | bytes], tuple[list[Any], dict[str, Any]]]] = Decoder(
+    tuple[list[Any], dict[str, Any]], ext_hook=_of_guest
+).decode
 
 
 # --- decoding -----------------------------------------------------------------------------------
@@ -164,32 +288,58 @@ def decode(value: messages.Value, find: Find = import_module) -> Any:
         return values.checked(value.value, MOST)
     if isinstance(value, messages.Array):
         return _decoded_array(value, find("numpy"))
+    table = _decoded_table(value, find)
+    if value.library == "pyarrow":
+        return table
+    if value.library == "polars":
+        made = find("polars").from_arrow(table)
+        return made if value.form == "table" else made.get_column(table.column_names[-1])
+    return _decoded_pandas(value, table, find)
+
+
+def _decoded_table(value: messages.Frame, find: Find) -> Any:
+    """Return a table of pyarrow's."""
     categories = (one.categories for one in value.columns if one.categories is not None)
     if sum(one.length for one in (*value.columns, *categories)) > MOST:
         raise ValueError("a table of too many fields")
-    pyarrow, library = find("pyarrow"), find(value.library)
-    of_pandas = value.library == "pandas"
-    columns = [_decoded_column(one, pyarrow, zones=not of_pandas) for one in value.columns]
-    names = [one.name for one in value.columns]
-    if value.index > len(names):
+    if value.index > len(value.columns):
         raise ValueError("an index of more columns than there are")
+    if value.form != "table" and value.index == len(value.columns):
+        raise ValueError("a column of a table that has none")
+    pyarrow, zones = find("pyarrow"), value.library != "pandas"
+    columns = [_decoded_column(one, pyarrow, zones=zones) for one in value.columns]
     if len({len(one) for one in columns}) > 1:
         raise ValueError("columns of several lengths")
-    table = pyarrow.Table.from_arrays(columns, names=names)
-    if not of_pandas:
-        return table if library is pyarrow else library.from_arrow(table)
+    return pyarrow.Table.from_arrays(columns, names=[one.name for one in value.columns])
+
+
+def _decoded_pandas(value: messages.Frame, table: Any, find: Find) -> Any:
+    """Return a table of pandas', or a column or index."""
+    pandas = find("pandas")
     # Its own, not pandas': what a table says of itself there is the peer's.
     frame = table.to_pandas(ignore_metadata=True)
     for number, column in enumerate(value.columns):
         if column.zone:  # not pyarrow's doing, which imports what it finds for that
             times = frame.iloc[:, number].dt.tz_localize(UTC)
             frame.isetitem(number, times.dt.tz_convert(_zone(column.zone, find)))
+    names = _given_names(table.column_names)
+    if value.form == "index":
+        if len(names) > 1:
+            return pandas.MultiIndex.from_frame(frame, names=names)
+        return pandas.Index(frame.iloc[:, 0]).rename(names[0])
     if value.index:
-        nameless = [_NAMELESS.format(number) for number in range(value.index)]
-        frame = frame.set_index(names[: value.index])
-        known = zip(names, nameless, strict=False)
-        frame.index.names = [None if name == other else name for name, other in known]
+        frame = frame.set_index(table.column_names[: value.index])
+        frame.index.names = names[: value.index]
+    if value.form == "series":
+        series = frame.iloc[:, -1]
+        return series if value.name else series.rename(None)
     return frame
+
+
+def _given_names(columns: list[str]) -> list[str | None]:
+    """Return the names of index columns, None of those that have none."""
+    nameless = (_NAMELESS.format(number) for number in range(len(columns)))
+    return [None if name == other else name for name, other in zip(columns, nameless, strict=True)]
 
 
 def _zone(name: str, find: Find) -> Any:

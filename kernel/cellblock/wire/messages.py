@@ -290,9 +290,15 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 class Frame(Struct, tag="frame", frozen=True, kw_only=True):
-    """A table, and whose it is. The first ``index`` columns are the index of a DataFrame."""
+    """A table, and whose it is. The first ``index`` columns are the index of a DataFrame.
+
+    A column alone (``form``) is the last one of a table: without ``name`` it has none. The columns
+    of an index are its levels.
+    """
 
     library: Literal["pandas", "polars", "pyarrow"]
+    form: Literal["table", "series", "index"] = "table"
+    name: bool = True
     columns: Annotated[tuple[Column, ...], msgspec.Meta(max_length=10_000)]
     index: Count = 0
 

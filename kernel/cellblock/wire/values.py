@@ -60,11 +60,11 @@ def _no_extension(_code: int, _data: memoryview) -> None:
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=_no_extension).decode
 _Arguments = tuple[list[Any], dict[str, Any]]
-#: What a call was encoded with: raises as ``decode`` does, also for what are no arguments.
+#: What a call was encoded with, without tables: raises as ``decode`` does, also for what are no
+#: arguments.
 arguments: Final[Callable[[msgspec.Raw | bytes], _Arguments]] = msgspec.msgpack.Decoder(
     _Arguments, ext_hook=_no_extension
 ).decode
-
 
 #: What of a library's kind of table or column is data, so that an error can say so.
 _DATA_OF: Final = {
@@ -87,10 +87,12 @@ def not_data(kind: type) -> TypeError:
 def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
     """Return ``value`` in the types that cross; ``other`` may make such a value of another type.
 
+    What ``other`` has made an extension of stays one, such as a table (``wire.arrays``).
+
     Raises TypeError for what is no data, ValueError for what is too deep.
     """
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in _SCALARS or kind is msgspec.msgpack.Ext:
         return value
     if depth >= MAX_DEPTH:
         raise ValueError(f"it is more than {MAX_DEPTH} levels deep")

@@ -79,9 +79,13 @@ def test_an_answer_is_not_shown_by_itself(kernel):
     assert reading.kinds(run(kernel, "said = llm('say x')")[1]) == []
 
 
+CALL_IT = (
+    "Call it as llm(prompt: str, *, system: str | None = None, model: Literal['small', 'large'] = 'small',"
+    " temperature: float | None = None, max_tokens: int = 4096, stop: str | list[str] | None = None) -> str"
+)
 FAILS = {
-    "llm()": "TypeError: llm() missing a required argument: 'prompt'",
-    "llm('x', base_url='http://a')": "TypeError: llm() got an unexpected keyword argument 'base_url'",
+    "llm()": f"TypeError: llm() missing a required argument: 'prompt'. {CALL_IT}",
+    "llm('x', base_url='http://a')": f"TypeError: llm() got an unexpected keyword argument 'base_url'. {CALL_IT}",
     "llm('\\ud800')": "ValueError: llm(): the arguments: a text holds surrogates, which stand for no characters",
     "llm(5)": "ToolError: llm: ValidationError: prompt: Expected `str`, got `int`",
     "llm('x', max_tokens=5_000)": "ToolError: llm: ValidationError: max_tokens: 4,096 at most (llm.max_tokens_per_call)",

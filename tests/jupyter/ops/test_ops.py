@@ -217,7 +217,9 @@ def test_a_method_or_path_beyond_the_section_is_not_granted(kernel, web):
 
 
 WRONG = {
-    "ops.read_file()": "TypeError: ops.read_file() missing a required argument: 'path'",
+    "ops.read_file()": "TypeError: ops.read_file() missing a required argument: 'path'."
+    " Call it as ops.read_file(path: str, *, binary: bool = False, offset: int = 0, size: int | None = None)"
+    " -> str | bytes",
     "ops.read_file(object())": "TypeError: ops.read_file(): argument 'path': object is no data that crosses",
     "ops.read_file(7)": "ToolError: ops.read_file: ValidationError: path: Input should be a valid string",
     "ops.write_file('data/x', 'x' * 3_000_000)": "ValueError: ops.write_file(): the arguments: it takes 3,000,015 bytes; 2,065,536"

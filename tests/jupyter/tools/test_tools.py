@@ -63,7 +63,7 @@ def test_a_tool_is_called_and_waited_for_as_any_function(kernel):
 
 
 FAILS = {
-    "add()": "TypeError: add() missing a required argument: 'a'",
+    "add()": "TypeError: add() missing a required argument: 'a'. Call it as add(a: int, b: int = 1) -> int",
     "echo(object())": "TypeError: echo(): argument 'value': object is no data that crosses",
     "echo(value={1: 2})": "TypeError: echo(): argument 'value': a dict with keys of type int does not cross:"
     " use str",

@@ -209,7 +209,7 @@ def test_what_a_thread_has_read_for_the_main_thread_is_there_when_that_begins_to
     guest.channel.on_result = slowly
     ended = in_thread(guest.block)
     host.hear(1)
-    mine = _Call("mine", lambda: None)
+    mine = _Call("mine", lambda: None, values.decode)
     guest.calls._send(2, mine, NOTHING)
     host.answer(2)
     assert taken.wait(30)
@@ -246,13 +246,13 @@ def test_a_call_that_is_withdrawn_counts_until_the_host_has_been_told(ends):
     def call_meanwhile(message):
         if isinstance(message, messages.ToolWithdrawn):
             with pytest.raises(ToolError, match="TooManyCalls"):
-                guest.calls._send(7, _Call("another", lambda: None), NOTHING)
+                guest.calls._send(7, _Call("another", lambda: None, values.decode), NOTHING)
         send(message)
 
     guest.channel.send = call_meanwhile
-    guest.calls._send(6, _Call("first", lambda: None), NOTHING)
+    guest.calls._send(6, _Call("first", lambda: None, values.decode), NOTHING)
     guest.calls._end(6)
-    guest.calls._send(8, _Call("second", lambda: None), NOTHING)
+    guest.calls._send(8, _Call("second", lambda: None, values.decode), NOTHING)
     host.hear(3)
     kinds = [type(one) for one in host.heard]
     assert kinds == [messages.ToolCall, messages.ToolWithdrawn, messages.ToolCall]

@@ -10,8 +10,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from PIL import Image
 
-from cellblock.wire import arrays, messages
+from cellblock.wire import arrays, messages, values
 
 INDEX = pd.MultiIndex.from_product([["a", "b"], [1, 2]], names=["letter", None])
 FRAMES = {
@@ -52,6 +53,27 @@ def test_tables_of_polars_and_pyarrow_come_back():
     assert crossed(table).equals(table.combine_chunks())
     frame = pl.DataFrame({"s": ["x", None], "d": [dt.date(2024, 1, 1), None]})
     assert crossed(frame.slice(1)).equals(frame.slice(1))
+
+
+def test_columns_and_indexes_come_back():
+    series = FRAMES["index"]["x"]
+    pd.testing.assert_series_equal(crossed(series), series)
+    pd.testing.assert_series_equal(crossed(series.rename(None)), series.rename(None))
+    for index in (INDEX, pd.Index(["a", "b"]), pd.RangeIndex(2, name="n")):
+        pd.testing.assert_index_equal(crossed(index), index, exact=False)
+    column = pl.Series("q", [1, None])
+    assert crossed(column).equals(column)
+
+
+def test_tables_and_images_within_other_data_come_back():
+    frame = FRAMES["types"]
+    sent = values.encode(values.plain(([{"of": frame}], {}), arrays.data), 1 << 20)
+    (back,), _ = arrays.arguments(sent)
+    pd.testing.assert_frame_equal(back["of"], frame, check_freq=False)
+    picture = arrays.image(Image.new("RGB", (4, 3), "red"))
+    decode = arrays.answers(lambda _: True)
+    (shown,) = decode(values.encode([picture], 1 << 20))
+    assert (shown.size, arrays.image("no image")) == ((4, 3), None)
 
 
 @pytest.mark.parametrize(
@@ -178,3 +200,15 @@ def test_hostile_arrays_and_tables_are_refused():
     for raw in (b"\x81\x01\x02", b"\xc1", b"\x91" * 5_000, b"\xd4\x05\x00"):
         with pytest.raises(ValueError, match="no value"):
             arrays.decode(messages.Data(raw))
+
+
+def test_an_extension_of_a_guests_is_a_table_or_nothing():
+    """Pillow would read a file of the guest's making."""
+    honest = msgspec.msgpack.encode(arrays.encode(FRAMES["types"]))
+    bad = messages.Frame(library="pandas", columns=(column("int8", length=9),))
+    picture = arrays.image(Image.new("RGB", (4, 3)))
+    refused = [(1, msgspec.msgpack.encode(bad)), (1, b"\xc1"), (2, picture.data), (2, honest)]
+    for code, content in [*refused, (3, honest)]:
+        call = msgspec.msgpack.encode(([msgspec.msgpack.Ext(code, content)], {}))
+        with pytest.raises((ValueError, msgspec.DecodeError)):
+            arrays.arguments(call)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import msgspec
 
 from cellblock.host.output.text import Cleaner, TooLargeError
-from cellblock.wire import values
+from cellblock.wire import arrays
 from cellblock.wire.messages import NOTHING
 
 if TYPE_CHECKING:
@@ -220,11 +220,15 @@ def bounded(encoded: bytes) -> bytes | int:
     return encoded if len(encoded) <= MAX_KEPT else len(encoded)
 
 
+#: Tables and images are described: nobody reads them in a record.
+_decode: Final = msgspec.msgpack.Decoder(ext_hook=arrays.described).decode
+
+
 def _decoded(encoded: bytes | int) -> Any:
     if isinstance(encoded, int):
         return f"… {encoded:,} bytes"
     try:
-        value = values.decode(msgspec.Raw(encoded))
+        value = _decode(encoded)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return "… no data"
     try:

@@ -41,7 +41,7 @@ from cellblock.host.services.tools.path_free import MAX_MESSAGE, without_paths
 from cellblock.policy import operations
 from cellblock.render.text import encodable
 from cellblock.tools import Secret
-from cellblock.wire import values
+from cellblock.wire import arrays, values
 from cellblock.wire.messages import Parameter, Tool
 
 if TYPE_CHECKING:
@@ -230,7 +230,10 @@ def with_validation(tool: Tool, function: Callable[..., Any]) -> Callable[..., A
     Values are counted first: pydantic can't be interrupted while it makes an error of each misfit.
     What is hinted as Any it does not read. Raises what pydantic raises for hints that it can't use.
     """
-    validated = pydantic.validate_call(function)
+    # Of a table pydantic sees that it is one.
+    takes_tables = any(map(_is_table, _hints(function)))
+    config = pydantic.ConfigDict(arbitrary_types_allowed=takes_tables)
+    validated = pydantic.validate_call(config=config)(function)
     names = [one.name for one in tool.parameters]
     unread = {one.name for one in tool.parameters if one.annotation == "Any"}
 
@@ -242,6 +245,19 @@ def with_validation(tool: Tool, function: Callable[..., Any]) -> Callable[..., A
         return validated(*args, **kwargs)
 
     return bounded
+
+
+def _hints(function: Callable[..., Any]) -> Iterable[Any]:
+    """Return a function's type hints; none of an object that is called, and has none itself."""
+    try:
+        return typing.get_type_hints(function).values()
+    except (NameError, TypeError):
+        return ()
+
+
+def _is_table(hint: Any) -> bool:
+    """Return whether a type hint names a table, maybe as one of several."""
+    return arrays.is_table(hint) or any(map(_is_table, typing.get_args(hint)))
 
 
 def _has_more_values(values: Iterable[Any], most: int) -> bool:
@@ -389,7 +405,7 @@ def encode_result(value: Any, max_bytes: int) -> Answer:
     """Return the answer with ``value``, or the error why it can't be sent to a cell."""
     try:
         return Answer(bytes(values.encode(values.plain(value, _data), max_bytes)))
-    except (TypeError, ValueError) as exc:
+    except Exception as exc:  # whatever a library says of a table
         message = without_paths(f"what it returned does not cross: {exc}")
         return Answer(kind=type(exc).__name__, message=message)
 
@@ -398,13 +414,10 @@ def _data(value: Any) -> Any:
     """Return plain data for a value. Raises TypeError."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
-        return value.tolist()
     for kind, data in _KINDS:
         if isinstance(value, kind):
             return data(value)
-    raise values.not_data(type(value))
+    return arrays.image(value) or arrays.data(value)
 
 
 def encode_error(

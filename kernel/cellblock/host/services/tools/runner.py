@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.host.services.tools.calls import Answer, calling_cell, progress_to
 from cellblock.host.services.tools.registry import encode_error, encode_result
 from cellblock.host.services.tools.worker_messages import Answered, Begin, Progress
-from cellblock.wire import values
+from cellblock.wire import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -295,7 +295,7 @@ class CallRunner:
     def _attempt(self, call: Begin) -> Answer:
         try:
             self._bind(call)
-            args, kwargs = values.arguments(call.arguments)
+            args, kwargs = arrays.arguments(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
             return encode_result(value, self._max_bytes)
         except Cancelled:
@@ -341,7 +341,7 @@ class CallRunner:
     async def _run_async(self, own: _Loop, call: Begin) -> Answer:
         self._bind(call)
         try:
-            args, kwargs = values.arguments(call.arguments)
+            args, kwargs = arrays.arguments(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
             return encode_result(value, self._max_bytes)
         except BaseException as exc:  # as above; so is its cancellation
