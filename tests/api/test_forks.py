@@ -111,6 +111,39 @@ def test_they_hold_no_more_together_than_the_policy_allows_and_what_is_shared_co
             one.fork()
 
 
+LARGE = 120_000_000
+ARRAY = f"import numpy as np, time; x = np.full({LARGE // 8}, {{}}.0)"
+
+
+@pytest.fixture
+def bounded():
+    """A sandbox that has an array, and may hold three of the kind together with its forks."""
+    policy = Policy.preset("unsafe", forks_max_bytes=3 * LARGE + (120 << 20))
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, ARRAY.format(0))
+        yield one
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the OS kernel tells only root what forks share")
+def test_forks_that_replace_a_large_array_by_another_are_stopped(bounded):
+    """Huge pages are given in one fault each, and the size stays what it was."""
+    stops = set[str]()
+    for number, fork in enumerate(bounded.fork(6)):
+        r = fork.execute(ARRAY.format(number) + f"\ntime.sleep({30 if number == 5 else 0.3})")
+        stops |= {r.stop.why} if r.stop else set()
+    assert stops == {"forks"}
+
+
+def test_forks_that_share_a_large_array_and_replace_another_by_turns_go_on(bounded):
+    """What only their copies have still is not the forks'."""
+    forks = bounded.fork(6)
+    for number in range(3):
+        for fork in forks[:2]:
+            said(fork, f"y = np.full({LARGE // 16}, {number}.0); time.sleep(0.3)")
+    for fork in forks:
+        assert said(fork, "time.sleep(1.5); x.sum()")
+
+
 def test_no_two_draw_the_same_secret(unsafe):
     forks = unsafe.fork(2)
     drawn = [said(one, "random.random(), os.urandom(8)") for one in (unsafe, *forks)]

@@ -238,6 +238,9 @@ class LineageUser(Protocol):
     def is_settled(self) -> bool:
         """Whether no copy is being forked."""
 
+    def guest_pid(self) -> int | None:
+        """Return the process of its guest, or None."""
+
     def held_in_tree(self) -> int:
         """Return the bytes that it adds to those of the other users."""
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
 import time
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,6 +21,7 @@ from cellblock.host.limits.processes import (
     process_stat,
 )
 from cellblock.host.limits.reading import Reading
+from cellblock.host.limits.shares import Shares
 from cellblock.host.limits.stat_reader import StatReader
 
 if TYPE_CHECKING:
@@ -40,56 +38,6 @@ MEASURE_TIMEOUT: Final = 3.0
 #: the last one took.
 CHECK_PACE: Final = 1.0
 CHECK_PART: Final = 10
-
-
-class _Parts(NamedTuple):
-    """Of the private pages of a process, as smaps_rollup has them (proc(5), Linux 5.4)."""
-
-    #: Bytes, each page divided by the processes that have it.
-    share: int
-    #: Bytes that no other process has: at least so many.
-    alone: int
-
-    @classmethod
-    def of(cls, pid: int) -> _Parts | None:
-        """Read them; None where this user may not. A process that is gone has nothing."""
-        text = _read_shares(pid)
-        if text is None:
-            return None
-        found = {name: int(kib) << 10 for name, kib in _SHARES.findall(text)}
-        if text and b"Pss_Anon" not in found:  # Linux before 5.4
-            return None
-        others = found.get(b"Pss_File", 0) + found.get(b"Pss_Shmem", 0)
-        alone = max(0, found.get(b"Private_Dirty", 0) - others)
-        return cls(found.get(b"Pss_Anon", 0) + found.get(b"SwapPss", 0), alone)
-
-
-def _read_shares(pid: int) -> bytes | None:
-    """Return the smaps_rollup of a process: nothing when it is gone, None if it can't be read.
-
-    The first thread has no memory any more once it has ended, though others go on. The id of any
-    thread shows what the process has.
-    """
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return b""
-    for task in tasks[:MAX_PROCESSES]:
-        try:
-            return Path(f"/proc/{task}/smaps_rollup").read_bytes()
-        except ProcessLookupError:  # the thread has ended
-            continue
-        except FileNotFoundError:
-            if Path(f"/proc/{task}").exists():  # Linux has no such file
-                return None
-        except OSError:
-            return None
-    return b""
-
-
-_SHARES: Final = re.compile(
-    rb"^(Pss_Anon|Pss_File|Pss_Shmem|Private_Dirty|SwapPss):\s+(\d+) kB$", re.MULTILINE
-)
 
 
 class _State(NamedTuple):
@@ -318,7 +266,7 @@ class Family:
         """Return the private bytes of the others, each page once; None if that can't be asked."""
         shares = alone = 0
         for pid in memories:
-            if (parts := _Parts.of(pid)) is None:
+            if (parts := Shares.of(pid)) is None:
                 return None
             shares += parts.share
             alone += parts.alone * (pid != self.pid)

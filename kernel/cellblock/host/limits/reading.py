@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+import time
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Answer = TypeVar("Answer")
+#: Seconds between a reading and the next, at least; and how many times as long as the first took.
+PAUSE: Final = 1.0
+PAUSE_PART: Final = 10
 
 
 class Reading(Generic[Answer]):
@@ -43,3 +47,27 @@ class Reading(Generic[Answer]):
     def take(self) -> Answer | None:
         """Return the answer, once; None while there is none."""
         return self._answers.pop() if self._answers else None
+
+
+class SpacedReading(Reading[Answer]):
+    """Reads so with pauses: a reading that takes long takes a tenth of the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: When the next may begin (``time.monotonic``).
+        self._due = 0.0
+
+    def begin_if_due(self, read: Callable[[], Answer]) -> None:
+        """Have ``read`` called, if no reading is under way and the pause is over."""
+        if self.is_under_way or time.monotonic() < self._due:
+            return
+
+        def timed() -> Answer:
+            began = time.monotonic()
+            try:
+                return read()
+            finally:
+                ended = time.monotonic()
+                self._due = ended + max(PAUSE, PAUSE_PART * (ended - began))
+
+        self.begin(timed)

@@ -18,7 +18,9 @@ from msgspec.structs import replace
 
 from cellblock.errors import CellblockError
 from cellblock.host.guests.process import Guest
+from cellblock.host.limits import shares
 from cellblock.host.limits.processes import Gauge, page_faults, private_bytes
+from cellblock.host.limits.reading import SpacedReading
 from cellblock.host.snapshots import memory
 from cellblock.host.snapshots.memory import Budget, Reading
 from cellblock.host.state import actions as act
@@ -126,6 +128,10 @@ class Snapshots:
         #: Of a fork: what it had when it was made, and whose it was.
         self.base: Reading | None = None
         self.parent: Snapshots | None = None
+        #: How copies share pages: the answer to ``Core.doubts``, and of which processes it is.
+        self._shares = SpacedReading[tuple[frozenset[int], dict[int, shares.Shares]]]()
+        #: What all guests of the lineage hold together, if this is the first of its users.
+        self._together = SpacedReading[int]()
 
     # --- events and actions ---------------------------------------------------------------------
 
@@ -456,8 +462,12 @@ class Snapshots:
         Return the processes of all, and how many bytes each has from its guest.
         """
         self.play(self.core.stop_again)
+        if (answer := self._shares.take()) is not None:
+            self.play(self.core.shares_read, *answer)
         found = dict(filter(None, map(self._measure, self.chain.all())))
         self.play(self.core.copies_read, found)
+        if doubted := self.play(self.core.doubts):
+            self._read_shares(doubted)
         sized = ((self._pid(one.copy.number), one.had.size) for one in self.chain.all())
         return {pid: size for pid, size in sized if pid is not None}
 
@@ -474,13 +484,61 @@ class Snapshots:
             return copy.number, CopyReading(used, copy.grew, copy.rewrote)
         return copy.number, CopyReading(used, *memory.taken(pid, snapshot.had))
 
-    def held_together(self) -> int:
-        """Return at most how many bytes a sandbox and its forks hold; 0 where there are none.
+    def _read_shares(self, numbers: frozenset[int]) -> None:
+        """Have the OS kernel asked which pages processes share; a look after that tells the core.
 
-        What they share counts once.
+        The guest comes last, since it alone may keep its memory locked.
+        """
+        ordered = sorted(numbers, key=lambda number: number == self.core.guest)
+        pids = {number: pid for number in ordered if (pid := self._pid(number)) is not None}
+
+        def ask() -> tuple[frozenset[int], dict[int, shares.Shares]]:
+            found = shares.read(pids.values()) or {}
+            return numbers, {number: found[pid] for number, pid in pids.items() if pid in found}
+
+        self._shares.begin_if_due(ask)
+
+    def held_together(self) -> int:
+        """Return how many bytes a sandbox and its forks hold; 0 where there are none.
+
+        What they share counts once. This is an estimate that lacks huge pages, and what a child has
+        written to a guest's memory. If the guests may hold too much by what each of them has, the
+        OS kernel is asked, too.
         """
         users = self._lineage.users if self._lineage is not None else []
-        return sum(user.held_in_tree() for user in users) if len(users) > 1 else 0
+        if len(users) <= 1:
+            return 0
+        estimate = sum(user.held_in_tree() for user in users)
+        most = self.core.policy.forks_max_bytes
+        if most is None or estimate > most:
+            return estimate
+        whole = sum(private_bytes(user.guest_pid()) for user in users)
+        if whole <= most:
+            return estimate
+        # One of them asks for all: there is one reading at a time.
+        first = next((user for user in users if isinstance(user, Snapshots)), self)
+        # A guest that was large when that was read may be gone by now.
+        return max(estimate, min(whole, first.measured_together()))
+
+    def measured_together(self) -> int:
+        """Return what all guests of the lineage hold, as the OS kernel divides pages, and ask anew.
+
+        An answer is returned once, 0 while there is none. What only copies have does not count.
+        """
+        found = self._together.take() or 0
+        users = self._lineage.users if self._lineage is not None else []
+        groups = {pid: user.pids() for user in users if (pid := user.guest_pid()) is not None}
+
+        def ask() -> int:
+            known = shares.read({pid for pids in groups.values() for pid in pids}) or {}
+            return sum(_of_guest(guest, pids, known) for guest, pids in groups.items())
+
+        self._together.begin_if_due(ask)
+        return found
+
+    def guest_pid(self) -> int | None:
+        """Return the process of the guest that serves, starts or takes over, or None."""
+        return self._pid(self.core.guest)
 
     def held_in_tree(self) -> int:
         """Return what the guest holds, or a fork for itself, and what forks of it still hold."""
@@ -536,3 +594,16 @@ def _again(request: PastRequest) -> messages.ToGuest:
     if request.repeatable and isinstance(message, messages.Execute):
         return replace(message, again=True)
     return message
+
+
+def _of_guest(pid: int, pids: list[int], known: dict[int, shares.Shares]) -> int:
+    """Return the bytes that a guest has, of the shares that it and its copies have of all pages.
+
+    ``pids`` are the guest, ``pid``, and the copies. A page that a copy has, too, is divided among
+    them: so their shares are added up, and what the copies have beyond the guest is taken off.
+    """
+    guest = known.pop(pid, None)
+    if guest is None:
+        return 0
+    copies = [known[each] for each in pids if each in known]
+    return guest.share + sum(copy.share for copy in copies) - shares.beyond(guest, copies)

@@ -46,6 +46,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from cellblock.host.limits.monitor import slack
+from cellblock.host.limits.shares import beyond
 from cellblock.host.session.types import Stopped
 from cellblock.host.snapshots import memory
 from cellblock.host.state import actions as act
@@ -58,6 +59,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from cellblock.host.limits.shares import Shares
     from cellblock.policy.model import Policy
 
 
@@ -196,6 +198,8 @@ class Core:
         self._lost_forks = deque[int](maxlen=_MAX_FORKING)
         #: Whether the last was refused by the gate.
         self._refused = False
+        #: The processes of which it was read last which pages they share.
+        self._shares_known = frozenset[int]()
         #: Variables that were set so lately that they may be set once more; then values are let go.
         self._values = deque[PastRequest]()
 
@@ -590,6 +594,58 @@ class Core:
         self._keep_few_apart()
         if self.chain and self.chain[-1].settled:
             self._keep_few(self.chain[-1])
+
+    def doubts(self) -> frozenset[int]:
+        """Return the processes of which to read which pages they share, if copies may hold more.
+
+        What a child writes to the guest's memory while it shares that (clone(2), CLONE_VM) was
+        given to the child, and is in no estimate. A copy may have all for itself that it ever had:
+        where even that is allowed there is nothing to read. What copies share with each other stays
+        as it is; what a checkpoint shares with the guest does not. ``shares_read`` follows later.
+        """
+        most, asked = self.policy.undo_max_bytes, set[int]()
+        if most is None or not self.policy.subprocess_execution or self.guest is None:
+            return frozenset()
+        kept, named = self._kept(), list(self.chain.named().values())
+        checkpoints_doubted = sum(one.had.size for one in named) > most
+        if sum(one.had.size for one in kept[:-1]) > most:
+            asked.update(one.copy.number for one in kept)
+        if checkpoints_doubted:
+            asked.update((self.guest, *(one.copy.number for one in named)))
+        if not asked <= self._shares_known:
+            self._soon_do(_LOOK, Cause.look)  # for the answer
+        elif not checkpoints_doubted:
+            return frozenset()
+        return frozenset(asked)
+
+    def _kept(self) -> list[Snapshot]:
+        """Return the copies of the chain that stand, the oldest first."""
+        return [one for one in self.chain if one.kept]
+
+    def shares_read(self, asked: frozenset[int], found: Mapping[int, Shares]) -> None:
+        """Drop the oldest copies while they have more for themselves than they may.
+
+        ``found`` lacks what is gone, and all where the OS kernel can't be asked. What the newest
+        copy has, or for checkpoints the guest, is not the others' own.
+        """
+        self._shares_known = asked
+        kept, named = self._kept(), list(self.chain.named().values())
+        if kept:
+            self._drop_beyond(kept[-1].copy.number, kept[:-1], found)
+        if self.guest is not None:
+            self._drop_beyond(self.guest, named, found)
+
+    def _drop_beyond(
+        self, number: int, snapshots: list[Snapshot], found: Mapping[int, Shares]
+    ) -> None:
+        """Drop the oldest of ``snapshots`` while they have too much that this process has not."""
+        most, numbers = self.policy.undo_max_bytes, [one.copy.number for one in snapshots]
+        if most is None or not found.keys() >= {number, *numbers}:
+            return
+        while snapshots and beyond(found[number], [found[each] for each in numbers]) > most:
+            self._drop(snapshots.pop(0))
+            numbers.pop(0)
+            self._shares_known = frozenset()  # those that are left have more of each page now
 
     def _keep_few_apart(self) -> None:
         """Let go of the oldest checkpoint while they may hold more than copies may."""

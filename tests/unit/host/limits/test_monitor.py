@@ -30,6 +30,7 @@ from cellblock.host.limits.monitor import (
 from cellblock.host.limits.processes import Gauge
 from cellblock.host.limits.scratch import STUCK
 from cellblock.host.limits.shared_memory import SharedMemory
+from cellblock.host.limits.shares import Shares
 from cellblock.policy.model import Policy
 from support import processes
 from support.simulator import NOBODYS_PID, Reactor
@@ -579,7 +580,7 @@ def all_is_known(process, monkeypatch):
     def know():
         own = of_processes.process_memory(process.pid)
         with monkeypatch.context() as patch:
-            patch.setattr(of_family._Parts, "of", lambda _: of_family._Parts(share=0, alone=0))
+            patch.setattr(Shares, "of", lambda _: Shares(share=0, alone=0, whole=0))
             family.held(own)
             assert family.measured(own, {}) == pytest.approx(0, abs=5_000_000)
         return family, own
@@ -650,7 +651,7 @@ def test_pages_of_workers_that_were_waited_for_are_counted_once(process, all_is_
 def test_what_no_count_has_is_found_by_asking_now_and_then(process, monkeypatch, share):
     """A process was given pages by a child that shared its memory, and whose end it ignored."""
     monkeypatch.setattr(of_family, "huge_pages", lambda: 0)
-    monkeypatch.setattr(of_family._Parts, "of", lambda _: of_family._Parts(share, alone=0))
+    monkeypatch.setattr(Shares, "of", lambda _: Shares(share, alone=0, whole=share))
     do(process, "kept.append(bytearray(b'x') * 80_000_000)")
     reactor, monitor, seen = watched(process, subprocess_execution=True, memory_max_bytes=40 << 20)
     fork(process, "None")
@@ -684,7 +685,7 @@ def test_a_process_whose_first_thread_has_ended_hides_no_other(process):
     family = Family(process.pid)
     (pid,) = family.pids()
     assert processes.until(lambda: "zombie" in Path(f"/proc/{pid}/status").read_text())
-    assert of_family._Parts.of(pid).share > 50_000_000
+    assert Shares.of(pid).share > 50_000_000
     bury(process)
 
 
@@ -694,14 +695,14 @@ def test_whose_pages_can_not_be_asked_for_is_not_taken_for_gone(process, monkeyp
         raise error
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    assert of_family._Parts.of(process.pid) is None
+    assert Shares.of(process.pid) is None
 
 
 def test_processes_whose_pages_take_long_to_ask_for_are_not_asked(process, monkeypatch):
     family, own = Family(process.pid), Gauge(process.pid).memory()
     fork(process, "None")
-    asked, real = [], of_family._Parts.of
-    monkeypatch.setattr(of_family._Parts, "of", lambda pid: asked.append(pid) or real(pid))
+    asked, real = [], Shares.of
+    monkeypatch.setattr(Shares, "of", lambda pid: asked.append(pid) or real(pid))
     family.measured(own, {})
     assert process.pid in asked
     asked.clear()
@@ -715,7 +716,7 @@ def test_a_process_that_keeps_its_memory_locked_holds_up_no_loop(process, monkey
     family, own = Family(process.pid), Gauge(process.pid).memory()
     fork(process, "None")
     unlocked, threads = threading.Event(), threading.active_count()
-    monkeypatch.setattr(of_family._Parts, "of", lambda _: unlocked.wait(5) and None)
+    monkeypatch.setattr(Shares, "of", lambda _: unlocked.wait(5) and None)
     monkeypatch.setattr(of_family, "MEASURE_TIMEOUT", 0.01)
     assert family.measured(own, {}) is None
     assert family.measured(own, {}) is None  # and no second thread waits

@@ -12,6 +12,7 @@ import pytest
 
 from cellblock.host.guests import process
 from cellblock.host.guests.process import Guest, Lineage
+from cellblock.host.limits import shares
 from cellblock.host.session.types import Stopped
 from cellblock.host.snapshots import driver, memory
 from cellblock.host.state import core
@@ -156,6 +157,42 @@ def test_a_copy_that_computes_while_it_should_stand_still_is_dropped(taken, monk
         assert taken.snapshots.pids()[1:] == [pid]
     taken.snapshots.look()
     assert taken.snapshots.pids()[1:] == []
+
+
+def test_copies_that_the_os_kernel_says_have_too_much_are_dropped_at_a_later_look(
+    taken, reactor, monkeypatch
+):
+    taken.snapshots.core.policy = taken.snapshots.core.policy.replace(
+        subprocess_execution=True, undo_max_bytes=2 << 20
+    )
+    asked = []
+
+    def read(pids):
+        asked.append({*pids})
+        return dict.fromkeys(asked[-1], shares.Shares(1 << 20, 1 << 20, 1 << 20))
+
+    monkeypatch.setattr(driver.shares, "read", read)
+    pids = [taken() for _ in range(4)]
+    reactor.advance(0.1)
+    taken.snapshots._shares._thread.join(10)
+    assert asked == [{*pids}]
+    assert taken.snapshots.pids()[1:] == pids
+    reactor.advance(0.1)
+    assert taken.snapshots.pids()[1:] == pids[1:]
+
+
+@pytest.mark.parametrize(
+    ("guest", "copies", "held"),
+    [
+        ((60, 60, 60), [(40, 40, 40)], 60),  # what the copy has it has alone
+        ((30, 0, 60), [(30, 0, 60)], 60),
+        ((10, 0, 60), [(10, 0, 60)], 20),  # four others have the same
+        ((0, 0, 0), [(50, 0, 50)], 0),  # nor does what several copies have count
+    ],
+)
+def test_what_only_copies_have_is_not_their_guests(guest, copies, held):
+    known = {pid: shares.Shares(*each) for pid, each in enumerate([guest, *copies])}
+    assert driver._of_guest(0, [*known], known) == held
 
 
 def test_unknown_processes_are_looked_for_within_a_second_of_a_snapshot_and_once(

@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from cellblock.host.limits.shares import Shares
 from cellblock.host.session.types import Restored, Stopped
 from cellblock.host.snapshots.memory import Reading
 from cellblock.host.state import core as rules
@@ -571,6 +572,95 @@ def test_a_copy_that_computes_is_dropped_and_of_those_that_grow_the_largest(begi
         {second: CopyReading(0.0, 60 << 20, 0), third: CopyReading(0.0, 50 << 20, 0)}
     )
     assert [one for one in sim.acts() if isinstance(one, Drop)] == [Drop(second)]
+
+
+MIB = 1 << 20
+SHARED = Shares(share=MIB // 4, alone=0, whole=MIB)
+ALONE = Shares(share=MIB, alone=MIB, whole=MIB)
+
+
+@pytest.fixture
+def crowded(begin):
+    """A session in which the copies of three states could hold more for themselves than two."""
+    sim = begin(subprocess_execution=True, undo_max_bytes=2 * MIB)
+    sim.stands(sim.first)
+    sim.copies = [sim.first, *(sim.keeps(count) for count in range(1, 4))]
+    return sim
+
+
+def dropped(sim):
+    return [one.number for one in sim.acts() if isinstance(one, Drop)]
+
+
+def test_whose_pages_a_child_may_have_written_to_has_them_read_and_the_oldest_are_dropped(crowded):
+    asked = crowded.core.doubts()
+    assert asked == {*crowded.copies}
+    crowded.core.shares_read(asked, dict.fromkeys(asked, ALONE))
+    assert dropped(crowded) == crowded.copies[:1]
+    assert crowded.core.doubts() == frozenset()  # two older ones may have all that they had
+
+
+def test_copies_are_read_again_when_one_was_dropped_since_the_others_have_more_then(begin):
+    sim = begin(subprocess_execution=True, undo_max_bytes=MIB)
+    sim.stands(sim.first)
+    copies = [sim.first, *(sim.keeps(count) for count in range(1, 5))]
+    asked = sim.core.doubts()
+    half = Shares(share=MIB // 2, alone=0, whole=MIB)  # each page is in two of them
+    older = dict.fromkeys(copies[:-1], half)
+    sim.core.shares_read(asked, {**older, copies[-1]: Shares(MIB // 2, 0, MIB // 2)})
+    assert dropped(sim) == copies[:2]
+    assert sim.core.doubts() == {*copies[2:]}
+
+
+def test_copies_that_share_their_pages_with_the_newest_are_all_kept_and_read_once(crowded):
+    crowded.core.reminded(Reminder(Cause.look))
+    asked = crowded.core.doubts()
+    assert Remind(rules._LOOK, Reminder(Cause.look)) in crowded.core.actions
+    crowded.core.shares_read(asked, dict.fromkeys(asked, SHARED))
+    assert dropped(crowded) == []
+    assert crowded.core.doubts() == frozenset()
+    crowded.copies.append(crowded.keeps(4))
+    assert crowded.core.doubts() == {*crowded.copies}
+
+
+@pytest.mark.parametrize("lacking", [0, -1, None])
+def test_no_copy_is_dropped_by_an_answer_that_lacks_one_of_them(crowded, lacking):
+    asked = crowded.core.doubts()
+    found = dict.fromkeys(asked, ALONE)
+    del found[crowded.copies[lacking or 0]]
+    crowded.core.shares_read(asked, {} if lacking is None else found)
+    assert dropped(crowded) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"undo_max_bytes": 3 * MIB}, {"undo_max_bytes": None}, {"subprocess_execution": False}],
+)
+def test_nothing_is_read_where_no_child_can_write_or_all_that_copies_had_is_allowed(
+    begin, settings
+):
+    sim = begin(**{"subprocess_execution": True, "undo_max_bytes": 2 * MIB} | settings)
+    sim.stands(sim.first)
+    for count in range(1, 4):
+        sim.keeps(count)
+    assert sim.core.doubts() == frozenset()
+
+
+def test_checkpoints_are_held_against_what_the_guest_has_and_are_read_time_and_again(begin):
+    sim = begin(subprocess_execution=True, undo_max_bytes=MIB)
+    sim.stands(sim.first)
+    made = []
+    for name in "ab":
+        sim.core.checkpoint(name, list)
+        made += sim.forks()
+        sim.stands(made[-1])
+    asked = sim.core.doubts()
+    assert asked == {sim.core.guest, *made}
+    sim.core.shares_read(asked, dict.fromkeys(asked, Shares(MIB // 3, 0, MIB)))
+    assert dropped(sim) == []
+    assert sim.core.doubts() == asked
+    sim.core.shares_read(asked, dict.fromkeys(asked, ALONE))
+    assert dropped(sim) == made[:1]
 
 
 def test_no_more_states_are_kept_than_can_be_undone(begin):
