@@ -44,6 +44,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cellblock.analysis.dataflow import RepeatableCells
+from cellblock.analysis.magic_table import SHOWN_BY_HOST
 from cellblock.analysis.magics import steps_of_undo
 from cellblock.descriptors import FOLDER, open_unlinked
 from cellblock.errors import CellblockError, FrameTooLargeError
@@ -608,6 +609,8 @@ class Requests:
                 self.supervisor.replace(Stopped("breach", operation))
             case messages.Done() | messages.QueryReply():
                 self._on_reply(message)
+            case messages.Show(what=what) if what not in SHOWN_BY_HOST:
+                self._violation("a table that the host does not have")
             case _:
                 self._show(message)
 
