@@ -646,7 +646,7 @@ def _refusal(policy: Policy, gaps: tuple[Gap, ...]) -> str:
 # ``policy`` is the one in force, whose limit it may have been.
 
 #: What ends a cell at a limit, and the field that sets it.
-LIMITS: Final = {
+FIELD_OF_STOP: Final = {
     "timeout": "timeout",
     "cpu": "cpu_seconds",
     "memory": "memory_max_bytes",
@@ -715,7 +715,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     detail = visible(stopped.detail)
     match stopped.why:
         case "timeout" | "cpu" | "memory" | "forks" | "scratch":
-            field, value = LIMITS[stopped.why], stopped.seconds
+            field, value = FIELD_OF_STOP[stopped.why], stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)
         case "deep" | "files" | "folders" | "interrupt":
