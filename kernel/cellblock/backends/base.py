@@ -509,7 +509,7 @@ SUMMED_SCRATCH: Final = "the host adds up the folder, interrupts the cell, then 
 #: today, not what is planned.
 HOST: Final[Mapping[str, Declare]] = {
     "env_var_access": holds("the guest starts from an empty environment"),
-    "snapshots": holds("a copy of the guest waits before each cell"),
+    "snapshots": holds("a copy of the guest waits, from which what ran since is run again"),
     "undo_depth": holds("the host keeps as many copies"),
     "max_branches": holds("the host counts checkpoints and forks before it has one made"),
     "cpu_seconds": _cpu,
