@@ -93,6 +93,14 @@ def identity(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def status(folder: int | None, name: str) -> os.stat_result | None:
+    """Return what a folder has under a name; None without either."""
+    try:
+        return None if folder is None else os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+
+
 def read_regular(fd: int, most: int) -> bytes | None:
     """Return at most ``most`` bytes of a regular file, None of anything else. Raises OSError."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -1,8 +1,9 @@
 """The magics that a policy may name, a row each: IPython 9's line and cell magics, and our own.
 
 A row is all that is said of a magic outside the code that runs it: whether policies allow it by
-default, how the guards read its argument, and whether the host answers it. Code of our own magics
-is in ``guest.shell``.
+default, how the guards read its argument, and whether the host answers it. A magic that the host
+shows needs no code in the guest: the table or page that it shows is made by the function under its
+name in ``host.cell.status`` (``ANSWERS``). Our other magics are methods in ``guest.shell``.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class Magic:
     goes_back: bool = False
     """It may need a state from before its cell, so a snapshot."""
 
+    shown: str = ""
+    """Its help, if the host shows a table or a page in its place; empty for any other magic."""
+
 
 _NONE: Final = Magic()
 
@@ -60,7 +64,12 @@ MAGICS: Final = {
     "capture": Magic("keeps output in a variable", code_body=True),
     "cat": Magic(outside=True),
     "cd": Magic(outside=True),
-    "changes": Magic("what cells wrote to the project, where that is staged"),
+    "changes": Magic(
+        "what cells wrote to the project, where that is staged",
+        shown=(
+            "Show what cells wrote to the project, all or of a PATH; %changes keep PATH, or drop."
+        ),
+    ),
     "checkpoint": Magic("keeps a state under a name", view="with_argument", goes_back=True),
     "code_wrap": Magic(),
     "colors": Magic(),
@@ -107,7 +116,13 @@ MAGICS: Final = {
     "mkdir": Magic(outside=True),
     "mv": Magic(outside=True),
     "notebook": Magic(outside=True),
-    "output": Magic("what the host kept of earlier cells", view="with_argument"),
+    "output": Magic(
+        "what the host kept of earlier cells",
+        view="with_argument",
+        shown=(
+            "Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."
+        ),
+    ),
     "page": Magic(),
     "pastebin": Magic(outside=True),
     "pdb": Magic(unchecked=True),
@@ -118,7 +133,14 @@ MAGICS: Final = {
     "pinfo": Magic("what name? becomes", looks_up=True),
     "pinfo2": Magic("what name?? becomes", looks_up=True),
     "pip": Magic(outside=True),
-    "policy": Magic("this policy and what enforces it", view="bare", goes_back=True),
+    "policy": Magic(
+        "this policy and what enforces it",
+        view="bare",
+        goes_back=True,
+        shown=(
+            "Show the policy in force; %policy narrow timeout=10, in a cell of its own, narrows it."
+        ),
+    ),
     "popd": Magic(outside=True),
     "pprint": Magic("display"),
     "precision": Magic("display"),
@@ -155,14 +177,26 @@ MAGICS: Final = {
     "sx": Magic(shell_escape=True),
     "system": Magic(shell_escape=True),
     "tb": Magic(),
-    "template": Magic("runs a shipped template", view="with_argument"),
+    "template": Magic(
+        "runs a shipped template",
+        view="with_argument",
+        shown="List the shipped templates; %template NAME shows one. %%template NAME runs it.",
+    ),
     "time": Magic("times code", code_line=True, code_body=True),
     "timeit": Magic("times code", code_line=True, code_body=True),
-    "tools": Magic("the operator's functions", view="bare"),
+    "tools": Magic(
+        "the operator's functions",
+        view="bare",
+        shown="List the host tools that cells may call, with their signatures.",
+    ),
     "unalias": Magic(),
     "undo": Magic("back to the state before the last cell", view="with_argument", goes_back=True),
     "unload_ext": Magic(),
-    "usage": Magic("what each cell took", view="with_argument"),
+    "usage": Magic(
+        "what each cell took",
+        view="with_argument",
+        shown="Show what each cell of the session took: all, ``top`` or one by its number.",
+    ),
     "uv": Magic(outside=True),
     "who": Magic("variables"),
     "who_ls": Magic("variables"),
@@ -175,6 +209,9 @@ MAGICS: Final = {
 #: Magics that cells may use unless a policy says otherwise: display, inspection, timing, and what
 #: the host does. None touches files or processes; code that they carry is checked as a cell is.
 ALLOWED_MAGICS: Final = tuple(name for name, magic in MAGICS.items() if magic.allowed)
+
+#: Magics in whose place the host shows something.
+SHOWN_BY_HOST: Final = tuple(name for name, magic in MAGICS.items() if magic.shown)
 
 
 def of_name(name: str) -> Magic:

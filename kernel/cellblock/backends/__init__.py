@@ -18,8 +18,9 @@ What is demanded and what was achieved are two types, twice: the host demands a 
 and a guest answers with a ``LockReport``; a backend makes a ``Declaration``, and an ``Enforcement``
 says what it is worth here.
 
-May import ``policy``, ``wire`` and ``errors``; of ``guest`` only what confines, and where packages
-lie. A zygote may start before anything else is imported, so no part is imported here.
+May import ``policy``, ``wire``, ``descriptors``, ``errors``; of ``guest`` only what confines, what
+is tried on its locks, and where packages lie. A zygote may start before anything else is imported,
+so no part is imported here.
 """
 
 from __future__ import annotations

@@ -172,14 +172,16 @@ def run_trial(command: Sequence[str], seconds: float) -> subprocess.CompletedPro
 class Declaration(Struct, frozen=True):
     """What a backend claims about one capability, wherever it works.
 
-    The claim is void where the guest does not achieve one of ``locks``. What it is worth on this
-    machine is an ``Enforcement``.
+    The claim is void where the guest does not achieve one of ``locks``. Where the guest has a gate,
+    the mechanism is ``at_gate``, unless that is empty. What the claim is worth on this machine is
+    an ``Enforcement``.
     """
 
     status: Status
     mechanism: str
     holes: tuple[str, ...] = ()
     locks: tuple[str, ...] = ()
+    at_gate: str = ""
 
 
 #: A declaration, or what makes one where it depends on the policy.
@@ -324,7 +326,13 @@ class Backend(ABC):
                 said = said(policy)
             evidence = support.evidence if said.locks else ""
             declared[capability] = Enforcement(
-                capability, said.status, said.mechanism, said.holes, evidence, said.locks
+                capability,
+                said.status,
+                said.mechanism,
+                said.holes,
+                evidence,
+                said.locks,
+                at_gate=said.at_gate,
             )
         return declared
 
@@ -501,7 +509,7 @@ SUMMED_SCRATCH: Final = "the host adds up the folder, interrupts the cell, then 
 #: today, not what is planned.
 HOST: Final[Mapping[str, Declare]] = {
     "env_var_access": holds("the guest starts from an empty environment"),
-    "snapshots": holds("a copy of the guest waits before each cell"),
+    "snapshots": holds("a copy of the guest waits, from which what ran since is run again"),
     "undo_depth": holds("the host keeps as many copies"),
     "max_branches": holds("the host counts checkpoints and forks before it has one made"),
     "cpu_seconds": _cpu,
@@ -515,17 +523,20 @@ HOST: Final[Mapping[str, Declare]] = {
 
 
 def _processes(_policy: Policy) -> Declaration:
-    if os.getuid() == 0:
-        return UNENFORCED
-    return partly(
+    """Declare that ``guest.confine`` counts tasks: at its gate, or else by RLIMIT_NPROC."""
+    counted = partly(
         "RLIMIT_NPROC",
         "counts everything this user runs, from the number at the guest's start",
         locks=("rlimits",),
     )
+    return structs.replace(
+        UNENFORCED if os.getuid() == 0 else counted,
+        at_gate="the zygote counts this guest's threads and processes",
+    )
 
 
 #: What resource limits do wherever the guest can set them. See setrlimit(2).
-RLIMITS: Final[Mapping[str, Declare]] = {
+BY_RLIMITS: Final[Mapping[str, Declare]] = {
     **{field: holds(limit, locks=("rlimits",)) for field, limit in messages.RLIMITS.items()},
     "max_processes": _processes,
 }

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 import msgspec
 
 from cellblock.backends.base import (
+    BY_RLIMITS,
     HOST,
-    RLIMITS,
     SUMMED_SCRATCH,
     Backend,
     Declaration,
@@ -120,7 +120,7 @@ class Landlock(Backend):
     locks = ("capabilities", "no_new_privs", "not_dumpable", "rlimits", "landlock", "seccomp")
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,
-        **RLIMITS,
+        **BY_RLIMITS,
         "filesystem_read_roots": partly(
             "Landlock: files and folders outside the roots can't be opened", NAMES, locks=_FILES
         ),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 #: Fields of a policy that are limits of the guest's own.
-LIMITS: Final = Limits.__struct_fields__
+GUEST_LIMITS: Final = Limits.__struct_fields__
 #: Rules that one root may become. Landlock takes 32 µs for each whenever a guest starts anew, and a
 #: kernel's first start about 100 µs, with looking for them and sending them: 20,000 take 2 s.
 MAX_EXPANSION: Final = 20_000
@@ -150,7 +150,7 @@ def _limits(policy: Policy, *, staged: bool, kept: bool, memory: int) -> Limits:
     where cells write to nothing but layers and what is ``kept`` in the scratch folder, no file may
     be larger than what they may have there altogether, or in the ``memory`` that processes share.
     """
-    limits = {field: getattr(policy, field) for field in LIMITS}
+    limits = {field: getattr(policy, field) for field in GUEST_LIMITS}
     largest, most = policy.max_file_size, policy.scratch_max_bytes
     if staged and kept and most is not None:
         end = max(scratch_end(most), memory)

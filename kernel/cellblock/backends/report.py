@@ -176,11 +176,11 @@ def settle(
 
 
 def _settled(each: Enforcement, report: LockReport) -> Enforcement:
-    if each.capability == "max_processes" and GATE in report.achieved:
+    if each.at_gate and GATE in report.achieved:
         return replace(
             each,
             status=Status.asserted,
-            mechanism="the zygote counts this guest's threads and processes",
+            mechanism=each.at_gate,
             holes=(),
             evidence=f"guest: gate: {report.achieved[GATE]}",
         )

@@ -39,10 +39,10 @@ from cellblock.batch.run.execution import (
 )
 from cellblock.batch.verdict import CheckOptions
 from cellblock.errors import CheckError
-from cellblock.host.cell.status import LIMITS as STOPPED_AT
+from cellblock.host.cell.status import FIELD_OF_STOP
 from cellblock.host.services import changes
 from cellblock.policy.load import load_for_check, preset_policy
-from cellblock.policy.model import LIMITS, LISTS, ROWS
+from cellblock.policy.model import LISTS, OPTIONAL_FIELDS, ROWS
 from cellblock.policy.paths import checkout, within
 from cellblock.render.cards import count
 from cellblock.render.outcomes import Refusal
@@ -70,7 +70,7 @@ _STAGES: Final = ("filesystem_staged_roots", "{checkout}")
 _DENIES: Final = ("read_deny_paths", "@secrets")
 _STARTS: Final = ("subprocess_execution", True)
 #: Fields that take preset data's value.
-_VALUES: Final = (*LIMITS, _STARTS[0])
+_VALUES: Final = (*OPTIONAL_FIELDS, _STARTS[0])
 _MAX_REASON: Final = 160
 
 
@@ -143,9 +143,9 @@ class Proposal:
             lines = lines or ([_CONFINED] if one.rule in RULES else [])
             return self.ask(f"{where}, line {one.line}: {one.subject} {one.why}", *lines)
         if isinstance(one, Stop):
-            if one.why not in STOPPED_AT:
+            if one.why not in FIELD_OF_STOP:
                 return False
-            one = Refusal(STOPPED_AT[one.why], f"it was stopped at {one.limit}")
+            one = Refusal(FIELD_OF_STOP[one.why], f"it was stopped at {one.limit}")
         why = f"{where}: {one.what} {one.asked}".rstrip()
         inside = not one.asked or within(os.path.normpath(one.asked), str(checkout(Path.cwd())))
         if one.field.startswith("filesystem_") and (inside or data_allows):

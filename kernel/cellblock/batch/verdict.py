@@ -62,7 +62,7 @@ class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True)
     problem: str = ""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class JudgeLimits(msgspec.Struct, frozen=True):
     """What a worker may use for one file, including what the interpreter itself uses.
 
     ``cpu_seconds`` of processor time, ``seconds`` in all on a machine however loaded, ``memory`` in
@@ -99,17 +99,17 @@ class CheckOptions(msgspec.Struct, frozen=True):
     policy: dict[str, Any]
     rules: dict[str, Any]
     template: bool = False
-    limits: Limits = Limits()
+    limits: JudgeLimits = JudgeLimits()
     project: bytes = b"/"
     folder: bytes = b"/"
 
     @classmethod
     def of(
-        cls, policy: Policy, *, template: bool = False, limits: Limits | None = None
+        cls, policy: Policy, *, template: bool = False, limits: JudgeLimits | None = None
     ) -> CheckOptions:
         """Return the options for a policy whose folders are not known."""
         rules = policy.rules().to_builtins()
-        return cls(policy.as_dict(), rules, template, limits or Limits())
+        return cls(policy.as_dict(), rules, template, limits or JudgeLimits())
 
 
 class CheckTask(msgspec.Struct, frozen=True):

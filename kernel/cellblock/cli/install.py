@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cellblock.backends import container_engine
-from cellblock.backends.plan import LIMITS
+from cellblock.backends.plan import GUEST_LIMITS
 from cellblock.backends.report import (
     Proof,
     Seen,
@@ -340,7 +340,7 @@ def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Tria
         sockets=around.sockets,
         process=around.process,
         variable=around.variable,
-        limits=messages.Limits(**{field: getattr(policy, field) for field in LIMITS}),
+        limits=messages.Limits(**{field: getattr(policy, field) for field in GUEST_LIMITS}),
     )
 
 

@@ -44,6 +44,7 @@ from traitlets import Instance, Type, default
 from traitlets.config import Config
 
 from cellblock.analysis import analyse
+from cellblock.analysis.magic_table import MAGICS, SHOWN_BY_HOST
 from cellblock.analysis.magics import (
     CONFIG,
     INSTEAD_OF_UNAPPROVED,
@@ -723,7 +724,8 @@ class MagicsServer(Protocol):
 class HostMagics(Magics):
     """Line magics that ask the host for what it knows, or does. ``server`` is set in the guest.
 
-    A method is the magic of its name, and its docstring is the magic's help.
+    A method is the magic of its name, and its docstring is the magic's help. Magics in whose place
+    the host shows something have no method: ``_show`` serves each row of the table that says so.
     """
 
     server: MagicsServer
@@ -732,17 +734,12 @@ class HostMagics(Magics):
         super().__init__(shell)
         self._shell = shell
         shell.register_magics(self)
-        shell.views = MappingProxyType(dict(self.magics["line"]))
+        shown = {name: self._shown_magic(name) for name in SHOWN_BY_HOST}
+        for name, magic in shown.items():
+            shell.register_magic_function(magic, "line", name)
+        shell.views = MappingProxyType({**self.magics["line"], **shown})
         if GuestShell.rules.language:
             shell.register_magic_function(self._list_magics, "line", "lsmagic")
-
-    @line_magic
-    def policy(self, line: str) -> None:
-        """Show the policy in force; %policy narrow timeout=10, in a cell of its own, narrows it."""
-        if without_comment(line):
-            # The host settles a narrowing before a cell comes here.
-            raise UsageError("%policy takes nothing; put %policy narrow into a cell of its own")
-        self._show("policy")
 
     def _list_magics(self, _line: str) -> None:
         """List the magics that cells may use."""
@@ -795,37 +792,26 @@ class HostMagics(Magics):
         self.server.out.send(messages.Branch(name=name, start=start, drops=drops))
 
     @line_magic
-    def output(self, line: str) -> None:
-        """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
-        self._show("output", line[:_LONGEST_ARGUMENT])
-
-    @line_magic
     def pip(self, line: str) -> None:
         """Run pip, but for ``%pip install``: packages are the host's to install."""
         self._shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
-    @line_magic
-    def tools(self, _line: str) -> None:
-        """List the host tools that cells may call, with their signatures."""
-        self._show("tools")
+    def _shown_magic(self, name: str) -> Callable[[str], None]:
+        """Return the magic of a row that the host shows something for."""
 
-    @line_magic
-    def template(self, line: str) -> None:
-        """List the shipped templates; %template NAME shows one. %%template NAME runs it."""
-        self._show("template", line.strip()[:_LONGEST_ARGUMENT])
+        def magic(line: str) -> None:
+            self._show(name, line)
 
-    @line_magic
-    def changes(self, line: str) -> None:
-        """Show what cells wrote to the project, all or of a PATH; %changes keep PATH, or drop."""
-        if line.split(maxsplit=1)[:1] in (["keep"], ["drop"]):
+        magic.__doc__ = MAGICS[name].shown
+        return magic
+
+    def _show(self, name: str, line: str) -> None:
+        """Have the host show its table, or a page, here."""
+        if name == "policy" and without_comment(line):
+            # The host settles a narrowing before a cell comes here.
+            raise UsageError("%policy takes nothing; put %policy narrow into a cell of its own")
+        if name == "changes" and line.split(maxsplit=1)[:1] in (["keep"], ["drop"]):
             # The host does those before a cell comes here: they are the user's to say.
             raise UsageError(f"%changes {line.split(maxsplit=1)[0]} stands in a cell of its own")
-        self._show("changes", line.strip()[:_LONGEST_ARGUMENT])
-
-    @line_magic
-    def usage(self, line: str) -> None:
-        """Show what each cell of the session took: all, ``top`` or one by its number."""
-        self._show("usage", line.strip()[:20])
-
-    def _show(self, what: Any, argument: str = "") -> None:
-        self.server.out.send(messages.Show(what=what, argument=encodable(argument)))
+        argument = encodable(line.strip()[:_LONGEST_ARGUMENT])
+        self.server.out.send(messages.Show(what=name, argument=argument))

@@ -11,5 +11,6 @@ are frozen; whatever is wrong with one is one ``PolicyError`` with file, key, va
 - ``network``, ``operations``: hosts and URLs that a policy names; ``[ops]`` and ``packages``
 - ``narrowing``, ``narrow_requests``: a narrower policy, and what cells and notebooks ask for
 
-Imports ``analysis`` and ``errors``. Importing this package imports nothing: start-up is measured.
+Imports ``analysis``, ``descriptors`` and ``errors``. Importing this package imports nothing:
+start-up is measured.
 """

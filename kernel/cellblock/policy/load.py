@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from cellblock.analysis.allowlist import GROUPS, expand_groups
 from cellblock.errors import PolicyError
 from cellblock.policy import paths
-from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy, plain
+from cellblock.policy.model import LISTS, OPTIONAL_FIELDS, SECTIONS, Policy, plain
 from cellblock.policy.paths import Places, expand_group
 from cellblock.policy.vocabulary import FORMER_NAMES, MAX_NAME, PRESETS, TIERS, closest, frozen
 
@@ -302,7 +302,9 @@ _IN_TOOLS: Final = {"functions": "tools", "mcp": "mcp"}
 
 def normal(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with former spellings, "none" and groups of names replaced."""
-    normal = {key: None if key in LIMITS and v == "none" else v for key, v in values.items()}
+    normal = {
+        key: None if key in OPTIONAL_FIELDS and v == "none" else v for key, v in values.items()
+    }
     tools: Any = normal.get("tools")
     if isinstance(tools, dict) and tools.keys() <= {"functions", "mcp"}:
         del normal["tools"]

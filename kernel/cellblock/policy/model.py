@@ -932,7 +932,7 @@ FIELDS: Final = tuple(ROWS)
 _TYPES: Final = {one.name: str(one.type) for one in dataclasses.fields(Policy)}
 
 #: Fields for which "none" in a file means no limit: TOML has no null.
-LIMITS: Final = tuple(name for name in FIELDS if _TYPES[name].endswith("| None"))
+OPTIONAL_FIELDS: Final = tuple(name for name in FIELDS if _TYPES[name].endswith("| None"))
 
 #: Fields that hold lists.
 LISTS: Final = tuple(name for name in FIELDS if _TYPES[name] == "Names")
@@ -974,8 +974,9 @@ class Status(StrEnum):
 class Enforcement:
     """What one backend does about one capability on this machine.
 
-    ``locks`` names the guest's locks without which the statement is void. ``contradicted`` says
-    that a probe saw it not to hold.
+    ``locks`` names the guest's locks without which the statement is void. ``at_gate`` is what a
+    guest's gate does about the capability, without holes: where a guest reports a gate, that holds
+    instead. ``contradicted`` says that a probe saw the statement not to hold.
     """
 
     capability: str
@@ -985,6 +986,7 @@ class Enforcement:
     evidence: str
     locks: tuple[str, ...] = ()
     contradicted: bool = False
+    at_gate: str = ""
 
     @property
     def holds(self) -> bool:

@@ -20,7 +20,15 @@ from cellblock.analysis.allowlist import GROUPS
 from cellblock.analysis.magic_table import MAGICS, of_name
 from cellblock.errors import PolicyError
 from cellblock.policy import network
-from cellblock.policy.model import CAPABILITIES, FIELDS, LIMITS, SECTIONS, TABLES, McpServer, Policy
+from cellblock.policy.model import (
+    CAPABILITIES,
+    FIELDS,
+    OPTIONAL_FIELDS,
+    SECTIONS,
+    TABLES,
+    McpServer,
+    Policy,
+)
 from cellblock.policy.operations import OPERATIONS, Operations, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
@@ -118,7 +126,7 @@ def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) ->
     expected = _EXPECTED.get(key) or detail["msg"].removeprefix("Input should be ")
     for theirs, ours in _WORDS:
         expected = expected.replace(theirs, ours)
-    limit = ', or "none" for no limit' if key in LIMITS else ""
+    limit = ', or "none" for no limit' if key in OPTIONAL_FIELDS else ""
     value = detail["input"] if key not in _EXPECTED else values[key]
     remedy = f"It should be {expected}{limit}."
     return PolicyError("wrong value", file=file, key=key, value=repr(value), remedy=remedy)

@@ -943,10 +943,11 @@ class Breach(Message, frozen=True, kw_only=True):
 class Show(OfOutput, frozen=True, kw_only=True):
     """The magic ``what`` ran: the host shows its table, or a page, here.
 
-    ``argument`` is what was typed behind ``%usage``, ``%output`` and ``%template``.
+    It is one of those that ``analysis.magic_table`` has as shown by the host: any other is a
+    violation. ``argument`` is what was typed behind it.
     """
 
-    what: Literal["policy", "usage", "output", "tools", "template", "changes"]
+    what: Name
     argument: Name = ""
 
 

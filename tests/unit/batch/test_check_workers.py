@@ -9,7 +9,7 @@ import pytest
 from cellblock.batch import check as module
 from cellblock.batch.check import CheckWorkers, WorkItem
 from cellblock.batch.files import File
-from cellblock.batch.verdict import CheckOptions, FileKind, Limits
+from cellblock.batch.verdict import CheckOptions, FileKind, JudgeLimits
 from cellblock.errors import CheckError
 from cellblock.policy.load import load_for_check
 from support.notebooks import notebook
@@ -24,7 +24,7 @@ LARGE = b'{"nbformat": 4, "cells": [' + b"[]," * 3_000_000 + b"[]]}"
 
 def judged(files, jobs=2, **limits):
     """Return what was said of each file, by name."""
-    workers = CheckWorkers(CheckOptions.of(SAFE, limits=Limits(**limits)), jobs)
+    workers = CheckWorkers(CheckOptions.of(SAFE, limits=JudgeLimits(**limits)), jobs)
     try:
         given = (WorkItem(file(name), content) for name, content in files.items())
         verdicts = {item.file.shown: v for item, v in workers.judge(given)}

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
-from cellblock.policy.model import CAPABILITIES, DECLARED, FIELDS, LIMITS, LISTS, Policy
+from cellblock.policy.model import CAPABILITIES, DECLARED, FIELDS, LISTS, OPTIONAL_FIELDS, Policy
 
 
 def test_a_policy_is_frozen_and_toml_values_become_the_types_of_record():
@@ -25,7 +25,7 @@ def test_a_policy_is_frozen_and_toml_values_become_the_types_of_record():
 
 def test_limits_are_the_fields_that_may_be_none_and_lists_those_that_hold_tuples_only():
     fields = dataclasses.fields(Policy)
-    assert tuple(f.name for f in fields if "None" in str(f.type)) == LIMITS
+    assert tuple(f.name for f in fields if "None" in str(f.type)) == OPTIONAL_FIELDS
     assert tuple(f.name for f in fields if isinstance(f.default, tuple)) == LISTS
 
 

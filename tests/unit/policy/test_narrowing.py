@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy.model import FIELDS, LIMITS, ROWS, Audit, McpServer, Policy
+from cellblock.policy.model import FIELDS, OPTIONAL_FIELDS, ROWS, Audit, McpServer, Policy
 from cellblock.policy.narrowing import (
     MAX_ENTRIES,
     changed_fields,
@@ -68,7 +68,7 @@ def places(project):
 
 #: What a field may become, and what it may not, of what ``policy`` has.
 NARROWER = {
-    **{limit: [1] for limit in LIMITS if not limit.startswith("artifact")},
+    **{limit: [1] for limit in OPTIONAL_FIELDS if not limit.startswith("artifact")},
     "mode": ["safe", "pure", "confined", "unsafe"],
     "on_unsupported": ["warn", "error", "ignore"],
     "require": [["network_access", "timeout"], ["network_access"]],
@@ -107,7 +107,11 @@ NARROWER = {
     "output_kept_max_bytes": [0, 1],
 }
 WIDER = {
-    **{limit: [most + 1, "none", None] for limit in LIMITS if (most := getattr(Policy(), limit))},
+    **{
+        limit: [most + 1, "none", None]
+        for limit in OPTIONAL_FIELDS
+        if (most := getattr(Policy(), limit))
+    },
     "name": ["safe", ""],
     "mode": [],
     "backend": ["noop", "landlock", "docker"],

@@ -4,7 +4,7 @@ import pytest
 
 from cellblock.backends.base import ORDER, named, unprobed
 from cellblock.backends.noop import Noop
-from cellblock.backends.plan import LIMITS
+from cellblock.backends.plan import GUEST_LIMITS
 from cellblock.backends.report import gaps
 from cellblock.errors import PolicyError
 from cellblock.policy import model, schema
@@ -32,7 +32,7 @@ def test_a_limit_is_a_row_and_the_resource_limit_that_carries_it():
     assert wider("stack_max_bytes", policy, Policy()) == '"none" is more than 2097152'
     assert not wider("stack_max_bytes", Policy(), policy)
 
-    assert "stack_max_bytes" in LIMITS
+    assert "stack_max_bytes" in GUEST_LIMITS
     declared = {name: named(name).declare(policy, SUPPORT)["stack_max_bytes"] for name in ORDER}
     assert {name for name, each in declared.items() if each.mechanism == "RLIMIT_STACK"} == {
         "docker",
@@ -52,8 +52,8 @@ def test_a_limit_is_a_row_and_the_resource_limit_that_carries_it():
 
 
 def test_whatever_carries_a_limit_of_guests_has_a_row_with_a_gap_that_more_locks_narrow():
-    assert set(RLIMITS) <= set(LIMITS) <= set(model.DECLARED) & set(model.LIMITS)
-    assert {ROWS[name].enforced_by for name in LIMITS} == {model.LOCKS}
+    assert set(RLIMITS) <= set(GUEST_LIMITS) <= set(model.DECLARED) & set(model.OPTIONAL_FIELDS)
+    assert {ROWS[name].enforced_by for name in GUEST_LIMITS} == {model.LOCKS}
 
 
 def test_a_field_without_a_row_fails_when_the_class_is_defined():

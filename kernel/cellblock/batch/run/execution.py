@@ -34,9 +34,9 @@ from cellblock.batch.run.notebook import (
     read,
     with_parameters,
 )
-from cellblock.batch.run.outputs import Outputs
+from cellblock.batch.run.outputs import NotebookOutputs
 from cellblock.errors import CellblockError, ChangesError, PolicyError, ReceiptError
-from cellblock.host.cell.status import LIMITS
+from cellblock.host.cell.status import FIELD_OF_STOP
 from cellblock.host.services import changes, keeping
 from cellblock.jupyter.messages import kernel_info
 from cellblock.policy import paths
@@ -492,7 +492,7 @@ class Execution:
     async def _run_cells(
         self, sandbox: AsyncSandbox, notebook: Notebook, document: Document
     ) -> Ending:
-        outputs, worst = Outputs(document), Ending(NotebookStatus.passed)
+        outputs, worst = NotebookOutputs(document), Ending(NotebookStatus.passed)
         for index, cell in enumerate(notebook.cells):
             if not cell.runs:
                 continue
@@ -517,7 +517,7 @@ class Execution:
         return worst
 
     async def _run_cell(
-        self, sandbox: AsyncSandbox, index: int, cell: Cell, outputs: Outputs
+        self, sandbox: AsyncSandbox, index: int, cell: Cell, outputs: NotebookOutputs
     ) -> tuple[Ending | None, Status]:
         """Run a cell; nothing of its result is held while the next one runs."""
         began, limit = now(), self._watch.at_most(self._options.cell_timeout)
@@ -555,8 +555,9 @@ class Execution:
             own, policys = self._options.cell_timeout, None if policy is None else policy.timeout
             if why and stop.why == "timeout" and own and (policys is None or own < policys):
                 why += "\nTo raise it: --cell-timeout, up to the policy's timeout."
-            elif why and stop.why in LIMITS:
-                why += f"\nTo raise it, set {LIMITS[stop.why]} in a policy file (--policy FILE)."
+            elif why and stop.why in FIELD_OF_STOP:
+                field = FIELD_OF_STOP[stop.why]
+                why += f"\nTo raise it, set {field} in a policy file (--policy FILE)."
             result = replace(result, stop=replace(stop, said=why))
         return Ending(status, clip_reason(result.to_string(MAX_REASON)), number)
 

@@ -1,8 +1,8 @@
 """What a notebook's cells have shown, written into its document cell by cell.
 
-`Outputs` applies what each cell shows to a transcript, and has displays of earlier cells updated.
-`Widgets` merges the state of widgets from their messages, for pages without a kernel. All of it
-passed the gateway before.
+`NotebookOutputs` applies what each cell shows to a transcript, and has displays of earlier cells
+updated. `Widgets` merges the state of widgets from their messages, for pages without a kernel. All
+of it passed the gateway before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.transcript import Output
 
 
-class Outputs:
+class NotebookOutputs:
     """The outputs of a notebook's cells, which are in ``document`` once their cell has ended."""
 
     def __init__(self, document: Document) -> None:

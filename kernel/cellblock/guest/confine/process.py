@@ -261,7 +261,7 @@ def _try_prctl(option: int, value: int) -> bool:
 # Resource limits: soft and hard alike, so that a cell can't raise them again.
 
 #: Field of ``wire.messages.Limits`` to the number of the limit that carries it.
-RLIMITS: Final[dict[str, int]] = {
+RLIMIT_NUMBERS: Final[dict[str, int]] = {
     field: getattr(resource, limit) for field, limit in messages.RLIMITS.items()
 }
 #: Limits that the policy has no field for. Programs may set limits of their own, and what may be
@@ -293,7 +293,7 @@ def apply_limits(limits: Limits, *, gated: bool = False, sockets: bool = False) 
     for which in RAISED_BY_NOBODY:
         soft, _ = resource.getrlimit(which)
         resource.setrlimit(which, (soft, soft))
-    for field, which in RLIMITS.items():
+    for field, which in RLIMIT_NUMBERS.items():
         wanted = getattr(limits, field)
         if wanted is not None:
             done.append(_lower(which, wanted, field))
@@ -343,7 +343,7 @@ def _at_most(which: int, wanted: int, soft: int, hard: int) -> int:
 
 def lower_limits(pid: int, limits: Limits) -> None:
     """Lower another process's limits, soft and hard. Raises OSError, ValueError."""
-    for field, which in RLIMITS.items():
+    for field, which in RLIMIT_NUMBERS.items():
         soft, hard = resource.prlimit(pid, which)
         wanted = getattr(limits, field)
         if wanted is not None:

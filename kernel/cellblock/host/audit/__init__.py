@@ -10,5 +10,6 @@ tools are on it, but for secret ones: they left the sandbox.
 - `log`: the files, whose lines are chained by digests, and the records that wait for them; reading
   and verifying them.
 
-May import what the host may, but no session; values of sessions are types only.
+May import what the host may, but of ``host.session`` only ``types``, and ``history`` for whether a
+file is the user's own; values of consent and services are types only.
 """

@@ -14,6 +14,6 @@ In the order they are met:
 - ``output_log``: the whole text of cells that overflowed, for ``%output``.
 - ``status``: cards and tables about the session itself.
 
-May import ``host.output``, ``host.session.types`` and ``render``; is imported by fronts and by
-``host.session``.
+May import what the host may, but of ``host.session`` only ``types``, ``history`` and the type of a
+config; is imported by fronts and by ``host.session``.
 """

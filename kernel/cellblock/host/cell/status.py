@@ -1,7 +1,7 @@
 """What a session shows of itself: what is in force and enforced, why a cell did not run.
 
 ``Views`` holds what is known of that and makes the cards; then come the tables of ``%policy`` and
-the like, what a policy allows in one sentence, and the cards of what was stopped.
+the like (``ANSWERS``), what a policy allows in one sentence, and the cards of what was stopped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections import deque
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.backends import plan
 from cellblock.backends import report as reports
@@ -100,6 +100,14 @@ def _log(text: str) -> None:
             return
         sys.stderr.write(f"cellblock: {text}\n")
         sys.stderr.flush()
+
+
+class Asked(NamedTuple):
+    """What a magic was asked to show, the output that is kept, and what its cell may still show."""
+
+    argument: str
+    kept: OutputLog
+    quota: Quota
 
 
 class Views:
@@ -501,38 +509,43 @@ class Views:
 
     def answer(self, asked: wire.Show, kept: OutputLog, quota: Quota) -> Bundle | None:
         """Return the table or page that a cell asks for; None where its quota has no room."""
-        if asked.what == "output":
-            if quota.spent(0):
-                return None
-            page = output_log.answer(kept, asked.argument)
-            return page if quota.admits(json_size(page)) else None
-        if not quota.admits(TABLE_BYTES):
+        # A page of %output is made first, and counts as what it is.
+        if asked.what != "output" and not quota.admits(TABLE_BYTES):
             return None
-        if asked.what != "changes":
-            return self._table(asked)
-        if self._listing[0] is not quota:
-            self._listing = quota, 0.0
+        return ANSWERS[asked.what](self, Asked(asked.argument, kept, quota))
+
+    def output_page(self, asked: Asked) -> Bundle | None:
+        """Return what ``%output`` shows, which counts as what it is."""
+        if asked.quota.spent(0):
+            return None
+        page = output_log.answer(asked.kept, asked.argument)
+        return page if asked.quota.admits(json_size(page)) else None
+
+    def usage_table(self, asked: Asked) -> Bundle:
+        """Return what ``%usage`` shows."""
+        return tables.usage(list(self._usage), self._total, asked.argument, self._spent())
+
+    def tools_table(self, _asked: Asked) -> Bundle:
+        """Return what ``%tools`` shows."""
+        return tables.tools(self.tools_in_force, self._spent())
+
+    def templates_table(self, asked: Asked) -> Bundle:
+        """Return what ``%template`` shows: all that there are, or the one that is named."""
+        try:
+            return tables.templates(dict(self.templates_in_force), asked.argument)
+        except AdmissionError as error:
+            return self.unadmitted(error)[0]
+
+    def changes_table(self, asked: Asked) -> Bundle:
+        """Return what ``%changes`` shows; all listings of one cell have a bound together."""
+        if self._listing[0] is not asked.quota:
+            self._listing = asked.quota, 0.0
         if self._listing[1] > _MOST_LISTING:
             return tables.kept_note("%changes was shown often in this cell: run it in the next.")
         began = time.monotonic()
-        made = self._table(asked)
-        self._listing = quota, self._listing[1] + time.monotonic() - began
+        made = self._changes(asked.argument)
+        self._listing = asked.quota, self._listing[1] + time.monotonic() - began
         return made
-
-    def _table(self, asked: wire.Show) -> Bundle:
-        match asked.what:
-            case "usage":
-                return tables.usage(list(self._usage), self._total, asked.argument, self._spent())
-            case "changes":
-                return self._changes(asked.argument)
-            case "tools":
-                return tables.tools(self.tools_in_force, self._spent())
-            case "template":
-                try:  # all that there are, or the one that is named
-                    return tables.templates(dict(self.templates_in_force), asked.argument)
-                except AdmissionError as error:
-                    return self.unadmitted(error)[0]
-        return self._table_of_policy()
 
     def _changes(self, argument: str) -> Bundle:
         staged = self.listable()
@@ -570,7 +583,8 @@ class Views:
         keepable = sum(not one.why_not for one in changes)
         return tables.changes(rows, len(changes), session, keepable)
 
-    def _table_of_policy(self) -> Bundle:
+    def policy_table(self, _asked: Asked) -> Bundle:
+        """Return what ``%policy`` shows."""
         policy, operators = self.in_force, self.operators
         if policy is None:
             return {"text/plain": "No policy is in force."}
@@ -604,6 +618,17 @@ class Views:
         return {name: ask() for name, ask in self.budgets.items()}
 
 
+#: What the host shows in place of each magic that ``analysis.magic_table`` has as shown by it.
+ANSWERS: Final[Mapping[str, Callable[[Views, Asked], Bundle | None]]] = {
+    "changes": Views.changes_table,
+    "output": Views.output_page,
+    "policy": Views.policy_table,
+    "template": Views.templates_table,
+    "tools": Views.tools_table,
+    "usage": Views.usage_table,
+}
+
+
 def _problem_shown(ename: str, title: str, detail: str, *parts: str) -> Shown:
     """Return a card and its error; ``parts`` are the file, key, value and remedy of an error."""
     card = problem(title, detail, *parts)
@@ -621,7 +646,7 @@ def _refusal(policy: Policy, gaps: tuple[Gap, ...]) -> str:
 # ``policy`` is the one in force, whose limit it may have been.
 
 #: What ends a cell at a limit, and the field that sets it.
-LIMITS: Final = {
+FIELD_OF_STOP: Final = {
     "timeout": "timeout",
     "cpu": "cpu_seconds",
     "memory": "memory_max_bytes",
@@ -690,7 +715,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     detail = visible(stopped.detail)
     match stopped.why:
         case "timeout" | "cpu" | "memory" | "forks" | "scratch":
-            field, value = LIMITS[stopped.why], stopped.seconds
+            field, value = FIELD_OF_STOP[stopped.why], stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)
         case "deep" | "files" | "folders" | "interrupt":

@@ -20,5 +20,5 @@ Approvals, which a user is asked for while a session runs:
 - `request`: what is asked for, exactly.
 - `grants`: what was allowed before, for a cell, the session or always.
 
-May import what the host may, but no session.
+May import what the host may, but of ``host.session`` only ``types``.
 """

@@ -16,6 +16,6 @@ The parts, in the order in which a start meets them:
 - ``byte_code``: one more, which has Python keep byte code of what guests had to compile.
 - ``worker_process``: confined helpers of the host's own, for tools and for the network.
 
-May import ``wire``, ``policy``, ``errors`` and other packages of the host; ``spawn`` only
-what is loaded at once.
+May import ``wire``, ``policy``, ``errors``, ``descriptors``, where ``guest.installed`` says that
+packages are, and other packages of the host; ``spawn`` only what is loaded at once.
 """

@@ -14,5 +14,6 @@ the current line. No function here raises, whatever the guest sent, but ``Refuse
 - ``widgets``: comms, and the states of widgets; ``widget_models``: the widgets, the kinds of keys.
 
 To allow a mime type, add it to ``gateway.ALLOWED``; markup takes a sanitiser too. Allowlists are
-tables of families, a family a line. It may import ``render.text`` and the standard library.
+tables of families, a family a line. May import ``render.text``, messages of ``wire`` as types, and
+the libraries of its sanitisers; ``frames`` also ``host.guests.background``, which makes Vega.
 """

@@ -13,9 +13,10 @@ judged here before anything is done. Code that may hang or crash runs in worker 
 - ``artifacts``: files that cells leave for their user.
 - ``scratch``: files that a program puts into the scratch folder, or takes from there.
 - ``changes``: what cells staged of the project: listing it, dropping it.
+- ``keepable``: why some of it is not kept; ``never_kept``, the names.
 - ``keeping``: making it in the project.
 - ``adoption``: going on with what the kernel before staged.
 
-Imports ``wire``, ``policy``, ``backends``, ``render``, and of the host ``guests`` for processes;
-``keeping`` also ``audit`` and ``consent``.
+Imports ``analysis``, ``wire``, ``policy``, ``backends``, ``render``, and of the host ``guests`` for
+processes and ``output.text``; ``keeping`` and ``tools`` also ``audit`` and ``consent``.
 """

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from cellblock.backends.plan import outermost
-from cellblock.descriptors import FOLDER, closing, identity, lock, open_unlinked, remove_tree
+from cellblock.descriptors import (
+    FOLDER,
+    closing,
+    identity,
+    lock,
+    open_unlinked,
+    remove_tree,
+    status,
+)
 from cellblock.errors import PolicyError
 from cellblock.host.services import changes
 from cellblock.policy.load import from_fields
@@ -158,7 +166,7 @@ def _way(folder: str, path: str) -> list[_Step | None]:
     with contextlib.ExitStack() as stack:
         at: int | None = open_unlinked(f"{folder}/{UPPER}", FOLDER)
         for name in path.split("/"):
-            found = changes.status(at, name)
+            found = status(at, name)
             inner = None
             if at is not None and found is not None and stat.S_ISDIR(found.st_mode):
                 inner = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=at)))

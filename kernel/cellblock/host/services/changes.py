@@ -2,7 +2,8 @@
 
 Cells wrote all of it, under names of their choice, so it is read like anything of a guest's: no
 link is followed, nothing is opened but regular files, and what is looked at, compared and shown is
-bounded (promise P14). ``keeping`` makes it in the project.
+bounded (promise P14). ``keepable`` says why something is not kept; ``keeping`` makes the rest in
+the project.
 
     CHANGES/SESSION/session.json    when, of which project and policy; of which roots; its audit log
     CHANGES/SESSION/settled.json    what of it was kept or dropped, and is no longer staged
@@ -18,10 +19,8 @@ import hashlib
 import json
 import os
 import stat
-import sys
 import time
 from dataclasses import dataclass, field, replace
-from importlib.machinery import all_suffixes
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -36,17 +35,21 @@ from cellblock.descriptors import (
     open_unlinked,
     read_regular,
     remove_tree,
+    status,
 )
 from cellblock.errors import ChangesError
-from cellblock.host.services.never_kept import (
-    ENVIRONMENT,
-    PROGRAMS,
-    folded,
-    why_never_kept,
+from cellblock.host.services.keepable import (
+    DEEPEST,
+    IN_ITS_PLACE,
+    TOO_DEEP,
+    UNREADABLE,
+    Reasons,
+    is_setting,
+    why_never,
 )
 from cellblock.policy.folders import changes_folder
 from cellblock.policy.model import Audit
-from cellblock.policy.paths import SECRETS, pattern_of, within
+from cellblock.policy.paths import within
 from cellblock.render.text import unified, visible
 from cellblock.wire.messages import HOME, UPPER
 
@@ -61,10 +64,9 @@ T = TypeVar("T")
 #: Seconds for which what was not kept can still be, and sessions of which that is so.
 KEPT_FOR: Final = 7 * 24 * 3600
 MOST_SESSIONS: Final = 200
-#: Entries of a layer that are looked at, or at most dropped; and folders within folders.
+#: Entries of a layer that are looked at, or at most dropped.
 MOST_ENTRIES: Final = 50_000
 _MOST_DROPPED: Final = 100_000
-_DEEPEST: Final = 64
 #: Characters of all paths in one listing, and paths that are asked for at once.
 _MOST_CHARACTERS: Final = 8 << 20
 _MOST_PATHS: Final = 100
@@ -77,8 +79,6 @@ _PART: Final = 1 << 20
 _MOST_COMPARED: Final = 64 << 20
 _LEAST_COMPARED: Final = 64 << 10
 _INFO: Final = "session.json"
-_IN_ITS_PLACE: Final = "a file is in the place of its folder"
-_UNREADABLE: Final = "it can't be read"
 #: Seconds after which a folder that no session began has been left by one that could not.
 _ORPHANED: Final = 3_600
 _SETTLED: Final = "settled.json"
@@ -87,11 +87,8 @@ _PATIENCE: Final = 0.1
 _MOST_INFO: Final = 1 << 20
 _MOST_SETTLED: Final = 32 << 20
 
-#: What runs in place of a module's source, without a change that could be read.
-_COMPILED: Final = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
-#: What is a module by its name, or has Python import some.
-_IMPORTED: Final = (*all_suffixes(), ".pth", ".egg-link")
-#: Of those the one that people write to on purpose; and what each commit of theirs changes in it.
+#: Of the names that are never kept the one that people write to on purpose; and what each commit
+#: of theirs changes in it.
 GIT: Final = ".git"
 _COMMITS: Final = "logs/HEAD"
 
@@ -166,7 +163,7 @@ class Staged:
         for _, folder, _ in self.layers:
             home = is_of_home(folder)
             with contextlib.suppress(OSError), os.scandir(f"{folder}/{UPPER}") as entries:
-                if any(not (home and _is_setting(entry.name)) for entry in entries):
+                if any(not (home and is_setting(entry.name)) for entry in entries):
                     return True
         return False
 
@@ -445,15 +442,6 @@ def is_of_home(folder: str) -> bool:
     return os.path.basename(folder) == HOME
 
 
-def _is_setting(name: str) -> bool:
-    """Whether an entry of a home folder is a program's own: a cache, settings, keys.
-
-    Cells' libraries write those all the time. They go with the session, and are neither listed nor
-    kept: what another program reads in the user's own home folder is the user's to write.
-    """
-    return name.startswith(".")
-
-
 def _beneath(root: str, path: str) -> str | None:
     """Return a path from a root, empty for all of it, None for what is elsewhere."""
     asked, top = os.path.normpath(path), root.rstrip("/")
@@ -538,13 +526,7 @@ class _Walk:
         self._at_home = at_home
         self._root, self._hidden, self._settled, self._bounds = root, hidden, settled, bounds
         self._began = int(began * 1e9)
-        # The first is a program's own folder, if anything is.
-        entries = map(os.path.realpath, sys.path if sys.flags.safe_path else sys.path[1:])
-        self._imports = [one for one in entries if within(one, root) or within(root, one)]
-        places = os.environ.get("PATH", "").split(os.pathsep)
-        self._programs = [os.path.realpath(one) for one in places if os.path.isabs(one)]
-        # Added to PATH by many a .profile, at the next login after it was made.
-        self._programs.append(f"{root.rstrip('/')}/bin")
+        self._reasons = Reasons(root, at_home=at_home)
         #: Whether something else than a folder is above, in the project.
         self._blocked = 0
         self._asked, self._wanted = bool(wanted), [path for path in wanted if path is not None]
@@ -572,9 +554,9 @@ class _Walk:
             staged, before = status(above, name), status(below, name)
             if staged is None or path in self._hidden:
                 continue
-            if self._at_home and not prefix and _is_setting(name):
+            if self._at_home and not prefix and is_setting(name):
                 continue
-            never = _never_kept(name, staged, above, below)
+            never = why_never(name, staged, above, below)
             if stat.S_ISDIR(staged.st_mode) and not never:
                 yield from self._enter(path, above, below, name, depth)
             elif is_whiteout(staged):
@@ -608,7 +590,7 @@ class _Walk:
         yield from self._change(path, staged, before)
         if before is not None and stat.S_ISDIR(before.st_mode):
             for one in self._deleted(path, below, name, before, None):
-                yield one and replace(one, why_not=one.why_not or _IN_ITS_PLACE)
+                yield one and replace(one, why_not=one.why_not or IN_ITS_PLACE)
 
     def _names(self, prefix: str, folder: int) -> list[str]:
         """Return the names in a folder that are wanted, or lead there."""
@@ -648,15 +630,14 @@ class _Walk:
     def _enter(
         self, path: str, above: int, below: int | None, name: str, depth: int
     ) -> Iterator[Change | None]:
-        if depth >= _DEEPEST:
-            why = f"its folders are nested more than {_DEEPEST} deep"
-            yield Change(self._root, path, "new", None, None, why)
+        if depth >= DEEPEST:
+            yield Change(self._root, path, "new", None, None, TOO_DEEP)
             return
         with contextlib.ExitStack() as stack:
             try:
                 inner = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=above)))
             except OSError:
-                yield Change(self._root, path, "new", None, None, _UNREADABLE)
+                yield Change(self._root, path, "new", None, None, UNREADABLE)
                 return
             under, there = None, status(below, name)
             if there is not None and stat.S_ISDIR(there.st_mode):
@@ -684,14 +665,14 @@ class _Walk:
         """
         if before is None or path in self._hidden or self._at_home:
             return
-        if why := _never_kept(name, before, below):
+        if why := why_never(name, before, below):
             yield Change(self._root, path, "deleted", None, None, why)
             return
         if not stat.S_ISDIR(before.st_mode):
             if when is None or before.st_ctime_ns <= when:
                 yield from self._change(path, staged, before, deleted=True)
             return
-        if path.count("/") > _DEEPEST:
+        if path.count("/") > DEEPEST:
             return
         with contextlib.ExitStack() as stack:
             try:
@@ -721,7 +702,7 @@ class _Walk:
             kind,
             None if staged is None or deleted else staged.st_size,
             None if there is None else there.st_size,
-            self._why_not(path, found, before),
+            self._reasons.why_not(path, found, before, blocked=bool(self._blocked)),
             staged=state(staged),
             yours=state(there),
         )
@@ -730,33 +711,6 @@ class _Walk:
             return
         newer = there is not None and there.st_ctime_ns > self._began and made.yours != yours
         yield replace(made, yours_since=there.st_ctime) if newer and there else made
-
-    def _why_not(
-        self, path: str, found: os.stat_result | None, before: os.stat_result | None
-    ) -> str:
-        """Return why it is never kept; empty where it can be."""
-        if found is None or not stat.S_ISREG(found.st_mode):
-            return "it is not a regular file"
-        if self._blocked or (before is not None and not stat.S_ISREG(before.st_mode)):
-            return "something that is no file is in its place"
-        if not (found.st_mode & stat.S_IRUSR or os.geteuid() == 0):
-            return _UNREADABLE
-        if pattern_of("/".join(map(folded, path.split("/"))), SECRETS):
-            return "files of this name hold secrets"
-        imported = "" if found is before else self._imported(path)
-        return imported or ("" if path.isprintable() else "its name can't be shown")
-
-    def _imported(self, path: str) -> str:
-        """Return why what was written would run unread; empty where it does not."""
-        if path.lower().endswith(_COMPILED):
-            return "compiled code would run in place of the source beside it"
-        whole = f"{self._root.rstrip('/')}/{path}"
-        if self._at_home and any(within(whole, one) for one in self._programs):
-            return "shells find programs there"
-        folder = next((one for one in self._imports if within(whole, one)), "")
-        if folder and path.endswith(_IMPORTED):
-            return f"Python, cellblock's own too, imports from {folder}"
-        return ""
 
     def _covered(
         self, prefix: str, above: int, below: int | None, names: Sequence[str]
@@ -778,30 +732,9 @@ def is_opaque(folder: int) -> bool:
         return False
 
 
-def _never_kept(name: str, found: os.stat_result, *folders: int | None) -> str:
-    """Return why nothing of this name, nor what is in it, is kept; empty where it can be.
-
-    ``found`` is what has that name, in ``folders``: those of the layer and of the project.
-    """
-    is_folder = stat.S_ISDIR(found.st_mode)
-    why = why_never_kept(name, is_folder=is_folder)
-    if why or not is_folder:
-        return why
-    marks = (status(folder, f"{name}/{ENVIRONMENT}") for folder in folders)
-    return PROGRAMS if any(mark is not None for mark in marks) else ""
-
-
 def is_whiteout(found: os.stat_result) -> bool:
     """Whether it says that a file below was deleted (overlayfs.rst)."""
     return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
-
-
-def status(folder: int | None, name: str) -> os.stat_result | None:
-    """Return what a folder has under a name; None without either."""
-    try:
-        return None if folder is None else os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return None
 
 
 def enter(
@@ -930,7 +863,7 @@ def _remove_settings(staged: Staged) -> None:
         upper = f"{folder}/{UPPER}"
         with contextlib.suppress(OSError):
             for name in os.listdir(upper) if is_of_home(folder) else ():
-                if _is_setting(name):
+                if is_setting(name):
                     remove_tree(f"{upper}/{name}")
                     with contextlib.suppress(OSError):
                         os.unlink(f"{upper}/{name}")  # no folder

@@ -4,6 +4,29 @@ Each new file is written beside its place first, and what was there stays until 
 theirs. Nothing is followed, and no place is trusted to be what it was: a file of the user's that
 changed since it was listed is left alone, as is a staged one that is not what was asked about.
 Files are copied in short steps, between which a host's loop goes on.
+
+What is checked, in this order, of a cell that says ``%changes keep``:
+
+1. The cell says nothing else, and the policy allows the magic: ``host.session.session``
+   (``Keeper.handles``). Its decision is on the audit log.
+2. Something is staged, of which the policy in force denies nothing (``Views.listable``).
+3. Each path names a change, of which something can be kept: ``keepable`` says why not. The user's
+   file did not change since the session began, or the cell says ``--overwrite``
+   (``Staged.chosen``).
+4. There is somebody to ask, and one question has room for all of it (``Keeper._keep``).
+5. The user is shown the changes with the digest of each file (``digests``), and says yes. The
+   answer is on the audit log, or nothing is kept (``Audit.approved``).
+6. Nothing else of this session is being kept (``steps``).
+7. Each place is reached through no link and has what was listed (``_check``); the staged file is
+   what was listed, does not change while it is copied (``_copy``), and has the digest that was
+   asked about. All files are ready before the first is put in its place (``_prepare``).
+8. Each place has what was listed once more, and no file that came meanwhile is replaced
+   (``_replace``).
+
+Programs, the command line and MCP have the user's consent before they call ``keep``, which begins
+at 3, and has a ``token`` for the digests where somebody was shown them; JupyterLab's extension
+(``jupyter.lab_changes``) has the digest of what it showed. If a check fails from 6 on, what was
+done is taken back.
 """
 
 from __future__ import annotations
@@ -26,13 +49,14 @@ from cellblock.descriptors import (
     NEW,
     closing,
     remove_tree,
+    status,
 )
 from cellblock.errors import ChangesError
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
-from cellblock.host.services.changes import Change, Kept, Staged, enter, finish, state, status
+from cellblock.host.services.changes import Change, Kept, Staged, enter, finish, state
 from cellblock.host.sparse import end_file, read_parts, write_part
 from cellblock.render.text import visible
 

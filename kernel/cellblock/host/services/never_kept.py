@@ -7,7 +7,8 @@ for that very thing is work, and is kept by name: ``Makefile``, ``setup.py``, ``
 script, a notebook. So is ``pyproject.toml``, though linters read it: people edit theirs.
 
 ``policy.paths.SECRET_NAMES`` has the names of secrets, which are not kept either. Compiled code,
-and modules in a folder that Python imports from, depend on the place: ``changes`` refuses them.
+and modules in a folder that Python imports from, depend on the place: ``keepable`` refuses them,
+and says in which order all reasons count.
 """
 
 from __future__ import annotations

@@ -15,5 +15,6 @@ In the order they are met:
 - ``history``: what was run, across sessions; ``inputs`` for cells.
 - ``types``: the values that these share with fronts, guests and the audit log.
 
-May import anything of ``host``; is imported by fronts, and for ``types`` by the rest of ``host``.
+May import anything of ``host``; is imported by fronts. The rest of ``host`` imports ``types``, and
+some of it ``history`` and ``config``.
 """

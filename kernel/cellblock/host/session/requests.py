@@ -44,6 +44,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cellblock.analysis.dataflow import RepeatableCells
+from cellblock.analysis.magic_table import SHOWN_BY_HOST
 from cellblock.analysis.magics import steps_of_undo
 from cellblock.descriptors import FOLDER, open_unlinked
 from cellblock.errors import CellblockError, FrameTooLargeError
@@ -365,7 +366,7 @@ class Requests:
         if request.subshell:
             self._submit_beside(request)
             return
-        steps, guest = _undo_alone(message), self.supervisor.guest
+        steps, guest = _steps_if_only_undo(message), self.supervisor.guest
         if not steps or guest is None:
             self.prepare_guest()
         self.request = request
@@ -377,7 +378,7 @@ class Requests:
             if not self._others(request):
                 self._monitor.begin(guest.pid)
             request.undo_steps = steps
-            self._undo_alone(request, messages.Done(id=message.id))
+            self._undo_when_alone(request, messages.Done(id=message.id))
         else:
             self._send(request)
 
@@ -599,7 +600,7 @@ class Requests:
             case messages.InputRequest():
                 self._on_question(message)
             case messages.Undo() | messages.Checkpoint() | messages.Branch():
-                self._on_undo(message)
+                self._on_going_back(message)
             case messages.ToolCall(subshell=subshell):
                 self.tools.handle(message, self._of(subshell) or self.request)
             case messages.ToolWithdrawn():
@@ -608,6 +609,8 @@ class Requests:
                 self.supervisor.replace(Stopped("breach", operation))
             case messages.Done() | messages.QueryReply():
                 self._on_reply(message)
+            case messages.Show(what=what) if what not in SHOWN_BY_HOST:
+                self._violation("a table that the host does not have")
             case _:
                 self._show(message)
 
@@ -632,7 +635,7 @@ class Requests:
             request.awaits = request.began
             self._front.on_awaits()
 
-    def _on_undo(self, asked: messages.Undo | messages.Checkpoint | messages.Branch) -> None:
+    def _on_going_back(self, asked: messages.Undo | messages.Checkpoint | messages.Branch) -> None:
         """Note that a cell asks for it; a handler or a thread may say so, too, and gets nothing."""
         request = self.request
         if request is None or not request.began or not _is_cell(request.message):
@@ -797,7 +800,7 @@ class Requests:
     def _goes_back(self, request: InFlight, reply: messages.Done) -> bool:
         """Do what a cell asked for with the states before it, or its own; return whether it did."""
         if request.undo_steps:
-            self._undo_alone(request, reply)
+            self._undo_when_alone(request, reply)
         elif isinstance(request.checkpoint, messages.Branch):
             self._do_branch(request, request.checkpoint, reply)
         elif request.checkpoint is not None:
@@ -809,7 +812,7 @@ class Requests:
     def _keep(self, request: InFlight, reply: Any) -> None:
         """Answer a request that may have changed the guest's state, and have a snapshot taken.
 
-        ``Snapshots.ran`` decides which comes first.
+        ``Core.cell_ended`` decides which comes first.
         """
         now, message = self._clock(), request.message
         seconds = now - request.began_at
@@ -835,7 +838,7 @@ class Requests:
         past = PastRequest(message, seconds, exact, ended=now, side_effects=once)
         self.supervisor.ran(past, answer, alone=not self._others(request))
 
-    def _undo_alone(self, request: InFlight, reply: messages.Done) -> None:
+    def _undo_when_alone(self, request: InFlight, reply: messages.Done) -> None:
         """Undo cells when no subshell runs anything."""
 
         def interrupted() -> None:
@@ -855,7 +858,7 @@ class Requests:
 
     def _refuse_undo(self, request: InFlight, reply: messages.Done, why: str) -> None:
         refused = Refused(f"%undo {request.undo_steps}: {why}", reply.read_bytes)
-        if _undo_alone(request.message):
+        if _steps_if_only_undo(request.message):
             self._answer(request, refused)  # it changed nothing that a snapshot would keep
         else:
             self._keep(request, refused)
@@ -1081,7 +1084,7 @@ def _is_cell(message: Any) -> bool:
     return isinstance(message, messages.Execute)
 
 
-def _undo_alone(message: Any) -> int:
+def _steps_if_only_undo(message: Any) -> int:
     """Return how many cells a cell undoes that does nothing else; 0 for any other message."""
     found = _UNDO_ALONE.fullmatch(message.raw) if _is_cell(message) else None
     return steps_of_undo(found[1]) if found else 0

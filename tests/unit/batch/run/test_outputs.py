@@ -8,7 +8,7 @@ from nbclient import NotebookClient
 from nbformat import from_dict
 
 from cellblock.batch.run.document import Document, encode
-from cellblock.batch.run.outputs import Outputs
+from cellblock.batch.run.outputs import NotebookOutputs
 from cellblock.host.cell.transcript import Output
 from support.runs import code, document
 
@@ -64,7 +64,7 @@ SHOWN = {
 
 def ours(cells):
     written = Document([code("", id=f"c{n}") for n in range(len(cells))], {}, 5)
-    outputs = Outputs(written)
+    outputs = NotebookOutputs(written)
     for index, shown in enumerate(cells):
         outputs.end_cell(index, code("", id=f"c{index}"), shown)
     return [joined(json.loads(cell)["outputs"]) for cell in written.cells]
@@ -108,14 +108,14 @@ def test_outputs_are_those_that_nbclient_makes(cells):
 
 
 def test_a_flood_of_pieces_is_put_together_once():
-    outputs = Outputs(Document([code("", id="a")], {}, 5))
+    outputs = NotebookOutputs(Document([code("", id="a")], {}, 5))
     made = outputs._applied([stream("x" * 100)] * 50_000).outputs()
     assert made == [STREAM | {"text": "x" * 5_000_000}]
 
 
 def test_an_earlier_cell_is_written_once_however_often_it_is_updated(monkeypatch):
     written = Document([code("", id="a"), code("", id="b")], {}, 5)
-    outputs, puts = Outputs(written), []
+    outputs, puts = NotebookOutputs(written), []
     outputs.end_cell(0, code("", id="a"), [display("1", "x")] * 3)
     monkeypatch.setattr(written, "put", lambda index, _: puts.append(index))
     outputs.end_cell(1, code("", id="b"), [update(str(n), "x") for n in range(1_000)])
@@ -139,7 +139,7 @@ MODEL = {"_model_name": "SliderModel", "_model_module": "m", "_model_module_vers
 
 
 def test_widgets_are_told_as_nbclient_tells_them():
-    outputs = Outputs(Document([code("", id="a")], {}, 5))
+    outputs = NotebookOutputs(Document([code("", id="a")], {}, 5))
     outputs._applied(
         [
             comm("comm_open", "w", MODEL | {"value": 1}, [("b",)], [b"hi"]),
@@ -166,7 +166,7 @@ def test_widgets_are_told_as_nbclient_tells_them():
 
 def test_an_output_widget_takes_what_is_shown_while_it_captures():
     written = Document([code("", id="a")], {}, 5)
-    outputs = Outputs(written)
+    outputs = NotebookOutputs(written)
     model = {"_model_name": "OutputModel", "msg_id": "", "outputs": []}
     transcript = outputs._applied(
         [
@@ -189,7 +189,7 @@ def test_an_output_widget_takes_what_is_shown_while_it_captures():
 
 def test_nothing_is_changed_of_what_was_handed_in():
     state = {"_model_name": "OutputModel", "outputs": [STREAM | {"text": "x"}]}
-    outputs = Outputs(Document([code("", id="a")], {}, 5))
+    outputs = NotebookOutputs(Document([code("", id="a")], {}, 5))
     outputs._applied(
         [comm("comm_open", "o", state), comm("comm_msg", "o", {"msg_id": "m"}), stream("y")]
     )
@@ -197,7 +197,7 @@ def test_nothing_is_changed_of_what_was_handed_in():
 
 
 def test_numbers_in_widgets_are_held_as_what_they_are_in_the_file():
-    outputs = Outputs(Document([code("", id="a")], {}, 5))
+    outputs = NotebookOutputs(Document([code("", id="a")], {}, 5))
     many = {"output_type": "display_data", "metadata": {}}
     many["data"] = {"application/json": [n + 0.5 for n in range(100_000)]}
     tracemalloc.start()
@@ -208,7 +208,7 @@ def test_numbers_in_widgets_are_held_as_what_they_are_in_the_file():
 
 
 def test_what_a_widget_captured_is_cleared_once_more_comes():
-    outputs = Outputs(Document([code("", id="a")], {}, 5))
+    outputs = NotebookOutputs(Document([code("", id="a")], {}, 5))
     model = {"_model_name": "OutputModel", "msg_id": "", "outputs": []}
     begin, end = comm("comm_msg", "o", {"msg_id": "m"}), comm("comm_msg", "o", {"msg_id": ""})
     outputs._applied([comm("comm_open", "o", model), begin, stream("a"), clear(wait=True), end])

@@ -319,6 +319,7 @@ LIES = {
     "no message": framed(b"\xc1"),
     "a huge frame": b"\xff\xff\xff\xff",
     "a field too many": framed(msgspec.msgpack.encode({"type": "began", "id": 1, "x": 1})),
+    "an unknown table": frames.encode(messages.Show(what="undo")),
     "an unknown message": framed(msgspec.msgpack.encode({"type": "sudo"})),
     "nesting": framed(b"\x81\xa4type\xa6stream" + b"\x91" * 100_000),
     **{type(message).__name__: frames.encode(message) for message in OUT_OF_TURN},
