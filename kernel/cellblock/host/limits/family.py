@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
