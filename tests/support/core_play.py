@@ -88,6 +88,9 @@ class Budget:
     def say(self, reason, _detail):
         self.said.append(reason)
 
+    def notify(self, text):
+        self.said.append(text)
+
 
 @cache
 def _snake(name):

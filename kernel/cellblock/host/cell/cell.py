@@ -375,8 +375,8 @@ class Front(ABC):
             self.audit.locked(parents.enforcement, parents.gaps, locks, parents.proved)
 
     def on_notice(self, text: str) -> None:
-        """Say that no snapshots are taken for now, and why."""
-        self.outputs.notice(f"takes no snapshot: {text}. A killed cell may cost its variables")
+        """Say what is not kept any more, or for now, and why."""
+        self.outputs.notice(text)
 
     def on_tools(self, tools: tuple[wire.Tool, ...]) -> None:
         """Remember the tools that cells may call: ``%tools`` lists them."""

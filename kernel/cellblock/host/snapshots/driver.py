@@ -58,7 +58,7 @@ class SnapshotOwner(Protocol):
         """Return the message of the request that the guest has begun, or None."""
 
     def on_notice(self, text: str) -> None:
-        """Tell the user why no snapshot is taken."""
+        """Tell the user what is not kept, and why."""
 
     def on_stopping(self) -> None:
         """Stop watching the guest: it is no more."""

@@ -144,13 +144,20 @@ def wanted(resident: int) -> int:
     return RESERVE + resident // 2
 
 
+#: What the user reads then, with the reason.
+NO_SNAPSHOT: Final = "takes no snapshot: {}. A killed cell may cost its variables"
+
+
 class Budget:
-    """``notify`` is called with why no snapshot is taken, once for each reason."""
+    """Whether there is room for one more copy; ``notify`` tells the user what is not kept, and why.
+
+    Each reason why no snapshot is taken is told once.
+    """
 
     def __init__(
         self, mode: Mode, clock: Callable[[], float], notify: Callable[[str], None]
     ) -> None:
-        self._mode, self._clock, self._notify = mode, clock, notify
+        self._mode, self._clock, self.notify = mode, clock, notify
         self._said: set[Reason] = set()
         #: Copies in a row that took too long; resident bytes of their guest, and when to try again.
         self._slow = 0
@@ -208,4 +215,4 @@ class Budget:
         """Tell the user, once for each reason, that a killed cell may cost something."""
         if reason not in self._said:
             self._said.add(reason)
-            self._notify(detail)
+            self.notify(NO_SNAPSHOT.format(detail))

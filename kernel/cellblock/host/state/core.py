@@ -643,7 +643,8 @@ class Core:
         if most is None or not found.keys() >= {number, *numbers}:
             return
         while snapshots and beyond(found[number], [found[each] for each in numbers]) > most:
-            self._drop(snapshots.pop(0))
+            oldest = snapshots.pop(0)
+            (self._drop_named if oldest.name else self._drop)(oldest)
             numbers.pop(0)
             self._shares_known = frozenset()  # those that are left have more of each page now
 
@@ -653,7 +654,14 @@ class Core:
         while most is not None and (named := list(self.chain.named().values())):
             if self._held_apart(named) <= most:
                 return
-            self._drop(named[0])
+            self._drop_named(named[0])
+
+    def _drop_named(self, snapshot: Snapshot) -> None:
+        """Drop a checkpoint or branch that holds too much, and say so: the user counts on it."""
+        kind = "branch" if snapshot.is_branch else "checkpoint"
+        why = "all that have names held more memory than undo_max_bytes allows"
+        self._budget.notify(f"dropped {kind} {snapshot.name}: {why}")
+        self._drop(snapshot)
 
     def _held_apart(self, checkpoints: Iterable[Snapshot]) -> int:
         """Return at most how many bytes checkpoints hold for themselves.

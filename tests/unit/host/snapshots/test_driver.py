@@ -15,6 +15,7 @@ from cellblock.host.guests.process import Guest, Lineage
 from cellblock.host.limits import shares
 from cellblock.host.session.types import Stopped
 from cellblock.host.snapshots import driver, memory
+from cellblock.host.snapshots.memory import NO_SNAPSHOT
 from cellblock.host.state import core
 from cellblock.host.state.chain import PastRequest
 from cellblock.wire import frames, messages
@@ -62,7 +63,7 @@ def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(
     for _ in range(3):
         snapshots.play(snapshots.core.copy_guest, made.append)
     assert made == [None] * 3
-    notices = ["the kernel can't open what one takes (Too many open files)"]
+    notices = [NO_SNAPSHOT.format("the kernel can't open what one takes (Too many open files)")]
     assert snapshots.supervisor.notices == notices
     assert snapshots.chain == []
     snapshots.play(snapshots.core.end)

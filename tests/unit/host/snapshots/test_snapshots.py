@@ -7,6 +7,7 @@ import pytest
 
 from cellblock.host.limits.processes import PAGE
 from cellblock.host.snapshots import driver, memory
+from cellblock.host.snapshots.memory import NO_SNAPSHOT
 from cellblock.host.state import core
 from cellblock.wire import messages
 from support.stepwise import EXACT
@@ -70,7 +71,7 @@ def test_a_guest_that_says_it_can_make_none_is_believed_and_the_user_told_once(s
         sim.hears(messages.SnapshotFailed(id=asked.number, errno=errno.ENOMEM))
         assert asked.gone()
     assert [outcome.status for outcome in sim.outcomes] == ["ok"] * 3
-    assert sim.notices() == ["one could not be made (Cannot allocate memory)"]
+    assert sim.notices() == [NO_SNAPSHOT.format("one could not be made (Cannot allocate memory)")]
 
 
 def test_a_copy_that_the_gate_refused_is_asked_for_once_more_before_the_user_is_told(sim):
@@ -90,7 +91,7 @@ def test_a_copy_that_the_gate_refused_is_asked_for_once_more_before_the_user_is_
         assert sim.notices() == []
         sim.hears(messages.SnapshotFailed(id=sim.guest.copy().number, errno=errno.EPERM))
         sim.reactor.advance(core.IDLE)
-    assert sim.notices() == ["one could not be made (Operation not permitted)"]
+    assert sim.notices() == [NO_SNAPSHOT.format("one could not be made (Operation not permitted)")]
 
 
 def test_the_user_is_told_also_where_the_end_of_the_copy_is_seen_before_the_guests_word(sim):
@@ -100,7 +101,7 @@ def test_the_user_is_told_also_where_the_end_of_the_copy_is_seen_before_the_gues
     sim.reactor.turn()
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
     sim.hears(messages.SnapshotFailed(id=asked.number, errno=errno.ENOMEM))
-    assert sim.notices() == ["one could not be made (Cannot allocate memory)"]
+    assert sim.notices() == [NO_SNAPSHOT.format("one could not be made (Cannot allocate memory)")]
 
 
 def test_what_says_anything_but_that_it_stands_is_no_copy(sim):
@@ -223,7 +224,7 @@ def slow(sim):
 def test_two_slow_ones_in_a_row_begin_a_rest_which_time_ends(stepwise):
     sim = stepwise(snapshots="auto")
     assert [slow(sim) for _ in range(4)] == [True, True, False, False]
-    assert sim.notices() == ["the last one took 0.3 s"]
+    assert sim.notices() == [NO_SNAPSHOT.format("the last one took 0.3 s")]
     sim.reactor.advance(20 * 0.3)
     assert slow(sim)
     assert not slow(sim)
@@ -266,7 +267,7 @@ def test_while_memory_is_short_the_oldest_are_given_up_and_none_is_taken(stepwis
     sim.cell(seconds=0.2)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"] * 3
     assert copy.gone()
-    assert sim.notices() == ["memory is short"]
+    assert sim.notices() == [NO_SNAPSHOT.format("memory is short")]
     plenty["free"] += 1
     sim.kept()
     assert not sim.guest.copy().gone()

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from cellblock.host.session.types import Restored, Stopped
+from cellblock.host.snapshots.memory import NO_SNAPSHOT
 from cellblock.host.state import core, takeover
 from cellblock.host.state.core import PICKED_ENDED
 from cellblock.wire import messages
@@ -133,7 +134,7 @@ def test_where_there_is_no_twin_the_copy_takes_over_without(sim, why):
         sim.end(twin)
     sim.takes_over(copy, leaves_twin=False)
     assert sim.losses() == [lost()]
-    told = ["one could not be made (Resource temporarily unavailable)"]
+    told = [NO_SNAPSHOT.format("one could not be made (Resource temporarily unavailable)")]
     assert sim.notices() == (told if why == "refused" else [])
     sim.reactor.advance(core.IDLE)
     sim.stands(sim.guest.copy())

@@ -661,6 +661,7 @@ def test_checkpoints_are_held_against_what_the_guest_has_and_are_read_time_and_a
     assert sim.core.doubts() == asked
     sim.core.shares_read(asked, dict.fromkeys(asked, ALONE))
     assert dropped(sim) == made[:1]
+    assert [said.partition(":")[0] for said in sim.budget.said] == ["dropped checkpoint a"]
 
 
 def test_no_more_states_are_kept_than_can_be_undone(begin):
