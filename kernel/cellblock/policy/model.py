@@ -655,7 +655,7 @@ class Policy(Table):
         lacked=True,
         asked=lambda policy: policy.snapshots != "off" and policy.undo_depth > 0,
     )
-    """How many cells ``%undo`` can step back over. Each keeps a copy of the guest."""
+    """How many cells ``%undo`` can step back over. Each may keep a copy of the guest."""
 
     max_branches: Depth = row(
         8,

@@ -203,6 +203,22 @@ class Chain(UserList[Snapshot]):
                     found.append(UndoStep(snapshot, before, cells))
         return found[:most]
 
+    def is_spare(self, newest: Snapshot, most: int) -> bool:
+        """Return whether ``%undo`` needs the oldest no more, where it goes back ``most`` steps.
+
+        What is kept after it, up to ``newest``, has as many: cells are run again there.
+        """
+        last = self.index(newest)
+        if last == 0:
+            return False
+        found = 0
+        for snapshot in self[1 : last + 1]:
+            for request in snapshot.after:
+                found += request.is_step
+                if found >= most or not request.repeatable:
+                    break
+        return found >= most
+
     def cost(self) -> int:
         """Return at most how many bytes all but the newest hold for themselves."""
         return sum(

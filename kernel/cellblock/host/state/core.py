@@ -25,7 +25,8 @@ guest until one of them writes, and waits::
   puts it off. None is taken that can't be afforded (``memory.Budget``).
 - *forking*: the guest was asked to fork. It has ``PATIENCE`` seconds.
 - *kept*: the copy says that it stands, and is stopped. The newest is used when a cell is killed,
-  the older ones for ``%undo``: as many as the policy has room for.
+  the older ones for ``%undo``: as many as the policy has room for, and as it needs: none where the
+  cells that it may step over can all be run again from newer ones (ADR 0148).
 - *lost*: the copy ended, could not be made, or was dropped.
 
 A kill, ``%undo``, ``%restore``, ``%branch``, a fork's beginning and more locks are the same thing:
@@ -307,7 +308,10 @@ class Core:
 
     def _record(self, request: PastRequest) -> None:
         if self.chain:
-            self.chain[-1].after.append(request)
+            newest = self.chain[-1]
+            newest.after.append(request)
+            if newest.settled and self.chain.is_spare(newest, self.policy.undo_depth):
+                self._soon_do(_LOOK, Cause.look)  # nobody waits for the end of a copy
         if isinstance(request.message, messages.SetVariables):
             self._values.append(request)
         while self._values and request.ended - self._values[0].ended > LATELY:
@@ -554,7 +558,7 @@ class Core:
                 self._do(act.Stop(snapshot.copy.number))
 
     def _keep_few(self, newest: Snapshot) -> None:
-        """Keep one that stands, and as many to step back to as the policy has room for."""
+        """Keep one that stands, and as many to step back to as the policy has room and use for."""
         chain, most = self.chain, self.policy.undo_max_bytes
         if newest not in chain:
             return
@@ -562,6 +566,8 @@ class Core:
             if snapshot.kept and not snapshot.visible:
                 self._drop(snapshot)
         while chain.index(newest) > self.policy.undo_depth:
+            self._drop(chain[0])
+        while chain.is_spare(newest, self.policy.undo_depth):
             self._drop(chain[0])
         while most is not None and chain.index(newest) and chain.cost() > most:
             self._drop(chain[0])

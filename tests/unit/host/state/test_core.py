@@ -669,3 +669,21 @@ def test_no_more_states_are_kept_than_can_be_undone(begin):
     sim.stands(sim.first)
     first, second = sim.keeps(1), sim.keeps(2)
     assert [one.copy.number for one in sim.core.chain] == [first, second]
+
+
+def test_a_copy_is_given_up_when_cells_that_can_be_run_again_are_all_that_undo_may_step_over(begin):
+    sim = begin(undo_depth=2)
+    sim.stands(sim.first)
+    newest = sim.keeps(1)
+    sim.ends(2, repeatable=True)
+    sim.acts()
+    sim.core.reminded(Reminder(Cause.look))
+    sim.core.copies_read({})
+    assert sim.acts() == []  # before cell 1 there is the first copy alone
+    sim.ends(3, repeatable=True)
+    assert Remind(0.1, Reminder(Cause.look)) in sim.core.actions
+    sim.acts()
+    sim.core.copies_read({})
+    assert sim.acts() == [Drop(sim.first)]
+    undone = [tuple(past.message.id for past in step.undone) for step in sim.core.steps()]
+    assert ([one.copy.number for one in sim.core.chain], undone) == ([newest], [(3,), (2, 3)])
