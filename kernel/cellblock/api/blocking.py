@@ -237,10 +237,12 @@ class Sandbox(_Blocking):
     cell's ``input()``; without it that is an EOFError. ``approve`` answers where the policy has its
     user asked: given an ``ApprovalRequest`` it returns True or ``once``, ``session`` or False;
     without it nothing that takes consent is allowed. ``project`` is the folder that ``{project}``
-    stands for, by default the current one; ``artifacts`` is where files that match the policy's
-    ``artifact_export_paths`` are copied to, instead of its ``artifact_folder``. ``allow_unsafe``
-    lets a policy of mode unsafe be used. ``cwd`` is the folder that cells run in, beneath one that
-    they may read. With a ``pool``, that one's policy, tools and project are used.
+    stands for: cells begin there if the policy lets them read it. Without one they have a private
+    folder, and no file of the user's, whatever the policy says of ``{project}``. ``artifacts`` is
+    where files that match the policy's ``artifact_export_paths`` are copied to, instead of its
+    ``artifact_folder``. ``allow_unsafe`` lets a policy of mode unsafe be used. ``cwd`` is the
+    folder that cells begin in, beneath one that they may read. With a ``pool``, that one's policy,
+    tools and project are used.
 
     Variables live from cell to cell, and are as before a cell that was killed. It works in any
     program, beside a running loop too, which it holds up like any call that waits. Any thread may
@@ -295,6 +297,9 @@ class Sandbox(_Blocking):
     load = _blocking(AsyncSandbox.load)
     upload = _blocking(AsyncSandbox.upload)
     download = _blocking(AsyncSandbox.download)
+    read = _blocking(AsyncSandbox.read)
+    write = _blocking(AsyncSandbox.write)
+    files = _blocking(AsyncSandbox.files)
 
     # --- forks: those of a sandbox that blocks block, too -----------------------------------------
 

@@ -60,11 +60,13 @@ class SessionOptions(Struct, frozen=True):
     """What a front asks for: a policy, by name or file or as a value, and where it is to hold.
 
     ``project`` is the folder that cells are run for, ``scratch`` one that they have for
-    themselves. ``private`` are paths that no guest reads, whatever the policy says.
+    themselves. Without a project that is all they have: ``given_project`` is None, and the policy's
+    ``{project}`` grants nothing. ``private`` are paths that no guest reads, whatever the policy
+    says.
     """
 
     policy: str | Policy
-    project: Path
+    given_project: Path | None
     scratch: Path
     allow_unsafe: bool = False
     private: tuple[Path, ...] = ()
@@ -78,6 +80,11 @@ class SessionOptions(Struct, frozen=True):
     #: Whether cells have a home folder that is staged like the project. Programs exchange files
     #: with theirs in the scratch folder, and there that is it.
     stages_home: bool = False
+
+    @property
+    def project(self) -> Path:
+        """The folder that cells are run for: without one their scratch folder."""
+        return self.given_project or self.scratch
 
     @property
     def policy_name(self) -> str:
@@ -134,6 +141,11 @@ class SessionConfig(Struct, frozen=True):
     adopted: Staged | None = None
     #: Whether what is staged is shown to the user, and kept: a fork leaves that to its session.
     lists_staged: bool = True
+
+    @property
+    def has_project(self) -> bool:
+        """Whether cells are run for a folder of the user's."""
+        return self.project != self.scratch
 
     @property
     def scratch(self) -> Path:
@@ -197,8 +209,13 @@ class SessionConfig(Struct, frozen=True):
             inputs=inputs,
         )
         operators = None if self.operators is None else policy_moved(self.operators)
-        policy = policy_moved(self.policy)
-        return replace(self, policy=policy, operators=operators, prepare=own)
+        return replace(
+            self,
+            policy=policy_moved(self.policy),
+            operators=operators,
+            prepare=own,
+            project=Path(moved(str(self.project))),
+        )
 
     def in_fork(
         self, folder: Path | None, policy: Policy, prepare: messages.Prepare
@@ -364,12 +381,18 @@ def _resolved(
 def _load(options: SessionOptions) -> Policy:
     """Return the policy. Raises PolicyError, also where nobody is there to allow it."""
     # Whether it is allowed is looked at below.
-    rest: dict[str, Any] = {"allow_unsafe": True, "scratch": options.scratch}
+    rest: dict[str, Any] = {
+        "allow_unsafe": True,
+        "scratch": options.scratch,
+        # Where a program's relative paths begin, and the host's own folders.
+        "project": options.given_project or Path.cwd(),
+        "has_project": options.given_project is not None,
+    }
     if isinstance(options.policy, str):
         accepted = AcceptedPolicies(Path(cache_folder(), "policies"))
-        policy = load.load(options.policy, project=options.project, accepted=accepted, **rest)
+        policy = load.load(options.policy, accepted=accepted, **rest)
     else:
-        policy = load.check_policy(options.policy, project=options.project, **rest)
+        policy = load.check_policy(options.policy, **rest)
     condition = _condition(policy, options)
     if condition is not None and not (options.asks and policy.approvals == "prompt"):
         raise condition
