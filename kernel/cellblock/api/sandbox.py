@@ -274,6 +274,7 @@ class AsyncSandboxPool:
         self,
         *,
         inputs: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         input: Callable[[str], Any] | None = None,
         approve: Callable[[ApprovalRequest], Any] | None = None,
         artifacts: str | Path | None = None,
@@ -290,6 +291,7 @@ class AsyncSandboxPool:
         """
         return AsyncSandbox(
             inputs=inputs,
+            env=env,
             input=input,
             approve=approve,
             artifacts=artifacts,
@@ -437,6 +439,7 @@ class AsyncSandbox:
         *,
         tools: Tools = (),
         inputs: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         input: Callable[[str], Any] | None = None,
         approve: Callable[[ApprovalRequest], Any] | None = None,
         project: str | Path | None = None,
@@ -453,6 +456,7 @@ class AsyncSandbox:
             policy, tools=tools, project=project, allow_unsafe=allow_unsafe
         )
         self._inputs, self._ask, self._approve = dict(inputs or {}), input, approve
+        self._env = dict(env or {})
         self._prompt: ProgramPrompt | None = None
         self._artifacts, self._cwd, self._snapshots = artifacts, cwd, snapshots
         self._notebook = notebook
@@ -542,7 +546,8 @@ class AsyncSandbox:
                 remedy += " Without project= there is none in the project."
             name, value = self.pool.config.policy.name, repr(os.fspath(self._cwd))
             raise PolicyError(what, file=name, key="cwd", value=value, remedy=remedy)
-        self._config = config = self.pool.config_for(self._inputs, cwd)
+        config = self.pool.config_for(self._inputs, cwd)
+        self._config = config = config.with_variables(self._env) if self._env else config
         if self._artifacts is not None:
             path = Path(self._artifacts).absolute()
             # Without links, but for the last part: it may not exist.

@@ -26,7 +26,7 @@ from cellblock.backends.plan import (
     real,
     standing,
 )
-from cellblock.errors import BackendError, FrameTooLargeError, PolicyError
+from cellblock.errors import BackendError, FrameTooLargeError, InputError, PolicyError
 from cellblock.host.files import AcceptedPolicies
 from cellblock.host.guests import background, spawn
 from cellblock.host.services.operations import catalog
@@ -139,6 +139,8 @@ class SessionConfig(Struct, frozen=True):
     #: What names the kernel, for a later one to adopt what it stages, and what it adopted itself.
     names: tuple[str, ...] = ()
     adopted: Staged | None = None
+    #: Variables that a program gives cells, and says are no secrets.
+    variables: dict[str, str] = field(default_factory=dict)
     #: Whether what is staged is shown to the user, and kept: a fork leaves that to its session.
     lists_staged: bool = True
 
@@ -159,6 +161,35 @@ class SessionConfig(Struct, frozen=True):
         if services := granted_services(changed):
             services.check_artifacts()
         return changed
+
+    def with_variables(self, variables: Mapping[str, str]) -> SessionConfig:
+        """Return one whose guests have these variables of the environment, which are no secrets.
+
+        No zygote is told of them. Raises InputError for one that can't be given.
+        """
+        ours = guest_environment((), self.scratch, os.environ, self.prepare.plan).keys() - {_USER}
+        for name, value in variables.items():
+            what, remedy = "", "Leave it out."
+            if not (isinstance(name, str) and isinstance(value, str)):
+                what, remedy = "not a text", "Give a text for each name."
+            elif not name or "=" in name or "\0" in name + value:
+                what, remedy = (
+                    "no variable can be that",
+                    "Give a name without =, and no zero bytes.",
+                )
+            elif len(f"{name}={value}".encode(errors="surrogatepass")) >= _LONGEST_VARIABLE:
+                what = "no program starts with a variable of 128 KiB"
+                remedy = "Give it as one of inputs=, or in a file."
+            elif name in ours:
+                what = "cells have a value of cellblock's for it"
+            elif name == self.policy.llm.key_env:
+                what = "the policy has the key of language models there, which no cell gets"
+            if what:
+                raise InputError(what, file="env", key=str(name), remedy=remedy)
+        environment = self.prepare.environment | dict(variables)
+        prepare = replace(self.prepare, environment=environment)
+        check_encodable(prepare, self.policy.name, self.scratch)
+        return replace(self, prepare=prepare, variables=dict(variables))
 
     @property
     def shareable(self) -> bool:
@@ -310,9 +341,16 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
     )
-    prepare = replace(narrowed.prepare, launch=config.prepare.launch)
-    operators = config.operators or config.policy
-    return replace(narrowed, prepare=prepare, operators=operators, file=config.file)
+    environment = narrowed.prepare.environment | config.variables
+    launch = config.prepare.launch
+    prepare = replace(narrowed.prepare, launch=launch, environment=environment)
+    return replace(
+        narrowed,
+        prepare=prepare,
+        operators=config.operators or config.policy,
+        file=config.file,
+        variables=config.variables,
+    )
 
 
 def _staged(
@@ -549,6 +587,9 @@ def prepare_message(
     )
 
 
+_USER: Final = "USER"
+#: Bytes of a variable, its name and a zero byte with which no program starts (execve(2)).
+_LONGEST_VARIABLE: Final = 2**17
 _OF_PROGRAMS: Final = {"GIT_CONFIG_NOSYSTEM": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
@@ -570,7 +611,7 @@ def guest_environment(
     starts_shell = starts_shell and any(within(real(shell), root) for root in plan.read_roots)
     # No accounts are known to a guest: without a name getpass.getuser() fails.
     return (
-        {"USER": "cellblock"}
+        {_USER: "cellblock"}
         | passed
         | {
             "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
@@ -657,5 +698,5 @@ def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) 
         raise PolicyError(what, file=policy_name, value=value, remedy=remedy) from None
     except FrameTooLargeError as exc:
         what = f"more than cells can be given: {exc}"
-        remedy = "Shorten the variables that env_var_access names, or the policy's lists."
+        remedy = "Shorten the variables (env=, env_var_access), or the policy's lists."
         raise PolicyError(what, file=policy_name, remedy=remedy) from None
