@@ -240,11 +240,10 @@ class Sandbox(_Blocking):
     True or ``once``, ``session`` or False; without it nothing that takes consent is allowed.
     ``project`` is the folder that ``{project}`` stands for: cells begin there if the policy lets
     them read it. Without one they have a private folder, and no file of the user's, whatever the
-    policy says of ``{project}``. ``artifacts`` is
-    where files that match the policy's ``artifact_export_paths`` are copied to, instead of its
-    ``artifact_folder``. ``allow_unsafe`` lets a policy of mode unsafe be used. ``cwd`` is the
-    folder that cells begin in, beneath one that they may read. With a ``pool``, that one's policy,
-    tools and project are used.
+    policy says of ``{project}``. ``artifacts`` is where files that match the policy's
+    ``artifact_export_paths`` are copied to, instead of its ``artifact_folder``. ``allow_unsafe``
+    lets a policy of mode unsafe be used. ``cwd`` is the folder that cells begin in, beneath one
+    that they may read. With a ``pool``, that one's policy, tools and project are used.
 
     Variables live from cell to cell, and are as before a cell that was killed. It works in any
     program, beside a running loop too, which it holds up like any call that waits. Any thread may
