@@ -13,6 +13,7 @@ from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
 from cellblock.host.cell.transcript import Output
 from cellblock.host.services.artifacts import Artifact
 from cellblock.host.services.changes import Change
+from cellblock.host.services.exchange import File
 from cellblock.host.session.types import Usage
 from cellblock.policy.model import Policy
 
@@ -26,6 +27,7 @@ __all__ = [
     "Change",
     "Denial",
     "Display",
+    "File",
     "Output",
     "Policy",
     "Result",

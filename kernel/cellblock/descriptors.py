@@ -78,6 +78,19 @@ def open_unlinked(path: str, flags: int = _PLACE) -> int:
     return fd
 
 
+def open_beneath(folder: int, path: str) -> int:
+    """Return a descriptor of the folder ``path`` beneath another. Raises OSError: ELOOP for a link.
+
+    A path without ``..``; an empty one is the folder itself.
+    """
+    found = os.open(".", FOLDER, dir_fd=folder)
+    for name in path.split("/"):
+        if name:
+            with closing(found) as above:
+                found = os.open(name, FOLDER, dir_fd=above)
+    return found
+
+
 def stat_unlinked(path: str) -> os.stat_result:
     """Return the status of what a canonical path names. Raises OSError as ``open_unlinked``."""
     with closing(open_unlinked(path)) as fd:

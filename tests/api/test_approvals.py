@@ -17,8 +17,8 @@ def add(a: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def pool(asking_policy):
-    with SandboxPool(asking_policy, tools=[add]) as made:
+def pool(asking_policy, home):
+    with SandboxPool(asking_policy, project=home / "project", tools=[add]) as made:
         yield made
 
 

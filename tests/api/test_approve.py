@@ -17,8 +17,8 @@ def add(a: int, *, b: int = 1) -> int:
 
 
 @pytest.fixture(scope="module")
-def pool(asking_policy):
-    with SandboxPool(asking_policy, tools=[add]) as made:
+def pool(asking_policy, home):
+    with SandboxPool(asking_policy, project=home / "project", tools=[add]) as made:
         yield made
 
 
@@ -141,7 +141,7 @@ def test_an_async_answer_is_awaited_on_the_loop_and_closing_waits_for_none(askin
         return True
 
     async def main():
-        async with AsyncSandbox(asking_policy, tools=[double], approve=approve) as s:
+        async with AsyncSandbox(asking_policy, project=".", tools=[double], approve=approve) as s:
             assert (await s.execute("await double(1)")).result == "2"
             waits = asyncio.create_task(s.execute("await double(2)"))
             await asyncio.sleep(0.3)
@@ -153,7 +153,7 @@ def test_an_async_answer_is_awaited_on_the_loop_and_closing_waits_for_none(askin
 
 def test_each_answer_is_on_the_audit_log(asking_policy, home):
     kept = asking_policy.replace(audit={"log": True, "folder": str(home / "logs")})
-    with Sandbox(kept, tools=[add], approve=lambda request: request.args == (1,)) as s:
+    with Sandbox(kept, project=".", tools=[add], approve=lambda request: request.args == (1,)) as s:
         s.execute("add(1)")
         s.execute("add(2)")
     (file,) = (home / "logs").glob("*.jsonl")

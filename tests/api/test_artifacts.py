@@ -82,7 +82,7 @@ def test_what_the_projects_work_folder_had_before_is_left_alone(home):
     work.mkdir()
     (work / "old.csv").write_text("x")
     policy = Policy.preset("data", artifact_export_paths=("work/*.csv",))
-    with Sandbox(policy) as s:
+    with Sandbox(policy, project=home / "project") as s:
         r = s.execute("import numpy\nnumpy.savetxt('work/new.csv', [1])")
     assert [one.name for one in r.artifacts] == ["work/new.csv"]
     assert (home / "project" / "artifacts" / "work" / "new.csv").read_text().startswith("1.0")

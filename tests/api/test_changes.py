@@ -31,7 +31,7 @@ def layers(home):
 @pytest.mark.quick
 def test_a_program_lists_keeps_and_drops_what_cells_wrote(home, staging):
     project = home / "project"
-    with Sandbox(staging) as s:
+    with Sandbox(staging, project=".") as s:
         assert s.changes() == ()
         assert s.execute("open('new.csv', 'w').write('a'); open('old.csv', 'a').write('b')").success
         changed, new = sorted(s.changes(), key=lambda one: one.kind)
@@ -60,7 +60,7 @@ def test_a_program_lists_keeps_and_drops_what_cells_wrote(home, staging):
 
 @pytest.mark.usefixtures("nothing_left")
 def test_what_is_not_kept_can_be_after_the_sandbox_is_closed(home, staging):
-    with Sandbox(staging) as s:
+    with Sandbox(staging, project=".") as s:
         s.execute("open('new.csv', 'w').write('a')")
     assert len(layers(home)) == 1
     assert [one.path for one in s.keep()] == ["new.csv"]
@@ -71,7 +71,7 @@ def test_what_is_not_kept_can_be_after_the_sandbox_is_closed(home, staging):
 
 def test_on_a_loop_the_same_and_a_file_of_the_users_is_not_overwritten(home, staging):
     async def main():
-        async with AsyncSandbox(staging) as s:
+        async with AsyncSandbox(staging, project=".") as s:
             await s.execute("open('old.csv', 'w').write('a')")
             (home / "project" / "old.csv").write_text("the user's")
             with pytest.raises(ChangesError, match="was changed by somebody else"):
@@ -87,7 +87,7 @@ def test_on_a_loop_the_same_and_a_file_of_the_users_is_not_overwritten(home, sta
 
 
 def test_a_cell_can_not_keep_in_the_programs_place(home, staging):
-    with Sandbox(staging, input=lambda _: "once") as s:
+    with Sandbox(staging, project=".", input=lambda _: "once") as s:
         s.execute("open('new.csv', 'w').write('a')")
         assert "nobody can be asked here" in s.execute("%changes keep").error.message
         assert not (home / "project" / "new.csv").exists()
@@ -98,9 +98,11 @@ def test_no_file_is_copied_that_is_larger_than_what_cells_may_keep(home, staging
     """The copy is seen when it is complete, and threads could have many made at once."""
     (home / "project" / "large.csv").write_bytes(bytes(80 << 20))
     small = staging.replace(scratch_max_bytes=4 << 20, memory_max_bytes=256 << 20)
-    with Sandbox(small.replace(scratch_max_bytes=142_606_336)) as s:  # as the message says
+    with Sandbox(
+        small.replace(scratch_max_bytes=142_606_336), project="."
+    ) as s:  # as the message says
         assert s.execute("open('large.csv', 'r+')").success
-    with Sandbox(small) as s:
+    with Sandbox(small, project=".") as s:
         refused = s.execute("open('large.csv', 'r+')").error
         assert refused.message == (
             "[Errno 27] File too large: 'large.csv' [cellblock: under policy staging cells write "
@@ -114,7 +116,7 @@ def test_no_file_is_copied_that_is_larger_than_what_cells_may_keep(home, staging
 def test_what_a_fork_stages_counts_against_its_limit(staging):
     fill = "import time\nopen('f', 'wb').write(bytes(40 << 20))\ntime.sleep(60)"
     small = staging.replace(scratch_max_bytes=16 << 20, max_file_size=None)
-    with Sandbox(small) as s:
+    with Sandbox(small, project=".") as s:
         (fork,) = s.fork(1, shares_files=True)
         assert fork.execute(fill).stop.why == "scratch"
         assert [one.path for one in s.changes()] == ["f"]

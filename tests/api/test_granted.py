@@ -56,7 +56,7 @@ def _key(monkeypatch):
 
 def test_one_cell_calls_functions_operations_and_models_and_all_are_told_of(policy):
     pytest.importorskip("openai")
-    with Sandbox(policy, tools=[add]) as s:
+    with Sandbox(policy, project=".", tools=[add]) as s:
         r = s.execute(ALL)
         assert r.result == "(2, 'text', 'yes')"
         calls = [(call.name, call.status, call.tokens > 0) for call in r.tool_calls]
@@ -71,7 +71,8 @@ def test_one_cell_calls_functions_operations_and_models_and_all_are_told_of(poli
 
 
 def test_sandboxes_of_a_pool_call_them_too_and_each_has_a_budget_of_its_own(policy):
-    with SandboxPool(policy, tools=[add]) as pool, pool.sandbox() as a, pool.sandbox() as b:
+    pool = SandboxPool(policy, project=".", tools=[add])
+    with pool, pool.sandbox() as a, pool.sandbox() as b:
         for name, one in (("b", a), ("c", b)):
             assert one.execute("add(1), ops.read_file('a.txt')").result == "(2, 'text')"
             written = one.execute(f"ops.write_file('{name}.txt', 'x' * 60)")
@@ -82,7 +83,7 @@ def test_sandboxes_of_a_pool_call_them_too_and_each_has_a_budget_of_its_own(poli
 
 def test_a_function_can_not_stand_in_for_what_the_policy_grants(policy):
     with pytest.raises(PolicyError, match="the policy has a tool of this name already"):
-        Sandbox(policy, tools={"llm": add}).open()
+        Sandbox(policy, project=".", tools={"llm": add}).open()
 
 
 def test_packages_are_there_before_the_first_cell_of_each(home):
@@ -145,7 +146,7 @@ def approved(home):
 
 
 def test_a_program_has_approved_cells_run_and_no_others(approved):
-    with Sandbox(approved) as s:
+    with Sandbox(approved, project=".") as s:
         assert s.execute(FINE).result == "'fine'"
         r = s.execute(FINE.replace("fine", "more"))
         assert (r.status, r.usage, [one.rule for one in r.denials]) == (

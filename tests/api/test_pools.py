@@ -162,7 +162,8 @@ def test_cells_run_in_a_folder_that_is_named_if_they_may_read_it(home):
     (home / "project" / "inner").mkdir()
     (home / "project" / "inner" / "a.txt").write_text("here")
     roots = {"filesystem_read_roots": ("{project}",)}
-    with SandboxPool(Policy.preset("unsafe", **roots), allow_unsafe=True) as pool:
+    policy = Policy.preset("unsafe", **roots)
+    with SandboxPool(policy, project=home / "project", allow_unsafe=True) as pool:
         with pool.sandbox(cwd="inner") as s:
             assert s.execute("open('a.txt').read()").result == "'here'"
         with pytest.raises(PolicyError, match="no folder that cells can read"):

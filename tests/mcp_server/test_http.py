@@ -93,7 +93,7 @@ def test_a_person_is_asked_over_http_too(home, policy):
         async with over_http(address, elicitation_callback=on_question) as client:
             assert "'text'" in text_of(await run(client, "ops.read_file('a.txt')"))
 
-    with http_server("--policy", file) as (_, address):
+    with http_server("--policy", file, "--project", home) as (_, address):
         go(main(address))
 
 

@@ -280,7 +280,7 @@ def test_a_link_to_a_file_leads_to_no_other_later(home, policy):
     exporting = 'extends = "data"\nartifact_export_paths = ["work/*.csv"]'
 
     async def main():
-        async with stdio("--policy", policy(exporting)) as client:
+        async with stdio("--policy", policy(exporting), "--project", home) as client:
 
             async def write(*names):
                 code = f"for n in {names}:\n    with open(f'work/{{n}}.csv', 'w') as f:\n"
@@ -357,7 +357,9 @@ def test_a_person_is_asked_while_the_cell_waits_and_it_runs_once(home, policy, m
 
     async def main():
         async with stdio(
-            "--policy", policy(ASKING), mode=mode, elicitation_callback=on_question
+            *("--policy", policy(ASKING), "--project", home),
+            mode=mode,
+            elicitation_callback=on_question,
         ) as client:
             await run(client, "ran = []")
             reply = await run(client, "ran.append(1)\nprint(ops.read_file('a.txt'))")
@@ -386,7 +388,9 @@ def test_what_variants_ask_at_the_same_time_is_put_one_after_the_other(home, pol
             (home / name).write_text(name)
         codes = [f"ops.read_file({name!r})" for name in names]
         async with stdio(
-            "--policy", policy(ASKING), mode=mode, elicitation_callback=on_question
+            *("--policy", policy(ASKING), "--project", home),
+            mode=mode,
+            elicitation_callback=on_question,
         ) as client:
             told = await client.call_tool("try_variants", {"codes": codes})
         assert sorted(asked) == [f"  path = {name!r}" for name in names]
@@ -400,13 +404,13 @@ def test_without_elicitation_it_is_denied_with_what_the_operator_would_set(home,
     needs = "this MCP client has no elicitation. The operator allows it, unasked, with"
 
     async def main():
-        async with stdio("--policy", policy(ASKING), mode=mode) as client:
+        async with stdio("--policy", policy(ASKING), "--project", home, mode=mode) as client:
             call = text_of(await run(client, "ops.read_file('a.txt')"))
             assert call.endswith(f'{needs} approvals = "never" in the policy.')
             module = text_of(await run(client, "import bz2"))
             assert module.endswith(f'{needs} add.allowed_modules = ["bz2"] in the policy.')
         remedy = ASKING.replace('"prompt"', '"never"') + '[add]\nallowed_modules = ["bz2"]\n'
-        async with stdio("--policy", policy(remedy), mode=mode) as client:
+        async with stdio("--policy", policy(remedy), "--project", home, mode=mode) as client:
             assert not (await run(client, "import bz2\nops.read_file('a.txt')")).is_error
 
     go(main())
@@ -417,7 +421,9 @@ def test_a_question_that_nobody_comes_back_for_ends_with_the_client(home, policy
 
     async def main():
         async with stdio(
-            "--policy", policy(ASKING), mode="2026-07-28", elicitation_callback=_never
+            *("--policy", policy(ASKING), "--project", home),
+            mode="2026-07-28",
+            elicitation_callback=_never,
         ) as client:
             state = None
             async with asyncio.timeout(10):
@@ -501,7 +507,9 @@ def test_what_is_staged_is_kept_only_by_a_person(home, policy, mode):
         return types.ElicitResult(action="accept", content={"answer": answers.pop(0)})
 
     async def main():
-        async with stdio("--policy", file, mode=mode, elicitation_callback=on_question) as client:
+        async with stdio(
+            "--policy", file, "--project", home, mode=mode, elicitation_callback=on_question
+        ) as client:
             reply = await run(client, "open('new.txt', 'w').write('made')")
             if reply.is_error:
                 pytest.skip(f"nothing can be staged here: {text_of(reply)}")
@@ -515,7 +523,7 @@ def test_what_is_staged_is_kept_only_by_a_person(home, policy, mode):
             assert text_of(yes) == f"Kept: 1\n{home}/new.txt"
             assert (home / "new.txt").read_text() == "made"
             assert asked[0].startswith("May this keep 1 staged file?\n")
-        async with stdio("--policy", file, mode=mode) as client:
+        async with stdio("--policy", file, "--project", home, mode=mode) as client:
             await run(client, "open('other.txt', 'w').write('made')")
             unasked = text_of(await client.call_tool("keep", {}))
             assert "In a terminal: cellblock changes keep " in unasked

@@ -58,7 +58,9 @@ def test_a_client_of_the_sdk_does_it(home, file):
         return types.ElicitResult(action="accept", content={"answer": "once"})
 
     async def main():
-        async with stdio("--policy", file, elicitation_callback=on_question) as client:
+        async with stdio(
+            "--policy", file, "--project", home, elicitation_callback=on_question
+        ) as client:
             loaded, killed = text_of(await run(client, LOAD)), text_of(await run(client, KILLED))
             ways = []
             for way, code in WAYS.items():

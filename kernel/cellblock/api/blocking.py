@@ -233,14 +233,17 @@ class Sandbox(_Blocking):
 
     ``policy`` is a preset's name (``safe``, ``data``, ``unsafe``), a TOML file or a ``Policy``.
     ``tools`` are functions of yours that cells may call: sync ones run in threads, async ones on a
-    loop of their own. ``inputs`` is JSON data that cells find in ``inputs``. ``input`` answers a
-    cell's ``input()``; without it that is an EOFError. ``approve`` answers where the policy has its
-    user asked: given an ``ApprovalRequest`` it returns True or ``once``, ``session`` or False;
-    without it nothing that takes consent is allowed. ``project`` is the folder that ``{project}``
-    stands for, by default the current one; ``artifacts`` is where files that match the policy's
+    loop of their own. ``inputs`` is JSON data that cells find in ``inputs``. ``env`` are variables
+    of the environment that cells get, whatever the policy passes on: no secrets, for cells can read
+    and print them. ``input`` answers a cell's ``input()``; without it that is an EOFError.
+    ``approve`` answers where the policy has its user asked: given an ``ApprovalRequest`` it returns
+    True or ``once``, ``session`` or False; without it nothing that takes consent is allowed.
+    ``project`` is the folder that ``{project}`` stands for: cells begin there if the policy lets
+    them read it. Without one they have a private folder, and no file of the user's, whatever the
+    policy says of ``{project}``. ``artifacts`` is where files that match the policy's
     ``artifact_export_paths`` are copied to, instead of its ``artifact_folder``. ``allow_unsafe``
-    lets a policy of mode unsafe be used. ``cwd`` is the folder that cells run in, beneath one that
-    they may read. With a ``pool``, that one's policy, tools and project are used.
+    lets a policy of mode unsafe be used. ``cwd`` is the folder that cells begin in, beneath one
+    that they may read. With a ``pool``, that one's policy, tools and project are used.
 
     Variables live from cell to cell, and are as before a cell that was killed. It works in any
     program, beside a running loop too, which it holds up like any call that waits. Any thread may
@@ -255,6 +258,7 @@ class Sandbox(_Blocking):
         *,
         tools: Tools = (),
         inputs: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         input: Callable[[str], Any] | None = None,
         approve: Callable[[ApprovalRequest], Any] | None = None,
         project: str | Path | None = None,
@@ -264,7 +268,7 @@ class Sandbox(_Blocking):
         pool: SandboxPool | None = None,
     ) -> None:
         arguments: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
-        arguments |= {"cwd": cwd, "approve": approve}
+        arguments |= {"cwd": cwd, "approve": approve, "env": env}
         if pool is not None:
             self._sandbox = pool.inner.sandbox(**arguments)
         else:
@@ -295,6 +299,9 @@ class Sandbox(_Blocking):
     load = _blocking(AsyncSandbox.load)
     upload = _blocking(AsyncSandbox.upload)
     download = _blocking(AsyncSandbox.download)
+    read = _blocking(AsyncSandbox.read)
+    write = _blocking(AsyncSandbox.write)
+    files = _blocking(AsyncSandbox.files)
 
     # --- forks: those of a sandbox that blocks block, too -----------------------------------------
 
@@ -404,6 +411,7 @@ class SandboxPool(_Blocking):
         self,
         *,
         inputs: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         input: Callable[[str], Any] | None = None,
         approve: Callable[[ApprovalRequest], Any] | None = None,
         artifacts: str | Path | None = None,
@@ -411,4 +419,4 @@ class SandboxPool(_Blocking):
     ) -> Sandbox:
         """Return a sandbox that is yet to be opened; see ``AsyncSandboxPool.sandbox``."""
         arguments: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
-        return Sandbox(pool=self, approve=approve, cwd=cwd, **arguments)
+        return Sandbox(pool=self, approve=approve, cwd=cwd, env=env, **arguments)

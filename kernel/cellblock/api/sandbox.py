@@ -12,6 +12,7 @@ import functools
 import itertools
 import logging
 import os
+import time
 import warnings
 import weakref
 from collections import Counter
@@ -43,7 +44,8 @@ from cellblock.host.cell.status import Views
 from cellblock.host.guests import spawn
 from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
 from cellblock.host.output.text import clean_line
-from cellblock.host.services import changes, keeping, scratch
+from cellblock.host.services import changes, exchange, keeping
+from cellblock.host.services.exchange import File
 from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
@@ -151,8 +153,9 @@ class AsyncSandboxPool:
 
     Every sandbox has a guest, a session, a scratch folder and an audit log of its own. ``policy``
     is a preset's name, a file, or a ``Policy``; ``tools`` are functions that cells may call, beside
-    the policy's own; ``project`` is the folder that ``{project}`` stands for, by default the
-    current one; ``operators`` is the policy that this one was made narrower from, see ``narrowed``.
+    the policy's own; ``project`` is the folder that ``{project}`` stands for: without one cells
+    have a private folder and no file of the user's, whatever the policy says of ``{project}``;
+    ``operators`` is the policy that this one was made narrower from, see ``narrowed``.
     Belongs to the loop that it was opened on, and to its thread.
 
     A policy whose backend gives guests no folder of their own (``docker``) takes a zygote for each
@@ -255,13 +258,15 @@ class AsyncSandboxPool:
 
         self.make_tools = make
 
-    def _folder(self) -> Path:
-        """Return the project folder. Raises PolicyError where there is none."""
+    def _folder(self) -> Path | None:
+        """Return the project folder, if one was given. Raises PolicyError where it is not there."""
+        if self._project is None:
+            return None
         try:
-            return Path(self._project or Path.cwd()).resolve(strict=True)
+            return Path(self._project).resolve(strict=True)
         except OSError as exc:
             file = self._policy if isinstance(self._policy, str) else self._policy.name
-            value, remedy = repr(str(self._project or "")), "Name a folder that is there."
+            value, remedy = repr(str(self._project)), "Name a folder that is there."
             what = f"no such folder: {exc.strerror}"
             raise PolicyError(what, file=file, key="project", value=value, remedy=remedy) from None
 
@@ -269,6 +274,7 @@ class AsyncSandboxPool:
         self,
         *,
         inputs: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         input: Callable[[str], Any] | None = None,
         approve: Callable[[ApprovalRequest], Any] | None = None,
         artifacts: str | Path | None = None,
@@ -285,6 +291,7 @@ class AsyncSandboxPool:
         """
         return AsyncSandbox(
             inputs=inputs,
+            env=env,
             input=input,
             approve=approve,
             artifacts=artifacts,
@@ -432,6 +439,7 @@ class AsyncSandbox:
         *,
         tools: Tools = (),
         inputs: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         input: Callable[[str], Any] | None = None,
         approve: Callable[[ApprovalRequest], Any] | None = None,
         project: str | Path | None = None,
@@ -448,12 +456,16 @@ class AsyncSandbox:
             policy, tools=tools, project=project, allow_unsafe=allow_unsafe
         )
         self._inputs, self._ask, self._approve = dict(inputs or {}), input, approve
+        self._env = dict(env or {})
         self._prompt: ProgramPrompt | None = None
         self._artifacts, self._cwd, self._snapshots = artifacts, cwd, snapshots
         self._notebook = notebook
         self._config: SessionConfig | None = None
         #: What cells write to the project, where the policy stages that.
         self.staged: Staged | None = None
+        #: Files that the program put there, as they were then; since when others are cells'.
+        self._uploaded: dict[str, exchange.Stamp] = {}
+        self._began = 0.0
         self._front: SandboxFront | None = None
         self._tools: InProcessTools | None = None
         self._lock = asyncio.Lock()
@@ -500,7 +512,7 @@ class AsyncSandbox:
 
     def _begin(self, config: SessionConfig, inherited: Views | None = None) -> Session:
         """Build the session and start its guest, unless that is to be ``inherited``; return it."""
-        self._config = config
+        self._config, self._began = config, time.time()
         views = Views(config, _warn)
         self._loop = asyncio.get_running_loop()
         folder = default_path().parent / "output"
@@ -530,9 +542,12 @@ class AsyncSandbox:
         cwd = None if self._cwd is None else self.pool.readable_folder(self._cwd)
         if self._cwd is not None and cwd is None:
             what, remedy = "no folder that cells can read", "Name one beneath a read root."
+            if not self.pool.config.has_project:
+                remedy += " Without project= there is none in the project."
             name, value = self.pool.config.policy.name, repr(os.fspath(self._cwd))
             raise PolicyError(what, file=name, key="cwd", value=value, remedy=remedy)
-        self._config = config = self.pool.config_for(self._inputs, cwd)
+        config = self.pool.config_for(self._inputs, cwd)
+        self._config = config = config.with_variables(self._env) if self._env else config
         if self._artifacts is not None:
             path = Path(self._artifacts).absolute()
             # Without links, but for the last part: it may not exist.
@@ -754,6 +769,7 @@ class AsyncSandbox:
         fork = AsyncSandbox(pool=self.pool, snapshots=self._snapshots, **arguments)
         fork.was_opened, fork.parent, fork._is_alike = True, self, alike
         fork.log_written = self.log_written
+        fork._uploaded = self._uploaded if alike else dict(self._uploaded)
         self.forks.append(fork)
         supervisor = session.requests.supervisor
         try:
@@ -764,6 +780,7 @@ class AsyncSandbox:
             front = fork._live
             front.execution_count, front.cells = parent.execution_count, dict(parent.cells)
             front.origin = Origin(parent.audit.session, parent.execution_count)
+            fork._began = self._began if alike else fork._began
             place = None if alike else place_of(config.prepare)
             own.requests.supervisor.adopt(copy, supervisor, parent.audit.session, place)
             await asyncio.shield(front.ready)
@@ -989,39 +1006,109 @@ class AsyncSandbox:
         for number, value in step.items():
             whys[number] = await self._set({names[number]: value})
 
-    async def upload(self, source: str | Path, name: str = "") -> str:
-        """Copy the file ``source`` into the scratch folder; return its path, as cells have it.
+    # --- files, by the names that cells use -------------------------------------------------------
 
-        ``name`` is what it is called there, by default as now; folders in it are made, and a
-        file of that name is replaced. Raises ExchangeError, also for more bytes than the
-        policy's ``scratch_max_bytes``, and OSError for a ``source`` that can't be read.
+    async def upload(self, source: exchange.Source, name: str = "") -> str:
+        """Copy a file into the folder where cells begin; return its path, as cells have it.
+
+        ``source`` is the path of a file, its content in bytes, or a file that is open for reading
+        bytes. ``name`` is what it is called there, by default as now; folders in it are made, and a
+        file of that name is replaced. A name that begins with ``~/`` is one in the scratch folder.
+        In a project it is staged, as what cells write. Raises ExchangeError, also for more bytes
+        than the policy's ``scratch_max_bytes``, and OSError for a ``source`` that can't be read.
         """
-        name, most = name or Path(source).name, self.policy.scratch_max_bytes
+        if not name:
+            named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "")
+            name = Path(named).name if isinstance(named, str | os.PathLike) else ""
+        if not name:
+            raise ValueError("upload takes a name, where the source has none")
+        most = self.policy.scratch_max_bytes
         async with self._turn():
-            await asyncio.to_thread(scratch.put, self._open_scratch(), name, source, most)
-        return f"{self._scratch}/{name}"
+            cells = self._cell_folder()
+            place = cells.place(name)
+            folder = cells.open(place, to_write=True)
+            put = await asyncio.to_thread(exchange.put, folder, place, source, most)
+            self._uploaded[place.path] = put
+        return place.path
+
+    async def write(self, name: str, content: str | bytes) -> str:
+        """Write the file ``name`` of cells, as ``upload`` does; text is written as UTF-8."""
+        return await self.upload(content.encode() if isinstance(content, str) else content, name)
 
     async def download(self, name: str, target: str | Path, *, max_bytes: int = 2**30) -> None:
-        """Copy the file ``name`` of the scratch folder to ``target``, which is replaced.
+        """Copy the file that cells open as ``name`` to ``target``, which is replaced.
 
-        ``name`` is a path there, or one that ``upload`` returned. What is no regular
-        file, or is reached through a link, or has more than ``max_bytes``, is an ExchangeError.
+        In a project it is the staged file, if there is one. What is no regular file, is reached
+        through a link or through ``..``, or has more than ``max_bytes``, is an ExchangeError.
         """
-        name = name.removeprefix(f"{self._scratch}/")
+        async with self._turn():
+            cells = self._cell_folder()
+            place = cells.place(name)
+            folder = cells.open(place)
+            await asyncio.to_thread(exchange.take, folder, place, target, max_bytes)
+
+    async def read(self, name: str, *, max_bytes: int = 64 * 2**20) -> bytes:
+        """Return the content of the file that cells open as ``name``; see ``download``."""
+        async with self._turn():
+            cells = self._cell_folder()
+            place = cells.place(name)
+            folder = cells.open(place)
+            return await asyncio.to_thread(exchange.read, folder, place, max_bytes)
+
+    async def files(self, folder: str = "", *, changed: bool = False) -> tuple[File, ...]:
+        """Return the files in the folder where cells begin, or in one beneath it.
+
+        With ``changed``, those that cells made or changed. Links are left out, and names that begin
+        with a dot. Raises ExchangeError for more than 20,000 entries: name a folder.
+        """
+        async with self._turn():
+            cells = self._cell_folder()
+            return await asyncio.to_thread(self._files, cells, folder, only_changed=changed)
+
+    def _files(
+        self, cells: exchange.CellFolder, name: str, *, only_changed: bool
+    ) -> tuple[File, ...]:
+        place, began = cells.place(name), int(self._began * 1e9)
+        folder = exchange.Place(place.path, ())
+        written = self._written_under_layer(place)
+        if written is not None and only_changed:  # the project may be large
+            there = exchange.find(cells.open(folder), written)
+        else:
+            there = exchange.walk(cells.open(folder))
+        found = list[File]()
+        for below, status in there:
+            path = f"{place.path}/{below}"
+            changed = status.st_ctime_ns >= began if written is None else below in written
+            changed = changed and self._uploaded.get(path) != exchange.stamp(status)
+            if changed or not only_changed:
+                found.append(File(cells.name(path), status.st_size, changed))
+        return tuple(found)
+
+    def _written_under_layer(self, place: exchange.Place) -> frozenset[str] | None:
+        """Return the files that cells wrote in a folder under a layer; None where there is none."""
+        first = self
+        while first.parent is not None:  # a fork reads what that one stages
+            first = first.parent
         try:
-            async with self._turn():
-                await asyncio.to_thread(scratch.take, self._open_scratch(), name, target, max_bytes)
-        except ExchangeError as exc:
-            if self.staged is None or not isinstance(exc.__context__, FileNotFoundError):
-                raise
-            hint = "what cells wrote to the project is staged: see changes() and keep()"
-            raise ExchangeError(f"{exc}; {hint}") from None
+            folder = first.session_of().requests.open_written(place.path)
+        except OSError:  # cells wrote nothing there
+            return frozenset()
+        return None if folder is None else frozenset(name for name, _ in exchange.walk(folder))
+
+    def _cell_folder(self) -> exchange.CellFolder:
+        session = self.session_of()
+        requests = session.requests
+        return exchange.CellFolder(self._prepare, requests.seen_roots(), requests.open_as_seen)
+
+    @property
+    def _prepare(self) -> wire.Prepare:
+        if self._config is None:
+            raise GuestError(NOT_OPEN)
+        return self._config.prepare
 
     @property
     def _scratch(self) -> str:
-        if self._config is None:
-            raise GuestError(NOT_OPEN)
-        return self._config.prepare.scratch
+        return self._prepare.scratch
 
     def _open_scratch(self) -> int:
         session = self.session_of()

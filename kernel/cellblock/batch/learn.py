@@ -214,7 +214,7 @@ def _findings(found: Sequence[files.File], policy: Policy) -> Iterator[tuple[str
 async def _run(policy: str | Policy, jobs: Sequence[Job], options: RunOptions) -> list[_Ran]:
     """Run notebooks one after the other, with the current folder as project."""
     ran: list[_Ran] = []
-    async with AsyncSandboxPool(policy) as pool, PolicyPools(pool) as pools:
+    async with AsyncSandboxPool(policy, project=Path.cwd()) as pool, PolicyPools(pool) as pools:
         for job in jobs:
             execution = Execution(job, options)
             ran.append((await execution.run(pools), execution.refused))

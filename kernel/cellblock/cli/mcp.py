@@ -12,7 +12,7 @@ import importlib.util
 import os
 import secrets
 import signal
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import Annotated, Any, Final
 
 import typer
@@ -38,7 +38,9 @@ def mcp(
     policy: PolicyOption = "safe",
     project: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="What {project} stands for; the current folder."),
+        typer.Option(
+            metavar="DIR", help="What {project} stands for; without, cells have a private folder."
+        ),
     ] = None,
     allow_unsafe: AllowUnsafe = False,
     http: Annotated[
@@ -70,7 +72,7 @@ def mcp(
     if importlib.util.find_spec("mcp") is None:
         raise CellblockError("mcp is not installed. Install it: pip install 'cellblock[mcp]'.")
     protect_host()  # it holds the token
-    pool = AsyncSandboxPool(policy, project=project or Path.cwd(), allow_unsafe=allow_unsafe)
+    pool = AsyncSandboxPool(policy, project=project, allow_unsafe=allow_unsafe)
     if not http:
         asyncio.run(_serve_stdio(pool))
         return

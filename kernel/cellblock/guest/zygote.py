@@ -294,9 +294,11 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
         control.send(messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
         os._exit(1)
     gc.enable()
+    seen = [each.root for each in request.plan.layers]
     if "container" in request.plan.locks:
-        # The folder that guests have to themselves: the host sees it by no name.
-        control.send(messages.ScratchFolder(), os.open(request.scratch, _FOLDER))
+        seen.append(request.scratch)
+    for path in seen:
+        control.send(messages.SeenFolder(path=path), os.open(path, _FOLDER))
     if messages.SHARED_MEMORY in request.plan.write_roots:
         control.send(messages.SharedMemory(), os.open(messages.SHARED_MEMORY, _FOLDER))
     control.send(messages.Obeyed())

@@ -34,7 +34,8 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
     """Runs code in a sandbox of cellblock's.
 
     ``policy`` and ``arguments`` are those of ``cellblock.Sandbox``. Of ``config`` the timeout
-    counts, where the policy does not allow less; what else is limited the policy says.
+    counts, where the policy does not allow less, and ``env_vars``, which cells can read; what else
+    is limited the policy says.
     """
 
     def __init__(
@@ -51,7 +52,8 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
     def start(self) -> None:
         """Open the sandbox. Raises what ``cellblock.Sandbox.open`` does."""
         if self._sandbox is None:
-            sandbox = Sandbox(self._policy, **self._arguments)
+            given = {"env": self.config.env_vars} if self.config.env_vars else {}
+            sandbox = Sandbox(self._policy, **(given | self._arguments))
             sandbox.open()
             self._sandbox, self._created_at, self._started = sandbox, time.time(), True
 
@@ -76,11 +78,11 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
         """Run a cell. A cell that is refused or stopped is a ``code_error`` that says why.
 
         The callbacks are called when it has ended. Raises ValueError for another ``language`` than
-        Python, and for ``envs``: the policy says which variables there are.
+        Python, and for ``envs``: a sandbox has its variables from its start (``env_vars``).
         """
         del context  # there is one
         if language != "python" or envs:
-            raise ValueError("cells are Python, and the policy gives them their environment")
+            raise ValueError("cells are Python, and have their environment from env_vars")
         begun, seconds = time.time(), timeout or self.config.timeout
         try:
             result = self._open.execute(code, timeout=seconds)
@@ -125,11 +127,11 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
             raise VariableNotFoundError(str(exc)) from exc
 
     def upload_file(self, local_path: str, remote_path: str) -> None:
-        """Copy a file into the scratch folder, in which ``remote_path`` is."""
+        """Copy a file to where a cell opens it as ``remote_path``."""
         self._open.upload(local_path, remote_path)
 
     def download_file(self, remote_path: str, local_path: str) -> None:
-        """Copy a file out of the scratch folder, in which ``remote_path`` is."""
+        """Copy the file out that a cell opens as ``remote_path``."""
         self._open.download(remote_path, local_path)
 
     def _get_internal_variable(self, name: str, context: Any = None) -> Any:

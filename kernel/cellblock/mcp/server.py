@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 
 from cellblock import __version__
 from cellblock.errors import CellblockError
-from cellblock.mcp.session import TOOLS, Question, Reply, Session
+from cellblock.mcp.session import FILES, TOOLS, Question, Reply, Session
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 _INSTRUCTIONS: Final = (
     "Python cells in a sandbox whose policy an operator chose. Variables live from call to call; a "
     "cell that is refused or stopped costs none. A refusal says what to write instead; explain "
-    "says what is allowed and which tools cells can call. Files that cells write to the project "
-    "are staged until a person keeps them."
+    "says what is allowed and which tools cells can call. Files that cells write are resources, "
+    "cellblock://files/NAME; in a project they are staged until a person keeps them."
 )
+_FILES: Final = "A file by the name that cells open it by, of 4 MiB at most."
 #: Bytes of a request over stdin.
 MAX_LINE: Final = 10 << 20
 _LABELS: Final = {"no": "No", "once": "Yes, once", "session": "Yes, for this session"}
@@ -57,11 +58,12 @@ def make_server(session: Session) -> Server[Any]:
         return await _call(session, ctx, params)
 
     async def list_resources(_: Context, _params: object) -> types.ListResourcesResult:
-        found = session.resources()
+        found = await session.resources()
         return types.ListResourcesResult(resources=[_resource(*one) for one in found])
 
     async def list_templates(_: Context, _params: object) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(resource_templates=[])
+        files = types.ResourceTemplate(uri_template=FILES, name="file", description=_FILES)
+        return types.ListResourceTemplatesResult(resource_templates=[files])
 
     async def read_resource(
         _: Context, params: types.ReadResourceRequestParams

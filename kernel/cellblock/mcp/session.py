@@ -19,6 +19,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
@@ -29,6 +30,7 @@ from cellblock.host.audit import log
 from cellblock.host.consent.request import of_keeping
 from cellblock.host.output.text import without_styles
 from cellblock.host.services import changes, keeping
+from cellblock.host.services.artifacts import content_type
 from cellblock.render import policy_card, tables
 from cellblock.render.text import encodable, exact, visible, visible_lines
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.transcript import Output
     from cellblock.host.services.artifacts import Artifact
     from cellblock.host.services.changes import Change, Staged
+    from cellblock.host.services.exchange import File
 
 
 #: Characters of one reply's text, and of a progress notification's.
@@ -51,9 +54,10 @@ MAX_IMAGE: Final = 2 << 20
 #: Images that can be read as resources, and bytes of all of them.
 MAX_PLOTS: Final = 32
 MAX_PLOT_BYTES: Final = 32 << 20
-#: Bytes of an artifact that is read as a resource, artifacts that are listed.
+#: Bytes of a file that is read as a resource; artifacts, and files of cells, that are listed.
 MAX_ARTIFACT: Final = 4 << 20
 MAX_ARTIFACTS: Final = 200
+MAX_FILES: Final = 200
 #: Calls under way, those that wait for a person among them.
 MAX_CALLS: Final = 32
 #: Records of the audit log and bytes of them, variables and changes that are shown.
@@ -340,6 +344,8 @@ class Session:
         self._plot_numbers = itertools.count(1)
         self._artifacts: dict[str, Artifact] = {}
         self._artifact_numbers = itertools.count(1)
+        #: What cells made or changed, as it was when no call was under way.
+        self._files: tuple[File, ...] = ()
 
     async def __aenter__(self) -> Self:
         self.open()
@@ -522,7 +528,7 @@ class Session:
         sandbox.check_budgets()
         await sandbox.close()
         self._branches.clear()
-        self._last = ()
+        self._last, self._files = (), ()
         self.open()
         await self.sandbox()
         return Reply("The sandbox is new: it has no variables, and nothing is staged.")
@@ -635,15 +641,23 @@ class Session:
 
     # --- resources --------------------------------------------------------------------------------
 
-    def resources(self) -> list[tuple[Link, str]]:
-        """Return what can be read, and what each is."""
+    async def resources(self) -> list[tuple[Link, str]]:
+        """Return what can be read, and what each is; without waiting for a cell that runs."""
+        if self._opening is not None and self._opening.done() and not self._lock.locked():
+            async with self._lock:  # a call that comes meanwhile waits for this, not this for it
+                with contextlib.suppress(CellblockError):
+                    self._files = await (await self.sandbox()).files(changed=True)
         fixed = [(Link(uri, name, kind, 0), what) for uri, name, kind, what in _RESOURCES]
         plots = [(_plot_link(*one), "A picture that a cell showed.") for one in self._plots]
         files = [
             (_artifact_link(number, one), "A file that a cell wrote, copied out.")
             for number, one in self._artifacts.items()
         ]
-        return [*fixed, *plots, *files]
+        made = [
+            (_file_link(one), "A file that cells made or changed.")
+            for one in self._files[:MAX_FILES]
+        ]
+        return [*fixed, *plots, *files, *made]
 
     async def read(self, uri: str) -> Contents:
         """Return a resource's contents. Raises KeyError for none, CellblockError."""
@@ -656,6 +670,12 @@ class Session:
         if kind == "artifacts":
             return await asyncio.to_thread(_artifact_contents, self._artifacts[name])
         sandbox = await self.sandbox()
+        if kind == "files":
+            return await _file_contents(sandbox, os.fsdecode(unquote_to_bytes(name)))
+        return await self._of_session(sandbox, uri)
+
+    async def _of_session(self, sandbox: AsyncSandbox, uri: str) -> Contents:
+        """Return the contents of a resource that each session has."""
         if uri == f"{_SCHEME}policy":
             return Contents("text/plain", _bounded(_policy_text(sandbox)))
         if uri == f"{_SCHEME}enforcement":
@@ -701,6 +721,8 @@ class Progress:
 # --- texts ----------------------------------------------------------------------------------------
 
 _SCHEME: Final = "cellblock://"
+#: Names any file where cells begin, by its name there (RFC 6570).
+FILES: Final = f"{_SCHEME}files/{{+name}}"
 _RESOURCES: Final = (
     (f"{_SCHEME}policy", "policy", "text/plain", "The policy in force, as %policy shows it."),
     (
@@ -874,6 +896,26 @@ def _artifact_contents(artifact: Artifact) -> Contents:
         where = visible(artifact.path)
         raise CellblockError(f"it has more than {MAX_ARTIFACT:,} bytes; it lies at {where}")
     return Contents(artifact.content_type, blob=content)
+
+
+#: Types of texts that a client may be told of; others, HTML among them, are plain text.
+_TEXTS: Final = ("text/csv", "text/markdown", "text/plain", "application/json")
+
+
+async def _file_contents(sandbox: AsyncSandbox, name: str) -> Contents:
+    """Return a file of cells: as text where that is all, with nothing that acts on a terminal."""
+    content, kind = await sandbox.read(name, max_bytes=MAX_ARTIFACT), content_type(name)
+    with contextlib.suppress(UnicodeDecodeError):
+        text = content.decode()
+        if text.replace("\r\n", "\n").translate(dict.fromkeys(b"\t\n")).isprintable():
+            return Contents(kind if kind in _TEXTS else "text/plain", text)
+    return Contents(kind, blob=content)
+
+
+def _file_link(one: File) -> Link:
+    name = encodable(visible(one.name))
+    uri = f"{_SCHEME}files/{quote(os.fsencode(one.name))}"
+    return Link(uri, name, content_type(one.name), one.size)
 
 
 def _plot_link(number: int, image: Image) -> Link:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -53,25 +54,31 @@ def load(
     project: Path,
     scratch: Path | None = None,
     allow_unsafe: bool,
+    has_project: bool = True,
     accepted: Accepted | None = None,
 ) -> Policy:
     """Return the policy that ``spec`` names: a preset, a former name, a tier, or a TOML file.
 
     ``project`` and ``scratch`` are what ``{project}`` and ``{scratch}`` stand for; without a
-    scratch folder ``{scratch}`` stays as written. What is in ``accepted`` has no types to be
+    scratch folder ``{scratch}`` stays as written. Where cells have no project (``has_project``),
+    ``{project}`` gives them nothing. What is in ``accepted`` has no types to be
     checked again; names, and what they mean here, are checked each time.
     Raises PolicyError, also for mode ``unsafe`` or display ``trusted`` without ``allow_unsafe``.
     """
     name = FORMER_NAMES.get(spec, spec)
-    if name in KNOWN:
-        policy = _preset(name, project, scratch)
-    else:
-        policy = _file(spec, project, scratch, accepted)
+    file = name if name in KNOWN else spec
+    places = Places(file, project, project, scratch, has_project=has_project)
+    policy = _preset(places) if name in KNOWN else _file(places, accepted)
     return _allowed(policy, spec, allow_unsafe=allow_unsafe)
 
 
 def check_policy(
-    policy: Policy, *, project: Path, scratch: Path | None = None, allow_unsafe: bool
+    policy: Policy,
+    *,
+    project: Path,
+    scratch: Path | None = None,
+    allow_unsafe: bool,
+    has_project: bool = True,
 ) -> Policy:
     """Return a policy that was made by a program, as ``load`` returns one of a file.
 
@@ -79,7 +86,8 @@ def check_policy(
     """
     file = policy.name
     found = from_fields(policy.as_dict(), file=file, known_modules=_our_modules())
-    found = paths.expand_paths(found, Places(file, project, project, scratch))
+    places = Places(file, project, project, scratch, has_project=has_project)
+    found = paths.expand_paths(found, places)
     return _allowed(found, file, allow_unsafe=allow_unsafe)
 
 
@@ -210,10 +218,9 @@ def _our_modules() -> set[str]:
     return ours | set(expand_groups(GROUPS))
 
 
-def _preset(name: str, project: Path, scratch: Path | None) -> Policy:
+def _preset(places: Places) -> Policy:
     # Not checked here: the tests check that what is shipped equals what ``schema`` makes of it.
-    policy = from_values(preset_values(name))
-    return paths.expand_paths(policy, Places(name, project, project, scratch))
+    return paths.expand_paths(from_values(preset_values(places.file)), places)
 
 
 def from_values(values: dict[str, Any]) -> Policy:
@@ -222,13 +229,14 @@ def from_values(values: dict[str, Any]) -> Policy:
     return Policy().replace(**frozen(values) | made)
 
 
-def _file(spec: str, project: Path, scratch: Path | None, accepted: Accepted | None) -> Policy:
+def _file(places: Places, accepted: Accepted | None) -> Policy:
+    spec = places.file
     path, base, own = _parts(spec)
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
     inherited += tuple(expand_groups(GROUPS))
     values = _merged(base, own, spec)
     policy = from_fields(values, file=spec, known_modules=inherited, accepted=accepted)
-    policy = paths.expand_paths(policy, Places(spec, path.resolve().parent, project, scratch))
+    policy = paths.expand_paths(policy, replace(places, folder=path.resolve().parent))
     paths.refuse_writable(path, policy, spec)
     return policy
 

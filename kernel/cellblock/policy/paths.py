@@ -206,6 +206,9 @@ def entries_of(folder: str, most: int | None = None) -> list[os.DirEntry[str]]:
 
 #: What an entry begins with that stays as written where no kernel runs.
 _SCRATCH: Final = "{scratch}"
+#: What entries begin with that name a folder of the project.
+_OF_PROJECT: Final = ("{project}", "{checkout}")
+_PROJECT: Final = re.compile(r"^\{(?:project|checkout)\}")
 #: The field that may have patterns.
 _DENIED: Final = "read_deny_paths"
 #: What makes a pattern of a path.
@@ -216,7 +219,8 @@ _WILD: Final = frozenset("*?[")
 class Places:
     """What the placeholders stand for; ``scratch`` is None where no kernel runs.
 
-    Where nothing is to run ``here``, neither folders nor packages need be.
+    Where nothing is to run ``here``, neither folders nor packages need be. Without a project cells
+    have no folder but ``scratch``, and ``project`` is where the host puts what is its own.
     """
 
     file: str
@@ -224,6 +228,7 @@ class Places:
     project: Path
     scratch: Path | None
     here: bool = True
+    has_project: bool = True
 
     def error(self, message: str, key: str, entry: str, remedy: str) -> PolicyError:
         """Return what is wrong with an entry of the file."""
@@ -487,6 +492,8 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
         return expand_own(entry, key=key, places=places)
 
     def of_operation(entry: str, key: str) -> str | None:
+        if not places.has_project and entry.startswith(_OF_PROJECT):
+            raise places.error("there is no project", key, entry, "Name one: project=, --project.")
         if entry.startswith("{scratch}"):
             remedy = "Name a folder of yours: cells use {scratch} themselves."
             raise places.error("cells have no need of the host there", key, entry, remedy)
@@ -497,6 +504,7 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
         found = (
             expand(entry, key=key, places=places, must_exist=must_exist)
             for written in getattr(policy, key)
+            if places.has_project or not written.startswith(_OF_PROJECT)
             for entry in (
                 _in_both_homes(written)
                 if key == _DENIED
@@ -506,7 +514,10 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
         paths[key] = tuple(dict.fromkeys(path for path in found if path is not None))
     if policy.artifact_export_paths:  # else nothing is put there, and no policy differs by it
         key = "artifact_export_paths"
-        patterns = (expand_pattern(entry, key=key, places=places) for entry in getattr(policy, key))
+        written = getattr(policy, key)
+        if not places.has_project:
+            written = [_PROJECT.sub(_SCRATCH, entry) for entry in written]
+        patterns = (expand_pattern(entry, key=key, places=places) for entry in written)
         paths |= {
             key: tuple(patterns),
             "artifact_folder": own("artifact_folder", policy.artifact_folder),

@@ -414,8 +414,13 @@ class Fork(Message, frozen=True, kw_only=True):
     trial: Trial | None = None
 
 
-class ScratchFolder(Message, frozen=True, kw_only=True):
-    """First of a zygote whose scratch folder is nowhere outside; the folder travels with it."""
+class SeenFolder(Message, frozen=True, kw_only=True):
+    """A folder as guests see it at ``path``, where the host does not; the folder travels with it.
+
+    Those are a container's scratch folder, which is nowhere outside, and folders under a layer.
+    """
+
+    path: str
 
 
 class SharedMemory(Message, frozen=True, kw_only=True):
@@ -1012,7 +1017,7 @@ ToZygote = (
     Prepare | Fork | AllowFork | Protect | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
 )  # fmt: skip
 FromZygote = (
-    ScratchFolder | SharedMemory | Forked | Reaped | Answered | Sessions | Narrowed | ForksEnded
+    SeenFolder | SharedMemory | Forked | Reaped | Answered | Sessions | Narrowed | ForksEnded
     | Refreshed | Obeyed | ZygoteFailed
 )  # fmt: skip
 ToGuest = (

@@ -525,7 +525,9 @@ async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) ->
         async with AsyncExitStack() as stack:
             pools, exports = dict[str, PolicyPools](), False
             for policy in dict.fromkeys(request.notebooks.values()):
-                unopened = AsyncSandboxPool(policy, allow_unsafe=request.allow_unsafe)
+                unopened = AsyncSandboxPool(
+                    policy, project=Path.cwd(), allow_unsafe=request.allow_unsafe
+                )
                 pool = await stack.enter_async_context(unopened)
                 check_out_of_reach(request, folder, pool.config.prepare.plan.write_roots)
                 exports = exports or bool(pool.config.policy.artifact_export_paths)

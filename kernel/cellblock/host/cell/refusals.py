@@ -371,6 +371,8 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
         meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, home))
         roots = (*policy.filesystem_read_roots, *policy.filesystem_staged_roots)
         instead = f"the project is {project}: put there what cells work with"
+        if not config.has_project:
+            instead = _UPLOAD
         if _is_in(meant, roots) and not _is_in(meant, denied(policy, private=config.private)):
             instead = f"write {meant}"
         what, asked = "~ is a folder of the cells' own", _named(path, config)
@@ -458,6 +460,10 @@ def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
     return Refusal(field, "cells can't use a path that it denies", Remedy(instead=instead), path)
 
 
+#: How cells without a project get files.
+_UPLOAD: Final = "have the program upload the file, or name a project (project=, --project)"
+
+
 def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
     """Return why a file is looked for in the scratch folder, where mode safe has cells begin."""
     reads_project = _is_in(str(config.project), config.prepare.plan.read_roots)
@@ -465,6 +471,9 @@ def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
         return None
     if not within(os.path.normpath(call.target), str(config.prepare.scratch)):
         return None
+    if not config.has_project:
+        what = "cells begin in a folder of their own, and there is no project"
+        return Refusal("filesystem_read_roots", what, Remedy(instead=_UPLOAD))
     what = "cells begin in a scratch folder, and read no file of your project"
     line = 'filesystem_read_roots = ["{project}"]'
     return Refusal("filesystem_read_roots", what, Remedy(line, listed=True))

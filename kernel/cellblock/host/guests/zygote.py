@@ -158,8 +158,9 @@ class Zygote:
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[messages.FromZygote] = frames.Decoder(messages.FromZygote)
         self._pidfds: list[int] = []
-        #: The guests' folder, where it is nowhere outside.
-        self.folder: int | None = None
+        #: Folders as guests see them, where the host does not: descriptors, by the guests' paths.
+        #: Closed before another zygote lays its layers: two overlays would spoil the upper folder.
+        self.seen_folders: dict[str, int] = {}
         #: Their /dev/shm, where they have one of their own.
         self.shared_memory: SharedMemory | None = None
         self._numbers = itertools.count(1)
@@ -344,8 +345,8 @@ class Zygote:
 
     def _take(self, message: messages.FromZygote) -> None:
         match message:
-            case messages.ScratchFolder():
-                self.folder = self._pidfds.pop(0) if self._pidfds else None
+            case messages.SeenFolder(path=path) if self._pidfds:
+                self.seen_folders[path] = self._pidfds.pop(0)
             case messages.SharedMemory() if self._pidfds:
                 self.shared_memory = SharedMemory(self._pidfds.pop(0))
             case messages.Forked():
@@ -475,9 +476,8 @@ class Zygote:
             self._sock.close()
         while self._pidfds:
             os.close(self._pidfds.pop())
-        if self.folder is not None:
-            os.close(self.folder)
-            self.folder = None
+        while self.seen_folders:
+            os.close(self.seen_folders.popitem()[1])
         if self.shared_memory is not None:
             self.shared_memory.close()
             self.shared_memory = None

@@ -26,7 +26,7 @@ from cellblock.backends.plan import (
     real,
     standing,
 )
-from cellblock.errors import BackendError, FrameTooLargeError, PolicyError
+from cellblock.errors import BackendError, FrameTooLargeError, InputError, PolicyError
 from cellblock.host.files import AcceptedPolicies
 from cellblock.host.guests import background, spawn
 from cellblock.host.services.operations import catalog
@@ -60,11 +60,13 @@ class SessionOptions(Struct, frozen=True):
     """What a front asks for: a policy, by name or file or as a value, and where it is to hold.
 
     ``project`` is the folder that cells are run for, ``scratch`` one that they have for
-    themselves. ``private`` are paths that no guest reads, whatever the policy says.
+    themselves. Without a project that is all they have: ``given_project`` is None, and the policy's
+    ``{project}`` grants nothing. ``private`` are paths that no guest reads, whatever the policy
+    says.
     """
 
     policy: str | Policy
-    project: Path
+    given_project: Path | None
     scratch: Path
     allow_unsafe: bool = False
     private: tuple[Path, ...] = ()
@@ -78,6 +80,11 @@ class SessionOptions(Struct, frozen=True):
     #: Whether cells have a home folder that is staged like the project. Programs exchange files
     #: with theirs in the scratch folder, and there that is it.
     stages_home: bool = False
+
+    @property
+    def project(self) -> Path:
+        """The folder that cells are run for: without one their scratch folder."""
+        return self.given_project or self.scratch
 
     @property
     def policy_name(self) -> str:
@@ -132,8 +139,15 @@ class SessionConfig(Struct, frozen=True):
     #: What names the kernel, for a later one to adopt what it stages, and what it adopted itself.
     names: tuple[str, ...] = ()
     adopted: Staged | None = None
+    #: Variables that a program gives cells, and says are no secrets.
+    variables: dict[str, str] = field(default_factory=dict)
     #: Whether what is staged is shown to the user, and kept: a fork leaves that to its session.
     lists_staged: bool = True
+
+    @property
+    def has_project(self) -> bool:
+        """Whether cells are run for a folder of the user's."""
+        return self.project != self.scratch
 
     @property
     def scratch(self) -> Path:
@@ -147,6 +161,35 @@ class SessionConfig(Struct, frozen=True):
         if services := granted_services(changed):
             services.check_artifacts()
         return changed
+
+    def with_variables(self, variables: Mapping[str, str]) -> SessionConfig:
+        """Return one whose guests have these variables of the environment, which are no secrets.
+
+        No zygote is told of them. Raises InputError for one that can't be given.
+        """
+        ours = guest_environment((), self.scratch, os.environ, self.prepare.plan).keys() - {_USER}
+        for name, value in variables.items():
+            what, remedy = "", "Leave it out."
+            if not (isinstance(name, str) and isinstance(value, str)):
+                what, remedy = "not a text", "Give a text for each name."
+            elif not name or "=" in name or "\0" in name + value:
+                what, remedy = (
+                    "no variable can be that",
+                    "Give a name without =, and no zero bytes.",
+                )
+            elif len(f"{name}={value}".encode(errors="surrogatepass")) >= _LONGEST_VARIABLE:
+                what = "no program starts with a variable of 128 KiB"
+                remedy = "Give it as one of inputs=, or in a file."
+            elif name in ours:
+                what = "cells have a value of cellblock's for it"
+            elif name == self.policy.llm.key_env:
+                what = "the policy has the key of language models there, which no cell gets"
+            if what:
+                raise InputError(what, file="env", key=str(name), remedy=remedy)
+        environment = self.prepare.environment | dict(variables)
+        prepare = replace(self.prepare, environment=environment)
+        check_encodable(prepare, self.policy.name, self.scratch)
+        return replace(self, prepare=prepare, variables=dict(variables))
 
     @property
     def shareable(self) -> bool:
@@ -197,8 +240,13 @@ class SessionConfig(Struct, frozen=True):
             inputs=inputs,
         )
         operators = None if self.operators is None else policy_moved(self.operators)
-        policy = policy_moved(self.policy)
-        return replace(self, policy=policy, operators=operators, prepare=own)
+        return replace(
+            self,
+            policy=policy_moved(self.policy),
+            operators=operators,
+            prepare=own,
+            project=Path(moved(str(self.project))),
+        )
 
     def in_fork(
         self, folder: Path | None, policy: Policy, prepare: messages.Prepare
@@ -293,9 +341,16 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
     )
-    prepare = replace(narrowed.prepare, launch=config.prepare.launch)
-    operators = config.operators or config.policy
-    return replace(narrowed, prepare=prepare, operators=operators, file=config.file)
+    environment = narrowed.prepare.environment | config.variables
+    launch = config.prepare.launch
+    prepare = replace(narrowed.prepare, launch=launch, environment=environment)
+    return replace(
+        narrowed,
+        prepare=prepare,
+        operators=config.operators or config.policy,
+        file=config.file,
+        variables=config.variables,
+    )
 
 
 def _staged(
@@ -364,12 +419,18 @@ def _resolved(
 def _load(options: SessionOptions) -> Policy:
     """Return the policy. Raises PolicyError, also where nobody is there to allow it."""
     # Whether it is allowed is looked at below.
-    rest: dict[str, Any] = {"allow_unsafe": True, "scratch": options.scratch}
+    rest: dict[str, Any] = {
+        "allow_unsafe": True,
+        "scratch": options.scratch,
+        # Where a program's relative paths begin, and the host's own folders.
+        "project": options.given_project or Path.cwd(),
+        "has_project": options.given_project is not None,
+    }
     if isinstance(options.policy, str):
         accepted = AcceptedPolicies(Path(cache_folder(), "policies"))
-        policy = load.load(options.policy, project=options.project, accepted=accepted, **rest)
+        policy = load.load(options.policy, accepted=accepted, **rest)
     else:
-        policy = load.check_policy(options.policy, project=options.project, **rest)
+        policy = load.check_policy(options.policy, **rest)
     condition = _condition(policy, options)
     if condition is not None and not (options.asks and policy.approvals == "prompt"):
         raise condition
@@ -526,6 +587,9 @@ def prepare_message(
     )
 
 
+_USER: Final = "USER"
+#: Bytes of a variable, its name and a zero byte with which no program starts (execve(2)).
+_LONGEST_VARIABLE: Final = 2**17
 _OF_PROGRAMS: Final = {"GIT_CONFIG_NOSYSTEM": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
@@ -547,7 +611,7 @@ def guest_environment(
     starts_shell = starts_shell and any(within(real(shell), root) for root in plan.read_roots)
     # No accounts are known to a guest: without a name getpass.getuser() fails.
     return (
-        {"USER": "cellblock"}
+        {_USER: "cellblock"}
         | passed
         | {
             "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
@@ -634,5 +698,5 @@ def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) 
         raise PolicyError(what, file=policy_name, value=value, remedy=remedy) from None
     except FrameTooLargeError as exc:
         what = f"more than cells can be given: {exc}"
-        remedy = "Shorten the variables that env_var_access names, or the policy's lists."
+        remedy = "Shorten the variables (env=, env_var_access), or the policy's lists."
         raise PolicyError(what, file=policy_name, remedy=remedy) from None

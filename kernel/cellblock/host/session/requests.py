@@ -31,7 +31,7 @@ A guest is not trusted to keep this order: what does not fit ends it (``check_be
 from __future__ import annotations
 
 import copy
-import os
+import errno
 import re
 import signal
 import traceback
@@ -46,7 +46,7 @@ from msgspec.structs import replace
 from cellblock.analysis.dataflow import RepeatableCells
 from cellblock.analysis.magic_table import SHOWN_BY_HOST
 from cellblock.analysis.magics import steps_of_undo
-from cellblock.descriptors import FOLDER, open_unlinked
+from cellblock.descriptors import FOLDER, open_beneath, open_unlinked
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import Supervisor
@@ -269,7 +269,7 @@ class Requests:
         self._front, self._audit, self._approver, self._clock = front, audit, approver, clock
         self._relay = Relay(reactor, settings.addresses, self._on_relay_breach, audit.asked)
         policy, prepare = settings.policy, settings.prepare
-        self._scratch, self._layers = prepare.scratch, prepare.plan.layers
+        self._layers = prepare.plan.layers
         self.supervisor = Supervisor(
             reactor, self, policy, prepare, zygotes, clock, self._relay.admit
         )
@@ -1059,14 +1059,38 @@ class Requests:
         self.used = self.used and settings.step is not NarrowingStep.fresh
 
     def open_folder(self, path: str) -> int:
-        """Open a folder that guests write, wherever it is. Raises OSError, for a link too."""
-        zygote = self.supervisor.zygote
-        if path == self._scratch and zygote is not None and zygote.folder is not None:
-            return os.open(".", FOLDER, dir_fd=zygote.folder)
+        """Open a folder that guests write, wherever it is. Raises OSError, for a link too.
+
+        Under a layer it has what cells wrote there, and nothing else.
+        """
+        written = self.open_written(path)
+        return self.open_as_seen(path) if written is None else written
+
+    def open_written(self, path: str) -> int | None:
+        """Open what guests wrote in a folder under a layer; None where none is. Raises OSError."""
         for layer in self._layers:
-            if within(path, layer.root):  # what cells wrote there, and nothing else
+            if within(path, layer.root):
                 return open_unlinked(f"{layer.folder}/{UPPER}{path[len(layer.root) :]}", FOLDER)
+        return None
+
+    def open_as_seen(self, path: str) -> int:
+        """Open a folder as guests see it. Raises OSError, for a link too.
+
+        Under a layer that is what cells wrote there over what the user has, and nothing denied.
+        What is written there is staged: the OS kernel does so for guests and host alike.
+        """
+        zygote = self.supervisor.zygote
+        for root, folder in (zygote.seen_folders if zygote is not None else {}).items():
+            if within(path, root):
+                return open_beneath(folder, path[len(root) :])
+        if any(within(path, layer.root) for layer in self._layers):
+            raise OSError(errno.EAGAIN, "the interpreter of cells is being started")
         return open_unlinked(path, FOLDER)
+
+    def seen_roots(self) -> tuple[str, ...]:
+        """Return the folders that guests see otherwise than the host does."""
+        zygote = self.supervisor.zygote
+        return () if zygote is None else tuple(zygote.seen_folders)
 
     def disconnect(self) -> None:
         """End guests' connections and calls, and account for what they asked for."""

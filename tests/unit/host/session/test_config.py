@@ -145,7 +145,7 @@ def test_variables_that_are_too_large_are_refused_with_a_sentence(tmp_path, monk
     assert isinstance(resolve(options[0]), SessionConfig)
     refused = resolve(options[1])
     assert isinstance(refused, PolicyError)
-    assert refused.remedy.startswith("Shorten the variables that env_var_access names")
+    assert refused.remedy.startswith("Shorten the variables (env=, env_var_access)")
 
 
 # --- names of secrets -----------------------------------------------------------------------------
