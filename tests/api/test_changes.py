@@ -126,3 +126,14 @@ def test_where_nothing_is_staged_there_is_nothing_to_keep(sandbox):
     assert (sandbox.changes(), sandbox.keep()) == ((), ())
     with pytest.raises(ChangesError, match="nothing is staged under this policy"):
         sandbox.keep(["a"])
+
+
+def test_what_the_policy_denies_by_now_is_neither_listed_nor_kept(home, staging):
+    """A diff would show the user's own file."""
+    with Sandbox(staging, project=".") as s:
+        s.execute("open('old.csv', 'a').write('b'); open('new.csv', 'w').write('a')")
+        s.execute('%policy narrow add.read_deny_paths=["old.csv"]')
+        assert [one.path for one in s.changes()] == ["new.csv"]
+        assert [one.path for one in s.keep()] == ["new.csv"]
+    assert (home / "project" / "old.csv").read_text() == "before\n"
+    assert s.changes() == ()

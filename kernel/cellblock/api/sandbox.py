@@ -1184,13 +1184,18 @@ class AsyncSandbox:
 
     # --- what cells wrote to the project --------------------------------------------------------
 
+    @property
+    def listable(self) -> Staged | None:
+        """What is staged, without what the policy in force denies: it may have been narrowed."""
+        return self._front.views.listable() if self._front is not None else None
+
     async def changes(self, paths: Paths = ()) -> tuple[Change, ...]:
         """Return what is staged: files that cells made, changed or deleted in the project.
 
         All of them, or those at or beneath ``paths``, which are absolute or beneath the project.
         After ``close`` too, for a week. Raises ChangesError for more than can be listed.
         """
-        return await asyncio.to_thread(changes_of, self.staged, paths)
+        return await asyncio.to_thread(changes_of, self.listable, paths)
 
     async def keep(self, paths: Paths = (), *, overwrite: bool = False) -> tuple[Change, ...]:
         """Make what is staged in the project: all of it, or what is at or beneath ``paths``.
@@ -1199,7 +1204,7 @@ class AsyncSandbox:
         sandbox was opened stays as it is, and so do the others, but to ``overwrite``. Each file is
         on an audit log. Returned is what was kept. After ``close`` too, for a week.
         """
-        keep = functools.partial(keep_of, self.staged, paths, overwrite=overwrite)
+        keep = functools.partial(keep_of, self.listable, paths, overwrite=overwrite)
         return await asyncio.to_thread(keep)
 
     async def drop(self) -> None:

@@ -467,9 +467,9 @@ class Session:
                 reply = _variables(await self._branch(sandbox, branch).variables())
             case Changes(paths=paths, diff=diff):
                 staged = await sandbox.changes(paths)
-                reply = await asyncio.to_thread(_changes, sandbox.staged, staged, diff=diff)
+                reply = await asyncio.to_thread(_changes, sandbox.listable, staged, diff=diff)
             case Keep(paths=paths):
-                reply = await self._keep(call, sandbox.staged, paths)
+                reply = await self._keep(call, sandbox.listable, paths)
             case EarlierOutput(cell=cell, stream=stream, page=page):
                 which = "" if cell is None else f"{cell} {stream} {page}"
                 shown = sandbox.earlier_output(which)
