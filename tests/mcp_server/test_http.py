@@ -7,6 +7,7 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
+from mcp import MCPError
 
 from cellblock import AsyncSandboxPool
 from cellblock.mcp.http import HttpServer
@@ -107,6 +108,24 @@ def test_a_client_that_vanishes_costs_its_sandbox_after_a_while(home):
         processes.until(lambda: len(processes.tree(server.pid)) <= before)
         again = web.post(address, json=INITIALIZE, headers={**bearer, "Mcp-Session-Id": number})
         assert again.status_code == 404
+
+
+def test_a_client_that_stays_connected_and_asks_nothing_costs_its_sandbox_too(home):
+    """The SDK's holds a stream open to be told of things (GET)."""
+    assert home
+
+    async def main(address):
+        async with over_http(address) as client:
+            await run(client, "x = 1")
+            await asyncio.to_thread(
+                processes.until, lambda: len(processes.tree(server.pid)) <= before
+            )
+            with pytest.raises(MCPError, match="No such session"):
+                await run(client, "x")
+
+    with http_server("--idle", 1) as (server, address):
+        before = len(processes.tree(server.pid))
+        go(main(address))
 
 
 @pytest.mark.parametrize("params", [{}, INITIALIZE["params"]])

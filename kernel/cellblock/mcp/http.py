@@ -1,14 +1,14 @@
 """Sessions over streamable HTTP: each has a sandbox, all are forks of one zygote.
 
-Every request needs the bearer token. A session ends when its client says so, or has sent nothing
-for a while. Protocol 2026-07-28 has no sessions over HTTP, so a client that comes with it is told
-which versions there are, and falls back (ADR 0152).
+Every request needs the bearer token. A session ends when its client says so, or has asked nothing
+for a while: a stream that it holds open to be told of things is no question. Protocol 2026-07-28
+has no sessions over HTTP, so a client that comes with it is told which versions there are, and
+falls back (ADR 0152).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import socket
@@ -46,6 +46,37 @@ _CHECKED: Final = TransportSecuritySettings(enable_dns_rebinding_protection=Fals
 _ENDING: Final = 5.0
 
 
+class _Client:
+    """A session's transport, and when it ends for want of questions."""
+
+    def __init__(self, number: str, idle: float) -> None:
+        # Not the SDK's own deadline: it has none while a client holds a stream open (GET), as
+        # most do from the beginning to the end.
+        self.transport = StreamableHTTPServerTransport(number, security_settings=_CHECKED)
+        #: Cancelled at its deadline.
+        self.scope = anyio.CancelScope()
+        self._idle, self._under_way = idle, 0
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request. There is no deadline while a question is under way."""
+        if scope["method"] == "GET":
+            await self.transport.handle_request(scope, receive, send)
+            return
+        self._under_way += 1
+        self.scope.deadline = math.inf
+        try:
+            await self.transport.handle_request(scope, receive, send)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self.scope.deadline = anyio.current_time() + self._idle
+
+    def expect_more(self, seconds: float) -> None:
+        """End the session soon if its client does not come back: the first request was no good."""
+        if not self._under_way:
+            self.scope.deadline = min(self.scope.deadline, anyio.current_time() + seconds)
+
+
 class HttpServer:
     """An ASGI application that opens a session for each client."""
 
@@ -53,7 +84,7 @@ class HttpServer:
         self._pool, self._settings = pool, settings
         self._access = settings.access()
         self._app = RequestBodyLimitMiddleware(self._route, MAX_BODY)
-        self._sessions: dict[str, StreamableHTTPServerTransport] = {}
+        self._sessions: dict[str, _Client] = {}
         #: What serves each, until its sandbox has ended as well.
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -90,8 +121,8 @@ class HttpServer:
             await response(scope, receive, send)
         elif number is None:
             await self._open(scope, receive, send)
-        elif (transport := self._sessions.get(number)) is not None:
-            await transport.handle_request(scope, receive, send)
+        elif (client := self._sessions.get(number)) is not None:
+            await client.answer(scope, receive, send)
         else:
             await _error("No such session", 404)(scope, receive, send)
 
@@ -101,12 +132,9 @@ class HttpServer:
             await _error("Too many open sessions", 503)(scope, receive, send)
             return
         number = uuid4().hex
-        transport = StreamableHTTPServerTransport(
-            number, security_settings=_CHECKED, idle_timeout=self._settings.idle
-        )
-        self._sessions[number] = transport
+        client = self._sessions[number] = _Client(number, self._settings.idle)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._serve(number, transport, ready))
+        task = asyncio.create_task(self._serve(number, client, ready))
         self._tasks[number] = task
         task.add_done_callback(lambda _: self._tasks.pop(number, None))
         status = _ERROR
@@ -119,8 +147,8 @@ class HttpServer:
 
         try:
             await ready
-            await transport.handle_request(scope, receive, watch)
-            self._expect_more(transport)
+            await client.answer(scope, receive, watch)
+            client.expect_more(self._settings.opening)
         finally:
             if status >= _ERROR:
                 self._sessions.pop(number, None)
@@ -130,7 +158,9 @@ class HttpServer:
         """Whether one more may be opened: those that their clients have ended are waited for."""
         until = asyncio.get_running_loop().time() + _ENDING
         while len(self._sessions) >= self._settings.max_sessions:
-            ended = (number for number, one in self._sessions.items() if one.is_terminated)
+            ended = (
+                number for number, one in self._sessions.items() if one.transport.is_terminated
+            )
             tasks = [self._tasks[number] for number in ended]
             left = until - asyncio.get_running_loop().time()
             if not tasks or left <= 0:
@@ -138,27 +168,16 @@ class HttpServer:
             await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         return True
 
-    def _expect_more(self, transport: StreamableHTTPServerTransport) -> None:
-        """Have a session end soon whose client does not come back: its first request was no good.
-
-        The SDK has the deadline begin anew with each request, and none while one is under way.
-        """
-        waits = transport.idle_scope
-        if waits is not None and math.isfinite(waits.deadline):
-            waits.deadline = min(waits.deadline, anyio.current_time() + self._settings.opening)
-
-    async def _serve(
-        self, number: str, transport: StreamableHTTPServerTransport, ready: asyncio.Future[None]
-    ) -> None:
-        """Serve one session until its client ends it, or is silent for too long."""
+    async def _serve(self, number: str, client: _Client, ready: asyncio.Future[None]) -> None:
+        """Serve one session until its client ends it, or asks nothing for too long."""
         try:
             async with Session(self._pool) as session:
                 server = make_server(session)
-                async with transport.connect() as (read, write):
+                async with client.transport.connect() as (read, write):
                     ready.set_result(None)
-                    with transport.idle_scope or contextlib.nullcontext():
+                    with client.scope:
                         await server.run(read, write, server.create_initialization_options())
-                    await transport.terminate()
+                    await client.transport.terminate()
         finally:
             self._sessions.pop(number, None)
             if not ready.done():
