@@ -147,20 +147,45 @@ def _tools() -> list[types.Tool]:
             name=name,
             description=" ".join(inspect.cleandoc(kind.__doc__ or "").split()),
             input_schema=_schema(kind),
-            annotations=types.ToolAnnotations(
-                read_only_hint=reads,
-                destructive_hint=name in ("reset", "undo"),
-                open_world_hint=False,
-            ),
+            annotations=_hints(name, reads=reads),
         )
         for name, (kind, reads) in TOOLS.items()
     ]
 
 
+def _hints(name: str, *, reads: bool) -> types.ToolAnnotations:
+    """Return what the protocol does not take for granted of a tool."""
+    if reads:
+        return types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    destroys = name in ("reset", "undo")
+    return types.ToolAnnotations(destructive_hint=destroys, open_world_hint=False)
+
+
+#: Bounds that no model comes near; a call beyond one is refused with what it is.
+_OWN_BOUNDS: Final = frozenset({"exclusiveMinimum", "maxItems", "maxLength", "maximum", "minItems"})
+
+
 def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     (schema,), _ = msgspec.json.schema_components([kind], ref_template="{name}")
     own = msgspec.json.schema(kind)["$defs"][schema["$ref"]]
-    return {key: value for key, value in own.items() if key not in ("title", "description")}
+    fields = {name: _field_schema(field) for name, field in own["properties"].items()}
+    shown = {"type": "object", "properties": fields, "required": own["required"]}
+    return {key: value for key, value in shown.items() if value or key == "properties"}
+
+
+def _field_schema(field: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of one argument, without what a model learns nothing from.
+
+    Each list of tools is in each request of a client's to its model. What a field may be besides
+    null is all that it may be: whoever wants null leaves it out.
+    """
+    kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
+    found = kinds[0] if len(kinds) == 1 else field
+    return {
+        key: value
+        for key, value in found.items()
+        if key not in _OWN_BOUNDS and (key != "default" or value)
+    }
 
 
 async def _call(

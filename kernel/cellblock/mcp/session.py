@@ -73,7 +73,8 @@ MAX_SOURCE: Final = 2_000
 ANSWER_TIMEOUT: Final = 600.0
 #: Seconds that it has left once its client has made another call instead of coming back.
 AWAY_TIMEOUT: Final = 60.0
-#: Cells that run side by side, and characters told of each; branches that are open.
+#: Cells that run side by side (``TryVariants`` says so), and characters told of each; branches
+#: that are open.
 MAX_VARIANTS: Final = 8
 MAX_BRANCHES: Final = 8
 _OF_VARIANT: Final = 2_000
@@ -85,23 +86,21 @@ _IMAGES: Final = ("image/png", "image/jpeg")
 
 # --- what the model may ask -----------------------------------------------------------------------
 
-_OfBranch = Annotated[
-    str, msgspec.Meta(max_length=40, description="In this branch, that fork started.")
-]
+_OfBranch = Annotated[str, msgspec.Meta(max_length=40, description="A branch's name.")]
 
 
 class RunCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Run Python in the sandbox; variables live from call to call.
 
-    Returned is what the cell printed and showed, or why it was refused, failed or was stopped, and
-    what to write instead. A cell that is stopped costs no variables.
+    Returns what the cell printed and showed, or why it was refused, failed or stopped, and what to
+    write instead. A stopped cell costs no variables.
     """
 
-    code: Annotated[str, msgspec.Meta(description="The cell's source, as in a notebook.")]
+    code: Annotated[str, msgspec.Meta(description="Python source.")]
     timeout: (
         Annotated[
             float,
-            msgspec.Meta(gt=0, le=MAX_SECONDS, description="Never more than the policy's."),
+            msgspec.Meta(gt=0, le=MAX_SECONDS, description="Seconds, at most the policy's."),
         ]
         | None
     ) = None
@@ -109,11 +108,10 @@ class RunCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Start a branch: a copy of the variables, in which cells run without changing those here.
+    """Start a branch: a copy of the variables for cells that must not change those here.
 
-    run_cell, variables and undo take its name as branch. To pick it is to go on with its variables
-    instead of these, and ends it; to drop it ends it. Branches share the files. Returned is which
-    branches there are.
+    run_cell, variables and undo take its name as branch. Pick a branch to go on with its variables
+    instead of these, or drop it; both end it. Branches share the files.
     """
 
     name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}$")]
@@ -121,10 +119,10 @@ class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TryVariants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Run cells side by side, each from the variables there are, and go on from where one ended.
+    """Run up to 8 cells side by side, each from the variables there are; go on from one of them.
 
-    The other cells' variables are gone; files that any of them wrote stay. Kept is the first that
-    succeeds, or the one whose last line gives the largest, or the smallest, number.
+    Kept are the variables of the first that succeeds, or whose last line gives the largest or
+    smallest number. Files that any of them wrote stay.
     """
 
     codes: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_VARIANTS)]
@@ -133,45 +131,45 @@ class TryVariants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Begin with an empty sandbox. Variables, branches and what is staged are gone."""
+    """Begin anew: variables, branches and staged files are gone."""
 
 
 class Undo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Go back to the variables before the last cells; files stay as they are now."""
+    """Go back to the variables before the last cells; files stay."""
 
-    cells: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many.")] = 1
+    cells: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     branch: _OfBranch = ""
 
 
 class Variables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """List the variables: names, types, shapes and bytes. Runs nothing."""
+    """List variables: names, types, shapes, bytes."""
 
     branch: _OfBranch = ""
 
 
 class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """List files that cells wrote to the project. They are staged, until a person keeps them."""
+    """List files that cells wrote to the project, staged until a person keeps them."""
 
     paths: Annotated[list[str], msgspec.Meta(max_length=100, description="Only beneath these.")] = (
         msgspec.field(default_factory=list)
     )
-    diff: Annotated[bool, msgspec.Meta(description="Show what has changed in them.")] = False
+    diff: Annotated[bool, msgspec.Meta(description="With diffs.")] = False
 
 
 class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ask the person at the client to keep what cells wrote to the project, all or these."""
+    """Ask the person to keep files that cells wrote to the project: all, or these."""
 
     paths: Annotated[list[str], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=list)
 
 
 class Explain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Say why the last cell was refused or stopped; what the policy allows; what cells can call."""
+    """Say why the last cell was refused or stopped, what the policy allows, what cells can call."""
 
     topic: Literal["all", "refusal", "policy", "tools"] = "all"
 
 
 class EarlierOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Read a page of what an earlier cell said and a reply left out; without a cell, list those."""
+    """Read a page of output that a reply left out; without a cell, list what there is."""
 
     cell: Annotated[int, msgspec.Meta(ge=1)] | None = None
     stream: Literal["stdout", "stderr", "display"] = "stdout"
@@ -584,7 +582,10 @@ class Session:
         if topic in ("all", "tools"):
             parts.append(str(tables.tools(sandbox.tools, {})["text/plain"]))
         if topic in ("all", "policy"):
-            parts.append(_policy_text(sandbox))
+            rules = sandbox.policy.rules()
+            modules = sorted({*rules.modules, *rules.raw_modules}) if rules.language else None
+            fields = sandbox.policy.as_dict()
+            parts.append(policy_card.allowances(fields, sandbox.gaps, modules))
         return Reply(_bounded("\n\n".join(parts)))
 
     # --- what takes a person's consent ------------------------------------------------------------
