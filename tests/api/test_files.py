@@ -395,3 +395,47 @@ def test_on_a_loop_it_is_the_same():
     assert asyncio.run(use()) == (b"text", (File("a", 4, changed=False),))
     with pytest.raises(GuestError, match="is not open"):
         Sandbox("safe").read("a")
+
+
+@pytest.fixture
+def partly(backend, project):
+    """A sandbox of a project in which a folder is staged, and the rest is only read."""
+    (project / "data" / ".env").write_text("key")
+    policy = Policy.preset("data", backend=backend, filesystem_staged_roots=("{project}/data",))
+    with Sandbox(policy, project=project) as one:
+        yield one
+
+
+def test_a_staged_folder_within_the_project_is_as_cells_see_it(partly, project):
+    """The host would come from above to what the user has there."""
+    before = contents(project)
+    partly.write("data/old.csv", "new")
+    partly.upload(b"made", "data/made.csv")
+    partly.execute("open('data/cells.csv', 'w').write('cells')")
+    assert partly.execute("open('data/old.csv').read()").value == "new"
+    assert partly.read("data/cells.csv") == b"cells"
+    with pytest.raises(ExchangeError):
+        partly.read("data/.env")
+    assert [one.name for one in partly.files()] == [
+        "data/cells.csv",
+        "data/made.csv",
+        "data/old.csv",
+    ]
+    assert contents(project) == before
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["later", "first"])
+def test_what_cells_may_not_read_by_now_the_program_does_not_read_as_a_file_of_theirs(
+    staging, first
+):
+    if not first:
+        staging.execute("open('made.csv', 'w').write('made')")
+    narrowed = staging.execute('%policy narrow filesystem_read_roots=["data"]')
+    assert narrowed.success, narrowed.to_string()
+    assert staging.execute("open('data/old.csv').read()").value == "old"
+    assert staging.execute("open('mine.csv').read()").error.type == "PermissionError"
+    assert staging.read("data/old.csv") == b"old"
+    for name in ("mine.csv", "made.csv"):
+        with pytest.raises(ExchangeError, match="is no file of cells"):
+            staging.read(name)
+    assert [one.name for one in staging.files()] == ["data/old.csv"]

@@ -14,6 +14,7 @@ import os
 open('made.csv', 'w').write('a,b\\n1,2\\n')
 open('page.html', 'w').write('<script>alert(1)</script>')
 open('escape.txt', 'w').write('\\x1b[2J')
+open('acts.html', 'w').write('<script>alert(1)</script>\\x0c')
 open('a b#?.bin', 'wb').write(bytes(range(256)))
 open('chart.png', 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n\\xff')
 os.symlink('/etc/passwd', 'passwd')
@@ -57,7 +58,15 @@ def test_a_model_lists_and_fetches_what_cells_made(home, mode, options):
             made = await run(client, MAKE.format(outside=str(home.parent)))
             assert not made.is_error, text_of(made)
             found = await listed()
-            names = ["a b#?.bin", "chart.png", "escape.txt", "large", "made.csv", "page.html"]
+            names = [
+                "a b#?.bin",
+                "acts.html",
+                "chart.png",
+                "escape.txt",
+                "large",
+                "made.csv",
+                "page.html",
+            ]
             assert sorted(found) == names
             assert (found["made.csv"].uri, found["made.csv"].size) == (uri("made.csv"), 8)
             text = await read("made.csv")
@@ -69,6 +78,9 @@ def test_a_model_lists_and_fetches_what_cells_made(home, mode, options):
             assert base64.b64decode(image.blob) == b"\x89PNG\r\n\x1a\n\xff"
             assert base64.b64decode((await read("a b#?.bin")).blob) == bytes(range(256))
             assert base64.b64decode((await read("escape.txt")).blob) == b"\x1b[2J"
+            # One byte that is no text, and a client that goes by types would run it.
+            acts = (found["acts.html"].mime_type, (await read("acts.html")).mime_type)
+            assert acts == ("text/plain", "application/octet-stream")
             (template,) = (await client.list_resource_templates()).resource_templates
             assert template.uri_template == "cellblock://files/{+name}"
             await client.call_tool("reset", {})
@@ -98,6 +110,18 @@ def test_a_model_fetches_nothing_that_cells_can_not(home, options):
             else:
                 with pytest.raises(Exception, match="No such file"):
                     await mine
+
+    go(main())
+
+
+def test_where_cells_are_admitted_a_model_gets_what_those_show(home, policy):
+    (home / "mine.csv").write_text("mine")
+    admits = policy('extends = "data"\nadmission = "approved"\n')
+
+    async def main():
+        async with stdio("--policy", admits, "--project", home) as client:
+            with pytest.raises(Exception, match="resource"):
+                await client.read_resource(uri("mine.csv"))
 
     go(main())
 

@@ -1063,42 +1063,48 @@ class AsyncSandbox:
         """
         async with self._turn():
             cells = self._cell_folder()
-            return await asyncio.to_thread(self._files, cells, folder, only_changed=changed)
+            # Opened here: what a zygote lent is closed in this thread.
+            listed = tuple(cells.listed(cells.place(folder)))
+            files = functools.partial(self._files, cells, listed, only_changed=changed)
+            return await asyncio.to_thread(files)
 
     def _files(
-        self, cells: exchange.CellFolder, name: str, *, only_changed: bool
+        self,
+        cells: exchange.CellFolder,
+        listed: Iterable[tuple[str, int, frozenset[str]]],
+        *,
+        only_changed: bool,
     ) -> tuple[File, ...]:
-        place, began = cells.place(name), int(self._began * 1e9)
-        folder = exchange.Place(place.path, ())
-        written = self._written_under_layer(place)
-        if written is not None and only_changed:  # the project may be large
-            there = exchange.find(cells.open(folder), written)
-        else:
-            there = exchange.walk(cells.open(folder))
-        found = list[File]()
-        for below, status in there:
-            path = f"{place.path}/{below}"
-            changed = status.st_ctime_ns >= began if written is None else below in written
-            changed = changed and self._uploaded.get(path) != exchange.stamp(status)
-            if changed or not only_changed:
-                found.append(File(cells.name(path), status.st_size, changed))
+        found, began = list[File](), int(self._began * 1e9)
+        for folder, opened, skipped in listed:
+            written = self._written_under_layer(folder)
+            if written is not None and only_changed:  # the project may be large
+                there = exchange.find(opened, written)
+            else:
+                there = exchange.walk(opened, skipped)
+            for below, status in there:
+                path = f"{folder}/{below}"
+                changed = status.st_ctime_ns >= began if written is None else below in written
+                changed = changed and self._uploaded.get(path) != exchange.stamp(status)
+                if changed or not only_changed:
+                    found.append(File(cells.name(path), status.st_size, changed))
         return tuple(found)
 
-    def _written_under_layer(self, place: exchange.Place) -> frozenset[str] | None:
+    def _written_under_layer(self, folder: str) -> frozenset[str] | None:
         """Return the files that cells wrote in a folder under a layer; None where there is none."""
         first = self
         while first.parent is not None:  # a fork reads what that one stages
             first = first.parent
         try:
-            folder = first.session_of().requests.open_written(place.path)
+            written = first.session_of().requests.open_written(folder)
         except OSError:  # cells wrote nothing there
             return frozenset()
-        return None if folder is None else frozenset(name for name, _ in exchange.walk(folder))
+        return None if written is None else frozenset(name for name, _ in exchange.walk(written))
 
     def _cell_folder(self) -> exchange.CellFolder:
         session = self.session_of()
-        requests = session.requests
-        return exchange.CellFolder(self._prepare, requests.seen_roots(), requests.open_as_seen)
+        requests, prepare = session.requests, session.settings.prepare
+        return exchange.CellFolder(prepare, requests.seen_roots(), requests.open_as_seen)
 
     @property
     def _prepare(self) -> wire.Prepare:

@@ -317,7 +317,10 @@ def make_view(
     written = (root for root in plan.write_roots if root != SHARED_MEMORY)
     # The zygote's own folder, whether its guests may write there or not.
     writable = outermost((*written, *sorted(stores), str(scratch)))
-    readable = outermost((*asked, *defaults, *canonical(packages)))
+    # A layer is laid over a whole root. Of one that cells may read a part of by now, Landlock keeps
+    # them from the rest.
+    laid_over = (layer.root for layer in plan.layers)
+    readable = outermost((*asked, *defaults, *canonical(packages), *laid_over))
     if len(denied) > MAX_MASKS:
         _refuse_many_masks(denied, (*readable, *writable), policy)
     return View(

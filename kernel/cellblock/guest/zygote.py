@@ -277,6 +277,10 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
             mounter.cover(layers)
         else:
             mounter.close()
+        # Before the locks: a policy may let cells read a part of a layer alone.
+        seen = {each.root: os.open(each.root, _FOLDER) for each in layers}
+        if "container" in request.plan.locks:
+            seen[request.scratch] = os.open(request.scratch, _FOLDER)
         folder = request.scratch
         if reaper >= 0:
             os.write(reaper, os.fsencode(folder))
@@ -294,11 +298,8 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
         control.send(messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
         os._exit(1)
     gc.enable()
-    seen = [each.root for each in request.plan.layers]
-    if "container" in request.plan.locks:
-        seen.append(request.scratch)
-    for path in seen:
-        control.send(messages.SeenFolder(path=path), os.open(path, _FOLDER))
+    for path, opened in seen.items():
+        control.send(messages.SeenFolder(path=path), opened)
     if messages.SHARED_MEMORY in request.plan.write_roots:
         control.send(messages.SharedMemory(), os.open(messages.SHARED_MEMORY, _FOLDER))
     control.send(messages.Obeyed())

@@ -647,7 +647,9 @@ class Session:
         if self._opening is not None and self._opening.done() and not self._lock.locked():
             async with self._lock:  # a call that comes meanwhile waits for this, not this for it
                 with contextlib.suppress(CellblockError):
-                    self._files = await (await self.sandbox()).files(changed=True)
+                    sandbox = await self.sandbox()
+                    if _shows_files(sandbox):
+                        self._files = await sandbox.files(changed=True)
         fixed = [(Link(uri, name, kind, 0), what) for uri, name, kind, what in _RESOURCES]
         plots = [(_plot_link(*one), "A picture that a cell showed.") for one in self._plots]
         files = [
@@ -671,7 +673,7 @@ class Session:
         if kind == "artifacts":
             return await asyncio.to_thread(_artifact_contents, self._artifacts[name])
         sandbox = await self.sandbox()
-        if kind == "files":
+        if kind == "files" and _shows_files(sandbox):
             return await _file_contents(sandbox, os.fsdecode(unquote_to_bytes(name)))
         return await self._of_session(sandbox, uri)
 
@@ -899,8 +901,19 @@ def _artifact_contents(artifact: Artifact) -> Contents:
     return Contents(artifact.content_type, blob=content)
 
 
-#: Types of texts that a client may be told of; others, HTML among them, are plain text.
+#: Types that a client may be told of. Other texts, HTML among them, are plain text, and what is no
+#: text is bytes: no client is to run what a cell wrote.
 _TEXTS: Final = ("text/csv", "text/markdown", "text/plain", "application/json")
+_PICTURES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
+_PLAIN, _BYTES = "text/plain", "application/octet-stream"
+
+
+def _shows_files(sandbox: AsyncSandbox) -> bool:
+    """Return whether a client may read files by itself.
+
+    Where cells are admitted one by one, it gets what those show.
+    """
+    return sandbox.policy.admission == "any"
 
 
 async def _file_contents(sandbox: AsyncSandbox, name: str) -> Contents:
@@ -909,14 +922,17 @@ async def _file_contents(sandbox: AsyncSandbox, name: str) -> Contents:
     with contextlib.suppress(UnicodeDecodeError):
         text = content.decode()
         if text.replace("\r\n", "\n").translate(dict.fromkeys(b"\t\n")).isprintable():
-            return Contents(kind if kind in _TEXTS else "text/plain", text)
-    return Contents(kind, blob=content)
+            return Contents(kind if kind in _TEXTS else _PLAIN, text)
+    return Contents(kind if kind in _PICTURES else _BYTES, blob=content)
 
 
 def _file_link(one: File) -> Link:
     name = encodable(visible(one.name))
     uri = f"{_SCHEME}files/{quote(os.fsencode(one.name))}"
-    return Link(uri, name, content_type(one.name), one.size)
+    kind = content_type(one.name)
+    if kind not in (*_TEXTS, *_PICTURES):
+        kind = _BYTES if kind.startswith(("application/", "audio/", "video/")) else _PLAIN
+    return Link(uri, name, kind, one.size)
 
 
 def _plot_link(number: int, image: Image) -> Link:

@@ -26,7 +26,7 @@ from cellblock.host.sparse import PART, Part, end_file, read_parts, write_part
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from cellblock.wire.messages import Prepare
 
@@ -79,19 +79,21 @@ class Place:
 class CellFolder:
     """The folder where cells begin; and their scratch folder, which is ``~`` to them.
 
-    ``open_folder`` opens a folder as cells see it; ``seen`` are those in which that is more than
-    what the host sees.
+    ``prepare`` is of the policy in force. ``open_folder`` opens a folder as cells see it; ``seen``
+    are those in which that is more than what the host sees.
     """
 
     def __init__(
         self, prepare: Prepare, seen: Iterable[str], open_folder: Callable[[str], int]
     ) -> None:
+        plan = prepare.plan
         self.begins_in, self._scratch = prepare.cwd, prepare.scratch
         self._open_folder = open_folder
         #: Where nothing is the user's that the host writes: in scratch, and where it is staged.
-        self._own = (prepare.scratch, *prepare.plan.staged_roots)
-        #: Where files may be cells'.
-        self._cells = (*self._own, *prepare.plan.write_roots, *seen)
+        self._own = (prepare.scratch, *plan.staged_roots)
+        readable = (*self._own, *plan.read_roots, *plan.write_roots)
+        #: Where files may be cells', as far as cells may read them by now.
+        self._roots = set(_common((*self._own, *plan.write_roots, *seen), readable))
 
     def place(self, name: str) -> Place:
         """Return where a name leads. Raises ExchangeError for one that leads out of the folders."""
@@ -103,10 +105,39 @@ class CellFolder:
             root = max(roots, key=len, default="")
             path = name[len(root) :] if root else ".."
         parts = tuple(part for part in path.split("/") if part not in ("", "."))
-        if ".." in parts or "\0" in name or len(parts) > _MOST_PARTS:
+        if ".." in parts or not _is_name(name) or len(parts) > _MOST_PARTS:
             where = f"name one beneath {self.begins_in}, without .."
             raise ExchangeError(f"{name!r} is no file of the sandbox: {where}")
-        return Place(root, parts)
+        return self._placed(Place(root, parts))
+
+    def _placed(self, place: Place) -> Place:
+        """Return the same place in the innermost folder that cells have otherwise than the host.
+
+        Whoever comes there from above would see what the user has there.
+        """
+        roots = (root for root in self._roots if within(place.path, root))
+        root = max(roots, key=len, default=place.root)
+        path = place.path[len(root) :]
+        return Place(root, tuple(part for part in path.split("/") if part))
+
+    def listed(self, place: Place) -> Iterator[tuple[str, int, frozenset[str]]]:
+        """Yield each folder to list for a place, open, with the names in it of those to skip.
+
+        Those are listed by themselves: cells have them otherwise than the folder around them.
+        Raises ExchangeError where cells have nothing.
+        """
+        inner = sorted(
+            root for root in self._roots if root != place.path and within(root, place.path)
+        )
+        outer = [place.path] if not inner or place.root in self._roots else []
+        for folder in (*outer, *inner):
+            below = (root for root in inner if root != folder and within(root, folder))
+            skipped = frozenset(root[len(folder) + 1 :] for root in below)
+            try:
+                yield folder, self.open(Place(folder, ())), skipped
+            except ExchangeError:
+                if folder == place.path:
+                    raise  # else it is a file, or is not there
 
     def name(self, path: str) -> str:
         """Return the name by which a cell opens this path: from where cells begin, if it can."""
@@ -118,7 +149,7 @@ class CellFolder:
         Only where files may be cells': all others the user opens without this. And where cells
         write to the user's files as they are, the host writes nothing: those are for ``keep``.
         """
-        if not any(within(place.path, root) for root in (self._own if to_write else self._cells)):
+        if not any(within(place.path, root) for root in (self._own if to_write else self._roots)):
             what = "can't be written to: it is not staged" if to_write else "is no file of cells"
             own = "/".join(("~", *place.parts))
             raise ExchangeError(f"{place.path} {what}. The sandbox's own folder is ~, as in {own}")
@@ -126,6 +157,24 @@ class CellFolder:
             return self._open_folder(place.root)
         except OSError as exc:
             raise ExchangeError(f"{place.root} can't be opened: {exc.strerror}") from None
+
+
+def _common(folders: Iterable[str], others: Sequence[str]) -> Iterator[str]:
+    """Yield what of each of the folders is in one of the others, too."""
+    for folder in folders:
+        for other in others:
+            if within(folder, other):
+                yield folder
+            elif within(other, folder):
+                yield other
+
+
+def _is_name(text: str) -> bool:
+    """Return whether the OS kernel could have a file of this name."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def put(folder: int, place: Place, source: Source, most: int | None) -> Stamp:
@@ -181,15 +230,16 @@ def read(folder: int, place: Place, most: int) -> bytes:
         return bytes(found)
 
 
-def walk(folder: int) -> list[tuple[str, os.stat_result]]:
+def walk(folder: int, skipped: Collection[str] = frozenset()) -> list[tuple[str, os.stat_result]]:
     """Return each file beneath ``folder``, which is closed: name and status, in order.
 
-    Left out are links, and what begins with a dot, as ls(1) does: settings and caches of libraries.
-    Raises ExchangeError for more than ``MOST_ENTRIES`` entries, or folders too deep.
+    Left out are folders of these names, links, and what begins with a dot, as ls(1) does: settings
+    and caches of libraries. Raises ExchangeError for more than ``MOST_ENTRIES`` entries, or folders
+    too deep.
     """
     found = list[tuple[str, os.stat_result]]()
     with closing(folder):
-        _walk(folder, (), found, MOST_ENTRIES)
+        _walk(folder, (), skipped, found, MOST_ENTRIES)
     return found
 
 
@@ -207,7 +257,11 @@ def find(folder: int, names: Iterable[str]) -> list[tuple[str, os.stat_result]]:
 
 
 def _walk(
-    folder: int, path: tuple[str, ...], found: list[tuple[str, os.stat_result]], left: int
+    folder: int,
+    path: tuple[str, ...],
+    skipped: Collection[str],
+    found: list[tuple[str, os.stat_result]],
+    left: int,
 ) -> int:
     """Add the files in a folder to ``found``; return how many entries may still be looked at."""
     with os.scandir(folder) as entries:
@@ -223,9 +277,9 @@ def _walk(
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if _is_file(status):
                 found.append(("/".join((*path, name)), status))
-            elif stat.S_ISDIR(status.st_mode):
+            elif stat.S_ISDIR(status.st_mode) and "/".join((*path, name)) not in skipped:
                 with closing(os.open(name, _FOLDER, dir_fd=folder)) as below:
-                    left = _walk(below, (*path, name), found, left)
+                    left = _walk(below, (*path, name), skipped, found, left)
     return left
 
 
