@@ -16,6 +16,7 @@ from collections import deque
 from time import thread_time
 from typing import TYPE_CHECKING, Final
 
+from cellblock.host.guests.held_up import watch
 from cellblock.wire import marks
 from cellblock.wire.messages import Stream, StreamName
 
@@ -38,6 +39,11 @@ LATENCY: Final = 0.01
 LINE_LATENCY: Final = 0.1
 #: A number that no mark has.
 _END: Final = 1 << 64
+
+#: What the user reads then.
+_HELD_UP: Final = (
+    "[cellblock ended what this cell had started: it kept the host from reading the output]\n"
+)
 
 #: Whose text it is: stream, cell, subshell.
 _Source = tuple[StreamName, int, int]
@@ -132,6 +138,7 @@ class Pipes:
     """Both pipes of one guest; ``on_text`` gets its text, joined, ``on_spent`` seconds it took.
 
     ``child_fds`` are the ends that the guest gets. Raises OSError where no descriptors are left.
+    ``on_held_up`` is called in another thread when a read waits for a writer (``held_up``).
     """
 
     def __init__(
@@ -139,8 +146,11 @@ class Pipes:
         reactor: Reactor,
         on_text: Callable[[Stream], None],
         on_spent: Callable[[float], None],
+        on_held_up: Callable[[int], None],
     ) -> None:
         self._reactor, self._on_text, self._on_spent = reactor, on_text, on_spent
+        self.reading, self._reads = 0, 0
+        self._on_held_up, self._was_held_up = on_held_up, False
         self.child_fds: list[int] = []
         self._pipes: list[_Pipe] = []
         #: Text that is to be handed on: who gets a piece may ask for more (``drain``).
@@ -162,6 +172,7 @@ class Pipes:
                 os.close(fd)
             raise
         self._watch()
+        watch.add(self)
 
     # --- when -------------------------------------------------------------------------------------
 
@@ -215,6 +226,7 @@ class Pipes:
 
     def close(self) -> None:
         """Stop listening, and hand nothing on any more."""
+        watch.drop(self)
         self._texts.clear()
         self._cancel_timer()
         for pipe in self._pipes:
@@ -244,9 +256,20 @@ class Pipes:
                 self._reactor.unwatch(pipe.fd)
         if any(pipe.is_full for pipe in self._pipes):
             self._pass_on(before)  # and have room for what comes behind that
+        self._reads += 1
+        self.reading = self._reads
         is_much = [pipe.read() for pipe in self._pipes]
+        self.reading = 0
         self._is_flood = any(is_much)
         self._pass_on(before)
+        if self._was_held_up:
+            self._was_held_up = False
+            self._texts.append((("stderr", 0, 0), _HELD_UP))
+
+    def end_writers(self, times: int) -> None:
+        """End what the guest has started, as one of it holds the lock of a pipe."""
+        self._was_held_up = True
+        self._on_held_up(times)
 
     def drain_rest(self) -> None:
         """Pass on all that an ended guest has written."""

@@ -156,6 +156,17 @@ def _interrupt(pid: int, group: int, session: int) -> None:
             os.close(pidfd)
 
 
+def _kill(pid: int, is_meant: Callable[[int], bool]) -> None:
+    """Kill a process if it is meant; its number could be another's by now, as in ``_interrupt``."""
+    with contextlib.suppress(OSError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            if is_meant(pid):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
+
+
 def parent_of(pid: int) -> int | None:
     """Return the parent of a process; None when it is gone. It waits for nobody, as a stat does."""
     found = _PARENT.search(_status(pid))
@@ -299,7 +310,7 @@ class Guest:
         #: Its own ends of channel and pipes, and what else it inherits, until it is forked.
         self.child_fds: list[int] = [theirs.detach()]
         try:
-            self._pipes = Pipes(reactor, self._on_written, self._count)
+            self._pipes = Pipes(reactor, self._on_written, self._count, self._end_writers)
         except OSError:
             self._sock.close()
             self.close_child_fds()
@@ -566,6 +577,25 @@ class Guest:
             found = self._programs(pid, session) - told
             if not found:
                 return
+
+    def _end_writers(self, times: int) -> None:
+        """Kill what cells have started, and the second time the guest itself.
+
+        Called in another thread, while that of the loop waits for one of them (``held_up``).
+        Nothing here waits for a process, and nothing of the guest's is changed meanwhile.
+        """
+        pid, guests = self.pid, {*self.lineage.pids()}
+        zygote = None if pid is None else parent_of(pid)
+        if zygote is None:
+            return
+        waiting = children(zygote)
+        while waiting:
+            other = waiting.pop()
+            waiting += children(other)
+            if other not in guests:
+                _kill(other, self.lineage.holds)
+        if times > 1:
+            self.signal(signal.SIGKILL)
 
     def _programs(self, pid: int, session: int) -> set[int]:
         """Return the guest's descendants in its session, with those whose parent has ended.

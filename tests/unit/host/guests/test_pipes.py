@@ -1,10 +1,11 @@
 """A guest's stdout and stderr in one order: what marks say, and what is done without them."""
 
 import os
+import threading
 
 import pytest
 
-from cellblock.host.guests import pipes
+from cellblock.host.guests import held_up, pipes
 from cellblock.host.guests.pipes import CAPACITY, LATENCY, LINE_LATENCY, Pipes
 from cellblock.wire import marks
 from cellblock.wire.marks import MESSAGE, PLAIN, TEXT
@@ -18,8 +19,8 @@ class Guest:
     """Who writes to the pipes; ``said`` is what the host passed on, with the messages among it."""
 
     def __init__(self):
-        self.reactor, self.said = Reactor(), []
-        self.pipes = Pipes(self.reactor, self.hear, lambda _seconds: None)
+        self.reactor, self.said, self.held_up = Reactor(), [], []
+        self.pipes = Pipes(self.reactor, self.hear, lambda _seconds: None, self.held_up.append)
         self.out, self.err = self.pipes.child_fds
 
     def hear(self, text):
@@ -263,5 +264,37 @@ def test_a_pipe_that_could_not_be_made_leaves_no_descriptor(monkeypatch, descrip
     real = os.pipe
     monkeypatch.setattr(pipes.os, "pipe", one_and_no_more)
     with pytest.raises(OSError, match="no more"):
-        Pipes(Reactor(), print, print)
+        Pipes(Reactor(), print, print, print)
     assert descriptors() == before
+
+
+def test_a_read_that_a_writer_holds_up_has_the_writers_ended_and_the_user_told(guest, monkeypatch):
+    """A write holds the lock of its pipe while the memory that it copies from can't be had."""
+    monkeypatch.setattr(held_up, "LOOK", 0.01)
+    ended = threading.Event()
+
+    def end(times):
+        guest.held_up.append(times)
+        if times == 2:
+            ended.set()
+
+    def read(fd, size, *, real=os.read):
+        ended.wait()
+        return real(fd, size)
+
+    guest.pipes._on_held_up = end
+    guest.print(b"x\n")
+    with monkeypatch.context() as held:
+        held.setattr(pipes.os, "read", read)
+        guest.pipes.drain()
+    assert guest.held_up == [1, 2]
+    assert [text for _, text, *_ in guest.said] == ["x\n", pipes._HELD_UP]
+
+
+def test_reads_that_are_not_held_up_end_nothing(guest, monkeypatch):
+    monkeypatch.setattr(held_up, "LOOK", 0.001)
+    for _ in range(300):
+        guest.print(b"x")
+        guest.pipes.drain()
+        held_up.time.sleep(0.001)
+    assert guest.held_up == []
