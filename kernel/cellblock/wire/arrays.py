@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Bytes of one value, and fields of a table: a bit on the wire may be eight bytes in pandas.
 MOST: Final = 16 * 2**20
+#: Levels of an index, and columns of times in a zone: pandas takes long for each.
+MOST_LEVELS, MOST_ZONED = 64, 256
 _TOO_LARGE: Final = f"{MOST >> 20} MiB may cross; write it to a file, and upload or download that"
 #: No objects, whose bytes are addresses, and nothing with bytes that mean nothing.
 _DTYPE: Final = re.compile(
@@ -304,6 +306,9 @@ def _decoded_table(value: messages.Frame, find: Find) -> Any:
         raise ValueError("a table of too many fields")
     if value.index > len(value.columns):
         raise ValueError("an index of more columns than there are")
+    levels = len(value.columns) if value.form == "index" else value.index
+    if levels > MOST_LEVELS or sum(bool(one.zone) for one in value.columns) > MOST_ZONED:
+        raise ValueError("an index of too many levels, or too many columns of times in a zone")
     if value.form != "table" and value.index == len(value.columns):
         raise ValueError("a column of a table that has none")
     pyarrow, zones = find("pyarrow"), value.library != "pandas"
@@ -322,18 +327,24 @@ def _decoded_pandas(value: messages.Frame, table: Any, find: Find) -> Any:
         if column.zone:  # not pyarrow's doing, which imports what it finds for that
             times = frame.iloc[:, number].dt.tz_localize(UTC)
             frame.isetitem(number, times.dt.tz_convert(_zone(column.zone, find)))
-    names = _given_names(table.column_names)
-    if value.form == "index":
-        if len(names) > 1:
-            return pandas.MultiIndex.from_frame(frame, names=names)
-        return pandas.Index(frame.iloc[:, 0]).rename(names[0])
-    if value.index:
-        frame = frame.set_index(table.column_names[: value.index])
-        frame.index.names = names[: value.index]
+    levels = len(value.columns) if value.form == "index" else value.index
+    if levels:
+        names = _given_names(table.column_names[:levels])
+        index = _index_of(frame.iloc[:, :levels], names, pandas)
+        if value.form == "index":
+            return index
+        frame = frame.iloc[:, levels:]
+        frame.index = index
     if value.form == "series":
         series = frame.iloc[:, -1]
         return series if value.name else series.rename(None)
     return frame
+
+
+def _index_of(levels: Any, names: list[str | None], pandas: Any) -> Any:
+    if len(names) > 1:
+        return pandas.MultiIndex.from_frame(levels, names=names)
+    return pandas.Index(levels.iloc[:, 0]).rename(names[0])
 
 
 def _given_names(columns: list[str]) -> list[str | None]:

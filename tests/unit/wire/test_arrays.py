@@ -192,6 +192,10 @@ def test_hostile_arrays_and_tables_are_refused():
     for columns, index in [((column(), long), 0), ((column(),), 2)]:
         with pytest.raises(ValueError, match="columns"):
             arrays.decode(messages.Frame(library="pandas", columns=columns, index=index))
+    times = column("timestamp", unit="s", zone="UTC", buffers=(None, bytes(8)))
+    for columns, index in [((column(buffers=(None, bytes(8))),) * 9_000, 65), ((times,) * 257, 0)]:
+        with pytest.raises(ValueError, match="too many"):
+            arrays.decode(messages.Frame(library="pandas", columns=columns, index=index))
     many = column("bool", length=2**27, buffers=(None, bytes(2**24)))  # six seconds of pandas'
     one = column("int8", buffers=(None, b"\0"), categories=many)
     with pytest.raises(ValueError, match="too many fields"):

@@ -109,9 +109,12 @@ class Gauge:
     def resident(self) -> int | None:
         """Return the bytes resident now; a tenth of the time that ``memory`` takes."""
         try:
-            return int(self._read("statm").split(None, 2)[1]) * PAGE
+            resident = int(self._read("statm").split(None, 2)[1]) * PAGE
         except (OSError, IndexError):
             return None
+        if not resident and (memory := _memory_of_threads(self.pid)) is not None:
+            return memory.resident
+        return resident
 
     def memory(self) -> ProcessMemory | None:
         """Return what it has of memory."""
@@ -191,7 +194,13 @@ def read_proc(name: str) -> bytes:
 def private_bytes(pid: int | None) -> int:
     """Return the bytes resident of a process that are no file's and not shared; 0 when gone."""
     fields = read_proc(f"{pid}/statm").split()
-    return max(0, int(fields[1]) - int(fields[2])) * PAGE if fields else 0
+    if not fields:
+        return 0
+    resident, shared = int(fields[1]), int(fields[2])
+    if not resident:  # its first thread has ended, which stands for it there, or it has
+        memory = _memory_of_threads(pid)
+        return 0 if memory is None else memory.private
+    return max(0, resident - shared) * PAGE
 
 
 def page_faults(pid: int | None) -> int:

@@ -753,6 +753,8 @@ def test_memory_of_a_process_counts_whose_first_thread_has_ended(process):
     assert family.held(own) > 50_000_000
     gauge = Gauge(pid)
     assert gauge.memory().held > 50_000_000
+    assert gauge.resident() > 50_000_000
+    assert of_processes.private_bytes(pid) > 50_000_000
     gauge.close()
     bury(process)
 

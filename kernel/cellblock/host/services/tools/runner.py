@@ -177,6 +177,10 @@ class _Loop:
     tasks: dict[int, asyncio.Task[Answer]] = field(default_factory=dict)
 
 
+#: Bytes of arguments that are decoded where a call is begun.
+_SMALL: Final = 4_096
+
+
 class CallRunner:
     """Runs calls. ``send`` is called from any thread.
 
@@ -341,7 +345,10 @@ class CallRunner:
     async def _run_async(self, own: _Loop, call: Begin) -> Answer:
         self._bind(call)
         try:
-            args, kwargs = arrays.arguments(call.arguments)
+            if len(call.arguments) <= _SMALL:
+                args, kwargs = arrays.arguments(call.arguments)
+            else:  # this loop may be the host's, and tables of many columns take pandas a second
+                args, kwargs = await asyncio.to_thread(arrays.arguments, call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
             return encode_result(value, self._max_bytes)
         except BaseException as exc:  # as above; so is its cancellation
