@@ -21,6 +21,7 @@ from cellblock.host.guests.process import Guest
 from cellblock.host.limits import shares
 from cellblock.host.limits.processes import Gauge, page_faults, private_bytes
 from cellblock.host.limits.reading import SpacedReading
+from cellblock.host.limits.stat_reader import StatReader
 from cellblock.host.snapshots import memory
 from cellblock.host.snapshots.memory import Budget, Reading
 from cellblock.host.state import actions as act
@@ -125,6 +126,7 @@ class Snapshots:
         #: What guest and copies descend from: the last, when there is none.
         self._lineage: Lineage | None = None
         self._carries_out = False
+        self._stats = StatReader()
         #: Of a fork: what it had when it was made, and whose it was.
         self.base: Reading | None = None
         self.parent: Snapshots | None = None
@@ -482,7 +484,7 @@ class Snapshots:
             return None
         if used == copy.used:
             return copy.number, CopyReading(used, copy.grew, copy.rewrote)
-        return copy.number, CopyReading(used, *memory.taken(pid, snapshot.had))
+        return copy.number, CopyReading(used, *memory.taken(pid, snapshot.had, self._stats))
 
     def _read_shares(self, numbers: frozenset[int]) -> None:
         """Have the OS kernel asked which pages processes share; a look after that tells the core.

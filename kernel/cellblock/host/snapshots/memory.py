@@ -21,6 +21,8 @@ from cellblock.host.limits.processes import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cellblock.host.limits.stat_reader import StatReader
+
 
 # --- what a process has -----------------------------------------------------------------------
 
@@ -44,18 +46,21 @@ def read(pid: int | None, resident: int, given: int) -> Reading:
     return Reading(resident, given + page_faults(pid), huge_pages() if resident >= LARGE else None)
 
 
-def taken(pid: int, had: Reading) -> tuple[int, int]:
+def taken(pid: int, had: Reading, stats: StatReader) -> tuple[int, int]:
     """Return the bytes that a copy holds beyond what it had, and those that it wrote to.
 
     What it wrote to is in memory once more; so are huge pages, of which this says nothing. Both
-    are 0 when it is gone.
+    are 0 when it is gone. Of a copy whose stat can't be had in time, which no honest one does, it
+    is all that it holds: one that was not known as a copy yet may execute a program.
     """
     gauge = Gauge(pid)
     memory = gauge.memory()
     gauge.close()
     if memory is None:
         return 0, 0
-    return max(0, memory.held - had.size), min(memory.held, page_faults(pid) * PAGE)
+    stat = stats.read([pid]).get(pid)
+    written = memory.held if stat is None else min(memory.held, stat.faults * PAGE)
+    return max(0, memory.held - had.size), written
 
 
 def left_behind(older: Reading, newer: Reading) -> int:
