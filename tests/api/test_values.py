@@ -91,8 +91,8 @@ def test_what_can_not_be_got_or_set_says_why(data, sandbox):
             data.set(name, 1)
     with pytest.raises(ExchangeError, match="x: object is no data that crosses"):
         data.set("x", object())
-    data.execute("import pandas as pd\ncolumn = pd.Series([1])")
-    with pytest.raises(ExchangeError, match=r"column: .*crosses: pass its tolist\(\)"):
+    data.execute("import pandas as pd\ncolumn = pd.Series([[1]])")
+    with pytest.raises(ExchangeError, match=r"column: .*column '0' of list.* does not cross"):
         data.get("column")
     with pytest.raises(ExchangeError, match="import-not-allowed: pandas"):
         sandbox.set("x", pd.DataFrame({"x": [1]}))

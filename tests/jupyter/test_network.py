@@ -482,6 +482,7 @@ def test_a_list_that_becomes_shorter_holds_at_once_and_nothing_goes_back(start, 
     assert narrowed(kernel, "network_access=false") == "kept"
     assert refused(kernel, REACH_ECHO)[0] == "PermissionError"
     assert value(kernel, "kept") == 1
+    place.held.setblocking(False)
     with pytest.raises(BlockingIOError):
         place.held.accept()
 
