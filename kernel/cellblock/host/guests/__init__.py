@@ -14,6 +14,7 @@ The parts, in the order in which a start meets them:
 - ``background``: processes that make a file for later sessions, while the kernel goes on:
   matplotlib's list of fonts, and Vega, the library of altair's charts.
 - ``byte_code``: one more, which has Python keep byte code of what guests had to compile.
+- ``held_up``: a thread that ends what keeps the host waiting in a read of a guest's pipe.
 - ``worker_process``: confined helpers of the host's own, for tools and for the network.
 
 May import ``wire``, ``policy``, ``errors``, ``descriptors``, where ``guest.installed`` says that

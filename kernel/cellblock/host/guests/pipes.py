@@ -40,7 +40,7 @@ LINE_LATENCY: Final = 0.1
 #: A number that no mark has.
 _END: Final = 1 << 64
 
-#: What the user reads then.
+#: What the user reads if a read was held up (``held_up``).
 _HELD_UP: Final = (
     "[cellblock ended what this cell had started: it kept the host from reading the output]\n"
 )
@@ -258,8 +258,10 @@ class Pipes:
             self._pass_on(before)  # and have room for what comes behind that
         self._reads += 1
         self.reading = self._reads
-        is_much = [pipe.read() for pipe in self._pipes]
-        self.reading = 0
+        try:
+            is_much = [pipe.read() for pipe in self._pipes]
+        finally:
+            self.reading = 0
         self._is_flood = any(is_much)
         self._pass_on(before)
         if self._was_held_up:

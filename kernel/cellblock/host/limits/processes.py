@@ -197,7 +197,7 @@ def private_bytes(pid: int | None) -> int:
     if not fields:
         return 0
     resident, shared = int(fields[1]), int(fields[2])
-    if not resident:  # its first thread has ended, which stands for it there, or it has
+    if not resident:  # /proc shows the first thread alone: it has ended, and others may go on
         memory = _memory_of_threads(pid)
         return 0 if memory is None else memory.private
     return max(0, resident - shared) * PAGE
