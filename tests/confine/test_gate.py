@@ -815,6 +815,17 @@ def test_a_guest_does_not_execute_a_program_itself(program):
     assert decide(by, "execve", pid=program) == 0
 
 
+def test_who_starts_a_process_that_shares_its_memory_is_no_program_by_that(program):
+    """Any program could end it then: the guest starts programs so (vfork)."""
+    by = decider(processes=True)
+    with running("sleep", str(PATIENCE)) as guest:
+        by._sessions.begin(guest.pid)
+        assert decide(by, "vfork", pid=guest.pid) == 0
+        assert decide(by, "kill", guest.pid, 9, pid=program) == errno.EPERM
+        assert decide(by, "execve", pid=guest.pid) == 0
+        assert decide(by, "kill", guest.pid, 9, pid=program) == 0
+
+
 def test_networks_and_programs_are_as_the_policy_has_them_by_now(program):
     for call in (*notify.REACHING, "sendto", "sendmsg", "execve"):
         by = decider(processes=True, network=True)

@@ -615,7 +615,8 @@ class Gate:
         due_rulesets = self._due_rulesets.values()
         if process_id in self._due_rulesets or any(due.alone for due in due_rulesets):
             return False
-        if request.call == "vfork" or (flags & CLONE_VM and not flags & CLONE_THREAD):
+        shares = request.call == "vfork" or (flags & CLONE_VM and not flags & CLONE_THREAD)
+        if shares and process_id in self._programs:  # a guest is no program, whatever it starts
             self._programs[process_id] = None
         if flags & CLONE_THREAD or self.plan.subprocess:
             return not flags & CLONE_NEVER
