@@ -10,13 +10,13 @@ SECONDS := 600
 KILLS := 1000
 
 #: How many tests run at the same time; most of them wait for processes more than they compute.
-JOBS := 3
+JOBS := 4
 PARALLEL := -q -n $(JOBS) --dist worksteal
 #: Pure code, and what else runs before every commit: see docs/CONTRIBUTING.md.
 QUICK := unit or quick
 
 .PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
-    dist docs lab lessons bench bench-batch bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm mutants clean
+    dist docs frameworks lab lessons bench bench-batch bench-fleet bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm mutants clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -56,8 +56,11 @@ test-unit: .venv/for-test ## Test pure code alone
 
 test-all: .venv/for-test ## Run every test there is on this Python, `make test` first
 	@# The extension is built meanwhile: its packages take minutes to fetch. 3: they can't be had.
+	@# So are the environments of frameworks over MCP: without one, its how-to is not tried.
 	@mkdir -p artifacts; tools/lab > artifacts/lab.log 2>&1 & lab=$$!; \
-	    $(MAKE) --no-print-directory test || { kill $$lab; exit 1; }; \
+	    tools/frameworks > artifacts/frameworks.log 2>&1 & frameworks=$$!; \
+	    $(MAKE) --no-print-directory test || { kill $$lab $$frameworks; exit 1; }; \
+	    wait $$frameworks || cat artifacts/frameworks.log; \
 	    wait $$lab || [ $$? = 3 ] || { cat artifacts/lab.log; exit 1; }
 	$(BIN)/python -m pytest $(PARALLEL) -m "not ($(QUICK))" --junit-xml=artifacts/junit-rest.xml
 
@@ -85,6 +88,9 @@ docs: .venv/for-docs ## Build the site of the documentation
 lab: .venv/for-test ## Check and build the JupyterLab extension; its wheel in jupyterlab/dist
 	@tools/lab
 
+frameworks: .venv/for-test ## Install the frameworks that have how-tos over MCP, CrewAI's gigabyte too; tests run the pages' code
+	@tools/frameworks openai-agents crewai llamaindex autogen
+
 lessons: .venv/for-test ## Run the lessons in JupyterLab; pictures of them in artifacts/
 	@tools/system-packages
 	CELLBLOCK_LESSONS=all $(BIN)/python -m pytest -q tests/jupyter/lab/test_lessons.py
@@ -107,6 +113,10 @@ bench-work: .venv/for-test ## Measure ordinary cells against ipykernel and xeus-
 
 bench-batch: .venv/for-test ## Measure cellblock run against nbconvert and nbclient, as ratios
 	$(BIN)/python tests/bench/batch.py
+
+bench-fleet: .venv/for-test ## Measure many sandboxes beside smolagents, sandlock and a fresh Python; docs/performance.md
+	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check smolagents sandlock
+	$(BIN)/python tests/bench/fleet.py
 
 bench-check: .venv/for-test ## Measure cellblock check over a thousand notebooks
 	$(BIN)/python tests/bench/check.py

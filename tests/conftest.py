@@ -27,6 +27,16 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("shared")
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with what may take longest: at the end one worker would be busy and all others wait."""
+
+    def allowed(item):
+        marker = item.get_closest_marker("timeout")
+        return marker.args[0] if marker is not None else 0
+
+    items.sort(key=allowed, reverse=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _adopt_orphans():
     processes.adopt_orphans()

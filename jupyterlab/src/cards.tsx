@@ -157,11 +157,7 @@ function Denial(props: { card: Data; widget: CardWidget }): JSX.Element {
   const seen = new Set<string>();
   const once = (remedy: string) => (seen.has(remedy) ? '' : (seen.add(remedy), remedy));
   return (
-    <Card
-      title={`cellblock did not run ${text(card.source) || 'this cell'}: ${count(total, 'finding')}`}
-      tone="error"
-      chips={[['policy', card.policy]]}
-    >
+    <Card title={text(card.title)} tone="error" chips={[['policy', card.policy]]}>
       {findings.slice(0, MOST_FINDINGS).map((finding, index) => (
         <Finding
           key={index}
@@ -355,7 +351,7 @@ class CardWidget extends ReactWidget implements IRenderMime.IRenderer {
 
   protected render(): JSX.Element {
     const Drawn = CARDS[TYPE.exec(this._mimeType)?.[1] ?? ''];
-    const drawable = Drawn && (text(this._card.title) || list(this._card.findings).length > 0);
+    const drawable = Drawn && text(this._card.title);
     return drawable ? <Drawn card={this._card} widget={this} /> : <Lines lines={[this._plain]} />;
   }
 

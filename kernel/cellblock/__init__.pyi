@@ -1,4 +1,5 @@
 from cellblock.api.blocking import Sandbox, SandboxPool
+from cellblock.api.images import Image
 from cellblock.api.result_parts import ToolCall
 from cellblock.api.results import (
     ApprovalRequest,
@@ -28,6 +29,7 @@ __all__ = [
     "Denial",
     "Display",
     "File",
+    "Image",
     "Output",
     "Policy",
     "Result",

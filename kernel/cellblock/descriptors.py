@@ -17,6 +17,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
 import stat
 import sys
 import time
@@ -54,6 +55,16 @@ def refuse_descriptors(sock: _socket.socket) -> None:
     """
     with contextlib.suppress(OSError):
         sock.setsockopt(_socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
+
+
+def is_readable(fd: int | _socket.socket, seconds: float | None = 0.0) -> bool:
+    """Whether something can be read, or its end is there, now or within ``seconds``; None: ever.
+
+    By poll(2): select(2) knows no descriptor from 1,024 on.
+    """
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else seconds * 1000))
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import pytest
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
 from cellblock.host.consent import store
+from cellblock.host.services.tools.calls import NOBODY_ASKED
 from cellblock.policy import paths as placing
 from cellblock.policy.load import check_policy
 
@@ -33,7 +34,7 @@ def test_an_import_that_takes_consent_is_denied_with_the_reason(sandbox):
     r = sandbox.execute("import bz2")
     assert (r.status, [one.rule for one in r.denials]) == ("denied", ["import-not-allowed"])
     assert "Approve it where you can be asked, or put " in r.denials[0].remedy
-    assert "Approve it where you can be asked" in r.to_string()
+    assert "a person is asked, if one can be, or have the operator put " in r.to_string()
     assert sandbox.execute("import math\nmath.pi > 3").result == "True"
 
 
@@ -41,8 +42,8 @@ def test_an_import_that_takes_consent_is_denied_with_the_reason(sandbox):
 def test_a_call_is_refused_with_the_reason(sandbox, call):
     r = sandbox.execute(call)
     name = call.partition("(")[0]
-    why = "nobody can be asked: a program runs the cells"
-    assert r.error.message == f"{name}: NotApproved: {why}"
+    assert r.error.message == f"{name}: NotApproved: {NOBODY_ASKED}"
+    assert "Do without this call; the operator can allow it" in r.error.message
     assert [(one.status, one.error[0]) for one in r.tool_calls] == [("refused", "NotApproved")]
     assert sandbox.execute("input('Name? ')").result == "'always'"
 

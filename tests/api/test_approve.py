@@ -5,9 +5,10 @@ import json
 import threading
 import time
 
+import pandas as pd
 import pytest
 
-from cellblock import AsyncSandbox, Sandbox, SandboxPool
+from cellblock import AsyncSandbox, Policy, Sandbox, SandboxPool
 from cellblock.errors import GuestError, PolicyError
 
 
@@ -56,6 +57,23 @@ def test_a_call_is_shown_whole_and_made_if_the_program_says_so(asking):
     assert [call.status for call in r.tool_calls] == ["ok", "refused"]
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("add('North')", "add: ValidationError: a: Input should be a valid integer"),
+        ("add(1, b=None)", "add: ValidationError: b: Input should be a valid integer"),
+        ("ops.read_file([1])", "ops.read_file: ValidationError: path: Input should be a valid"),
+    ],
+)
+def test_nobody_is_asked_about_a_call_that_can_not_run(asking, call, said):
+    s, requests = asking(True)
+    r = s.execute(call)
+    assert said in r.error.message
+    assert requests == []
+    assert s.execute("add(1)").result == "2"
+    assert len(requests) == 1
+
+
 def test_an_import_is_asked_about_before_the_cell_starts(asking):
     s, requests = asking(False, True)
     r = s.execute("import bz2")
@@ -80,11 +98,37 @@ def test_what_is_allowed_for_the_session_is_so_in_that_sandbox_alone(asking):
 def test_a_call_that_can_not_be_shown_whole_is_offered_for_the_session_alone(asking):
     s, requests = asking(True, "session")
     call = "ops.read_file('\\n'.join(map(str, range(1000))))"
-    why = "the answer was 'once', which was not offered"
-    assert s.execute(call).error.message == f"ops.read_file: NotApproved: {why}"
+    why = "its arguments are too long to be shown whole, so a yes to this one call does not count"
+    assert s.execute(call).error.message.startswith(f"ops.read_file: NotApproved: {why}. Give it")
     assert "NotApproved" not in s.execute(call).error.message
     s.execute("add(1)")
     assert [one.offers for one in requests] == [("session",)] * 2 + [("once", "session")]
+
+
+def test_a_table_is_shown_and_the_program_has_it_as_one(home):
+    assert home
+    requests = []
+
+    def rows(df: pd.DataFrame) -> int:
+        return len(df)
+
+    def approve(request):
+        requests.append(request)
+        return request.offers[0]
+
+    careful = Policy.preset("data", approvals="prompt")
+    with Sandbox(careful, tools=[rows], approve=approve) as s:
+        made = "import pandas as pd\ndf = pd.DataFrame({'n': range(2)})\nrows(df)"
+        assert s.execute(made).result == "2"
+        assert s.execute("rows(pd.concat([df] * 20_000))").result == "40000"
+    small, large = requests
+    assert small.text.splitlines()[1:] == [
+        "  df = a table of pandas: 2 rows, 1 column",
+        *("    columns: 'n' (int64)", "    row 0: 0", "    row 1: 1"),
+    ]
+    assert list(small.args[0]["n"]) == [0, 1]
+    assert (small.offers, large.offers) == (("once", "session"), ("session",))
+    assert len(large.args[0]) == 40_000
 
 
 def test_a_program_does_not_tire(asking):

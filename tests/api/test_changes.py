@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import shutil
 
 import pytest
 
 from cellblock import AsyncSandbox, Change, Policy, Sandbox
 from cellblock.errors import ChangesError
+from cellblock.host.services import changes
 from support import processes
 
 
@@ -20,7 +22,7 @@ def staging(home):
         filesystem_staged_roots=("{project}",),
     )
     for path in (home / "project").iterdir():
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def layers(home):
@@ -59,6 +61,21 @@ def test_a_program_lists_keeps_and_drops_what_cells_wrote(home, staging):
 
 
 @pytest.mark.usefixtures("nothing_left")
+def test_what_a_cell_writes_by_a_mapping_to_what_was_kept_is_listed_and_can_be_kept(home, staging):
+    mapping = "open('new.csv', 'w').write('good\\n'); f = open('new.csv', 'r+b')\n"
+    with Sandbox(staging, project=".") as s:
+        assert s.execute(f"import mmap\n{mapping}m = mmap.mmap(f.fileno(), 5); m[0] = m[0]").success
+        assert [one.path for one in s.keep()] == ["new.csv"]
+        assert s.changes() == ()
+        assert s.execute("m[:4] = b'evil'").success  # which changes no time
+        (changed,) = s.changes()
+        assert (changed.path, changed.kind, changed.yours_since) == ("new.csv", "changed", None)
+        assert (home / "project" / "new.csv").read_text() == "good\n"
+        assert [one.path for one in s.keep()] == ["new.csv"]
+        assert s.changes() == ()
+    assert (home / "project" / "new.csv").read_text() == "evil\n"
+
+
 def test_what_is_not_kept_can_be_after_the_sandbox_is_closed(home, staging):
     with Sandbox(staging, project=".") as s:
         s.execute("open('new.csv', 'w').write('a')")
@@ -88,8 +105,16 @@ def test_on_a_loop_the_same_and_a_file_of_the_users_is_not_overwritten(home, sta
 
 def test_a_cell_can_not_keep_in_the_programs_place(home, staging):
     with Sandbox(staging, project=".", input=lambda _: "once") as s:
-        s.execute("open('new.csv', 'w').write('a')")
-        assert "nobody can be asked here" in s.execute("%changes keep").error.message
+        wrote = s.execute("open('new.csv', 'w').write('a')").to_string()
+        assert "is put aside: %changes shows it, and the program that runs the cells" in wrote
+        assert "%changes keep" not in wrote
+        assert "%changes keep" not in s.execute("%changes").to_string()
+        told = s.execute("%changes keep").to_string()
+        assert told == (
+            "The cell failed: ChangesError: no cell keeps files here: the program that runs the "
+            "cells can, by Sandbox.keep(), or its user by `cellblock changes keep "
+            f"{s._sandbox.staged.id}` in a terminal"
+        )
         assert not (home / "project" / "new.csv").exists()
         s.drop()
 
@@ -126,6 +151,31 @@ def test_where_nothing_is_staged_there_is_nothing_to_keep(sandbox):
     assert (sandbox.changes(), sandbox.keep()) == ((), ())
     with pytest.raises(ChangesError, match="nothing is staged under this policy"):
         sandbox.keep(["a"])
+
+
+@pytest.mark.parametrize("how", ["denied", "made"])
+def test_what_the_user_made_where_there_was_nothing_is_not_deleted(home, staging, how):
+    """Whatever a cell made there, and what is mounted over to deny it, is in the layer as folders."""
+    project = home / "project"
+    makes = {
+        "denied": '%policy narrow add.read_deny_paths=["a.csv", "b/c/d.csv", "e/f/g.csv"]',
+        "made": "import os; os.mkdir('a.csv'); os.makedirs('b/c/d.csv'); os.makedirs('e/f/g.csv')",
+    }
+    before = {staged.id for staged in changes.sessions()}
+    with Sandbox(staging, project=".") as s:
+        assert s.execute("open('new.csv', 'w').write('a')").success
+        assert s.execute(makes[how]).success
+        assert s.execute("1").success
+        (project / "b/c").mkdir(parents=True)
+        users = [project / name for name in ("a.csv", "b/c/d.csv", "b/mine.csv", "e")]
+        for path in users:
+            path.write_text("mine")
+        assert [one.path for one in s.changes()] == ["new.csv"]
+        assert [one.path for one in s.keep(overwrite=True)] == ["new.csv"]
+    assert [path.read_text() for path in users] == ["mine"] * 4
+    assert s.changes() == ()
+    left = (staged for staged in changes.sessions() if staged.id not in before)
+    assert [one.path for staged in left for one in staged.changes()] == []
 
 
 def test_what_the_policy_denies_by_now_is_neither_listed_nor_kept(home, staging):

@@ -2,8 +2,9 @@
 
 import asyncio
 import io
+import mmap
 import os
-import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -239,13 +240,118 @@ def test_bytes_and_open_files_are_uploaded(tmp_path):
         assert len(s.files()) == 5
 
 
-def test_a_pipe_of_the_programs_own_is_no_source(tmp_path):
+def test_what_a_thread_of_a_cell_writes_to_while_it_is_uploaded_is_changed():
+    class Dirtied(io.BytesIO):
+        """A source after whose first part a cell writes to the copy, which has a name already."""
+
+        def read(self, size=-1):
+            data = super().read(size)
+            if not data:
+                (copy,) = (path for path in folder.iterdir() if len(path.name) == 33)
+                times = copy.stat()
+                copy.write_bytes(b"c" * 3)
+                os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+            return data
+
+    with Sandbox(Policy.preset("unsafe", backend="landlock"), allow_unsafe=True) as one:
+        folder = Path(one.execute("import os; os.getcwd()").value)
+        one.upload(Dirtied(b"abc"), "dirtied")
+        one.upload(b"abc", "clean")
+        for _ in range(2):
+            assert one.files() == (
+                File("clean", 3, changed=False),
+                File("dirtied", 3, changed=True),
+            )
+        assert one.files(changed=True) == (File("dirtied", 3, changed=True),)
+        assert one.execute("open('clean', 'w').write('abd')").value == 3
+        assert [file.changed for file in one.files()] == [True, True]
+
+
+def test_what_a_cell_has_mapped_since_the_upload_is_changed_when_it_writes_there():
+    mapped = []
+
+    class Mapped(io.BytesIO):
+        """A source after whose first part a cell maps the copy and writes to that."""
+
+        def read(self, size=-1):
+            data = super().read(size)
+            if not data:
+                (copy,) = (path for path in folder.iterdir() if len(path.name) == 33)
+                with copy.open("r+b") as file:
+                    mapped.append(mmap.mmap(file.fileno(), 3))
+                mapped[0][0] = mapped[0][0]
+            return data
+
+    with Sandbox(Policy.preset("unsafe", backend="landlock"), allow_unsafe=True) as one:
+        folder = Path(one.execute("import os; os.getcwd()").value)
+        one.upload(Mapped(b"abc"), "mapped")
+        assert one.files(changed=True) == ()
+        time.sleep(0.2)  # longer than a tick of the clock that files' times are of
+        assert one.files(changed=True) == ()
+        mapped[0][:] = b"abd"  # which changes no time
+        assert one.files(changed=True) == (File("mapped", 3, changed=True),)
+
+
+def test_folders_in_which_files_are_looked_for_are_opened_once_each(tmp_path, monkeypatch):
+    deep = tmp_path.joinpath(*"abcdefgh")
+    deep.mkdir(parents=True)
+    for number in range(100):
+        (deep / str(number)).touch()
+    names = [str(path.relative_to(tmp_path)) for path in deep.iterdir()]
+    folder, opened, real = os.open(tmp_path, os.O_RDONLY), [], os.open
+    monkeypatch.setattr(
+        os, "open", lambda *each, **more: opened.append(each) or real(*each, **more)
+    )
+    found = exchange.find(folder, [*names, "a-b", "a/none/x", "a/b"])
+    assert sorted(name for name, _ in found) == sorted(names)
+    assert len(opened) < 20
+
+
+def test_a_pipe_is_not_waited_for_and_no_source(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    opened = threading.Thread(target=lambda: (tmp_path / "pipe").open("wb").close())
-    opened.start()
     with Sandbox("safe") as s, pytest.raises(ExchangeError, match="no regular file"):
         s.upload(tmp_path / "pipe", "x")
-    opened.join()
+
+
+def test_links_that_cells_make_lead_the_program_nowhere(project, tmp_path):
+    policy = Policy.preset(
+        "data",
+        filesystem_read_roots=("{project}",),
+        filesystem_write_roots=("{scratch}", "{project}/data"),
+        filesystem_staged_roots=(),
+    )
+    other, data = tmp_path / "other", project / "data"
+    other.mkdir()
+    with Sandbox(policy, project=project) as saved:
+        saved.save(other / "session")
+    before = (other / "session").read_bytes()
+    (tmp_path / "own").symlink_to(other)
+    cell = f"""
+import os
+os.symlink({str(tmp_path / "secret")!r}, 'data/report')
+os.symlink({str(other)!r}, 'data/sub')
+open(os.path.expanduser('~/made'), 'w').write('made')
+"""
+    with Sandbox(policy, project=project) as s:
+        assert s.execute(cell).success
+        assert (data / "report").read_text() == "secret"
+        for use in (
+            lambda: s.upload(data / "report", "~/x"),
+            lambda: s.upload(data / "sub" / "session", "~/x"),
+            lambda: s.download("~/made", data / "sub" / "session"),
+            lambda: s.save(data / "sub" / "session"),
+            lambda: s.load(data / "sub" / "session"),
+        ):
+            with pytest.raises(OSError, match="a link leads there that cells could change"):
+                use()
+        assert [one.name for one in other.iterdir()] == ["session"]
+        assert (other / "session").read_bytes() == before
+        s.load(tmp_path / "own" / "session")
+        s.upload(tmp_path / "own" / "session", "~/x")
+        s.download("~/made", tmp_path / "own" / "made")
+        s.download("~/made", data / "report")  # the link is replaced
+        assert ((other / "made").read_text(), (data / "report").read_text()) == ("made", "made")
+    assert (tmp_path / "secret").read_text() == "secret"
 
 
 # --- without a project ----------------------------------------------------------------------------
@@ -335,6 +441,12 @@ def test_a_fork_reads_what_is_staged_and_has_a_folder_of_its_own(staging, projec
     own = fork.upload(b"x", "~/x")
     assert fork.execute(f"open({own!r}).read()").value == "x"
     assert fork.files("~") == (File(own, 1, changed=False),)
+    assert fork.read(own) == b"x"
+    for one, name in ((staging, own), (staging, f"~/{'/'.join(own.split('/')[-2:])}")):
+        with pytest.raises(ExchangeError, match="is no file of the sandbox"):
+            one.read(name)
+    with pytest.raises(ExchangeError, match="is no file of the sandbox"):
+        staging.files(str(Path(own).parent))
     (alike,) = staging.fork(1, shares_files=True)
     alike.write("shared", "3")
     assert staging.read("shared") == b"3"

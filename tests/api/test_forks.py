@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import AsyncSandbox, Policy, Sandbox, SandboxPool
+from cellblock.backends.layers import receives_mounts
 from cellblock.errors import ExchangeError, GuestError
 from support import processes
 
@@ -198,6 +199,62 @@ def test_a_fork_reaches_no_file_of_its_parent_nor_of_another_fork(unsafe):
     assert said(unsafe, "open(home + '/mine').read()") == "'parent'"
 
 
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_fork_sets_no_modes_and_times_of_its_parents_files_nor_of_another_forks(home, backend):
+    if backend == "landlock" and receives_mounts():
+        pytest.skip("cells set none here")
+    project = home / f"modes-{backend}"
+    project.mkdir()
+    (project / "old.txt").write_text("old")
+    policy = Policy.preset("data", backend=backend)
+    with Sandbox(policy, project=project) as one:
+        said(one, f"import os, subprocess; os.chdir('{project}'); open('new.txt', 'w').write('x')")
+        said(one, "home = os.environ['HOME']; inside = os.open(home, os.O_RDONLY)")
+        first, second = one.fork(2)
+        said(second, "open(os.environ['HOME'] + '/mine', 'w').write('second')")
+        theirs = said(second, "os.environ['HOME']").strip("'")
+        (below,) = first.fork(shares_files=True)
+        for fork in (first, below):
+            for attack in (
+                "os.chmod('new.txt', 0)",
+                "os.utime('old.txt', (1, 1))",
+                "os.chown('old.txt', os.getuid(), os.getgid())",
+                "os.chmod(home, 0)",
+                "os.fchmod(inside, 0)",
+                f"os.chmod('{theirs}', 0)",
+            ):
+                assert refused(fork, attack) == "PermissionError", attack
+            for around in ([], ["setsid", "--wait"]):
+                touching = [*around, "touch", "-d", "@1", "old.txt"]
+                assert said(fork, f"subprocess.run({touching}).returncode") == "1"
+        assert [change.path for change in one.changes()] == ["new.txt"]
+        assert said(second, "open(os.environ['HOME'] + '/mine').read()") == "'second'"
+        (alike,) = one.fork(shares_files=True)
+        for whole in (one, alike):  # which may write there
+            said(whole, "os.chmod('new.txt', 0o600); os.utime('old.txt', (1, 1))")
+
+
+def test_a_fork_that_begins_anew_sets_no_modes_and_times_of_its_parents_files_either(home):
+    async def begin_anew():
+        project = home / "anew"
+        project.mkdir()
+        (project / "old.txt").write_text("old")
+        setting = "import os; os.utime('old.txt', (1, 1))"
+        async with AsyncSandbox(
+            Policy.preset("data", backend="bubblewrap"), project=project
+        ) as one:
+            assert (await one.execute(setting + "; x = 1")).success
+            (fork,) = await one.fork()
+            supervisor = fork.session_of().requests.supervisor
+            supervisor.owner.on_stopping()
+            supervisor._play(supervisor._core.end)  # its copies, too
+            supervisor.ensure()
+            assert (await fork.execute("x")).error.type == "NameError"
+            assert (await fork.execute(setting)).error.type == "PermissionError"
+
+    asyncio.run(asyncio.wait_for(begin_anew(), 60))
+
+
 def test_copies_of_a_fork_that_was_cancelled_end():
     async def begin_and_cancel():
         async with AsyncSandbox("safe") as one:
@@ -244,6 +301,18 @@ def test_a_fork_does_not_have_its_parents_open_files(unsafe):
     variants = unsafe.try_variants(["f.write('four\\n'); f.flush()"], lambda _: 0)
     assert variants.results[0].success
     assert said(unsafe, "r.read()") == repr("four\n")
+
+
+def test_a_fork_lists_no_folder_of_its_parents_that_was_open_and_who_is_restored_does(unsafe):
+    said(unsafe, "os.mkdir(home + '/theirs'); fd = os.open(home, os.O_RDONLY)")
+    said(unsafe, "library = os.open(os.path.dirname(os.__file__), os.O_RDONLY)")
+    (fork,) = unsafe.fork()
+    assert fork.not_copied == ("the contents of 1 open file",)
+    assert refused(fork, "os.listdir(fd)") == "OSError"
+    assert said(fork, "'os.py' in os.listdir(library)") == "True"
+    said(unsafe, "time.sleep(1.5)")  # its copy stands
+    assert unsafe.execute("os._exit(1)").status == "stopped"
+    assert said(unsafe, "'theirs' in os.listdir(fd)") == "True"
 
 
 def test_a_fork_signals_nobody_else(unsafe):
@@ -382,6 +451,78 @@ def test_a_budget_of_a_session_is_not_had_again_by_forking(home):
         for fork in (one.fork, lambda: one.try_variants(["1"], lambda _: 0)):
             with pytest.raises(GuestError, match="another sandbox would have a new budget"):
                 fork()
+
+
+@pytest.fixture
+def with_programs():
+    """A sandbox whose cells may start programs, and the cells that start one of so many bytes."""
+    policy = Policy.preset(
+        "unsafe",
+        subprocess_execution=True,
+        memory_max_bytes=400_000_000,
+        forks_max_bytes=500_000_000,
+    )
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, "import subprocess, sys, time\n" + STARTING)
+        yield one
+
+
+STARTING = '''
+def start(size, *around):
+    """Start a program that holds ``size`` bytes, and return when it does."""
+    program = f"x = b'x' * {size}; print(1, flush=True); import time; time.sleep(600)"
+    started = subprocess.Popen(
+        [*around, sys.executable, "-c", program], stdout=subprocess.PIPE
+    )
+    return started.stdout.read(1)
+'''
+#: Leaves what follows to whoever takes orphans, in a session of its own or not.
+ORPHANED = ["'sh', '-c', '\"$@\" &', ''", "'sh', '-c', 'setsid \"$@\" &', ''"]
+
+
+def test_what_programs_of_forks_hold_counts_for_the_tree(with_programs):
+    forks = with_programs.fork(3)
+    stops = []
+    for fork in forks:
+        r = fork.execute("start(200_000_000); time.sleep(1.5)")
+        stops.append(r.stop.why if r.stop else "")
+    assert stops == ["", "", "forks"]
+
+
+@pytest.mark.parametrize("around", ORPHANED)
+def test_what_an_orphan_holds_counts_for_the_fork_that_left_it(with_programs, around):
+    policy = with_programs.policy.replace(forks_max_bytes=2_000_000_000)
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, "import subprocess, sys, time\n" + STARTING)
+        careless, honest = one.fork(2)
+        assert said(careless, f"start(250_000_000, {around})") == "b'1'"
+        for other in (honest, one):
+            assert said(other, "x = b'x' * 250_000_000; time.sleep(0.5); len(x)") == "250000000"
+        r = careless.execute("x = b'x' * 250_000_000; time.sleep(5)")
+        assert (r.status, r.stop.why) == ("stopped", "memory")
+        # What it went back to is in its own session again, and what it leaves is its own.
+        said(careless, "import time; time.sleep(0.5)")
+        assert said(careless, f"start(250_000_000, {around})") == "b'1'"
+        assert said(honest, "time.sleep(0.5); len(x)") == "250000000"
+
+
+def test_a_fork_that_stays_in_its_parents_session_does_not_serve(with_programs):
+    said(with_programs, "import cellblock.guest.snapshots as s; s._begin_session = int")
+    with pytest.raises(GuestError, match="ended before it could serve"):
+        with_programs.fork()
+    assert said(with_programs, "1") == "1"
+
+
+def test_what_a_sandbox_leaves_running_that_went_on_from_a_variant_is_its_own(with_programs):
+    policy = with_programs.policy.replace(forks_max_bytes=2_000_000_000)
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, "import subprocess, sys, time\n" + STARTING)
+        one.try_variants(["x = 1", "x = 2"], lambda _: 1)
+        (fork,) = one.fork()
+        assert said(one, f"start(250_000_000, {ORPHANED[0]})") == "b'1'"
+        assert said(fork, "x = b'x' * 250_000_000; time.sleep(0.5); len(x)") == "250000000"
+        r = one.execute("x = b'x' * 250_000_000; time.sleep(5)")
+        assert (r.status, r.stop.why) == ("stopped", "memory")
 
 
 # --- variants -----------------------------------------------------------------------------------

@@ -51,7 +51,9 @@ def test_tables_and_columns_cross_both_ways():
     with Sandbox("data", tools=[sales, total]) as sandbox:
         assert sandbox.execute("list(sales().index)").value == ["x", "y"]
         assert sandbox.execute("total(sales()) + total(table=sales()['a'])").value == 6
-        assert "instance of DataFrame" in sandbox.execute("total(3)").error.message
+        assert "Input should be a pandas.DataFrame" in sandbox.execute("total(3)").error.message
+        page = sandbox.execute("total?").pages[0]
+        assert "total(table: pandas.DataFrame | pandas.Series) -> int" in page
         calls = sandbox.execute("total(sales())").tool_calls
         assert calls[1].args == ("<a pandas table: 2 rows, 2 columns>",)
 
@@ -205,6 +207,21 @@ def test_they_are_beside_the_policys_own_and_no_name_is_taken_twice(monkeypatch)
         assert r.result == "([20.5], 'a', 2)"
     with pytest.raises(PolicyError, match="the policy has a tool of this name already"):
         Sandbox(policy, tools=[add]).open()
+
+
+def test_a_fork_has_the_policys_tools_from_its_first_cell_on(monkeypatch, capfd):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[1] / "support")])
+    policy = Policy.preset("safe", tools=("operators_tools:add",), backend="landlock")
+    with Sandbox(policy, tools=[whisper]) as s:
+        (fork,) = s.fork()
+        r = fork.execute("add(1), await whisper('A')")
+        assert r.result == "(2, 'a')", r.to_string()
+        (grandchild,) = fork.fork(shares_files=True)
+        assert grandchild.execute("add(2)").result == "3"
+        variants = s.try_variants(["add(3)", "x = 1"], lambda _: 0)
+        assert variants.results[0].result == "4"
+        s.fork()[0].close()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_help_and_listing_know_them(talking):

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
-from cellblock.errors import PolicyError
+from cellblock.errors import ExchangeError, PolicyError
 from cellblock.host.consent import review, store
 from cellblock.policy import load
 from support.endpoint import KEY, Endpoint
@@ -126,7 +126,33 @@ def test_each_sandbox_of_a_pool_reaches_what_is_listed_and_nothing_else(home):
     logs = (home / "cache" / "cellblock" / "audit").iterdir()
     records = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
     reached = [one.get("reached") for one in records if one["kind"] == "connections"]
-    assert reached.count({f"127.0.0.1:{site.port}": 1}) == 2
+    assert reached.count({f"127.0.0.1:{site.port} (localhost)": 1}) == 2
+
+
+def test_a_fork_reaches_what_is_listed_and_gives_up_what_is_its_own(home):
+    assert home
+    site, other = Site(), Site()
+    try:
+        listed = (f"localhost:{site.port}", f"localhost:{other.port}")
+        policy = Policy.preset("unsafe", network_access=listed)
+        get = "import urllib.request; urllib.request.urlopen('{}/x').read()"
+        first, second = (get.format(one.origin) for one in (site, other))
+        narrow = f'%policy narrow --fresh network_access=["{listed[0]}"]'
+        with Sandbox(policy, allow_unsafe=True) as s:
+            assert s.execute(first).success
+            with s.fork(1)[0] as fork:
+                assert fork.execute(second).success
+            assert s.execute(second).success  # the network outlives a fork
+            one, another = s.fork(2)
+            for narrowed, others in ((one, [s, another]), (s, [another])):
+                assert narrowed.execute(narrow).success
+                assert narrowed.execute(second).error.type == "URLError"
+                assert narrowed.execute(first).success
+                for each in others:
+                    assert each.execute(second).success
+    finally:
+        site.close()
+        other.close()
 
 
 # --- admission --------------------------------------------------------------------------------
@@ -171,3 +197,25 @@ def test_what_may_run_can_not_be_told_is_a_refusal(home):
     with Sandbox(Policy.preset("safe", admission="approved", approval=lost)) as s:
         r = s.execute(FINE)
     assert (r.status, r.error.type, r.usage) == ("refused", "AdmissionProblem", None)
+
+
+def test_what_was_not_approved_runs_in_no_fork_and_no_variant_either(approved):
+    """P1: each of them is a session of its own, which has to have the gate of the one it is from."""
+    attack = "globals().update(ran=1)"
+
+    def is_refused(r):
+        return [one.rule for one in r.denials] == ["cell-not-approved"]
+
+    with Sandbox(approved.replace(mode="confined"), project=".", allow_unsafe=True) as s:
+        assert s.execute(FINE).result == "'fine'"
+        (fork,) = s.fork()
+        (alike,) = s.fork(shares_files=True)
+        (inner,) = fork.fork()
+        found = s.try_variants([attack, FINE, f"%branch {{{attack}}}"], lambda _: 1)
+        assert [is_refused(r) for r in found.results] == [True, False, True]
+        s.go_on_from(alike)
+        for one in (s, fork, alike, inner):
+            assert is_refused(one.execute(attack))
+            assert "ran" not in {variable.name for variable in one.variables()}
+        with pytest.raises(ExchangeError, match="can't be set"):
+            s.set(f"x = {attack}", 1)

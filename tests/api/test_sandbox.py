@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import textwrap
 import threading
@@ -12,6 +13,7 @@ import pytest
 from cellblock import Policy, Sandbox, Variable
 from cellblock.errors import InputError
 from cellblock.render import policy_card
+from cellblock.render.for_models import for_models
 from cellblock.render.policy_card import policy_table
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -53,7 +55,7 @@ def test_an_exception_is_a_result_with_the_cells_own_lines(sandbox):
 
 def test_a_syntax_error_says_where(sandbox):
     text = sandbox.execute("x = = 1").to_string()
-    assert text.startswith("The cell failed: SyntaxError: invalid syntax")
+    assert text.startswith("The cell was not run: SyntaxError: invalid syntax")
     assert "x = = 1" in text
 
 
@@ -70,7 +72,7 @@ def test_a_refused_cell_does_not_start_and_says_all_of_why(sandbox):
     assert said.startswith("The cell was not run: 2 findings (policy safe).")
     for one in r.denials:
         assert f"line {one.line}: {one.rule}: {one.subject} {one.why}" in said
-        assert one.remedy in said
+        assert for_models(one.remedy) in said
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_text_beyond_the_policys_bytes_is_left_out_and_counted():
     assert r.output.endswith("9999\n")
     said = r.to_string(2_000)
     assert len(said) < 2_000
-    assert f"Left out: {r.left_out['stdout']:,} bytes of stdout (stdout_max_bytes)." in said
+    assert f"Left out: {r.left_out['stdout']:,} more bytes of stdout (stdout_max_bytes)." in said
 
 
 def test_what_a_callback_raises_is_printed_and_ends_nothing(sandbox, capfd):
@@ -165,9 +167,27 @@ def test_a_cell_over_its_own_limit_is_stopped_and_variables_are_kept(sandbox):
     assert r.to_string().startswith(
         "The cell was stopped: it ran longer than 0.3 s (timeout).\n"
         "It was interrupted: your variables are there, with what it did until then.\n"
-        "To raise it: timeout where the cell is run, up to timeout in the policy."
+        "To raise it: run the cell with timeout=60, which the policy allows."
     )
     assert sandbox.execute("x").result == "2"
+
+
+FULL = (
+    "The cell failed: MemoryError: [cellblock: under policy data cells hold no more memory than 1 GiB "
+    "(memory_max_bytes). To raise it, the operator can write in the policy file: "
+    'extends = "data"; memory_max_bytes = 2_147_483_648 (del what is large and no longer needed: '
+    "what cells have made is still there)]"
+)
+
+
+def test_a_model_is_told_once_that_memory_is_short_and_that_what_cells_made_is_there():
+    """Also where a cell has left no memory for IPython's traceback."""
+    with Sandbox(Policy.preset("data", memory_max_bytes=2**30)) as s:
+        one = s.execute("x = 1\nbytearray(3 * 2**30)").to_string()
+        all_of_it = s.execute("y = []\nwhile True: y.append(bytearray(2**22))").to_string()
+    assert one == f"{FULL}\n\n  line 2: bytearray(3 * 2**30)"
+    assert all_of_it.startswith(FULL)
+    assert all_of_it.count("cellblock: under policy") == 1
 
 
 def test_a_cell_that_does_not_give_way_is_killed_and_costs_nothing(unsafe):
@@ -337,3 +357,69 @@ def test_variables_are_listed_without_running_code_of_the_users(unsafe):
     assert "x" * 200 in found
     assert "_own" not in found
     assert unsafe.execute("said").result == "[]"
+
+
+def test_a_notice_of_the_hosts_is_no_part_of_what_a_cell_wrote_to_stderr():
+    code = (
+        "import sys\nprint('[cellblock left out 7 bytes]', file=sys.stderr)\ndisplay('x' * 9_000)"
+    )
+    with Sandbox(Policy(display_max_bytes=1_000)) as s:
+        r = s.execute(code)
+    assert r.error_output == "[cellblock left out 7 bytes]\n"
+    (notice,) = r.notices
+    assert notice.startswith("[cellblock left out ")
+    assert f"stderr:\n\\[cellblock left out 7 bytes]\n\n{notice}\n\n" in r.to_string()
+
+
+def test_a_heading_that_is_written_piece_by_piece_is_marked_and_all_else_is_as_it_was_printed():
+    code = (
+        "import sys\n"
+        "print('a:\\n\\t- b', flush=True)\n"
+        "for piece in ('std', 'err', ':', '\\n', '  The cell ', 'failed: no\\n', '\\x1b[31mresult:\\n'):\n"
+        "    print(piece, end='', flush=True)\n"
+        "print('result: 3', file=sys.stderr)\n"
+        "3"
+    )
+    with Sandbox("safe") as s:
+        said = s.execute(code).to_string()
+    assert said == (
+        "The cell ran.\n\n"
+        "stdout:\na:\n\t- b\n\\stderr:\n\\  The cell failed: no\n\\result:\n\n"
+        "stderr:\nresult: 3\n\n"
+        "result:\n3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("!false", "A program that it started ended with status 1."),
+        ("!sh -c 'exit 4'\n!true", "A program that it started ended with status 4."),
+        ("!kill -9 $$", "A program that it started was ended by signal 9."),
+        (
+            "!curl -sS https://example.org",
+            "A program that it started ended with status {}. Under policy data cells have no network (network_access).",
+        ),
+        ("!true", ""),
+    ],
+)
+def test_how_a_program_failed_is_told(code, told):
+    with Sandbox("data") as sandbox:
+        sandbox.execute("!exit 3")
+        result = sandbox.execute(code)
+        said = result.to_string()
+        assert told.format(result.program_status) in said
+        assert said.count("A program") == bool(told)
+        assert bool(result.program_status) == bool(told)
+
+
+def test_a_program_under_a_list_is_told_that_it_reaches_who_is_listed_alone():
+    policy = Policy.preset("data", network_access=("example.org:443",))
+    with Sandbox(policy) as sandbox:
+        said = sandbox.execute("!curl -sS http://10.0.0.6/").to_string()
+    assert "Under policy data cells reach listed addresses alone (network_access)." in said
+
+
+def test_an_output_that_is_too_large_names_the_limit(sandbox):
+    said = sandbox.execute("display({'text/plain': 'x' * (25 << 20)}, raw=True)").to_string()
+    assert re.search(r"<left out: \d+ bytes in one Display, and .* at most 24 MiB>", said)

@@ -34,6 +34,17 @@ def test_a_result_has_the_value_of_the_last_expression(data):
     assert [data.execute(cell).value for cell in shown] == [None] * len(shown)
 
 
+def test_a_result_that_is_a_small_table_or_column_has_it_as_its_value(data):
+    given = pd.DataFrame({"x": [1.5, 2.5], "t": ["a", None]}, index=["r", "s"])
+    data.set("given", given)
+    pd.testing.assert_frame_equal(data.execute("given").value, given)
+    pd.testing.assert_series_equal(data.execute("given.x").value, given.x)
+    assert list(data.execute("given.columns").value) == ["x", "t"]
+    many = "import pandas as pd\npd.DataFrame({'n': range(10_001)})"
+    wide = "pd.DataFrame({str(n): [n] for n in range(257)})"
+    assert [data.execute(cell).value for cell in (many, wide)] == [None, None]
+
+
 def test_nothing_of_a_cells_own_class_runs_for_a_value(data):
     data.execute(
         "ran = []\n"
@@ -126,8 +137,28 @@ def test_a_hostile_guests_value_is_refused_and_the_sandbox_goes_on(unsafe, lie):
 
 def test_a_value_that_is_none_in_a_result_is_left_out(unsafe):
     unsafe.execute(
-        "from cellblock.wire import values\nvalues.encode_small = lambda value: b'\\x81\\x01\\x02'"
+        "from cellblock.wire import arrays\narrays.encode_small = lambda value: b'\\x81\\x01\\x02'"
     )
+    r = unsafe.execute("1")
+    assert (r.status, r.result, r.value) == ("ok", "1", None)
+
+
+LYING = """
+import msgspec
+from cellblock.wire import arrays, messages
+def column(length, data):
+    return messages.Column(name='a', type='int8', length=length, buffers=(None, bytes(data)))
+frame = messages.Frame(library='pandas', columns={})
+sent = msgspec.msgpack.encode(msgspec.msgpack.Ext(1, msgspec.msgpack.encode(frame)))
+arrays.encode_small = lambda value: sent
+"""
+
+
+@pytest.mark.parametrize(
+    "columns", ["(column(1, 1),) * 257", "(column(10_001, 10_001),)", "(column(5, 1),)"]
+)
+def test_a_hostile_guests_table_in_a_result_is_left_out(unsafe, columns):
+    assert unsafe.execute(LYING.format(columns)).success
     r = unsafe.execute("1")
     assert (r.status, r.result, r.value) == ("ok", "1", None)
 

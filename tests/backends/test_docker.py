@@ -238,16 +238,21 @@ def test_with_network_access_there_is_the_machines_network(docker, world):
         assert value(kernel, code) == 0
 
 
-def test_with_a_list_of_addresses_the_host_connects_and_there_is_no_network(docker, world):
+def test_with_a_list_of_addresses_listed_hosts_are_neighbours_and_there_is_no_network(
+    docker, world
+):
     assert docker
     with socket.create_server(("127.0.0.1", 0)) as server:
         listed = server.getsockname()
-        with started(world, f'network_access = ["127.0.0.1:{listed[1]}"]\n') as kernel:
+        text = f'network_access = ["127.0.0.1:{listed[1]}", "db.example:80"]\n'
+        with started(world, text) as kernel:
             code = f"import socket\nsocket.create_connection({listed!r}).getpeername()"
             assert value(kernel.wait_ready(), code) == listed
+            where = "s = socket.create_connection(('db.example', 80)); s.getpeername()"
+            assert value(kernel, where) == ("127.80.0.1", 80)
             elsewhere = (listed[0], listed[1] % 65_535 + 1)
             reply, _ = kernel.run(f"socket.create_connection({elsewhere!r})")
-            assert reply["ename"] == "PermissionError"
+            assert reply["ename"] == "ConnectionRefusedError"
             assert devices(kernel) == {"lo"}
 
 

@@ -39,6 +39,16 @@ CELLS = [
     "print(json.dumps(rows[:3], indent=1))",
 ]
 PANDAS = "import pandas as pd\npd.DataFrame({'a': [1, 2, 3]})"
+#: What notebooks with pandas consist of, how many there are, and the policy that they run under.
+TABLES = [
+    "import pandas as pd",
+    "df = pd.DataFrame({'a': range(100), 'b': range(100)})\ndf.describe()",
+    "df.groupby('a').b.sum().head()",
+    "print(len(df))",
+    "df.head()",
+]
+MANY_TABLES = 20
+PRELOADING = 'extends = "data"\npreload = ["numpy", "pandas"]\n'
 GOAL = {"jupyter nbconvert --execute": 15.0, "nbclient in one process": 10.0}
 #: Processors that are used, and what is measured on them besides rates.
 PROCESSORS = 2
@@ -53,19 +63,30 @@ for path in sys.argv[1:]:
 """
 
 
-def written(folder: Path, count: int) -> list[Path]:
-    """Write so many notebooks of five cells."""
+def written(folder: Path, count: int, cells: list[str]) -> list[Path]:
+    """Write so many notebooks of these cells."""
     spec = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    made = json.dumps(document(*CELLS, metadata=spec))
+    made = json.dumps(document(*cells, metadata=spec))
     paths = [folder / f"n{number:03}.ipynb" for number in range(count)]
     for path in paths:
         path.write_text(made)
     return paths
 
 
-def by_cellblock(paths: list[Path], out: Path) -> list[str]:
+def by_cellblock(paths: list[Path], out: Path, policy: str = "safe") -> list[str]:
     main = "from cellblock.cli.main import main; main()"
-    return [sys.executable, "-c", main, "run", str(paths[0].parent), "-o", str(out)]
+    folder = str(paths[0].parent)
+    return [sys.executable, "-c", main, "run", folder, "-o", str(out), "--policy", policy]
+
+
+def by_preloading(paths: list[Path], out: Path) -> list[str]:
+    policy = out.parent / "preloading.toml"
+    policy.write_text(PRELOADING)
+    return by_cellblock(paths, out, str(policy))
+
+
+def under_data(paths: list[Path], out: Path) -> list[str]:
+    return by_cellblock(paths, out, "data")
 
 
 def by_nbconvert(paths: list[Path], out: Path) -> list[str]:
@@ -78,18 +99,26 @@ def by_nbclient(paths: list[Path], _out: Path) -> list[str]:
     return [sys.executable, "-c", NBCLIENT, *map(str, paths)]
 
 
+OURS = "cellblock run"
 BY = {
-    "cellblock run": by_cellblock,
+    OURS: by_cellblock,
     "jupyter nbconvert --execute": by_nbconvert,
     "nbclient in one process": by_nbclient,
 }
 
 
-def rate(command, count: int) -> float:
+BY_TABLES = {
+    "cellblock run, data with preload": by_preloading,
+    "cellblock run, data": under_data,
+    "jupyter nbconvert --execute": by_nbconvert,
+}
+
+
+def rate(command, count: int, cells: list[str] = CELLS) -> float:
     """Notebooks a second, from the command's start to its end."""
     folder = Path(tempfile.mkdtemp(prefix="cb-bench-"))
     (folder / "nb").mkdir()
-    argv = command(written(folder / "nb", count), folder / "out")
+    argv = command(written(folder / "nb", count, cells), folder / "out")
     began = time.perf_counter()
     done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=folder)
     took = time.perf_counter() - began
@@ -132,6 +161,21 @@ async def memory(pool: AsyncSandboxPool, count: int = 8) -> list[float]:
     return [statistics.median(one[key] for one in fields) for key in keys]
 
 
+def tables(rounds: int) -> dict[str, float]:
+    """Return notebooks a second of those with pandas, by what runs them."""
+    got: dict[str, list[float]] = {name: [] for name in BY_TABLES}
+    for _ in range(rounds):
+        for name, command in BY_TABLES.items():
+            got[name].append(rate(command, MANY_TABLES, TABLES))
+    found = {name: statistics.median(rates) for name, rates in got.items()}
+    theirs = found["jupyter nbconvert --execute"]
+    for name, ours in found.items():
+        print(
+            f"{MANY_TABLES} with pandas: {name:34}{ours:>8.2f} notebooks/s{ours / theirs:>7.1f} x"
+        )
+    return found
+
+
 def _smaps(pid: int) -> dict[str, float]:
     found: dict[str, float] = {"Private": 0}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
@@ -147,8 +191,8 @@ def compared(count: int, rounds: int) -> list[dict]:
     for _ in range(rounds):
         for name, command in BY.items():
             got[name].append(rate(command, count))
-    ours = statistics.median(got.pop("cellblock run"))
-    print(f"{'cellblock run':32}{ours:>8.2f} notebooks/s")
+    ours = statistics.median(got.pop(OURS))
+    print(f"{OURS:32}{ours:>8.2f} notebooks/s")
     rows = []
     for name, rates in got.items():
         theirs = statistics.median(rates)
@@ -176,6 +220,7 @@ def main() -> int:
     processors = held_to(PROCESSORS)
     print(f"{args.notebooks} notebooks of {len(CELLS)} cells, {processors} processors")
     rows = compared(args.notebooks, args.rounds)
+    with_pandas = tables(args.rounds)
     ready, shown, (private, pss, rss) = asyncio.run(starts(20))
     print(
         f"pandas preloaded: a guest is ready in {ready:.1f} ms (goal 60), shows a table in {statistics.median(shown):.1f} ms"
@@ -187,6 +232,7 @@ def main() -> int:
         guest = {"ready_ms": ready, "table_ms": shown, "policy": {"preset": PRESET} | CHANGES}
         guest |= {"private_kib": private, "pss_kib": pss, "rss_kib": rss}
         told = {"processors": processors, "python": platform.python_version(), "rates": rows}
+        told["tables"] = with_pandas
         args.json.write_text(json.dumps(told | {"guest": guest}, indent=1))
     return 0
 

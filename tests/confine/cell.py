@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-import select
 import signal
 import sys
 import sysconfig
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cellblock.descriptors import is_readable
 from cellblock.guest.confine import LOCKS, confine
 from cellblock.guest.confine.landlock import HIGHEST_KNOWN_ABI
 from cellblock.wire.messages import Limits, Plan
@@ -73,8 +73,7 @@ def run(
     if pid == 0:
         _child(program, plan, uid, abi, theirs)
     os.close(theirs)
-    ready, _, _ = select.select([ours], [], [], PATIENCE)
-    if not ready:
+    if not is_readable(ours, PATIENCE):
         os.kill(pid, signal.SIGKILL)
     said = b"".join(iter(lambda: os.read(ours, 65536), b""))
     os.close(ours)

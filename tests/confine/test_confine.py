@@ -213,9 +213,9 @@ def test_limits_are_hard_and_cores_are_off(world, uid):
     def limits():
         return resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CORE)
 
-    plan = world.plan(limits=Limits(max_open_files=99))
+    plan = world.plan(limits=Limits(max_open_files=399))
 
-    assert run(limits, plan=plan, uid=uid) == "ok: ((99, 99), (0, 0))"
+    assert run(limits, plan=plan, uid=uid) == "ok: ((399, 399), (0, 0))"
 
 
 def test_what_may_be_locked_in_memory_or_run_first_is_not_to_become_more(world, uid):

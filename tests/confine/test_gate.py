@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import mmap
 import os
@@ -18,6 +19,7 @@ import time
 
 import pytest
 
+from cellblock.descriptors import is_readable
 from cellblock.guest import snapshots
 from cellblock.guest.confine import LOCKS, arch, confine, landlock, libc, notify
 from cellblock.guest.confine.libc import LockFailed
@@ -217,7 +219,7 @@ def test_a_signal_that_comes_while_a_snapshot_is_forked_costs_no_snapshot(plan):
             if "waits" in self.said:
                 self.said.remove("waits")
                 # The call is stopped until it is answered.
-                select.select([self.listener], [], [])
+                is_readable(self.listener, None)
                 os.kill(self.pid, signal.SIGURG)
             return heard
 
@@ -254,8 +256,11 @@ def test_a_snapshot_that_is_due_is_made_though_there_is_room_for_nothing(process
     gate = Gate(-1, MACHINE, plan_of(most_tasks=1, processes=processes), Sessions(os.getsid(0)))
     asked = Request(1, os.getpid(), "clone", (signal.SIGCHLD, 0, 0, 0, 0, 0))
     gate.allow_fork(os.getpid())
-    assert gate.decide(asked) == 0
-    assert gate.decide(asked) != 0
+    with contextlib.ExitStack() as stack:
+        program = stack.enter_context(subprocess.Popen(["/bin/sleep", "60"]))
+        stack.callback(program.kill)  # until then it takes what room there is
+        assert gate.decide(asked) == 0
+        assert gate.decide(asked) != 0
 
 
 def test_a_fork_that_is_due_for_anybody_is_left_for_whom_none_is_due():
@@ -330,7 +335,7 @@ def test_a_cell_that_may_start_programs_ends_its_own_and_no_snapshot():
         assert decide(by, "kill", program.pid, signal.SIGKILL) == 0
         by.protect(program.pid)
         program.kill()
-        select.select([os.pidfd_open(program.pid)], [], [])
+        is_readable(os.pidfd_open(program.pid), None)
         assert decide(by, "kill", program.pid, signal.SIGKILL) == 0  # another's number from now on
     finally:
         for each in (snapshot, program):
@@ -352,7 +357,7 @@ def test_a_snapshot_that_took_over_stays_in_the_session_and_group_that_nobody_si
     """It leads neither: it could leave, and those that it forks would be signalled together."""
     by = decider(processes=True)
     with running("/bin/sleep", "60") as snapshot:
-        by._sessions.begin(snapshot.pid)
+        by._sessions.begin(snapshot.pid, 0)
         group = -snapshot.pid & 0xFFFF_FFFF
         assert decide(by, "kill", group, signal.SIGKILL) == 0
         by.protect(snapshot.pid)
@@ -365,6 +370,21 @@ def test_a_snapshot_that_took_over_stays_in_the_session_and_group_that_nobody_si
             assert decide(by, "setpgid", target, 0, pid=asking) == errno.EPERM
         assert decide(by, "kill", group, signal.SIGKILL) == errno.EPERM
         assert decide(by, "kill", 0, signal.SIGKILL, pid=snapshot.pid) == errno.EPERM
+
+
+def test_a_fork_begins_one_session_and_what_is_begun_from_there_is_its_own():
+    by = decider(processes=True)
+    with running("/bin/sleep", "60") as fork, running("/bin/sleep", "60") as program:
+        # Each leads a session already, so that the gate alone says what it may.
+        by._sessions.begin(fork.pid, 7)
+        by.protect(fork.pid)
+        by.allow_session(fork.pid)
+        assert decide(by, "setsid", pid=fork.pid) == 0
+        assert decide(by, "setsid", pid=fork.pid) == errno.EPERM
+        assert decide(by, "setpgid", program.pid, fork.pid, pid=program.pid) == errno.EPERM
+        by._sessions.begin(program.pid, 7)
+        assert decide(by, "setsid", pid=program.pid) == 0
+        assert by._sessions.user_of(program.pid) == 7
 
 
 def test_a_snapshot_counts_for_nothing_and_what_it_starts_when_it_serves_does():
@@ -482,7 +502,7 @@ def test_a_group_of_a_strangers_is_not_signalled_whatever_else_would_refuse_it()
             Gate(-1, MACHINE, plan_of(processes=True), sessions)
             for sessions in (Sessions(os.getpid()), Sessions(os.getpid()))
         )
-        ours._sessions.begin(one.pid)
+        ours._sessions.begin(one.pid, 0)
         assert decide(strangers, "kill", group, 15) == errno.EPERM
         assert decide(ours, "kill", group, 15) == 0
 
@@ -650,11 +670,11 @@ def test_sessions_that_have_ended_are_forgotten():
     told = []
     sessions = Sessions(os.getsid(0), told.append)
     for number in range(2**22 - 200, 2**22):  # which no process has
-        sessions.begin(number)
+        sessions.begin(number, 0)
     assert len(told) == 200
     assert len(list(sessions)) <= 64
     assert os.getsid(0) in sessions
-    sessions.begin(os.getsid(0))
+    sessions.begin(os.getsid(0), 0)
     assert len(told) == 200
 
 
@@ -664,7 +684,7 @@ def test_a_session_is_kept_while_anybody_is_in_it_though_a_walk_misses_them(monk
     sessions = Sessions(os.getsid(0))
     with running("/bin/sleep", "60") as daemon:
         for number in (daemon.pid, *range(2**22 - 200, 2**22)):
-            sessions.begin(number)
+            sessions.begin(number, 0)
         assert daemon.pid in sessions
 
 
@@ -688,19 +708,42 @@ def test_who_is_not_in_one_look_is_in_the_next(monkeypatch, missed):
         assert one.wait() == -signal.SIGKILL
 
 
-def test_a_stranger_whose_session_has_the_number_of_an_ended_one_is_not_ended(monkeypatch):
+@pytest.mark.parametrize("first", [False, True])
+def test_a_stranger_whose_session_has_the_number_of_an_ended_one_is_not_ended(monkeypatch, first):
     def started():
         return subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
 
-    sessions = Sessions()
     with started() as ours, started() as stranger:
+        sessions = Sessions(stranger.pid if first else None)
         monkeypatch.setattr(notify, "descends", lambda pid, _: pid == ours.pid)
         for one in (ours, stranger):
-            sessions.begin(one.pid)
+            sessions.begin(one.pid, 0)
         notify.end_sessions(sessions, keep=())
         assert ours.wait() == -signal.SIGKILL
         assert stranger.poll() is None
         stranger.kill()
+
+
+def test_whom_we_may_not_signal_is_not_ours(monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+
+    with running("/bin/sleep", "60") as one:
+        monkeypatch.setattr(notify.signal, "pidfd_send_signal", refuse)
+        notify.end_sessions(Sessions(one.pid), keep=())
+        assert one.poll() is None
+
+
+def test_a_session_is_ended_whatever_the_number_of_a_descriptor():
+    read, write = os.pipe()
+    held = [fcntl.fcntl(read, fcntl.F_DUPFD, 0) for _ in range(1_100)]
+    try:
+        with running("/bin/sleep", "60") as one:
+            notify.end_sessions(Sessions(one.pid), keep=())
+            assert one.wait() == -signal.SIGKILL
+    finally:
+        for fd in (read, write, *held):
+            os.close(fd)
 
 
 def test_when_the_holder_lets_go_nothing_starts_any_more(plan):
@@ -713,7 +756,7 @@ def test_when_the_holder_lets_go_nothing_starts_any_more(plan):
     guest = Guest(wait, plan())
     poll = select.poll()
     poll.register(guest.listener, select.POLLIN)
-    while not select.select([guest.ours], [], [], 0)[0]:
+    while not is_readable(guest.ours):
         if poll.poll(50):
             guest.gate.answer()
     guest.gate.close()
@@ -771,8 +814,9 @@ ASKED = [
     ({"subprocess": True}, "getpgid", (4243,), True),
     ({"subprocess": True}, "prlimit64", (0, 7, 1, 1), False),
     ({"subprocess": True}, "prlimit64", (4243, 7, 0, 1), True),
-    ({"subprocess": True}, "setpriority", (0, 4242, 1), False),
-    ({"subprocess": True}, "setpriority", (0, 4243, 1), True),
+    ({"subprocess": True}, "getpriority", (0, 4242), False),
+    ({"subprocess": True}, "getpriority", (0, 4243), True),
+    ({"subprocess": True}, "setpriority", (0, 4243, 1), False),
     ({"subprocess": True}, "sched_setaffinity", (4243, 8, 1), True),
     ({}, "openat", (0, 1, 0), False),
     ({"subprocess": True}, "execve", (1,), True),
@@ -819,7 +863,7 @@ def test_who_starts_a_process_that_shares_its_memory_is_no_program_by_that(progr
     """Any program could end it then: the guest starts programs so (vfork)."""
     by = decider(processes=True)
     with running("sleep", str(PATIENCE)) as guest:
-        by._sessions.begin(guest.pid)
+        by._sessions.begin(guest.pid, 0)
         assert decide(by, "vfork", pid=guest.pid) == 0
         assert decide(by, "kill", guest.pid, 9, pid=program) == errno.EPERM
         assert decide(by, "execve", pid=guest.pid) == 0

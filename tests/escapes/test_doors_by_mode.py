@@ -71,6 +71,11 @@ def matcher(text):
 shell.Completer.custom_matchers.append(matcher)
 globals()[Key('asked')] = 1
 shell.register_magic_function(lambda line: print('MARK' + 'ED'), 'line', 'output')
+from IPython.core.magic_arguments import argument, magic_arguments
+@magic_arguments()
+@argument('-n', type=lambda said: print('MARK' + 'ED'))
+def top(line): pass
+shell.register_magic_function(top)
 """
 TEMPLATE = (
     'def run(state):\n    """Run the cell that defines hooks."""\n'
@@ -193,6 +198,8 @@ DOORS = {
     "completion: arguments of an attribute": (complete("told.asked(xx"), NOWHERE),
     "completion: completer of a cell": (complete("told xx"), NOWHERE),
     "completion: matcher of a cell": (complete("asked"), JUDGED),
+    "completion: argument that a magic of a cell reads": (complete("%top -n 7 told."), JUDGED),
+    "completion: argument of a magic above": (complete("%top -n 7\ntold."), JUDGED),
     "completion of a subshell": (
         lambda kernel: in_subshell(kernel, "complete_request", code="Told[1].", cursor_pos=8),
         JUDGED,

@@ -219,6 +219,22 @@ def test_modes_and_times_of_what_cells_write_are_theirs_to_set(kernel):
     assert failed == {}
 
 
+@pytest.mark.parametrize("fresh", ["", " --fresh"])
+def test_who_may_write_less_from_now_on_sets_no_modes_and_times_there(kernel, fresh):
+    setting = "os.utime('old.csv', (1, 1))"
+    before = came_of(kernel, setting)  # an error where what is mounted later would come to cells
+    assert before in ("None", "PermissionError")
+    kernel.run(f'%policy narrow add.read_deny_paths=["later"]{fresh}')  # all the rest is theirs
+    assert came_of(kernel, setting) == before
+    kernel.run("%changes drop")
+    reply, _ = kernel.run(f"%policy narrow filesystem_staged_roots=[]{fresh}")
+    assert reply["status"] == "ok", reply
+    before = came_of(kernel, "os.stat('old.csv').st_mtime")
+    for attack in (setting, "os.chmod('old.csv', 0)", "os.chown('old.csv', -1, -1)"):
+        assert came_of(kernel, attack) == "PermissionError", attack
+    assert came_of(kernel, "os.stat('old.csv').st_mtime") == before
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a mount namespace like this")
 def test_where_a_disk_could_be_mounted_later_landlock_alone_refuses_and_the_card_says_so():
     world, _ = placed("same user")

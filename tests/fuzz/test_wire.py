@@ -69,6 +69,7 @@ SEEDS = [
     messages.CommIn(id=3, kind="comm_open", content={"a": 1}, buffers=[b"x"]),
     messages.Fork(id=3),
     messages.Forked(id=3, pid=7),
+    messages.ForkFailed(id=3, detail="x"),
     messages.Reaped(pid=7, status=9),
     messages.ZygoteFailed(detail="x"),
     messages.Prepare(

@@ -1,5 +1,8 @@
 """Datalayer's code-sandboxes with sandboxes of ours behind its interface."""
 
+import asyncio
+import threading
+
 import pytest
 
 pytest.importorskip("code_sandboxes")
@@ -8,6 +11,7 @@ from code_sandboxes import Sandbox
 from code_sandboxes.exceptions import VariableNotFoundError
 from code_sandboxes.models import SandboxConfig
 
+from cellblock import Policy
 from cellblock.errors import GuestError
 from cellblock.integrations.code_sandboxes import CellblockSandbox
 
@@ -33,6 +37,102 @@ def test_code_runs_and_variables_and_output_come_back(sandbox):
     assert (sandbox.get_variable("given"), sandbox.get_variable("x")) == ({"a": [1]}, 20)
     with pytest.raises(VariableNotFoundError, match="no such variable"):
         sandbox.get_variable("gone")
+
+
+@pytest.fixture(scope="module")
+def stepwise(home):
+    """A sandbox whose cells can wait until the program has heard what they printed."""
+    assert home
+    heard = threading.Event()
+
+    def wait_until_heard() -> bool:
+        """Wait until the program has heard of what was printed."""
+        return heard.wait(60)
+
+    policy = Policy.preset("safe", timeout=600.0, tool_timeout=100.0)
+    with CellblockSandbox(
+        SandboxConfig(timeout=600.0), policy=policy, tools=[wait_until_heard]
+    ) as one:
+        one.heard = heard
+        yield one
+        heard.set()
+
+
+STEPS = "print('one\\n.', end='')\nwait_until_heard()"
+
+
+def test_output_is_told_in_the_callers_thread_while_the_cell_runs(stepwise):
+    stepwise.heard.clear()
+    heard, shown, threads = [], [], set()
+
+    def hear(message):
+        heard.append((message.line, message.error, message.terminated))
+        threads.add(threading.current_thread())
+        stepwise.heard.set()
+
+    ran = stepwise.run_code(STEPS, on_stdout=hear, on_stderr=hear, on_result=shown.append)
+    assert ran.text == "True"
+    assert heard == [("one", False, True), (".", False, False)]
+    assert (shown, threads) == (ran.results, {threading.current_thread()})
+    assert ran.stdout == "one\n."
+
+
+def test_output_can_be_iterated_over_while_the_cell_runs(stepwise):
+    stepwise.heard.clear()
+    events = stepwise.run_code_streaming(f"{STEPS}\n1 / 0")
+    assert next(events).line == "one"
+    stepwise.heard.set()
+    assert [getattr(one, "line", None) or one.name for one in events] == [".", "ZeroDivisionError"]
+
+    async def collect():
+        stepwise.heard.clear()
+        found = []
+        async for event in stepwise.run_code_streaming_async(STEPS):
+            found.append(event)
+            stepwise.heard.set()
+        return found
+
+    assert [getattr(one, "line", None) or one.text for one in asyncio.run(collect())] == [
+        "one",
+        ".",
+        "True",
+    ]
+
+
+def test_who_stops_listening_or_waiting_interrupts_the_cell(stepwise):
+    endless = "print('x')\nwhile True: pass"
+
+    def fail(_):
+        raise LookupError("the program's own")
+
+    with pytest.raises(LookupError, match="own"):
+        stepwise.run_code(endless, on_stdout=fail)
+    for _ in stepwise.run_code_streaming(endless):
+        break
+
+    async def cancel():
+        began = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        call = asyncio.ensure_future(
+            stepwise.run_code_async(
+                endless, on_stdout=lambda _: loop.call_soon_threadsafe(began.set)
+            )
+        )
+        await began.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(cancel())
+    ran = stepwise.run_code(endless, on_stdout=lambda _: stepwise.interrupt())
+    assert (ran.interrupted, ran.success, stepwise.is_executing) == (True, False, False)
+    assert stepwise.run_code("1").text == "1"
+
+
+def test_an_exit_is_a_status_and_no_failure_of_the_code(sandbox):
+    ran = sandbox.run_code("import sys\nsys.exit(3)")
+    assert (ran.exit_code, ran.code_error, ran.success) == (3, None, False)
+    assert sandbox.run_code("sys.exit()").success
 
 
 def test_files_go_in_and_come_out(sandbox, tmp_path):

@@ -154,7 +154,7 @@ def test_a_notebook_goes_between_branches_and_begins_them_at_checkpoints(start, 
     run(kernel, "x.append('main')")
     published = run(kernel, "%branch idea root")
     assert reading.card_text(published) == (
-        "On branch idea, from root.\n"
+        "On branch idea. It goes on from root.\n"
         "Your variables are as they were there.\n"
         "Files and output stay as they are."
     )

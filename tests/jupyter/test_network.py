@@ -32,11 +32,17 @@ def kernel(request, place, start_shared):
     if request.param == "bubblewrap" and (why := machines.no_bubblewrap()):
         pytest.skip(f"no bubblewrap: {why}")
     world = World(backend=request.param)
-    policy = policy_of(world, place.listed, "max_open_files = 64\n")
+    text = "max_open_files = 64\nsubprocess_execution = true\n"
+    policy = policy_of(world, place.listed, text)
     made = start_shared(policy, "--allow-unsafe", world=world)
     made.own_world = True
     run(made, f"globals().update({place.names})\n{IMPORTS}")
     return made
+
+
+REACH_ECHO = (
+    "s = socket.create_connection(ECHO); s.sendall(b'x'); said = s.recv(1); s.close(); said"
+)
 
 
 # --- what is listed -------------------------------------------------------------------------------
@@ -126,10 +132,9 @@ s = socket.socket(); s.setblocking(False)
 begun = s.connect_ex(ECHO)
 select.select([], [s], [], 10)
 ended = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-again = s.connect_ex(ECHO); s.close()
-[errno.errorcode.get(number, 0) for number in (begun, ended, again)]
+s.close(); [errno.errorcode.get(number, 0) for number in (begun, ended)]
 """,
-        ["EINPROGRESS", 0, "EISCONN"],
+        ["EINPROGRESS", 0],
     ),
     "what was set before": (
         """
@@ -144,10 +149,35 @@ s.close(); kept
 """,
         (True, True, 7.0, False),
     ),
+    "the OS kernel's own call, from C": (
+        """
+c = ctypes.CDLL(None, use_errno=True); s = _socket.socket()
+a = struct.pack('=HH4B8x', 2, socket.htons(ECHO[1]), 127, 0, 0, 1)
+failed = c.connect(s.fileno(), a, len(a)); s.sendall(b'c'); said = s.recv(9); s.close()
+failed, said
+""",
+        (0, b"c"),
+    ),
+    "a program": (
+        """
+import subprocess
+subprocess.run(['curl', '-sS', SITE + '/page'], capture_output=True, check=True).stdout
+""",
+        b"you asked for page",
+    ),
+    "a child that has the descriptor": (
+        """
+import os
+s = socket.create_connection(ECHO)
+if not (pid := os.fork()): s.sendall(b'child'); os._exit(0)
+os.waitpid(pid, 0); said = s.recv(9); s.close(); said
+""",
+        b"child",
+    ),
     "names and addresses": (
         """
 [socket.gethostbyname('localhost'), socket.gethostbyname('127.0.0.1'),
- socket.getaddrinfo('LOCALHOST.', 80, socket.AF_INET, socket.SOCK_STREAM)[0][4],
+ socket.getaddrinfo('LOCALHOST', 80, socket.AF_INET, socket.SOCK_STREAM)[0][4],
  socket.getaddrinfo('10.1.2.3', 'https', type=socket.SOCK_STREAM)[0][4]]
 """,
         ["127.0.0.1", "127.0.0.1", ("127.0.0.1", 80), ("10.1.2.3", 443)],
@@ -171,9 +201,9 @@ def test_what_is_listed_is_reached_by_a_library(kernel, library):
     trusting = "'ca.pem'" if library == "requests" else "trusting"
     code = f"library.get(SECURE + '/page', verify={trusting}).text"
     assert value(kernel, code) == "you asked for page"
-    reply, published = kernel.run("library.get(OTHER + '/page')")
+    reply, _ = kernel.run("library.get(OTHER + '/page')")
     assert reply["ename"] == ("ConnectionError" if library == "requests" else "ConnectError")
-    assert "is not on the list" in reading.traceback(published)
+    assert ALLOW in reply["evalue"]
 
 
 def test_many_connections_are_as_many_as_files_may_be_open(kernel):
@@ -193,102 +223,80 @@ def test_many_connections_are_as_many_as_files_may_be_open(kernel):
 # --- what is not ----------------------------------------------------------------------------------
 
 REFUSED = {
-    "another port": "socket.create_connection(STRANGE)",
-    "another host": "socket.create_connection(ELSEWHERE)",
-    "this machine, by another name": "socket.create_connection(('0.0.0.0', ECHO[1]))",
-    "IPv6": "socket.create_connection(('::1', ECHO[1]))",
-    "a name": "socket.getaddrinfo('example.org', 443)",
-    "a name with a secret in it": "socket.gethostbyname('secret.example.org')",
-    "where a listed site sends on": "urllib.request.urlopen(SITE + '/to?' + OTHER + '/leak')",
-    "with the OS kernel's own call": "_socket.socket().connect(ECHO)",
-    "from C": """
-c = ctypes.CDLL(None, use_errno=True); s = _socket.socket()
-a = struct.pack('=HH4B8x', 2, socket.htons(ECHO[1]), 127, 0, 0, 1)
-if c.connect(s.fileno(), a, len(a)): raise OSError(ctypes.get_errno(), 'from C')
-""",
-    "TCP Fast Open": "_socket.socket().sendto(b'x', 0x20000000, ECHO)",
-    "TCP Fast Open, by option": "_socket.socket().setsockopt(socket.IPPROTO_TCP, 30, 1)",
-    "MPTCP": "_socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)",
-    "SCTP": "_socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)",
-    "UDP": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', DATAGRAMS)",
-    "DNS, by UDP": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('127.0.0.53', 53))",
-    "raw packets": "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
-    "netlink": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
-    "local sockets": "socket.socket(socket.AF_UNIX)",
-    "binding": "socket.socket().bind(('127.0.0.1', 0))",
-    "listening": "socket.socket().listen()",
-    "a server": "socket.create_server(('127.0.0.1', 0))",
-    "a descriptor that is sent": "a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [0])",
-}
-#: What ends in another error than PermissionError.
-ENDS_IN = {
-    "a name": "gaierror",
-    "a name with a secret in it": "gaierror",
-    "where a listed site sends on": "URLError",
+    "another port": ("socket.create_connection(STRANGE)", "ConnectionRefusedError"),
+    "another host": ("socket.create_connection(ELSEWHERE)", "ConnectionRefusedError"),
+    "IPv6": ("socket.create_connection(('::1', ECHO[1]))", "ConnectionRefusedError"),
+    "another address": ("socket.create_connection(('10.0.0.6', 80))", "OSError"),
+    "another IPv6 address": ("socket.create_connection(('fd00::1', 80))", "OSError"),
+    "a name": ("socket.getaddrinfo('example.org', 443)", "gaierror"),
+    "a name with a secret in it": ("socket.gethostbyname('secret.example.org')", "gaierror"),
+    "where a listed site sends on": (
+        "urllib.request.urlopen(SITE + '/to?' + OTHER + '/leak')",
+        "URLError",
+    ),
+    "TCP Fast Open": (
+        "_socket.socket().sendto(b'x', 0x20000000, STRANGE)",
+        "PermissionError",
+    ),
+    "TCP Fast Open, by option": (
+        "_socket.socket().setsockopt(socket.IPPROTO_TCP, 30, 1)",
+        "PermissionError",
+    ),
+    "MPTCP": ("_socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)", "PermissionError"),
+    "SCTP": ("_socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)", "PermissionError"),
+    "UDP": (
+        "u = socket.socket(type=socket.SOCK_DGRAM); u.connect(DATAGRAMS); u.send(b'x'); u.send(b'x')",
+        "ConnectionRefusedError",
+    ),
+    "DNS, by UDP": (
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('8.8.8.8', 53))",
+        "OSError",
+    ),
+    "raw packets": ("socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)", "PermissionError"),
+    "netlink": ("socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", "OSError"),
+    "the port of who is listed": (
+        "socket.create_server(ECHO)",
+        "OSError",
+    ),
+    "an address in the place of who is listed": (
+        "open('/etc/hosts', 'a').write('127.0.0.1 example.org')",
+        "PermissionError",
+    ),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_nothing_else_is_reached(kernel, place, what):
-    reply, published = kernel.run(REFUSED[what])
+    code, name = REFUSED[what]
+    reply, published = kernel.run(code)
     assert reply["status"] == "error"
-    assert reply["ename"] == ENDS_IN.get(what, "PermissionError"), reading.traceback(published)
-    assert ALLOW in reply["evalue"]
+    assert reply["ename"] == name, reading.traceback(published)
     place.untouched()
+    # Who is listed is there as before.
+    assert value(kernel, REACH_ECHO) == b"x"
 
 
-def test_no_socket_is_made_but_tcps(kernel):
-    code = """
-made = []
-for family in range(64):
-    for kind in range(1, 11):
-        for protocol in (0, 6, 17, 132, 262):
-            try: _socket.socket(family, kind, protocol).close(); made.append((family, kind, protocol))
-            except OSError: pass
-made
-"""
-    assert value(kernel, code) == [(2, 1, 0), (2, 1, 6), (10, 1, 0), (10, 1, 6)]
-
-
+@pytest.mark.parametrize("what", ["another port", "another host", "another address", "a name"])
 @pytest.mark.quick
-def test_a_refusal_says_what_is_not_on_the_list(kernel):
-    for code, said in (
-        ("socket.create_connection(('10.0.0.5', 5432))", "10.0.0.5:5432 is not on the list"),
-        ("socket.getaddrinfo('db.example', 5432)", "db.example is not on the list"),
-    ):
-        reply, _ = kernel.run(code)
-        assert f"{said} [cellblock: " in reply["evalue"]
+def test_a_refusal_says_what_to_write(kernel, what):
+    code, _ = REFUSED[what]
+    reply, _ = kernel.run(code)
+    assert ALLOW in reply["evalue"]
 
 
-HANDED_IN = """
+TURNED = """
 c = ctypes.CDLL(None, use_errno=True)
 there = struct.pack('=HH4B8x', 2, socket.htons(STRANGE[1]), 127, 0, 0, 1)
 s = socket.create_connection(ECHO)
+undone = c.connect(s.fileno(), bytes(16), 16)
+failed = c.connect(s.fileno(), there, 16)
+why = errno.errorcode[ctypes.get_errno()]; s.close()
 """
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        # A connection that is undone (connect(2), AF_UNSPEC) could be made to somebody else.
-        "failed = c.connect(s.fileno(), bytes(16), 16)",
-        "failed = c.connect(s.fileno(), there, 16)",
-        "failed = c.sendto(s.fileno(), b'x', 1, 0x20000000, there, 16)",
-        "failed = c.listen(s.fileno(), 1)",
-        "failed = c.setsockopt(s.fileno(), 6, 31, b'tls', 3)",
-        "failed = c.setsockopt(s.fileno(), 1, 25, b'lo', 2)",
-        "failed = c.setsockopt(s.fileno(), 6, 19, struct.pack('i', 1), 4)",  # TCP_REPAIR
-        "failed = c.ioctl(s.fileno(), 0x8912, bytes(40))",  # SIOCGIFCONF
-    ],
-    ids=["undone", "elsewhere", "fast", "listening", "layer", "device", "repair", "interfaces"],
-)
-def test_a_connection_that_was_handed_in_is_good_for_nothing_else(kernel, place, code):
-    run(kernel, HANDED_IN)
-    run(kernel, f"{code}\nwhy = errno.errorcode[ctypes.get_errno()]")
-    assert value(kernel, "failed, why") == (-1, "EPERM")
-    assert value(kernel, "s.sendall(b'as before'); said = s.recv(99); s.close(); said") == (
-        b"as before"
-    )
+def test_a_connection_that_is_undone_leads_nowhere_else(kernel, place):
+    run(kernel, TURNED)
+    assert value(kernel, "undone, failed, why") == (0, -1, "ECONNREFUSED")
     place.untouched()
 
 
@@ -299,9 +307,10 @@ def test_a_name_that_leads_inside_is_not_followed(kernel, place):
         pytest.skip("this machine does not know its own name")
     if not inside.startswith(("10.", "127.", "172.", "192.168.")):
         pytest.skip("this machine has a public name")
-    reply, _ = kernel.run("socket.create_connection(MACHINE)")
-    assert reply["ename"] == "gaierror"
-    assert "which is not a public address: list that with its port, too" in reply["evalue"]
+    reply, published = kernel.run("s = socket.socket(); s.connect(MACHINE); s.recv(1)")
+    assert reply["ename"] == "ConnectionResetError"
+    said = f"can't reach {MACHINE}:{place.names['MACHINE'][1]}: it is at {inside}, which is not"
+    assert said in reading.stream(published, "stderr")
     place.untouched()
 
 
@@ -362,9 +371,9 @@ def test_a_pool_of_connections_goes_on_after_a_restoration(kernel):
 
 
 def test_a_connection_that_takes_long_can_be_given_up_and_interrupted(kernel):
-    reply, _ = kernel.run("socket.create_connection(FULL, 0.2)")
+    reply, _ = kernel.run("s = socket.create_connection(FULL, 0.2); s.recv(1)")
     assert (reply["ename"], reply["evalue"]) == ("TimeoutError", "timed out")
-    mid = kernel.execute_send("print('on'); socket.create_connection(FULL)")
+    mid = kernel.execute_send("print('on'); socket.create_connection(FULL).recv(1)")
     kernel.until(lambda m: m["msg_type"] == "stream", mid)
     kernel.interrupt()
     assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
@@ -373,60 +382,6 @@ def test_a_connection_that_takes_long_can_be_given_up_and_interrupted(kernel):
 
 
 # --- the relay itself -----------------------------------------------------------------------------
-
-ASK = """
-import os, socket, _socket
-from cellblock.wire import relay
-way = _socket.socket(fileno=os.dup(5))
-def request(nonce):
-    return relay.encode(relay.Connect(nonce=nonce, address="127.0.0.1", port=ECHO[1]))
-"""
-
-
-NONSENSE = {
-    "garbage": "way.send(b'CONNECT example.org:443 HTTP/1.1')",
-    "too large": "way.send(bytes(100_000))",
-    "no request": "way.send(request(b'short'))",
-    "answers that nobody reads": "while True: way.send(request(bytes(8)))",
-}
-
-
-@pytest.mark.parametrize("kind", NONSENSE)
-def test_who_speaks_nonsense_to_the_relay_is_ended_and_the_next_cell_connects(kernel, place, kind):
-    code = NONSENSE[kind]
-    run(kernel, f"{ASK}kept = 1")
-    run(kernel, "import time; time.monotonic(), time.sleep(0.15)")
-    reply, published = kernel.run(f"{code}\nimport time; time.sleep(30)")
-    assert reply["ename"] == "CellStopped"
-    found = reading.cards(published, "outcome")
-    assert len(found) == 1, (found, reading.card_text(published))
-    (card,) = found
-    assert (card["reason"], card["state"]) == ("protocol", "restored")
-    said = value(kernel, "s = socket.create_connection(ECHO); s.sendall(b'x'); kept, s.recv(1)")
-    assert said == (1, b"x")
-    run(kernel, "s.close()")
-    place.untouched()
-
-
-def test_nobody_gets_more_from_the_relay_by_asking_it_directly(kernel, place):
-    code = (
-        f"{ASK}import select\n"
-        "def ask(request):\n"
-        "    way.send(relay.encode(request))\n"
-        "    packet, fds, *_ = socket.recv_fds(way, 1_024, 1)\n"
-        "    return relay.answer(packet).errno, len(fds)\n"
-        "def connect(host, port):\n"
-        "    return ask(relay.Connect(nonce=bytes(8), address=host, port=port))\n"
-        "def resolve(name): return ask(relay.Resolve(nonce=bytes(8), name=name))\n"
-    )
-    run(kernel, code)
-    hosts = ["127.0.0.1", "127.0.0.2", "127.1", "0", "::ffff:127.0.0.1", "localhost", "[::1]", "\0"]
-    asked = f"[connect(host, STRANGE[1]) for host in {hosts}]"
-    assert value(kernel, asked) == [(13, 0)] * len(hosts)
-    names = ["example.org", "127.0.0.1", "localhost.example.org", "*", "\0", "a" * 253]
-    assert value(kernel, f"[resolve(name) for name in {names}]") == [(13, 0)] * len(names)
-    assert value(kernel, "connect('::ffff:127.0.0.1', ECHO[1])") == (0, 1)
-    place.untouched()
 
 
 def test_a_relay_that_ends_is_replaced(kernel):
@@ -455,11 +410,6 @@ def refused(kernel, code):
     return reply["ename"], reply["evalue"]
 
 
-REACH_ECHO = (
-    "s = socket.create_connection(ECHO); s.sendall(b'x'); said = s.recv(1); s.close(); said"
-)
-
-
 @pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
 def test_a_list_that_becomes_shorter_holds_at_once_and_nothing_goes_back(start, place, backend):
     if backend == "bubblewrap" and (why := machines.no_bubblewrap()):
@@ -467,20 +417,23 @@ def test_a_list_that_becomes_shorter_holds_at_once_and_nothing_goes_back(start, 
     world = World(backend=backend)
     kernel = start(policy_of(world, place.listed), "--allow-unsafe", world=world)
     kernel.own_world = True
-    run(kernel, f"globals().update({place.names})\n{IMPORTS}\n{ASK}\nkept = 1")
+    run(kernel, f"globals().update({place.names})\n{IMPORTS}\nkept = 1")
     assert value(kernel, "urllib.request.urlopen(SITE + '/one').read()") == b"you asked for one"
+    run(kernel, "held = socket.create_connection(HELD); held.sendall(b'x')")
+    peer = place.take()
+    assert peer.recv(1) == b"x"
 
     assert narrowed(kernel, f'network_access=["127.0.0.1:{place.names["ECHO"][1]}"]') == "kept"
+    with peer, pytest.raises(ConnectionResetError):
+        peer.recv(1)
     for before in ("%undo 2", "import os; os._exit(0)", "1"):
         kernel.run(before)
-        name, why = refused(kernel, "socket.create_connection(HELD)")
-        assert (name, "is not on the list [cellblock: " in why) == ("PermissionError", True)
+        assert refused(kernel, "socket.create_connection(HELD)")[0] == "ConnectionRefusedError"
         assert value(kernel, f"{REACH_ECHO}, kept") == (b"x", 1)
-    # The way to the relay that knew the longer list leads nowhere.
-    assert kernel.run("way.send(request(bytes(8)))")[0]["ename"] == "BrokenPipeError"
 
     assert narrowed(kernel, "network_access=false") == "kept"
-    assert refused(kernel, REACH_ECHO)[0] == "PermissionError"
+    reply, _ = kernel.run(REACH_ECHO)
+    assert reply["ename"] in ("PermissionError", "ConnectionRefusedError")
     assert value(kernel, "kept") == 1
     place.held.setblocking(False)
     with pytest.raises(BlockingIOError):

@@ -51,7 +51,8 @@ def waiting():
     def rests():
         before = processes.cpu_seconds(process.pid)
         time.sleep(0.3)
-        return 0.1 < before == processes.cpu_seconds(process.pid)
+        now = processes.cpu_seconds(process.pid)
+        return 0.1 < before == now and not any(map(processes.works, processes.tree(process.pid)))
 
     processes.until(rests, 60)
     return process.pid

@@ -221,3 +221,9 @@ def test_in_mode_safe_a_missing_file_says_that_cells_begin_in_a_scratch_folder(s
     assert shown["write"] == ['add.filesystem_read_roots = ["{project}"]']
     followed = world.policy("\n".join([text, *shown["write"]]), name="followed")
     assert reading.result(start_shared(followed, world=world).run(read)[1]) == "1"
+    granted = world.policy(f'{text}\n[ops.read_file]\nroots = ["{{project}}"]\n', name="granted")
+    kernel = start_shared(granted, world=world)
+    (shown,) = reading.cards(kernel.run(read)[1], "refusal")
+    assert "ops.read_file(PATH, binary=True)" in shown["instead"]
+    instead = "import io\nlen(pd.read_csv(io.BytesIO(ops.read_file('a.csv', binary=True))))"
+    assert reading.result(kernel.run(instead)[1]) == "1"

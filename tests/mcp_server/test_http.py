@@ -36,11 +36,11 @@ def test_a_session_is_a_sandbox_of_its_own_and_ends_with_its_client(home):
             assert one.session.protocol_version == "2025-11-25"
             await run(one, "x = 1")
             assert "NameError" in text_of(await run(other, "x"))
-            assert text_of(await run(one, "x")).endswith("result:\n  1")
+            assert text_of(await run(one, "x")).endswith("result:\n1")
             both = len(processes.tree(server.pid))
             with anyio.move_on_after(1):
                 await run(one, "while True: pass")
-            assert text_of(await run(one, "x")).endswith("result:\n  1")
+            assert text_of(await run(one, "x")).endswith("result:\n1")
         await asyncio.to_thread(
             processes.until, lambda: len(processes.tree(server.pid)) <= both - 2
         )
@@ -171,8 +171,8 @@ def test_sessions_are_bounded_in_number_and_a_hundred_are_served(home):
         for start in range(0, 100, 2):
             said = await asyncio.gather(one(address, start), one(address, start + 1))
             assert [text.rpartition("\n")[2] for text in said] == [
-                f"  {start + 1}",
-                f"  {start + 2}",
+                f"{start + 1}",
+                f"{start + 2}",
             ]
 
     with http_server("--max-sessions", 2) as (server, address):

@@ -42,11 +42,9 @@ def test_its_tools_are_functions_validated_bounded_and_logged(home, office, monk
     file = office(where=f"command = {SERVER!r}\nenv = ['GIVEN']")
     with Sandbox(file) as s:
         ran = s.execute("[office_add(n, b=2) for n in range(3)], office_de_lete('x')")
-        assert (
-            ran.result == "([{'result': 2}, {'result': 3}, {'result': 4}], {'result': 'deleted x'})"
-        )
+        assert ran.result == "([2, 3, 4], 'deleted x')"
         assert [call.status for call in ran.tool_calls] == ["ok"] * 4
-        given = s.execute("print(office_secret()['result'])").output
+        given = s.execute("print(office_secret())").output
         assert given == "{'GIVEN': 'yes', 'NOT_GIVEN': None}\n"
         for call, said in {
             "office_add('many')": "ValidationError: $.a: 'many' is not of type 'integer'",
@@ -59,16 +57,49 @@ def test_its_tools_are_functions_validated_bounded_and_logged(home, office, monk
             assert said in failed.error.message, failed.error.message
         assert s.execute("office_picture()").result.count("image/png") == 1
         shown = s.execute("office_add?").pages[0]
-        assert "A tool of the MCP server office, which says of it:" in shown
+        assert "The MCP server office says of it: " in shown
         assert "\x1b" not in shown
         flood = s.execute("for n in range(21): office_add(n)")
         assert "tool_max_calls" in flood.error.message
-        # One that ends is started again with the next call.
-        assert "WorkerLost" in s.execute("office_leave()").error.message
-        assert s.execute("office_add(1)").result == "{'result': 2}"
         started = processes.tree(os.getpid())[1:]
         assert any("toolserver" in command(pid) for pid in started)
     processes.until(lambda: not any("toolserver" in command(p) for p in processes.parents()))
+
+
+def test_cells_see_what_its_tools_return_and_get_just_that(home, office):
+    assert home
+    with Sandbox(office()) as s:
+        found = s.execute("[one['title'] for one in office_search('x', tags=['a'])]")
+        assert found.result == "['x0', 'x1']"
+        assert s.execute("office_totals()").result == "{'result': 1.5, 'tax': 0.5}"
+        page = "".join(s.execute("office_search?").pages[0].split())
+        signature = "(query:str,*,tags:list[str]|None=None,limit:int=2)->list[dict]"
+        assert f"office_search{signature}" in page
+
+
+def test_a_server_that_ends_is_named_and_takes_no_other_with_it(home, policy, monkeypatch):
+    monkeypatch.setenv("CHANGES_BY", str(home / "started"))
+    servers = "".join(
+        f"[tools.mcp.{name}]\ncommand = {SERVER!r}\nenv = ['CHANGES_BY']\ntools = ['*']\n"
+        for name in ("office", "wiki")
+    )
+    cell = (
+        "import asyncio\n"
+        "other = asyncio.create_task(wiki_slow())\n"
+        "await wiki_add(1)\n"
+        "try: await office_leave()\n"
+        "except ToolError as exc: print(exc.kind, exc.message)\n"
+        "print(await wiki_add(2), await office_add(3), other.done())\n"
+        "other.cancel()\n"
+    )
+    with Sandbox(policy(f'extends = "safe"\n{servers}')) as s:
+        assert s.execute("office_changing('a')").result == "'a'"
+        assert s.execute(cell).output.splitlines() == [
+            "WorkerLost the MCP server office has ended: the next call starts it again",
+            "3 4 False",
+        ]
+        changed = s.execute("office_changing('a')").error.message
+        assert "WorkerLost: it is not the tool that it was at the start" in changed
 
 
 def command(pid):
@@ -113,7 +144,7 @@ def test_over_http(home, office):
                 line = server.stderr.readline()
             with Sandbox(office(where=f"url = 'http://127.0.0.1:{port}/mcp'")) as s:
                 assert s.execute("office_add(1, 2)").status == "error"
-                assert s.execute("office_add(1, b=2)['result']").result == "3"
+                assert s.execute("office_add(1, b=2)").result == "3"
         finally:
             server.kill()
 
@@ -145,8 +176,8 @@ def test_code_mode_a_model_loops_over_a_servers_tools_in_one_cell(home, office):
 
     async def main():
         async with stdio("--policy", office()) as client:
-            code = "sum(office_add(n)['result'] for n in range(10))"
-            assert text_of(await run(client, code)).endswith("result:\n  55")
+            code = "sum(office_add(n) for n in range(10))"
+            assert text_of(await run(client, code)).endswith("result:\n55")
             told = text_of(await client.call_tool("explain", {"topic": "tools"}))
             assert "office_add" in told
 

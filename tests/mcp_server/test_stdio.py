@@ -53,6 +53,72 @@ def test_what_a_reply_leaves_out_can_be_read_page_by_page(home, mode):
             assert all(one.count("line ") > 300 and "left out" not in one for one in pages)
             last, first = (re.findall(r"line (\d+)", one) for one in pages[1:])
             assert int(first[0]) == int(last[-1]) + 1
+            await client.call_tool("fork", {"name": "b"})
+            await client.call_tool("run_cell", {"code": "print('in b ' * 9_000)", "branch": "b"})
+            page = await client.call_tool("output", {"cell": 2, "branch": "b"})
+            assert text_of(page).count("in b ") > 300
+
+    go(main())
+
+
+@pytest.mark.parametrize(
+    ("code", "where"),
+    [
+        ("['x' * 60] * 900", "cell=1, stream=display"),
+        (
+            "import sys\nprint('x' * 60_000)\nprint('y' * 9_000, file=sys.stderr)",
+            "cell=1, stream=stdout; cell=1, stream=stderr",
+        ),
+        (
+            "print('x\\n' * 600_000)",
+            "cell=1, stream=stdout (its first 500,000 bytes)",
+        ),
+    ],
+)
+def test_the_pages_that_a_reply_names_are_there_and_it_says_how_much_is_kept(
+    home, policy, code, where
+):
+    assert home
+
+    async def main():
+        file = policy(
+            'extends = "safe"\nstdout_max_bytes = 40_000\noutput_kept_max_bytes = 1_000_000'
+        )
+        async with stdio("--policy", file) as client:
+            reply = await run(client, code)
+            begins = re.search(r", page=(\d+) of \d+, where what is missing begins", text_of(reply))
+            assert (
+                text_of(reply)
+                .replace(begins[0] if begins else "", "")
+                .endswith(f"\n\nMore of it is in pages of the tool output: {where}.")
+            )
+            if "stdout" in where:
+                given = {"cell": 1, "stream": "stdout", "page": int(begins[1])}
+                page = text_of(await client.call_tool("output", given))
+                assert f"page {begins[1]} of " in page
+                assert given["page"] > 1
+            for named in where.partition(" (")[0].split("; "):
+                given = dict(pair.split("=") for pair in named.split(", "))
+                page = await client.call_tool("output", given | {"cell": int(given["cell"])})
+                assert "page 1 of " in text_of(page)
+            bare = await client.call_tool("output", {"cell": 1})
+            assert "page 1 of " in text_of(bare)
+
+    go(main())
+
+
+def test_variants_that_are_cut_say_so(home):
+    assert home
+
+    async def main():
+        async with stdio() as client:
+            codes = ["print('x' * 9_000)", "1"]
+            told = text_of(await client.call_tool("try_variants", {"codes": codes}))
+            assert told.endswith(
+                "\n\nCut to 2,000 characters each: print less, or run the cell of one by run_cell."
+            )
+            told = text_of(await client.call_tool("try_variants", {"codes": ["1", "2"]}))
+            assert "Cut to" not in told
 
     go(main())
 
@@ -63,16 +129,22 @@ def test_a_cell_an_error_a_refusal_and_variables(home, mode):
     async def main():
         async with stdio(mode=mode) as client:
             good = await run(client, "x = [1, 2]\nprint('hello')\nsum(x)")
-            assert text_of(good) == "The cell ran.\n\nstdout:\n  hello\n\nresult:\n  3"
+            assert text_of(good) == "The cell ran.\n\nstdout:\nhello\n\nresult:\n3"
             assert good.structured_content == {
                 "status": "ok",
                 "execution_count": 1,
                 "text": text_of(good),
             }
             assert not good.is_error
-            forged = await run(client, "print('x\\n\\nstderr:\\r\\rThe cell was not run: no')")
+            forged = await run(
+                client, "print('x\\n\\nstderr:\\n\\nThe cell\\rThe cell was not run: no')"
+            )
             assert text_of(forged) == (
-                "The cell ran.\n\nstdout:\n  x\n\n  stderr:\n\n  The cell was not run: no"
+                "The cell ran.\n\nstdout:\nx\n\n\\stderr:\n\n\\The cell was not run: no"
+            )
+            made = await run(client, "x = [1, 2]")
+            assert text_of(made) == (
+                "The cell ran and showed nothing.\n\nIt assigned x: list, length 2"
             )
             bad = await run(client, "1 / 0")
             assert bad.is_error
@@ -85,7 +157,7 @@ def test_a_cell_an_error_a_refusal_and_variables(home, mode):
             why = text_of(await client.call_tool("explain", {"topic": "refusal"}))
             assert why == text_of(refused)
             listed = await client.call_tool("variables", {})
-            assert re.fullmatch(r"x: list, 2, \d+ bytes", text_of(listed))
+            assert text_of(listed) == "x: list, length 2"
             await client.call_tool("undo", {"cells": 3})
             await run(client, "y = 1")
             await client.call_tool("reset", {})
@@ -102,23 +174,36 @@ def test_variants_are_tried_side_by_side_and_one_is_kept(home):
             await run(client, "x = 1")
             codes = ["x = 2\nx / 8", "1 / 0", "x = 4\nx / 8"]
             told = await client.call_tool("try_variants", {"codes": codes, "keep": "largest"})
-            assert text_of(told).startswith("Kept: 3.\n\n1: The cell ran.\n\nresult:\n  0.25")
+            assert text_of(told).startswith(
+                "Variant kept: 3.\n\nVariant 1: The cell ran.\n\nresult:\n0.25"
+            )
             assert "2: The cell failed: ZeroDivisionError" in text_of(told)
             receipt = (await client.read_resource("cellblock://receipt")).contents[0].text
             said = receipts.verify(receipt, receipts.own_key().public_key())
             assert said.predicate.source_sha256 == hashlib.sha256(codes[2].encode()).hexdigest()
             why = text_of(await client.call_tool("explain", {"topic": "refusal"}))
             assert why == "The last cell was not refused."
-            assert text_of(await run(client, "x")).endswith("result:\n  4")
+            assert text_of(await run(client, "x")).endswith("result:\n4")
+            codes = ["'a'", "x = [1]"]
+            told = await client.call_tool("try_variants", {"codes": codes, "keep": "largest"})
+            why = "none that succeeded ends in an expression whose value is a number"
+            assert f"Variant kept: none, as {why}" in text_of(told)
+            assert text_of(told).endswith("It assigned x: list, length 1")
             told = await client.call_tool("try_variants", {"codes": ["1 / 0", "import gc"]})
             assert told.is_error
-            assert text_of(told).startswith("Kept: none: variables are as they were.")
+            assert text_of(told).startswith(
+                "Variant kept: none, as none succeeded: variables are as they were."
+            )
             why = text_of(await client.call_tool("explain", {"topic": "refusal"}))
             assert "ZeroDivisionError" in why
             assert "import-not-allowed" in why
             with pytest.raises(Exception, match="no variant was kept"):
                 await client.read_resource("cellblock://receipt")
-            assert text_of(await run(client, "x")).endswith("result:\n  4")
+            assert text_of(await run(client, "x")).endswith("result:\n4")
+            codes = ["while True: pass", "1 / 0"]
+            told = await client.call_tool("try_variants", {"codes": codes, "timeout": 1})
+            assert "What it did to variables is gone, unless this variant is kept." in text_of(told)
+            assert "our variables are" not in text_of(told)
 
     go(main())
 
@@ -148,7 +233,8 @@ def test_branches_go_their_own_way_until_one_is_picked(home, policy):
                 "The variables are those of left now, which has ended. Branches: right."
             )
             assert [await x_of(), await x_of(branch="right")] == [*"56"]
-            await client.call_tool("undo", {"branch": "right", "cells": 3})
+            told = await client.call_tool("undo", {"branch": "right", "cells": 3})
+            assert "put aside" not in text_of(told)
             assert await x_of(branch="right") == "1"
             gone = await client.call_tool("run_cell", {"code": "x", "branch": "left"})
             assert text_of(gone) == "there is no branch 'left'; there are: right"
@@ -180,6 +266,8 @@ def test_no_reset_renews_what_a_session_may_write_or_spend(home, policy):
             told = await client.call_tool("reset", {})
             assert told.is_error
             assert "would have a new budget" in text_of(told)
+            told = await client.call_tool("try_variants", {"codes": ["1"]})
+            assert text_of(told).startswith("forks and variants are off under this policy: ")
 
     go(main())
 
@@ -235,6 +323,8 @@ def test_arguments_that_do_not_fit_are_told_to_the_model(home):
                 reply = await client.call_tool("run_cell", arguments)
                 assert reply.is_error
                 assert text_of(reply).startswith("run_cell: ")
+            left_out = {"code": "6 * 7", "timeout": None, "branch": None}
+            assert text_of(await client.call_tool("run_cell", left_out)).endswith("\n42")
             with pytest.raises(Exception, match="Unknown tool: fly"):
                 await client.call_tool("fly", {})
             with pytest.raises(Exception, match="No such resource"):
@@ -255,6 +345,9 @@ def test_images_are_image_content_and_resources(home, policy):
             (image,) = [one for one in reply.content if isinstance(one, types.ImageContent)]
             assert image.mime_type == "image/png"
             assert base64.b64decode(image.data).startswith(b"\x89PNG")
+            assert text_of(reply).endswith("\n\nIts pictures: cellblock://plots/1.")
+            assert reply.structured_content["resources"] == ["cellblock://plots/1"]
+            assert reply.structured_content["text"] == text_of(reply)
             uris = [one.uri for one in (await client.list_resources()).resources]
             assert uris == [
                 "cellblock://policy",
@@ -271,6 +364,71 @@ def test_images_are_image_content_and_resources(home, policy):
                 found["cellblock://receipt"].text, receipts.own_key().public_key()
             )
             assert receipt.predicate.source_sha256 == hashlib.sha256(code.encode()).hexdigest()
+
+    go(main())
+
+
+def test_pictures_that_are_not_sent_are_named_and_each_is_said_to_be_its_variants(home, policy):
+    assert home
+    code = "import matplotlib.pyplot as plt\nfor n in range({}):\n    plt.plot([n]); plt.show()"
+
+    async def main():
+        async with stdio("--policy", policy('extends = "data"')) as client:
+            reply = await run(client, code.format(6))
+            assert sum(isinstance(one, types.ImageContent) for one in reply.content) == 4
+            missing = "Pictures that could not be sent to you: "
+            named = f"{missing}cellblock://plots/5, cellblock://plots/6."
+            assert named in text_of(reply)
+            codes = [code.format(1), "1", code.format(4)]
+            reply = await client.call_tool("try_variants", {"codes": codes})
+            assert sum(isinstance(one, types.ImageContent) for one in reply.content) == 4
+            first, second, third = text_of(reply).split("Variant ")[2:]
+            assert first.rstrip().endswith(
+                "Its pictures: cellblock://plots/7.\n\nOf this reply's pictures it has: 1."
+            )
+            assert "pictures" not in second
+            assert "Of this reply's pictures it has: 2 to 4." in third
+            assert f"{missing}cellblock://plots/11." in third
+
+    go(main())
+
+
+def test_a_cell_can_ask_nobody_and_what_is_no_python_is_no_step(home):
+    assert home
+
+    async def main():
+        async with stdio() as client:
+            told = text_of(await run(client, "input('name? ')"))
+            assert told.startswith(
+                "The cell failed: EOFError: nobody answers this cell's questions"
+            )
+            await run(client, "x = 1")
+            assert "was not run" in text_of(await run(client, "x = = 2"))
+            await client.call_tool("undo", {})
+            assert text_of(await client.call_tool("variables", {})) == "There are no variables."
+            told = text_of(await client.call_tool("undo", {"cells": 99}))
+            assert told.count("%undo 99") == 1
+
+    go(main())
+
+
+def test_a_large_picture_is_smaller_in_a_reply_and_whole_as_a_resource(home, policy):
+    assert home
+    code = (
+        "import io, os\nfrom PIL import Image\nfrom IPython.display import Image as Shown\n"
+        "file = io.BytesIO()\n"
+        "Image.frombytes('RGB', (700, 700), os.urandom(700 * 700 * 3)).save(file, 'png')\n"
+        "Shown(file.getvalue())"
+    )
+
+    async def main():
+        async with stdio("--policy", policy('extends = "data"')) as client:
+            reply = await run(client, code)
+            (image,) = [one for one in reply.content if isinstance(one, types.ImageContent)]
+            (link,) = [one for one in reply.content if isinstance(one, types.ResourceLink)]
+            assert 2**18 < len(image.data) <= 2**20
+            (whole,) = (await client.read_resource(link.uri)).contents
+            assert len(base64.b64decode(whole.blob)) > 700 * 700 * 3
 
     go(main())
 
@@ -325,7 +483,7 @@ def test_a_cancelled_call_interrupts_its_cell_and_costs_no_variables(home, mode,
             with anyio.move_on_after(1):
                 await run(client, code)
             with anyio.fail_after(10):
-                assert text_of(await run(client, "kept")).endswith("result:\n  1")
+                assert text_of(await run(client, "kept")).endswith("result:\n1")
 
     go(main())
 
@@ -363,14 +521,22 @@ def test_a_person_is_asked_while_the_cell_waits_and_it_runs_once(home, policy, m
         ) as client:
             await run(client, "ran = []")
             reply = await run(client, "ran.append(1)\nprint(ops.read_file('a.txt'))")
-            assert asked[0].startswith("may cell [2] call ops.read_file?\n  path = 'a.txt'")
-            source = "    ran.append(1)\n    print(ops.read_file('a.txt'))"
-            assert asked[0].endswith(f"The cell, which a model wrote:\n\n{source}")
+            assert asked[0] == (
+                "May cell [2] call ops.read_file?\n"
+                "  path = 'a.txt'\n"
+                "Yes, for this session: call ops.read_file in any cell, whatever the arguments.\n\n"
+                "The cell, which a model wrote:\n\n"
+                "    ran.append(1)\n    print(ops.read_file('a.txt'))"
+            )
             assert len(asked) == 1
             assert reply.is_error is (answer != "once")
-            told = "The person at the client was asked about ops.read_file, and said no."
-            assert text_of(reply).endswith("text" if answer == "once" else told)
-            assert text_of(await run(client, "len(ran)")).endswith("result:\n  1")
+            told = "ToolError: ops.read_file: NotApproved: the person at the client was asked, and did not allow it\n"
+            assert ("text" if answer == "once" else told) in text_of(reply)
+            assert "said no" not in text_of(reply)
+            if answer != "once":
+                why = text_of(await client.call_tool("explain", {"topic": "refusal"}))
+                assert told in why
+            assert text_of(await run(client, "len(ran)")).endswith("result:\n1")
 
     go(main())
 
@@ -394,21 +560,26 @@ def test_what_variants_ask_at_the_same_time_is_put_one_after_the_other(home, pol
         ) as client:
             told = await client.call_tool("try_variants", {"codes": codes})
         assert sorted(asked) == [f"  path = {name!r}" for name in names]
-        assert all(f"result:\n  {name!r}" in text_of(told) for name in names)
+        assert all(f"result:\n{name!r}" in text_of(told) for name in names)
 
     go(asyncio.wait_for(main(), 120))
 
 
 def test_without_elicitation_it_is_denied_with_what_the_operator_would_set(home, policy, mode):
     (home / "a.txt").write_text("text")
-    needs = "this MCP client has no elicitation. The operator allows it, unasked, with"
+    needs = "obody could be asked: this MCP client has no elicitation. The operator can allow it, unasked, with"
 
     async def main():
         async with stdio("--policy", policy(ASKING), "--project", home, mode=mode) as client:
             call = text_of(await run(client, "ops.read_file('a.txt')"))
-            assert call.endswith(f'{needs} approvals = "never" in the policy.')
+            said = f'n{needs} approvals = "never" in the policy'
+            assert f"ToolError: ops.read_file: NotApproved: {said}\n" in call
+            caught = "try: ops.read_file('a.txt')\nexcept ToolError as e: print(e)"
+            assert text_of(await run(client, caught)).endswith(f"NotApproved: {said}")
             module = text_of(await run(client, "import bz2"))
-            assert module.endswith(f'{needs} add.allowed_modules = ["bz2"] in the policy.')
+            told = f'Do without bz2. N{needs} add.allowed_modules = ["bz2"] in the policy.'
+            assert module.endswith(f"    import bz2\n  Instead: {told}")
+            assert text_of(await client.call_tool("explain", {"topic": "refusal"})) == module
         remedy = ASKING.replace('"prompt"', '"never"') + '[add]\nallowed_modules = ["bz2"]\n'
         async with stdio("--policy", policy(remedy), "--project", home, mode=mode) as client:
             assert not (await run(client, "import bz2\nops.read_file('a.txt')")).is_error
@@ -494,12 +665,42 @@ def test_a_call_that_ended_and_was_left_makes_room(home, policy, monkeypatch):
     go(main())
 
 
+def test_a_person_is_spared_many_questions_of_one_cell(home, policy, mode):
+    for name in "abcd":
+        (home / name).write_text("text")
+    asked = []
+
+    async def on_question(_, params):
+        asked.append(params.message)
+        return types.ElicitResult(action="decline")
+
+    code = (
+        "for name in 'aabcd':\n    try:\n        ops.read_file(name)\n"
+        "    except Exception as error:\n        print(error)"
+    )
+
+    async def main():
+        file = policy(ASKING)
+        async with stdio(
+            "--policy", file, "--project", home, mode=mode, elicitation_callback=on_question
+        ) as client:
+            told = text_of(await run(client, code))
+            assert len(asked) == 3
+            assert "did not allow this in this cell, and is not asked again" in told
+            assert "did not allow 3 requests of this cell, and is asked nothing more" in told
+            await run(client, code)
+            assert len(asked) == 6
+
+    go(main())
+
+
 async def _never(_context, _params):
     raise AssertionError("it is asked by hand")
 
 
 def test_what_is_staged_is_kept_only_by_a_person(home, policy, mode):
     file = policy(STAGING)
+    (home / "mine.txt").write_text("mine")
     asked, answers = [], ["no", "once"]
 
     async def on_question(_, params):
@@ -513,21 +714,50 @@ def test_what_is_staged_is_kept_only_by_a_person(home, policy, mode):
             reply = await run(client, "open('new.txt', 'w').write('made')")
             if reply.is_error:
                 pytest.skip(f"nothing can be staged here: {text_of(reply)}")
+            assert text_of(reply).endswith(
+                "\n\nStaged, the project is as it was: new new.txt. The tool keep asks a person to do the "
+                "same in the project."
+            )
+            assert "Staged" not in text_of(await run(client, "open('new.txt').read()"))
+            assert "%changes keep" not in text_of(await run(client, "%changes"))
+            told = text_of(await run(client, "%changes keep"))
+            assert told == (
+                "The cell failed: ChangesError: no cell keeps files here: the tool keep asks a "
+                "person to"
+            )
             listed = await client.call_tool("changes", {"diff": True})
             assert text_of(listed).startswith(f"new: {home}/new.txt, 4 bytes\n")
             assert "\n  +made" in text_of(listed)  # the host's own lines stand further left
             no = await client.call_tool("keep", {})
-            assert text_of(no) == "nothing was kept: the person at the client said no"
+            assert (
+                text_of(no)
+                == "nothing was kept: the person at the client was asked, and did not allow it"
+            )
             assert not (home / "new.txt").exists()
             yes = await client.call_tool("keep", {"paths": ["new.txt"]})
             assert text_of(yes) == f"Kept: 1\n{home}/new.txt"
             assert (home / "new.txt").read_text() == "made"
-            assert asked[0].startswith("May this keep 1 staged file?\n")
+            again = text_of(await run(client, "open('new.txt', 'w').write('again')"))
+            assert "\nStaged, the project is as it was: changed new.txt. " in again
+            moved = text_of(await run(client, "import os; os.rename('mine.txt', 'yours.txt')"))
+            assert "\nStaged, the project is as it was: renamed mine.txt to yours.txt. " in moved
+            key = text_of(await run(client, "open('.env', 'w').write('K=1')"))
+            assert "\nNever kept: .env (files of this name hold secrets). " in key
+            never = await client.call_tool("changes", {"paths": [".env"], "diff": True})
+            assert text_of(never).endswith("  .env: not shown, as the policy denies it")
+            assert asked[0].startswith("May this session keep 1 staged file?\n")
         async with stdio("--policy", file, "--project", home, mode=mode) as client:
-            await run(client, "open('other.txt', 'w').write('made')")
-            unasked = text_of(await client.call_tool("keep", {}))
-            assert "In a terminal: cellblock changes keep " in unasked
+            reply = text_of(await run(client, "open('other.txt', 'w').write('made')"))
+            unasked = text_of(await client.call_tool("keep", {"paths": ["other.txt"]}))
+            command = unasked.partition("In a terminal: ")[2]
+            assert re.fullmatch(rf"cellblock changes keep \S+ {home}/other.txt", command)
+            whole = command.removesuffix(f" {home}/other.txt")
+            assert reply.endswith(f" in the project: {whole}")
             assert not (home / "other.txt").exists()
+            told = text_of(await client.call_tool("reset", {}))
+            assert told.endswith(f"A person can keep what was staged: {whole}")
+            changes = text_of(await client.call_tool("changes", {}))
+            assert changes == "Cells have written nothing to the project."
 
     go(main())
 
@@ -586,7 +816,7 @@ def test_it_serves_whoever_it_runs_as_on_either_backend(somebody):
             said = text_of(await run(client, "import os\nopen('/root/x', 'w')"))
             assert said.startswith("The cell failed: ")
             await run(client, "x = b'abc'")
-            assert "x: bytes, 3, " in text_of(await client.call_tool("variables", {}))
+            assert "x: bytes, length 3, " in text_of(await client.call_tool("variables", {}))
             enforced = await client.read_resource("cellblock://enforcement")
             assert f'"backend": "{world.backend}"' in enforced.contents[0].text
 

@@ -255,9 +255,11 @@ class Worker:
 
     def _line(self, seconds: float) -> bytes | None:
         until, line = time.monotonic() + seconds, b""
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
         while not line.endswith(b"\n"):
             left = until - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+            if left <= 0 or not poll.poll(left * 1000):
                 return None
             part = os.read(self._process.stdout.fileno(), 1 << 20)
             if not part:

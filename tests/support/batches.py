@@ -5,13 +5,14 @@ import asyncio
 import io
 import json
 import os
-import select
 import signal
 import sys
 import time
 from asyncio import events
 
 from canary import canary
+
+from cellblock.descriptors import is_readable
 
 MARKS = ("__builtins__", "<frame ", "<code object", "(built-in)>", "(frozen)>", "' from '/")
 
@@ -68,7 +69,7 @@ def batch(guest, programs, limits):
         os._exit(0)
     os.close(write)
     out, deadline = b"", time.monotonic() + limits["batch_seconds"]
-    while time.monotonic() < deadline and select.select([read], [], [], 0.5)[0]:
+    while time.monotonic() < deadline and is_readable(read, 0.5):
         part = os.read(read, 65536)
         if not part:
             break

@@ -614,7 +614,7 @@ class Play:
         elif number != process.number:
             self.play(self.core.fork_parted, process.number, number)
         elif (held := self.core._held_by(number)) is not None and held.copy.stands:
-            self.play(self.core.misspoke, number)  # its process is known by now
+            self.play(self.core.copy_ended, number, killed=False)  # its process is known by now
         else:
             self.play(self.core.fork_stood, number, 0)
 
@@ -636,7 +636,7 @@ class Play:
         elif process.number == self.core.guest:
             self.play(self.core.takeover_said, message)
         else:
-            self.play(self.core.misspoke, process.number)
+            self.play(self.core.copy_ended, process.number, killed=False)
 
     def kill(self, process):
         """Kill a process; the host will hear of that."""

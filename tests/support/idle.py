@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import select
+from cellblock.descriptors import is_readable
 
 
 class IdleReactor:
@@ -23,5 +23,5 @@ class IdleReactor:
     def wait(self, seconds=120):
         """Wait for the one descriptor that is watched."""
         ((fd, action),) = self.watched.items()
-        assert select.select([fd], [], [], seconds)[0]
+        assert is_readable(fd, seconds)
         action()

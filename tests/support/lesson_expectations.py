@@ -68,7 +68,7 @@ CLAIMS = {
     },
     "branches": {
         "first": "3.17",
-        "second": "On branch median, from raw.\nYour variables are as they were there.\n…",
+        "second": "On branch median. It goes on from raw.\nYour variables are as they were there.\n…",
         "unspoilt": "[3.0, 4.0, 15.9, 2.5]",
         "median": "3.5",
         "back": "On branch main.\nYour variables are as they were there.\n…",
@@ -146,7 +146,7 @@ CLAIMS = {
         "refused": "…\n…\n…\n",
         "connected": "200 b'day,degrees'\n",
         "library": "…<table…thu…",
-        "unlisted": "…127.0.0.1:22 is not on the list…\n…elsewhere.example is not on the list…\n",
+        "unlisted": "<urlopen error [Errno …] …>\n<urlopen error [Errno …] …>\n",
         "narrowed": "The policy is narrower from the next cell on\n  network_access …",
         "cut": "<urlopen error [Errno …] …>\n",
     },

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Image
@@ -30,6 +31,18 @@ def secret() -> str:
 
 
 @server.tool()
+def search(query: str, tags: list[str] | None = None, limit: int = 2) -> list[dict]:
+    """Find rows."""
+    return [{"id": number, "title": f"{query}{number}", "tags": tags} for number in range(limit)]
+
+
+@server.tool()
+def totals() -> dict[str, float]:
+    """Add up."""
+    return {"result": 1.5, "tax": 0.5}
+
+
+@server.tool()
 def fail() -> str:
     """Fail."""
     raise ToolError("no such row in /home/somebody/db")
@@ -45,7 +58,24 @@ async def slow() -> str:
 @server.tool()
 def leave() -> str:
     """End the server."""
-    os._exit(1)
+    os._exit(3)
+
+
+def other(a: int) -> int:
+    """Add one number."""
+    return a
+
+
+if path := os.environ.get("CHANGES_BY"):  # the second process of it has another tool
+    if Path(path).exists():
+        server.add_tool(other, name="changing")
+    else:
+        Path(path).touch()
+
+        @server.tool()
+        def changing(a: str) -> str:
+            """Say it."""
+            return a
 
 
 @server.tool()

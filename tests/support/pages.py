@@ -27,9 +27,9 @@ def blocks(page: str, *languages: str) -> list[str]:
     return [body for language, body in _BLOCK.findall(text) if language in languages]
 
 
-def files(page: str) -> dict[str, str]:
-    """Return the files that a page shows, by their names."""
-    found = blocks(page, "toml", "python")
+def files(page: str, *languages: str) -> dict[str, str]:
+    """Return the files that a page shows, by their names: TOML and Python, or in ``languages``."""
+    found = blocks(page, *(languages or ("toml", "python")))
     return {name[1]: body for body in found if (name := _NAME.match(body))}
 
 

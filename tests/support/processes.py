@@ -132,6 +132,14 @@ def peak_memory(pid: int) -> int:
     return int(re.search(r"^VmHWM:\s+(\d+)", status, re.MULTILINE).group(1)) << 10
 
 
+def works(pid: int) -> bool:
+    """Return whether a process has, or wants, the processor or a disk (proc(5), status)."""
+    try:
+        return _STATE.search(Path(f"/proc/{pid}/status").read_bytes())[1] in {b"R", b"D"}
+    except OSError:
+        return False
+
+
 def cpu_seconds(pid: int) -> float:
     """Return the processor time of a process's threads so far (proc(5), stat)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -16,7 +16,7 @@ import threading
 
 import httpx
 
-from cellblock.host.services.operations.catalog import OperationError
+from cellblock.host.services.operations.grants import OperationError
 from cellblock.host.services.operations.http import Fetcher
 from cellblock.policy.operations import Http as Table
 from support.web import Web, answer

@@ -22,7 +22,6 @@ import marshal  # noqa: F401
 import mmap  # noqa: F401
 import os
 import pickle  # noqa: F401
-import select
 import shutil  # noqa: F401
 import sys
 import tempfile  # noqa: F401
@@ -47,6 +46,7 @@ import IPython.display
 from cellblock.analysis import Rules, analyse, transform
 from cellblock.analysis.allowlist import MODULES, SCIENCE
 from cellblock.analysis.magic_table import ALLOWED_MAGICS
+from cellblock.descriptors import is_readable
 from cellblock.guest import audit_hook, guards, shell, tracebacks
 from cellblock.guest import shell as shells
 from cellblock.guest.rewriting import is_future
@@ -185,7 +185,7 @@ def fork(guest, cells):
     os.close(forth)
     out, deadline, timed_out = b"", time.monotonic() + LIMIT, True
     while time.monotonic() < deadline:
-        if select.select([read], [], [], 0.5)[0]:
+        if is_readable(read, 0.5):
             part = os.read(read, 65536)
             if not part:
                 timed_out = False

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
 from cellblock.host.services.operations import packages
-from cellblock.host.services.operations.catalog import OperationError
+from cellblock.host.services.operations.grants import OperationError
 from support.web import Web, answer
 
 if TYPE_CHECKING:

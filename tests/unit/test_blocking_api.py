@@ -5,7 +5,14 @@ import inspect
 from cellblock import AsyncSandbox, Sandbox
 
 #: What MCP sessions and other sandboxes use of an ``AsyncSandbox``.
-NOT_FOR_PROGRAMS = {"check_budgets", "earlier_output", "keep_output", "listable", "session_of"}
+NOT_FOR_PROGRAMS = {
+    "check_budgets",
+    "earlier_output",
+    "keep_output",
+    "listable",
+    "look_at_variants",
+    "session_of",
+}
 #: Forks are sandboxes of the same kind.
 TYPED_BY_THEMSELVES = {"fork", "go_on_from"}
 

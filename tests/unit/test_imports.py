@@ -72,6 +72,19 @@ def test_no_module_imports_one_that_imports_it_not_even_for_types():
     assert circle(graph) == ""
 
 
+def test_each_packages_front_page_names_its_parts():
+    # The table in ``cli.main`` names the commands, docs/architecture.md the packages.
+    exempt = {"cellblock", "cellblock.cli"}
+    missing = []
+    for page in PACKAGE.rglob("__init__.py"):
+        parts = [one.stem for one in page.parent.glob("*.py") if one != page]
+        parts += [one.parent.name for one in page.parent.glob("*/__init__.py")]
+        named = set(re.findall(r"[`.](\w+)`", ast.get_docstring(ast.parse(page.read_text())) or ""))
+        if _name(page) not in exempt:
+            missing += [f"{_name(page)}.{part}" for part in parts if part not in named]
+    assert missing == []
+
+
 def test_positive_control_a_circle_of_types_and_of_functions_is_found():
     typed = "if TYPE_CHECKING:\n    from cellblock.wire.frames import check\n"
     late = "def f():\n    from cellblock.wire import marks\n"

@@ -9,7 +9,8 @@ ambient. The OS layer is the boundary. Host and guest call the same ``analyse``,
 - ``findings``: the table of rules, what a finding is, the part of a policy that rules come from,
   and what would do the job of what is refused
 - ``scopes``: which reads of a builtin's name are of what the cell itself binds
-- ``names`` (attributes, too), ``imports``, ``magics``: the checks, each with its tables
+- ``names`` (attributes, too), ``imports``, ``magics``: the checks, each with its tables;
+  ``magic_table``: a row for each magic
 - ``allowlist``: the modules that are known; all else is refused
 - ``templates``: cells that name a template, and what a template's file may do
 - ``admission``: whether a cell may run at all: approved, template or any

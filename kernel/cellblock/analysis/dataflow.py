@@ -68,21 +68,28 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
     nodes: list[ast.AST] = [statement]
     while nodes:
         node = nodes.pop()
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()):
-                yield name
-            case ast.alias(name=name, asname=alias) if name != "*":
-                yield alias or name.partition(".")[0]
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield name
-            case ast.ClassDef(name=name):
-                yield name
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                yield name
-            case ast.MatchMapping(rest=str(name)):
-                yield name
+        if name := _bound_by(node):
+            yield name
         if not isinstance(node, _SCOPES):
             nodes += ast.iter_child_nodes(node)
+
+
+def _bound_by(node: ast.AST) -> str:
+    """Return the name that a node by itself binds; "" for none."""
+    match node:
+        case (
+            ast.Name(id=name, ctx=ast.Store())
+            | ast.FunctionDef(name=name)
+            | ast.AsyncFunctionDef(name=name)
+            | ast.ClassDef(name=name)
+            | ast.MatchAs(name=str(name))
+            | ast.MatchStar(name=str(name))
+            | ast.MatchMapping(rest=str(name))
+        ):
+            return name
+        case ast.alias(name=name, asname=alias) if name != "*":
+            return alias or name.partition(".")[0]
+    return ""
 
 
 def _read(statement: ast.stmt) -> set[str]:
@@ -93,10 +100,14 @@ def _read(statement: ast.stmt) -> set[str]:
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
                 read.add(name)
-            case ast.Name(id=name) | ast.arg(arg=name) if inside:
+            case ast.Name(id=name, ctx=ast.Del()) | ast.arg(arg=name) if inside:
+                local.add(name)
+            case ast.ExceptHandler(name=str(name)) if inside:
                 local.add(name)
             case ast.AugAssign(target=ast.Name(id=name)):
                 read.add(name)
+            case _ if inside and (name := _bound_by(node)):
+                local.add(name)
         inside = inside or isinstance(node, _SCOPES)
         nodes += ((part, inside) for part in ast.iter_child_nodes(node))
     return read - local

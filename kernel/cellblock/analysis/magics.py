@@ -235,7 +235,7 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
         _check_arguments(node, name, line, report)
     if name == "prun" and body:  # runs both as one piece
         shift = report.shift + node.lineno - 1
-        for candidate in _candidates(line):
+        for candidate in code_candidates(line):
             found = report.nested(f"{candidate}\n{body}", report.rules, shift)
             report.findings += [finding for finding in found if finding not in report.findings]
     elif body is not None and of_name(name).code_body:
@@ -318,7 +318,7 @@ def _check_code(node: ast.Call, name: str, line: str, report: Report) -> None:
     shift = report.shift + node.lineno - 1
     parsed = False
     seen = set()
-    for candidate in _candidates(line):
+    for candidate in code_candidates(line):
         parsed = parsed or _parses(candidate)
         for finding in report.nested(candidate, report.rules, shift):
             if (finding.rule, finding.subject) not in seen:
@@ -329,7 +329,7 @@ def _check_code(node: ast.Call, name: str, line: str, report: Report) -> None:
         report.add("argument-not-allowed", node, f"%{name} {line}", why=why)
 
 
-def _candidates(line: str) -> Iterator[str]:
+def code_candidates(line: str) -> Iterator[str]:
     """Yield the argument as it stands, and again after each thing that may be an option.
 
     The magic's own option parser decides what runs; whichever it picks has been judged here.

@@ -145,6 +145,17 @@ def parse(source: str) -> ast.Module:
         return ast.parse(source)
 
 
+def is_python(raw: str) -> bool:
+    """Return whether a cell's source, transformed, is Python; True where that takes too much."""
+    try:
+        parse(transform(raw).source)
+    except SyntaxError:
+        return False
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return True
+
+
 def forget() -> None:
     """Let go of the last tree and its source, where nobody asks for them again."""
     parse.cache_clear()
@@ -161,7 +172,7 @@ def parse_expression(source: str) -> ast.Expression:
 
 #: How a cell begins that was copied with its prompt: IPython looks at the first two lines.
 _PROMPT: Final = re.compile(
-    r"\s*(?:[^\n]*\n)?[ \t]*(?:\[(?:ins|nav)\])?[ \t]*(?:In \[\d+\]:|\.{3,}:)"
+    r"\s*+(?:[^\n]*+\n[ \t]*+)?(?:\[(?:ins|nav)\])?[ \t]*+(?:In \[\d+\]:|\.{3,}:)"
 )
 
 

@@ -285,14 +285,15 @@ class Sandbox(_Blocking):
 
     execute = _blocking(AsyncSandbox.execute)
 
-    async def execute_async(self, code: str) -> Result:
+    async def execute_async(self, code: str, *, timeout: float | None = None) -> Result:
         """Run a cell as ``execute`` does, and wait for it on the loop that runs.
 
         To cancel that interrupts the cell.
         """
-        return await self._running.run_async(self._sandbox.execute(code))
+        return await self._running.run_async(self._sandbox.execute(code, timeout=timeout))
 
     variables = _blocking(AsyncSandbox.variables)
+    images = _blocking(AsyncSandbox.images)
     get = _blocking(AsyncSandbox.get)
     set = _blocking(AsyncSandbox.set)
     save = _blocking(AsyncSandbox.save)

@@ -9,22 +9,21 @@ import itertools
 import os
 import threading
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
-import msgspec
-
 from cellblock.api.results import ApprovalRequest, result_of
 from cellblock.api.session_file import MOST_CELLS, MOST_CHARACTERS
+from cellblock.api.widget_words import WidgetWords
 from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
-from cellblock.host.cell.transcript import Kind, Output
-from cellblock.host.consent.approver import PROGRAM, Approver, offered
+from cellblock.host.cell.transcript import LATE, Kind, Output
+from cellblock.host.consent.approver import Approver, No, offered
 from cellblock.host.consent.grants import GrantContext, Grants
 from cellblock.host.output import gateway
-from cellblock.wire import values
+from cellblock.wire import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
-    from cellblock.host.consent.approver import Answer
+    from cellblock.host.consent.approver import Answer, Wording
     from cellblock.host.consent.request import ApprovalRequest as HostRequest
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest, Stopped
@@ -84,14 +83,18 @@ class SandboxFront(Front):
 
     def __init__(self, views: Views, kept: OutputLog, audit: Audit, ask: Ask | None) -> None:
         super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)
-        views.told_of_staging = True  # a program asks for changes, and has no magics
         self.loop, self._ask = asyncio.get_running_loop(), ask
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self._stem, self._serial = os.urandom(8).hex(), itertools.count()
         self._done: asyncio.Future[Result] | None = None
         self._answered: asyncio.Future[Any] | None = None
         self._outputs: list[Output] = []
+        #: What cells printed after their end, by what they had left running, since the last result.
+        self._late: list[Output] = []
+        #: The request of the cell that was run last.
+        self._parent: _Parent | None = None
         self._on_output: OnOutput | None = None
+        self._widgets = WidgetWords()
         self._question: asyncio.Task[None] | None = None
         #: The last cells whose doing is in the variables, by their numbers, for ``save``.
         self.cells: dict[int, str] = {}
@@ -105,7 +108,8 @@ class SandboxFront(Front):
         self._on_output = on_output
         self._done = done = self.loop.create_future()
         try:
-            self.run(request, _Parent({"msg_id": f"{self._stem}_{next(self._serial)}"}))
+            self._parent = _Parent({"msg_id": f"{self._stem}_{next(self._serial)}"})
+            self.run(request, self._parent)
         except BaseException:
             self.cell = self._done = None
             self._outputs.clear()
@@ -154,13 +158,18 @@ class SandboxFront(Front):
     ) -> None:
         """Hand an output to the caller; between cells, to the caller of the last one.
 
-        What is said of the guest between cells, such as its end, is in the next result too.
+        What is said of the guest between cells, such as its end, is in the next result too. So is
+        what is printed, as ``late_output``, with what other cells than the running one print.
         """
-        del parent
         if kind not in _KINDS:
             return
         output = Output(cast("Kind", kind), content, metadata or {}, tuple(buffers))
-        if self.cell is not None or output.ours:
+        self._widgets.take(output)
+        is_own = self.cell is not None and parent is self._parent and metadata != LATE
+        if output.kind == "stream" and not output.by_host and not is_own:
+            output = replace(output, late=True)
+            self._late.append(output)
+        if self.cell is not None or output.ours or output.by_host:
             self._outputs.append(output)
         if self._on_output is not None:
             try:
@@ -184,8 +193,19 @@ class SandboxFront(Front):
         if run is None or self._done is None or self._done.done():
             return
         outputs, self._outputs = tuple(self._outputs), []
+        late, self._late = self._late, []
         session = self.audit.session
-        result = result_of(run, content, outputs, left_out, self.views, session, self.origin)
+        result = result_of(
+            run,
+            content,
+            outputs,
+            late,
+            left_out,
+            self.views,
+            session,
+            self.origin,
+            widgets=self._widgets.end_cell(outputs),
+        )
         self._note(result)
         self._done.set_result(result)
 
@@ -204,6 +224,11 @@ class SandboxFront(Front):
         """Forget where the variables came from, which are gone with a guest."""
         self.cells.clear()
         self.origin = None
+
+    @property
+    def late_output(self) -> str:
+        """What was printed since the last cell ended: the next result will have it."""
+        return "".join(one.content["text"] for one in self._late) if self.cell is None else ""
 
     # --- calls from the session ---------------------------------------------------------------
 
@@ -378,6 +403,8 @@ class ProgramPrompt:
 
 
 def _checked_answer(value: object) -> Answer:
+    if isinstance(value, No):  # a front of ours knows who said so
+        return value
     if isinstance(value, bool | str | None) and value in _ANSWERS:
         return _ANSWERS[value]
     raise TypeError(f"approve= returns True, False, 'once' or 'session', not {value!r}")
@@ -386,8 +413,7 @@ def _checked_answer(value: object) -> Answer:
 def approval_request_of(request: HostRequest, cell: ExecuteRequest | None) -> ApprovalRequest:
     """Return a request as the program gets it. Raises ValueError, msgspec.MsgspecError."""
     count, source = (0, "") if cell is None else (cell.execution_count, cell.code)
-    raw = request.arguments
-    args, kwargs = values.decode(msgspec.Raw(raw)) if raw else ((), {})
+    args, kwargs = arrays.arguments_or_words(request.arguments) if request.arguments else ([], {})
     return ApprovalRequest(
         kind="import" if request.of == "import" else "call",
         names=request.subjects,
@@ -401,12 +427,17 @@ def approval_request_of(request: HostRequest, cell: ExecuteRequest | None) -> Ap
     )
 
 
-def approver_of(policy: Policy, front: SandboxFront, prompt: ProgramPrompt) -> Approver:
-    """Return what asks the program. Raises PolicyError for a policy that asks nobody."""
+def approver_of(
+    policy: Policy, front: SandboxFront, prompt: ProgramPrompt, wording: Wording
+) -> Approver:
+    """Return what asks the program, or by it a person, as the ``wording`` says.
+
+    Raises PolicyError for a policy that asks nobody.
+    """
     if policy.approvals == "never":
         what = "approve= would never be called: the policy has nobody asked"
         remedy = 'Leave approve= out, or choose a policy with approvals = "prompt".'
         raise policy.error(what, "approvals", policy.approvals, remedy)
     given = Grants(GrantContext(scope="", policy=policy.name, digest=""), None)
     observe, tell = front.audit.approved, front.outputs.notice
-    return Approver(prompt, given, observe=observe, tell=tell, wording=PROGRAM)
+    return Approver(prompt, given, observe=observe, tell=tell, wording=wording)

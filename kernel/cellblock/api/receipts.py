@@ -41,7 +41,8 @@ try:
         load_pem_public_key,
     )
 except ImportError as error:
-    raise ReceiptError("receipts need cryptography. Install cellblock[receipts].") from error
+    what = "receipts need cryptography, which is not installed"
+    raise ReceiptError(f"{what}. Install it: pip install 'cellblock[receipts]'.") from error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,6 +12,7 @@ import functools
 import itertools
 import logging
 import os
+import re
 import time
 import warnings
 import weakref
@@ -26,6 +27,7 @@ from cellblock import __version__
 from cellblock.analysis.dataflow import Bindings
 from cellblock.analysis.transform import transform
 from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
+from cellblock.api.images import MAX_IMAGE, MAX_IMAGES, Image, image_of, pictures
 from cellblock.api.result_parts import Origin
 from cellblock.api.results import Variable, Variants
 from cellblock.api.session_file import (
@@ -41,11 +43,14 @@ from cellblock.errors import ChangesError, ExchangeError, GuestError, PolicyErro
 from cellblock.host.cell import output_log
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
+from cellblock.host.consent.approver import PROGRAM
 from cellblock.host.guests import spawn
 from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
-from cellblock.host.output.text import clean_line
+from cellblock.host.limits.deadlines import QUERY_TIMEOUT
+from cellblock.host.output.text import clean_line, without_styles
 from cellblock.host.services import changes, exchange, keeping
 from cellblock.host.services.exchange import File
+from cellblock.host.services.tools.calls import UNASKED, AllowNamed
 from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
@@ -53,8 +58,10 @@ from cellblock.host.session.config import (
     resolve,
 )
 from cellblock.host.session.history import default_path, encode_inputs
+from cellblock.host.session.narrowing import approval_of
 from cellblock.host.session.session import open_audit, open_session, record_start
 from cellblock.host.session.types import ExecuteRequest
+from cellblock.host.threads import in_thread
 from cellblock.policy import paths
 from cellblock.policy.folders import (
     make_scratch,
@@ -65,6 +72,8 @@ from cellblock.policy.folders import (
 )
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
+from cellblock.render.headings import Heading, beneath
+from cellblock.render.tables import BY_PROGRAM
 from cellblock.render.text import COLUMNS, encodable, wrap
 from cellblock.wire import arrays
 
@@ -175,12 +184,18 @@ class AsyncSandboxPool:
         #: What ``policy`` was made narrower from, if it was: see ``narrowed``.
         self._operators = operators
         self._functions = tools
+        #: The functions among them that nobody is asked about (``UNASKED``).
+        self.unasked = frozenset[str]()
         self._tools: tuple[Tool, ...] = ()
         self._project, self._allow_unsafe = project, allow_unsafe
         #: Makes what runs the tools that were given, if any were, under a policy.
         self.make_tools: Callable[[Policy], InProcessTools] | None = None
+        #: Whether this is one sandbox's own: nobody else has guests of its zygote.
+        self.is_of_one = False
         #: Whether async tools run on a loop of their own: one that blocks blocks no cell then.
         self.has_tools_loop = False
+        #: Who answers what is asked of a sandbox's cells, and keeps what they staged.
+        self.answered_by, self.kept_by = PROGRAM, BY_PROGRAM
         self._open: _OpenPool | None = None
         self._numbers = itertools.count(1)
         #: Sandboxes that are open and not garbage.
@@ -205,7 +220,7 @@ class AsyncSandboxPool:
         scratch = Path(make_scratch())
         sweep_scratch_in_thread()
         try:
-            config = await asyncio.to_thread(self._resolve, scratch)
+            config = await in_thread(self._resolve, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
             preload = (*config.prepare.preload, *_PRELOAD)
             prepare = msgspec.structs.replace(config.prepare, preload=preload)
@@ -221,11 +236,15 @@ class AsyncSandboxPool:
 
     def _resolve(self, scratch: Path) -> SessionConfig:
         """Return the configuration of sessions. Raises the error that there is instead."""
-        project = self._folder()
         if self._functions:
             self._register(self._functions)
         options = SessionOptions(
-            self._policy, project, scratch, self._allow_unsafe, ask=UNSAFE_REMEDY
+            self._policy,
+            self._folder(),
+            scratch,
+            self._allow_unsafe,
+            ask=UNSAFE_REMEDY,
+            pooled=not self.is_of_one,
         )
         config = resolve(options)
         if not isinstance(config, SessionConfig):
@@ -246,6 +265,8 @@ class AsyncSandboxPool:
 
         tools = registry.register_functions(given)
         self._tools = tuple(one.tool for one in tools.values())
+        by_name = given.items() if isinstance(given, dict) else ()
+        self.unasked = frozenset(name for name, one in by_name if hasattr(one, UNASKED))
 
         def make(policy: Policy) -> InProcessTools:
             return runner.InProcessTools(
@@ -308,8 +329,8 @@ class AsyncSandboxPool:
         was, self._open = self._open, None
         if was is not None:
             zygote = was.zygote.close()
-            if zygote is None or await asyncio.to_thread(zygote.wait):
-                await asyncio.to_thread(_remove, was.scratch)
+            if zygote is None or await in_thread(zygote.wait):
+                await in_thread(_remove, was.scratch)
             else:  # it goes on removing
                 release_scratch(str(was.scratch))
 
@@ -347,6 +368,7 @@ class AsyncSandboxPool:
             operators=operators if policy else self._operators,
         )
         made.has_tools_loop = self.has_tools_loop
+        made.answered_by, made.kept_by = self.answered_by, self.kept_by
         return made
 
     def readable_folder(self, path: str | Path) -> str | None:
@@ -409,6 +431,9 @@ GUESTS_END_TIMEOUT: Final = 5.0
 #: Seconds that async tools have to end.
 TOOLS_END_TIMEOUT: Final = 1.0
 _LONGEST_NAME: Final = 200
+#: Characters of a type's name, and of a shape.
+_LONGEST_TYPE: Final = 60
+_SHAPE: Final = re.compile("[0-9]+( by [0-9]+)*")
 _LONGEST_WHY: Final = 500
 #: Variables of a saved session that are set in one step, and bytes of them, or one that has more.
 _MOST_AT_ONCE: Final = 1_000
@@ -455,6 +480,7 @@ class AsyncSandbox:
         self.pool = pool or AsyncSandboxPool(
             policy, tools=tools, project=project, allow_unsafe=allow_unsafe
         )
+        self.pool.is_of_one = pool is None
         self._inputs, self._ask, self._approve = dict(inputs or {}), input, approve
         self._env = dict(env or {})
         self._prompt: ProgramPrompt | None = None
@@ -464,8 +490,11 @@ class AsyncSandbox:
         #: What cells write to the project, where the policy stages that.
         self.staged: Staged | None = None
         #: Files that the program put there, as they were then; since when others are cells'.
-        self._uploaded: dict[str, exchange.Stamp] = {}
+        self._uploaded: dict[str, exchange.Put] = {}
         self._began = 0.0
+        #: Seconds that the guest took to list variables after the last cell: models get both that
+        #: and pictures with a cell's result, by one deadline.
+        self._listed = 0.0
         self._front: SandboxFront | None = None
         self._tools: InProcessTools | None = None
         self._lock = asyncio.Lock()
@@ -514,6 +543,7 @@ class AsyncSandbox:
         """Build the session and start its guest, unless that is to be ``inherited``; return it."""
         self._config, self._began = config, time.time()
         views = Views(config, _warn)
+        views.how_to_keep = self.pool.kept_by
         self._loop = asyncio.get_running_loop()
         folder = default_path().parent / "output"
         kept = OutputLog(folder, views.kept_bytes(), output_log.SHORT_PAGE)
@@ -522,7 +552,10 @@ class AsyncSandbox:
         front.inherited = inherited
         if self._approve is not None:
             self._prompt = ProgramPrompt(self._approve, front)
-            front.approver = approver_of(config.policy, front, self._prompt)
+            front.approver = approver_of(config.policy, front, self._prompt, self.pool.answered_by)
+        asked = approval_of(config.policy, front)
+        if self.pool.unasked and asked is not None:
+            front.approval = AllowNamed(self.pool.unasked, asked)
         record_start(config, front)
         make, make_tools = self.pool.make_tools, None
         if make is not None:
@@ -535,7 +568,7 @@ class AsyncSandbox:
         front.session, self.staged = made, views.staged
         self.pool.sandboxes.add(self)
         made.requests.supervisor.awaits_fork = inherited is not None
-        made.start()
+        made.start(None if self.parent is None else self.parent.session_of())
         return made
 
     def _own_config(self) -> SessionConfig:
@@ -615,8 +648,9 @@ class AsyncSandbox:
             stop_on_error=False,
             timeout=timeout,
             cell=cell,
-            value=True,
+            value=not cell,  # a notebook shows it, and nobody reads it
         )
+        self._listed = 0.0
         done = self._live.execute(request, on_output)
         try:
             return await asyncio.shield(done)
@@ -675,14 +709,31 @@ class AsyncSandbox:
         files they see what the others write, and all of it stays: they are cells of one sandbox.
         What a fork lacks, this one lacks then, too (``not_copied``). Raises GuestError as ``fork``.
         """
+        return await self.look_at_variants(sources, choose, timeout=timeout)
+
+    async def look_at_variants(
+        self,
+        sources: Sequence[str],
+        choose: Callable[[Sequence[Result]], int | None],
+        *,
+        timeout: float | None = None,
+        look: Callable[[AsyncSandbox, Result], Awaitable[None]] | None = None,
+    ) -> Variants:
+        """Run cells as ``try_variants``; ``look`` gets each fork, while it is open, and its result.
+
+        One after the other, in order.
+        """
         async with self._turn():
-            forks = await self._fork(len(sources), alike=True)
+            forks = await self._fork(len(sources), alike=True, are_variants=True)
             try:
                 run = (
                     fork.execute(source, timeout=timeout)
                     for fork, source in zip(forks, sources, strict=True)
                 )
                 results = tuple(await asyncio.gather(*run))
+                for fork, result in zip(forks, results, strict=True):
+                    if look is not None:
+                        await look(fork, result)
                 kept = choose(results)
                 if kept is not None:
                     await self._go_on_from(forks[kept])
@@ -729,10 +780,12 @@ class AsyncSandbox:
             raise GuestError("the guest could not be copied: memory or descriptors are short")
         return copies
 
-    async def _fork(self, count: int, *, alike: bool = False) -> tuple[AsyncSandbox, ...]:
+    async def _fork(
+        self, count: int, *, alike: bool = False, are_variants: bool = False
+    ) -> tuple[AsyncSandbox, ...]:
         """Return forks; those that are ``alike`` have this sandbox's folder and locks."""
         session, most, root = self.session_of(), self.policy.max_branches, self
-        self.check_budgets()
+        self.check_budgets("forks and variants are", "Run one after the other in this sandbox.")
         while root.parent is not None:
             root = root.parent
         if count < 1:
@@ -751,7 +804,8 @@ class AsyncSandbox:
             raise GuestError("forks take Landlock, no container, and snapshots that are not off")
         copies = await self._copies(session, count)
         made = await asyncio.gather(
-            *(self._forked(session, copy, alike=alike) for copy in copies), return_exceptions=True
+            *(self._forked(session, copy, alike=alike, is_variant=are_variants) for copy in copies),
+            return_exceptions=True,
         )
         failed = [one for one in made if isinstance(one, BaseException)]
         forks = tuple(one for one in made if isinstance(one, AsyncSandbox))
@@ -761,7 +815,9 @@ class AsyncSandbox:
             raise failed[0]
         return forks
 
-    async def _forked(self, session: Session, copy: Snapshot, *, alike: bool) -> AsyncSandbox:
+    async def _forked(
+        self, session: Session, copy: Snapshot, *, alike: bool, is_variant: bool
+    ) -> AsyncSandbox:
         """Return the fork that serves by a copy."""
         parent = self._live
         arguments: dict[str, Any] = {"inputs": self._inputs, "input": self._ask}
@@ -773,11 +829,12 @@ class AsyncSandbox:
         self.forks.append(fork)
         supervisor = session.requests.supervisor
         try:
-            config = self._fork_config(session.settings, alike=alike)
+            config = await self._fork_config(session.settings, alike=alike)
             own = fork._begin(config, parent.views)
             own.own_builtins = session.own_builtins
             own.requests.continue_from(session.requests)
             front = fork._live
+            front.is_variant = is_variant
             front.execution_count, front.cells = parent.execution_count, dict(parent.cells)
             front.origin = Origin(parent.audit.session, parent.execution_count)
             fork._began = self._began if alike else fork._began
@@ -790,24 +847,28 @@ class AsyncSandbox:
             raise
         return fork
 
-    def _fork_config(self, settings: SessionSettings, *, alike: bool) -> SessionConfig:
+    async def _fork_config(self, settings: SessionSettings, *, alike: bool) -> SessionConfig:
         """Return what a fork is made by, with a folder in this sandbox's own or this one's."""
         if self._config is None:
             raise GuestError(NOT_OPEN)
         if alike:
             return self._config.in_fork(None, settings.policy, settings.prepare)
         # Nobody can have made one of this name, or taken it for what it is not.
-        folder = Path(settings.prepare.scratch, f".fork-{os.urandom(16).hex()}")
-        with closing(self._open_scratch()) as above:  # a fork's own lies in its parent's reach
-            os.mkdir(folder.name, mode=0o700, dir_fd=above)
+        name = exchange.FORK_FOLDER.format(os.urandom(16).hex())
+        folder = Path(settings.prepare.scratch, name)
+        # A fork's own lies in its parent's reach.
+        await in_thread(_make_within, self._open_scratch(), folder.name)
         return self._config.in_fork(folder, settings.policy, settings.prepare)
 
-    def check_budgets(self) -> None:
-        """Raise CellblockError where another sandbox would have what this may use, once more."""
+    def check_budgets(self, what: str, instead: str) -> None:
+        """Raise CellblockError where another sandbox would have what this may use, once more.
+
+        ``what`` was to be done, as a subject with its verb, and ``instead`` is what to do.
+        """
         if self.policy.has_budget:
             raise GuestError(
-                "another sandbox would have a new budget: those for language models and "
-                "ops.write_file are a session's. Delete the variables instead, or undo cells"
+                f"{what} off under this policy: another sandbox would have a new budget, and those "
+                f"for language models and ops.write_file are a session's. {instead}"
             )
         if (why := self._live.audit.barred()) is not None:
             raise why
@@ -820,16 +881,10 @@ class AsyncSandbox:
     async def variables(self) -> tuple[Variable, ...]:
         """Return the variables that cells have, by name: 1,000 at most. No cell's code is run."""
         async with self._turn():
+            began = time.monotonic()
             found = await self._ask_session(lambda session, done: session.variables(done))
-        return tuple(
-            Variable(
-                clean_line(one.name, _LONGEST_NAME),
-                clean_line(one.type, _LONGEST_NAME),
-                clean_line(one.shape, _LONGEST_NAME),
-                one.size,
-            )
-            for one in (found.variables if found is not None else ())
-        )
+            self._listed = time.monotonic() - began
+        return variables_of(found)
 
     async def _ask_session(self, what: Callable[[Session, Callable[[Any], None]], None]) -> Any:
         """Return what the session answers to something that is no cell; call it in one's turn."""
@@ -850,7 +905,7 @@ class AsyncSandbox:
         if value is None:
             raise ExchangeError(f"{name}: {why}")
         try:
-            return await asyncio.to_thread(arrays.decode, value, arrays.loaded)
+            return await in_thread(arrays.decode, value, arrays.loaded)
         except Exception as exc:  # whatever pyarrow raises over what a guest sent
             raise ExchangeError(f"{name}: {clean_line(str(exc), _LONGEST_WHY)}") from exc
 
@@ -885,6 +940,33 @@ class AsyncSandbox:
         why = error if isinstance(error, str) else getattr(error, "evalue", "it was stopped")
         return clean_line(why, _LONGEST_WHY) or "it was stopped"
 
+    async def images(self, result: Result) -> tuple[Image, ...]:
+        """Return the pictures that a cell of this sandbox showed, as language models take them.
+
+        The first four, as PNG, JPEG, WebP or GIF files of 1 MiB at most in base64. One that is
+        larger is made smaller, in the sandbox and by Pillow; where that can't be done, in ten
+        seconds for all and for ``variables`` before, it is left out. ``result.displays`` has them
+        as they are.
+        """
+        left, found = QUERY_TIMEOUT - self._listed, list[Image | None]()
+        for one in itertools.islice(pictures(result), MAX_IMAGES):
+            if len(one.data) <= MAX_IMAGE:
+                found.append(one)
+            elif left > 0:
+                async with self._turn():  # another's turn is not this guest's time
+                    began = time.monotonic()
+                    found.append(await self._smaller(one, left))
+                    left -= time.monotonic() - began
+        return tuple(one for one in found if one is not None)
+
+    async def _smaller(self, picture: Image, seconds: float) -> Image | None:
+        """Return a smaller version of a picture; None for none in so many seconds."""
+        content, most = picture.content, MAX_IMAGE * 3 // 4
+        reply = await self._ask_session(
+            lambda session, done: session.shrink_image(content, most, done, seconds)
+        )
+        return image_of(getattr(reply, "image", b""), most, picture.number)
+
     # --- sessions in files ----------------------------------------------------------------------
 
     async def save(self, path: str | Path) -> SavedSession:
@@ -905,7 +987,7 @@ class AsyncSandbox:
                 for name in Bindings(transform(source).source).bound:
                     bound.setdefault(name, []).append(count)
                 await asyncio.sleep(0)  # a hostile one takes as long as when it was judged
-            writer = SessionWriter(Path(path))
+            writer = SessionWriter(Path(path), self._written)
             try:
                 variables = [
                     await self._saved(writer, number, one, tuple(bound.get(one.name, ())))
@@ -920,7 +1002,7 @@ class AsyncSandbox:
                     unlisted=found.more,
                     cells=tuple(SavedCell(count, encodable(cells[count])) for count in cells),
                 )
-                await _to_its_end(asyncio.to_thread(writer.finish, session))
+                await _to_its_end(in_thread(writer.finish, session))
             finally:
                 writer.close()
         return session
@@ -933,8 +1015,8 @@ class AsyncSandbox:
         if _can_be_set(variable.name):
             value, why = await self._get(variable.name)
         if value is not None:
-            why = await _to_its_end(asyncio.to_thread(writer.add, number, value))
-        name, kind = (clean_line(one, _LONGEST_NAME) for one in (variable.name, variable.type))
+            why = await _to_its_end(in_thread(writer.add, number, value))
+        name, kind = clean_line(variable.name, _LONGEST_NAME), type_of(variable.type)
         return SavedVariable(name, kind, clean_line(why, _LONGEST_NAME), cells)
 
     async def load(self, path: str | Path, *, rerun: bool = False) -> LoadedSession:
@@ -947,9 +1029,9 @@ class AsyncSandbox:
         Raises ExchangeError for what is no such file, and OSError.
         """
         async with self._turn():
-            file = SessionFile(Path(path))
+            file = SessionFile(Path(path), self._written)
             try:
-                session = await _to_its_end(asyncio.to_thread(file.read))
+                session = await _to_its_end(in_thread(file.read))
                 loaded = await self._load(file, session)
                 sources = tuple(loaded.to_run.values()) if rerun else ()
                 if not sources:
@@ -984,14 +1066,14 @@ class AsyncSandbox:
                 await self._set_loaded(session, step, whys)
                 step, size = {}, 0
             try:
-                step[number] = await _to_its_end(asyncio.to_thread(file.value, number))
+                step[number] = await _to_its_end(in_thread(file.value, number))
                 size += file.size(number)
             except ExchangeError as exc:
                 whys[number] = str(exc)
         await self._set_loaded(session, step, whys)
         variables = list[SavedVariable]()
         for one, why in zip(session.variables, whys, strict=True):
-            name, kind = (clean_line(text, _LONGEST_NAME) for text in (one.name, one.type))
+            name, kind = clean_line(one.name, _LONGEST_NAME), type_of(one.type)
             variables.append(SavedVariable(name, kind, why, one.cells))
         fields = msgspec.structs.asdict(session) | {"variables": tuple(variables)}
         return LoadedSession(**fields)
@@ -1015,7 +1097,8 @@ class AsyncSandbox:
         bytes. ``name`` is what it is called there, by default as now; folders in it are made, and a
         file of that name is replaced. A name that begins with ``~/`` is one in the scratch folder.
         In a project it is staged, as what cells write. Raises ExchangeError, also for more bytes
-        than the policy's ``scratch_max_bytes``, and OSError for a ``source`` that can't be read.
+        than the policy's ``scratch_max_bytes``, and OSError for a ``source`` that can't be read, or
+        to which a link leads that cells could have made.
         """
         if not name:
             named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "")
@@ -1027,7 +1110,7 @@ class AsyncSandbox:
             cells = self._cell_folder()
             place = cells.place(name)
             folder = cells.open(place, to_write=True)
-            put = await asyncio.to_thread(exchange.put, folder, place, source, most)
+            put = await in_thread(exchange.put, folder, place, source, most, self._written)
             self._uploaded[place.path] = put
         return place.path
 
@@ -1040,12 +1123,13 @@ class AsyncSandbox:
 
         In a project it is the staged file, if there is one. What is no regular file, is reached
         through a link or through ``..``, or has more than ``max_bytes``, is an ExchangeError.
+        A link that cells could have made leads to no ``target``: that is an OSError.
         """
         async with self._turn():
             cells = self._cell_folder()
             place = cells.place(name)
             folder = cells.open(place)
-            await asyncio.to_thread(exchange.take, folder, place, target, max_bytes)
+            await in_thread(exchange.take, folder, place, target, max_bytes, self._written)
 
     async def read(self, name: str, *, max_bytes: int = 64 * 2**20) -> bytes:
         """Return the content of the file that cells open as ``name``; see ``download``."""
@@ -1053,7 +1137,7 @@ class AsyncSandbox:
             cells = self._cell_folder()
             place = cells.place(name)
             folder = cells.open(place)
-            return await asyncio.to_thread(exchange.read, folder, place, max_bytes)
+            return await in_thread(exchange.read, folder, place, max_bytes)
 
     async def files(self, folder: str = "", *, changed: bool = False) -> tuple[File, ...]:
         """Return the files in the folder where cells begin, or in one beneath it.
@@ -1066,7 +1150,7 @@ class AsyncSandbox:
             # Opened here: what a zygote lent is closed in this thread.
             listed = tuple(cells.listed(cells.place(folder)))
             files = functools.partial(self._files, cells, listed, only_changed=changed)
-            return await asyncio.to_thread(files)
+            return await in_thread(files)
 
     def _files(
         self,
@@ -1078,16 +1162,18 @@ class AsyncSandbox:
         found, began = list[File](), int(self._began * 1e9)
         for folder, opened, skipped in listed:
             written = self._written_under_layer(folder)
-            if written is not None and only_changed:  # the project may be large
-                there = exchange.find(opened, written)
-            else:
-                there = exchange.walk(opened, skipped)
-            for below, status in there:
-                path = f"{folder}/{below}"
-                changed = status.st_ctime_ns >= began if written is None else below in written
-                changed = changed and self._uploaded.get(path) != exchange.stamp(status)
-                if changed or not only_changed:
-                    found.append(File(cells.name(path), status.st_size, changed))
+            with closing(opened):
+                if written is not None and only_changed:  # the project may be large
+                    there = exchange.find(os.dup(opened), written)
+                else:
+                    there = exchange.walk(os.dup(opened), skipped)
+                for below, status in there:
+                    path = f"{folder}/{below}"
+                    changed = status.st_ctime_ns >= began if written is None else below in written
+                    if changed and (put := self._uploaded.get(path)) is not None:
+                        changed = not exchange.is_as_put(opened, below, put)
+                    if changed or not only_changed:
+                        found.append(File(cells.name(path), status.st_size, changed))
         return tuple(found)
 
     def _written_under_layer(self, folder: str) -> frozenset[str] | None:
@@ -1116,6 +1202,12 @@ class AsyncSandbox:
     def _scratch(self) -> str:
         return self._prepare.scratch
 
+    @property
+    def _written(self) -> tuple[str, ...]:
+        """The folders in which cells could have put links; narrowing takes back none of those."""
+        own = self._prepare.plan.write_roots
+        return own if self.parent is None else (*own, *self.parent._written)  # noqa: SLF001
+
     def _open_scratch(self) -> int:
         session = self.session_of()
         try:
@@ -1123,20 +1215,31 @@ class AsyncSandbox:
         except OSError as exc:
             raise ExchangeError(f"the scratch folder can't be opened: {exc.strerror}") from None
 
-    def earlier_output(self, argument: str = "") -> str:
+    def earlier_output(self, argument: str = "", *, of_tool: bool = False) -> str:
         """Return a page of what earlier cells said that is not in their results.
 
-        ``argument`` is what ``%output`` takes; with none, what there is.
+        ``argument`` is what ``%output`` takes; with none, what there is. ``of_tool`` names pages as
+        the arguments of a tool, cell, stream and page, instead of as ``%output`` takes them. Where
+        no page is asked for, or there, what was printed since the last cell ended is named too: no
+        result has it yet.
         """
         kept = self._live.outputs.cells_kept
-        return str(output_log.answer(kept, argument)["text/plain"])
+        shown = str(output_log.answer(kept, argument, of_tool=of_tool)["text/plain"])
+        late = self._live.late_output
+        if late.strip() and not shown.startswith(Heading.PAGE.partition("{")[0]):
+            shown += f"\n\n{Heading.LATE}{beneath(without_styles(late))}"
+        return shown
 
-    def keep_output(self) -> None:
+    def keep_output(self, gaps: Mapping[str, tuple[int, int]], *, of_tool: bool = False) -> str:
         """Keep what the last cell said for ``earlier_output``, though its result has it.
 
-        For who is about to show a part of the result.
+        For who shows a part of the result; ``gaps`` are what ``before_gaps`` says of it. Return
+        where it is read, stream by stream, as ``%output`` or (``of_tool``) a tool takes it; nothing
+        if nothing is kept.
         """
-        self._live.outputs.cells_kept.keep()
+        kept = self._live.outputs.cells_kept
+        kept.keep()
+        return output_log.places(kept, gaps, of_tool=of_tool)
 
     def interrupt(self) -> None:
         """Interrupt the cell that runs; a second time, half a second later or more, kill it."""
@@ -1156,7 +1259,7 @@ class AsyncSandbox:
             self.parent.forks.remove(self)
         started = self._end(self._front) if self._front is not None else False
         if self._tools is not None and not self._tools.ended():
-            await asyncio.to_thread(self._tools.ended, TOOLS_END_TIMEOUT)
+            await in_thread(self._tools.ended, TOOLS_END_TIMEOUT)
         if self._owns_pool:  # all goes with the pool
             await self.pool.close()
             return
@@ -1164,7 +1267,7 @@ class AsyncSandbox:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._guests_ended.wait(), GUESTS_END_TIMEOUT)
         if self._config is not None and not self._is_alike:
-            await asyncio.to_thread(remove_tree, self._config.prepare.scratch)
+            await in_thread(remove_tree, self._config.prepare.scratch)
 
     def _end(self, front: SandboxFront) -> bool:
         """End the session; return whether some of its processes may be left for a moment."""
@@ -1201,7 +1304,7 @@ class AsyncSandbox:
         All of them, or those at or beneath ``paths``, which are absolute or beneath the project.
         After ``close`` too, for a week. Raises ChangesError for more than can be listed.
         """
-        return await asyncio.to_thread(changes_of, self.listable, paths)
+        return await in_thread(changes_of, self.listable, paths)
 
     async def keep(self, paths: Paths = (), *, overwrite: bool = False) -> tuple[Change, ...]:
         """Make what is staged in the project: all of it, or what is at or beneath ``paths``.
@@ -1211,12 +1314,12 @@ class AsyncSandbox:
         on an audit log. Returned is what was kept. After ``close`` too, for a week.
         """
         keep = functools.partial(keep_of, self.listable, paths, overwrite=overwrite)
-        return await asyncio.to_thread(keep)
+        return await in_thread(keep)
 
     async def drop(self) -> None:
         """Throw away what is staged; cells still see it until the sandbox is closed."""
         if self.staged is not None:
-            await asyncio.to_thread(self.staged.drop)
+            await in_thread(self.staged.drop)
 
     # --- what is in force ---------------------------------------------------------------------
 
@@ -1264,8 +1367,37 @@ async def _to_its_end(work: Awaitable[T]) -> T:
         raise
 
 
+def variables_of(found: wire.Variables | None) -> tuple[Variable, ...]:
+    """Return the variables in a guest's answer, without what is no name, type or shape.
+
+    A guest may say anything, and these are shown in the host's sentences: to a model, too.
+    """
+    return tuple(
+        Variable(
+            one.name,
+            type_of(one.type),
+            one.shape if len(one.shape) <= _LONGEST_TYPE and _SHAPE.fullmatch(one.shape) else "",
+            one.size,
+        )
+        for one in (found.variables if found is not None else ())
+        if len(one.name) <= _LONGEST_NAME and one.name.isidentifier()
+    )
+
+
+def type_of(said: str) -> str:
+    """Return the name of a type as a guest says it; nothing where it is none, or a long one."""
+    is_name = all(part.isidentifier() for part in said.split("."))
+    return said if len(said) <= _LONGEST_TYPE and is_name else ""
+
+
 def _can_be_set(name: str) -> bool:
     return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
+
+
+def _make_within(above: int, name: str) -> None:
+    """Make a folder in one that is open, and close that: who waits for it may have gone."""
+    with closing(above):
+        os.mkdir(name, mode=0o700, dir_fd=above)
 
 
 def _count_forks(sandbox: AsyncSandbox) -> int:

@@ -20,13 +20,14 @@ from zipfile import ZIP_STORED, ZipFile
 
 import msgspec
 
-from cellblock.descriptors import FILE, NEW
+from cellblock.descriptors import FILE, FOLDER, NEW, closing
 from cellblock.errors import ExchangeError
 from cellblock.host.output.text import clean_line
+from cellblock.policy.paths import open_named
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from cellblock.api.results import Result
@@ -111,12 +112,19 @@ def value_name(number: int) -> str:
 class SessionWriter:
     """Writes a saved session, the user's alone, which is at ``path`` once it is whole.
 
-    A link of that name is replaced. Raises OSError for what can't be written.
+    A link of that name is replaced; none in folders that are ``written`` to leads there. Raises
+    OSError for what can't be written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._unfinished = path, path.with_name(f".{secrets.token_hex(16)}")
-        self._file = os.fdopen(os.open(self._unfinished, NEW, 0o600), "wb")
+    def __init__(self, path: Path, written: Sequence[str] = ()) -> None:
+        self._name, self._unfinished = path.name, f".{secrets.token_hex(16)}"
+        self._folder = open_named(path.parent, written, FOLDER)
+        try:
+            opened = os.open(self._unfinished, NEW, 0o600, dir_fd=self._folder)
+        except OSError:
+            os.close(self._folder)
+            raise
+        self._file = os.fdopen(opened, "wb")
         self._archive, self._left = ZipFile(self._file, "w", ZIP_STORED), MOST_VALUES
 
     def add(self, number: int, value: messages.Value) -> str:
@@ -134,7 +142,8 @@ class SessionWriter:
         self._archive.close()
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._unfinished.replace(self._path)
+        folder = self._folder
+        os.rename(self._unfinished, self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def close(self) -> None:
         """Remove what is not finished."""
@@ -142,18 +151,22 @@ class SessionWriter:
             self._archive.close()
         with suppress(OSError):
             self._file.close()
-        self._unfinished.unlink(missing_ok=True)
+        with closing(self._folder), suppress(FileNotFoundError):
+            os.unlink(self._unfinished, dir_fd=self._folder)
 
 
 class SessionFile:
     """A saved session, anybody's: what is read of it is bounded, and checked, first.
 
-    Raises ExchangeError for what is none, OSError for what can't be opened.
+    Raises ExchangeError for what is none, OSError for what can't be opened. ``written`` is as for
+    ``SessionWriter``.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, written: Sequence[str] = ()) -> None:
+        folder = open_named(path.parent, written, FOLDER)
         try:
-            opened = os.open(path, FILE)
+            with closing(folder):
+                opened = os.open(path.name, FILE, dir_fd=folder)
         except OSError as exc:
             if exc.errno == errno.ELOOP:
                 raise ExchangeError(f"{path} is a link: name the file itself") from None

@@ -10,7 +10,8 @@ The parts, in the order in which a start meets them:
 - ``landlock``, ``bubblewrap``, ``docker``, ``seatbelt``, ``noop``: one module a backend, named as
   in a policy. Behind ``docker`` stand ``container_engine`` and ``container_launcher``.
 - ``plan``: from a policy to what guests must lock, and to what a zygote sees; which paths of this
-  machine are always readable, and which never are.
+  machine are always readable, and which never are. ``layers``: from staged roots to what a zygote
+  lays over them. ``networks``: whether a session can have a network of its own here.
 - ``report``: the probes, which are attempts of a guest to break what was declared; and their
   results, declarations and the guest's report together: gaps, ``doctor``.
 

@@ -28,6 +28,7 @@ from msgspec import Struct, structs
 
 from cellblock.errors import BackendError
 from cellblock.policy.model import CAPABILITIES, DECLARED, ROWS, Enforcement, Status
+from cellblock.policy.network import is_loopback, parse_address
 from cellblock.policy.paths import within
 from cellblock.wire import messages
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cellblock.policy.model import Policy
-    from cellblock.wire.messages import LockReport
+    from cellblock.wire.messages import LockReport, Neighbour
 
 
 # --- what a probe finds -----------------------------------------------------------------------
@@ -112,6 +113,10 @@ class View(Struct, frozen=True):
     staged: bool = False
     #: Bytes of a /dev/shm of its own; 0 for none.
     shared_memory: int = 0
+    #: Whether mounts are made for each session of the zygote's.
+    own_mounts: bool = False
+    #: The listed hosts that the zygote has listen in a network of the session's own.
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 #: Names that guests look for, to see that they are not there.
@@ -269,12 +274,21 @@ class Backend(ABC):
     wraps: ClassVar[bool] = False
     #: Whether that command stays, as the zygote's parent; else it becomes the zygote.
     stays: ClassVar[bool] = False
-    #: Whether guests can connect nothing themselves, so that the host's relay does it for them.
-    relays: ClassVar[bool] = False
+    #: Whether listed addresses can be added to a session's own network.
+    adds_addresses: ClassVar[bool] = True
     #: Whether its zygotes can lay layers over folders.
     stages: ClassVar[bool] = False
     #: Whether /proc and /dev/shm are the guests' own.
     namespaces: ClassVar[bool] = False
+
+    @property
+    def separates_sessions(self) -> bool:
+        """Whether guests of one zygote can have mounts of their own in those namespaces."""
+        return False
+
+    def why_no_list(self) -> str:
+        """Return why no host can be a neighbour in a session's own network; empty where it can."""
+        return "sessions have no network of their own"
 
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Yield the command that starts the zygote; unchanged where nothing wraps it.
@@ -324,6 +338,8 @@ class Backend(ABC):
             said = self.declarations.get(capability) or _by_host(capability, policy)
             if not isinstance(said, Declaration):
                 said = said(policy)
+            if capability == "network_access" and has_list(policy) and said.locks:
+                said = self._with_list(policy, said)
             evidence = support.evidence if said.locks else ""
             declared[capability] = Enforcement(
                 capability,
@@ -335,6 +351,18 @@ class Backend(ABC):
                 at_gate=said.at_gate,
             )
         return declared
+
+    def _with_list(self, policy: Policy, said: Declaration) -> Declaration:
+        """Return what a list of addresses is worth: nothing is reached where it can't be kept."""
+        if why := self.why_no_list():
+            return unavailable(f"no network at all: {why}")
+        if self.adds_addresses or not isinstance(policy.network_access, tuple):
+            return said
+        literals = [each for each in map(parse_address, policy.network_access) if each.literal]
+        missing = ", ".join(str(each) for each in literals if not is_loopback(each.host))
+        if not missing:
+            return said
+        return partly(said.mechanism, f"{UNADDED}: {missing}", locks=said.locks)
 
     def enforcement(self, policy: Policy) -> dict[str, Enforcement]:
         """Return what each capability is worth on this machine, as far as a glance tells.
@@ -429,22 +457,32 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
     )
 
 
+def has_list(policy: Policy) -> bool:
+    """Whether there are addresses that cells may reach, and others that they may not."""
+    return isinstance(policy.network_access, tuple) and bool(policy.network_access)
+
+
 # --- words that several backends use ----------------------------------------------------------
 
 #: How a list of addresses is enforced.
-RELAYED: Final = "the host's relay looks up what is listed, connects to it, hands the socket in"
+NEIGHBOURS: Final = (
+    "a network namespace of the session's own, with a loopback device at which listed hosts are; "
+    "the host's relay looks up what is listed, connects to it, and copies bytes"
+)
 #: What cells that may start programs have (``backends.plan``).
 OWN_NETWORK: Final = (
     "a network namespace of the session's own, with a loopback device and no other: sockets reach "
     "its own programs alone"
 )
+#: Of addresses, where they can't be added to a network.
+UNADDED: Final = "listed addresses are not reached, list their names"
 UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
 
 
-def relayed_network(
+def own_network(
     around: str, locks: tuple[str, ...], *, own: Callable[[Policy], object] = lambda _: False
 ) -> Callable[[Policy], Declaration]:
-    """Declare ``network_access`` where guests have no network and a list goes through the relay.
+    """Declare ``network_access`` where guests have no network, or one of their own.
 
     ``around`` is what a backend has beside the system call filter, with "; " behind it; ``own``
     says whether cells that may start programs have a network of the session's own.
@@ -454,8 +492,7 @@ def relayed_network(
         if policy.network_access is True:
             return UNRESTRICTED_NETWORK
         if policy.network_access:
-            end = "system call filter" if around else "system call filter: a cell connects nothing"
-            return holds(f"{RELAYED}; {around}{end}", locks=locks)
+            return holds(f"{NEIGHBOURS}; system call filter: TCP and UDP alone", locks=locks)
         if policy.subprocess_execution and own(policy):
             return holds(OWN_NETWORK, locks=locks)
         return holds(f"{around}system call filter: no socket is opened", locks=locks)

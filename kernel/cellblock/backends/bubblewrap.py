@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from cellblock.backends import networks
 from cellblock.backends.base import (
     Backend,
     Declare,
@@ -34,7 +36,7 @@ from cellblock.backends.base import (
     file_identity,
     holds,
     names_apart_from,
-    relayed_network,
+    own_network,
     run_trial,
     unprobed,
 )
@@ -94,7 +96,7 @@ class Bubblewrap(Backend):
 
     name = "bubblewrap"
     locks = ("namespaces", *Landlock.locks)
-    wraps = stays = relays = stages = namespaces = True
+    wraps = stays = stages = namespaces = True
     declarations: ClassVar[Mapping[str, Declare]] = {
         **Landlock.declarations,
         "filesystem_read_roots": holds(
@@ -109,7 +111,7 @@ class Bubblewrap(Backend):
         "read_deny_paths": denied_paths(
             "masked by empty mounts; Landlock: no rule covers them", _LOCKS
         ),
-        "network_access": relayed_network(
+        "network_access": own_network(
             "a network namespace without a device; ", _CALLS, own=lambda _: True
         ),
     }
@@ -117,6 +119,12 @@ class Bubblewrap(Backend):
     def __init__(self) -> None:
         #: The program that has worked behind this process.
         self._worked = ""
+
+    @property
+    def separates_sessions(self) -> bool:
+        """Whether bwrap leaves capabilities: where it is setuid, to root alone (bwrap(1))."""
+        program = shutil.which(PROGRAM)
+        return os.getuid() == 0 or not (program and os.stat(program).st_mode & stat.S_ISUID)
 
     def glance(self) -> Support:
         """Look for the program, for what forbids it for certain, and at what Landlock looks at."""
@@ -139,6 +147,10 @@ class Bubblewrap(Backend):
             return unprobed(str(error), usable=False)
         self._worked = program
         return found
+
+    def why_no_list(self) -> str:
+        """Return why no network can be made within bwrap's own, which can't be changed."""
+        return networks.why_not(self)
 
     def probe(self) -> Support:
         """Take the locks behind a real wrapper and look whether they hold."""
@@ -170,8 +182,7 @@ class Bubblewrap(Backend):
             *NAMESPACES,
             *(() if view.network else ("--unshare-net",)),
             *("--hostname", "cellblock", "--as-pid-1", "--die-with-parent", "--cap-drop", "ALL"),
-            # A user namespace within this one maps root only for who had it (user_namespaces(7)).
-            *(("--cap-add", "CAP_SETFCAP") if view.staged and os.getuid() == 0 else ()),
+            *_rights(view),
             *_mounts(argv, view),
             *("--remount-ro", "/", "--chdir", "/"),
         )
@@ -194,6 +205,17 @@ class Bubblewrap(Backend):
         """Return names that are here, and that neither are nor lead to anything in ``view``."""
         shown = [*view.readable, *view.writable, *view.devices, *view.names, ALTERNATIVES]
         return names_apart_from(shown, filter(os.path.exists, _LOOKED_FOR))
+
+
+def _rights(view: View) -> list[str]:
+    """Return the options for capabilities that a zygote has until it takes its locks."""
+    names = []
+    if (view.staged or view.own_mounts or view.neighbours) and os.getuid() == 0:
+        # A user namespace within this one maps root only for who had it (user_namespaces(7)).
+        names.append("CAP_SETFCAP")
+    if view.own_mounts:
+        names.append("CAP_SYS_ADMIN")  # its mounter keeps that, to mount a /proc for each session
+    return [word for name in names for word in ("--cap-add", name)]
 
 
 def _mounts(argv: Sequence[str], view: View) -> list[str]:

@@ -324,6 +324,8 @@ class ContainerSpec:
     folder: str
     memory_bytes: int | None
     tasks: int | None
+    #: What names mean inside, with addresses of the loopback device.
+    names: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> str:
         """Return it as text; paths need not be UTF-8."""
@@ -337,7 +339,8 @@ class ContainerSpec:
             "environment": tuple(map(tuple, fields["engine"]["environment"]))
         }
         mounts = tuple((path, tuple(words)) for path, words in fields["mounts"])
-        return cls(**fields | {"engine": Engine(**engine), "mounts": mounts})
+        names = tuple(map(tuple, fields["names"]))
+        return cls(**fields | {"engine": Engine(**engine), "mounts": mounts, "names": names})
 
     def command(self, name: str, host: int, argv: Sequence[str], *extra: str) -> list[str]:
         """Return the command that runs ``argv`` in container ``name``, for process ``host``.
@@ -364,6 +367,10 @@ class ContainerSpec:
         """
         words = self.engine.options(rootless=self.engine.rootless())
         words += [f"--network={'host' if self.network else 'none'}"]
+        if self.names:
+            # The zygote listens there, at ports below 1024, too.
+            words += ["--sysctl=net.ipv4.ip_unprivileged_port_start=0"]
+            words += [f"--add-host={name}:{address}" for name, address in self.names]
         if self.runtime:
             words += [f"--runtime={self.runtime}"]
         if self.memory_bytes is not None:

@@ -31,7 +31,7 @@ from cellblock.backends.container_engine import (
     EngineError,
     explain,
 )
-from cellblock.descriptors import read_args
+from cellblock.descriptors import is_readable, read_args
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def main(spec_fd: int, control_fd: int, argv: list[str]) -> NoReturn:
     with contextlib.suppress(OSError):
         socket.send_fds(attendant, [b"z"], [pidfd])
     control.close()
-    select.select([pidfd], [], [])
+    is_readable(pidfd, None)
     os._exit(0)
 
 

@@ -37,7 +37,7 @@ from cellblock.backends.base import (
     Support,
     holds,
     names_apart_from,
-    relayed_network,
+    own_network,
     unprobed,
 )
 from cellblock.backends.bubblewrap import Bubblewrap
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 60.0
 #: Seconds that the engine has to tell an image's id: a kernel's start waits for it.
 _START_PATIENCE: Final = 2.0
+_HOSTS: Final = "/etc/hosts"
 #: Every container has its own; what is granted beneath them is there.
 _ITS_OWN: Final = ("/proc", "/sys", "/dev")
 
@@ -82,7 +83,9 @@ class Docker(Backend):
 
     name = "docker"
     locks = ("namespaces", "container", *Landlock.locks)
-    wraps = stays = relays = True
+    wraps = stays = True
+    # Its network is the engine's, in which nobody here may change anything.
+    adds_addresses = False
     falls_back = False
     declarations: ClassVar[Mapping[str, Declare]] = {
         **Bubblewrap.declarations,
@@ -97,7 +100,7 @@ class Docker(Backend):
         ),
         "filesystem_staged_roots": UNSTAGED,
         "scratch_max_bytes": holds("a file system in memory of that size", locks=("container",)),
-        "network_access": relayed_network("a container without a network; ", _CALLS),
+        "network_access": own_network("a container without a network; ", _CALLS),
     }
 
     def configured(self, policy: Policy) -> Docker:
@@ -111,6 +114,10 @@ class Docker(Backend):
         except EngineError as missing:
             return unprobed(str(missing), usable=False)
         return Landlock().glance()
+
+    def why_no_list(self) -> str:
+        """Return nothing: a container without a network has a loopback device."""
+        return ""
 
     def probe(self) -> Support:
         """Take the locks in a real container and look whether they hold."""
@@ -175,6 +182,9 @@ class Docker(Backend):
             image=self.image or EMPTY_IMAGE,
             mounts=tuple(mounts(argv, view)),
             network=view.network,
+            names=tuple(
+                dict.fromkeys((each.name, each.address) for each in view.neighbours if each.name)
+            ),
             folder=os.path.dirname(bounds.scratch) if bounds else tempfile.gettempdir(),
             memory_bytes=bounds.memory_bytes if bounds else None,
             tasks=bounds.tasks if bounds else None,
@@ -220,7 +230,9 @@ def mounts(argv: Sequence[str], view: View) -> list[Mount]:
     links, so where a name leads through one, what that leads to is mounted at the name as well.
     """
     made: dict[str, tuple[str, ...]] = {}
-    roots = outermost([*view.readable, *canonical([argv[0]])])
+    # Where there are neighbours, the engine makes one that says where they are.
+    readable = [path for path in view.readable if path != _HOSTS or not view.neighbours]
+    roots = outermost([*readable, *canonical([argv[0]])])
     if "/" in roots:  # can't be mounted, so what is in it is
         roots = tuple(sorted(one.path for one in os.scandir("/") if not one.is_symlink()))
     for path in roots:

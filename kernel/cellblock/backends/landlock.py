@@ -2,7 +2,7 @@
 
 Contract: files outside the roots can't be opened, nothing is connected unless network_access is
 True, no process is started unless subprocess_execution is, and no other process is signalled. Under
-a list of addresses the host's relay connects.
+a list of addresses guests have a network of their own, in which listed hosts are neighbours.
 Gap: names, sizes and times of files outside the roots can be seen, and where links lead.
 
 The locks are those of ``guest.confine``, which ``bubblewrap`` and ``docker`` require as well. A
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 import msgspec
 
+from cellblock.backends import networks
 from cellblock.backends.base import (
     BY_RLIMITS,
     HOST,
@@ -32,14 +32,15 @@ from cellblock.backends.base import (
     Support,
     holds,
     holds_within,
+    own_network,
     package_installation,
     partly,
-    relayed_network,
     trial_argv,
     unprobed,
     witnessed,
 )
 from cellblock.backends.plan import splits_roots
+from cellblock.descriptors import is_readable
 from cellblock.guest.probes import EARLIER_LINKS, NAMES, PROBES
 from cellblock.wire.messages import LockReport, Plan
 
@@ -116,7 +117,7 @@ class Landlock(Backend):
     """The locks of ``guest.confine``, all of them required."""
 
     name = "landlock"
-    relays = stages = True
+    stages = True
     locks = ("capabilities", "no_new_privs", "not_dumpable", "rlimits", "landlock", "seccomp")
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,
@@ -137,7 +138,7 @@ class Landlock(Backend):
         ),
         "read_deny_paths": denied_paths("Landlock: no rule covers them", _FILES),
         # Who lays layers has namespaces.
-        "network_access": relayed_network(
+        "network_access": own_network(
             "", _CALLS, own=lambda policy: policy.filesystem_staged_roots
         ),
         "subprocess_execution": _processes,
@@ -154,6 +155,10 @@ class Landlock(Backend):
         if missing := _missing():
             return unprobed(missing, usable=False)
         return unprobed("left to the guest's report", usable=True)
+
+    def why_no_list(self) -> str:
+        """Return why no network namespace can be made."""
+        return networks.why_not(self)
 
     def probe(self) -> Support:
         """Take the locks in a child and look whether they hold."""
@@ -260,8 +265,7 @@ def _read_all(fd: int, pid: int) -> bytes:
     deadline = time.monotonic() + PATIENCE
     data = b""
     while len(data) < _MAX_ANSWER_BYTES:
-        ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        if not is_readable(fd, max(0.0, deadline - time.monotonic())):
             os.kill(pid, signal.SIGKILL)
             raise TimeoutError(f"none within {PATIENCE:g} s")
         part = os.read(fd, _MAX_ANSWER_BYTES)

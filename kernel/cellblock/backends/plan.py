@@ -16,22 +16,25 @@ from __future__ import annotations
 
 import fcntl
 import glob
+import ipaddress
 import json
 import os
 import sys
 import sysconfig
 from collections import Counter, defaultdict
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.backends.base import Bounds, View
+from cellblock.backends.base import Bounds, View, has_list
 from cellblock.descriptors import identity
 from cellblock.guest import installed
 from cellblock.policy.folders import package_folder
+from cellblock.policy.network import LOCALHOST, LOOPBACK, is_loopback, parse_address
 from cellblock.policy.paths import entries_of, is_pattern, links, pattern_beneath, within
-from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Plan
+from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Neighbour, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,8 +85,9 @@ def make_plan(
     project: Path,
     private: Sequence[Path] = (),
     layers: tuple[Layer, ...] = (),
+    pooled: bool = False,
 ) -> Plan:
-    """Return what the guest must lock under ``policy``.
+    """Return what the guest must lock under ``policy``; if ``pooled``, with others of a zygote's.
 
     ``scratch`` and ``project``, both canonical, stand for ``{scratch}`` and ``{project}`` where the
     policy still has them. ``private`` are places of the host's own (connection file, audit log)
@@ -113,6 +117,8 @@ def make_plan(
             staged += cut_out(root, denied, policy)
     own = policy.subprocess_execution and backend.namespaces
     shared = own or (policy.subprocess_execution and bool(layers))
+    own_mounts = pooled and own and not layers and backend.separates_sessions
+    own_mounts = own_mounts and not has_list(policy)  # else they would share a network
     readable = _readable(policy, fill, denied, libraries)
     plan = Plan(
         read_roots=(*readable, *((PROC,) if own else ())),
@@ -122,10 +128,12 @@ def make_plan(
         staged_roots=staged,
         layers=layers,
         apart=_are_apart(read, write_roots, layers, fill["{scratch}"]),
-        shared_memory=0 if own or not shared else _shared_memory(policy),
+        # Else bubblewrap has mounted one for all guests of the zygote.
+        shared_memory=_shared_memory(policy) if shared and (own_mounts or not own) else 0,
+        own_mounts=own_mounts,
         network=policy.network_access is True,
-        # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
-        relayed=backend.relays and has_list(policy),
+        # No lock tells hosts apart: those of the list are all that there is in guests' network.
+        neighbours=_neighbours(policy, backend),
         subprocess=policy.subprocess_execution,
         limits=_limits(
             policy,
@@ -171,8 +179,37 @@ def _sockets(policy: Policy, plan: Plan, backend: Backend) -> dict[str, bool]:
     """
     loopback = policy.subprocess_execution and not policy.network_access
     loopback = loopback and (backend.namespaces or bool(plan.layers))
-    local = loopback and backend.namespaces and plan.apart
+    loopback = loopback or bool(plan.neighbours)
+    local = loopback and policy.subprocess_execution and backend.namespaces and plan.apart
     return {"loopback": loopback, "local_sockets": local}
+
+
+#: Addresses of the loopback device's own, which listed names have in a session's network.
+_MADE_UP: Final = ipaddress.IPv4Address("127.80.0.1")
+
+
+def _neighbours(policy: Policy, backend: Backend) -> tuple[Neighbour, ...]:
+    """Return the listed hosts as guests find them, where they can have a network of their own."""
+    if not isinstance(policy.network_access, tuple) or not has_list(policy):
+        return ()
+    if backend.why_no_list():
+        return ()
+    listed = [parse_address(entry) for entry in policy.network_access]
+    taken = {each.literal for each in listed}
+    free = (address for number in count() if (address := _MADE_UP + number) not in taken)
+    names = dict.fromkeys(each.host for each in listed if each.literal is None)
+    made_up = {name: str(next(free)) for name in names if name != LOCALHOST}
+    found = dict[tuple[str, int], Neighbour]()
+    for each in listed:
+        name = "" if each.literal is not None else each.host
+        addresses: Iterable[str] = (made_up.get(each.host, each.host),)
+        if name == LOCALHOST:
+            addresses = LOOPBACK
+        for there in addresses:
+            if name or backend.adds_addresses or is_loopback(there):
+                neighbour = Neighbour(name=name, address=there, port=each.port)
+                found.setdefault((there, each.port), neighbour)
+    return tuple(found.values())
 
 
 def _are_apart(
@@ -254,7 +291,8 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     tables = [SYSTEM]
     tables += [NETWORK] if policy.network_access is True else []
     tables += [CERTIFICATES] if policy.network_access else []
-    tables += [PROGRAMS, OF_PROGRAMS, LOCAL] if policy.subprocess_execution else []
+    tables += [LOCAL] if policy.subprocess_execution or has_list(policy) else []
+    tables += [PROGRAMS, OF_PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
     if policy.subprocess_execution:
@@ -269,11 +307,6 @@ def splits_roots(policy: Policy) -> bool:
     defaults = canonical(_default_names(policy, interpreter()))
     readable = (*standing(policy.filesystem_read_roots), *defaults)
     return any(within(path, root) for path in denied_paths(policy) for root in readable)
-
-
-def has_list(policy: Policy) -> bool:
-    """Whether there are addresses that cells may reach, and others that they may not."""
-    return isinstance(policy.network_access, tuple) and bool(policy.network_access)
 
 
 def preloaded(policy: Policy, plan: Plan) -> tuple[str, ...]:
@@ -337,6 +370,8 @@ def make_view(
         bounds=_bounds(policy, str(scratch)),
         staged=bool(plan.layers),
         shared_memory=_shared_memory(policy) if shared else 0,
+        own_mounts=plan.own_mounts,
+        neighbours=plan.neighbours,
     )
 
 
@@ -657,17 +692,18 @@ CERTIFICATES: Final[tuple[SystemPath, ...]] = (
     ("/usr/share/ca-certificates", "certificates"),
 )
 
-#: With programs, which may reach each other: what "localhost" is, and names of ports.
+#: With programs, which may reach each other, and with a list of addresses: what names mean in a
+#: network of the session's own.
 LOCAL: Final[tuple[SystemPath, ...]] = (
     ("/etc/gai.conf", "address selection"),
     ("/etc/host.conf", "name resolution"),
-    ("/etc/hosts", "what localhost is"),
+    ("/etc/hosts", "what localhost is, and where listed names are"),
     ("/etc/nsswitch.conf", "name resolution"),
     ("/etc/protocols", "protocol names"),
     ("/etc/services", "port names"),
 )
 
-#: With all of it: where names are looked up, which the relay does for a list.
+#: With all of it: where names are looked up, which the host does for a list.
 NETWORK: Final[tuple[SystemPath, ...]] = (
     ("/etc/gai.conf", "address selection"),
     ("/etc/host.conf", "name resolution"),

@@ -23,11 +23,11 @@ from cellblock.backends.base import (
     ONLY_BY_NAME,
     ORDER,
     choose,
+    has_list,
     named,
     unprobed,
 )
 from cellblock.backends.bubblewrap import how_to_have
-from cellblock.backends.plan import has_list
 from cellblock.errors import BackendError
 from cellblock.guest.probes import BY_NAME, PROBES
 from cellblock.policy.model import DECLARED, ROWS, Enforcement, Gap, Policy, Status
@@ -40,18 +40,10 @@ if TYPE_CHECKING:
     from cellblock.guest.probes import Probe, When
 
 
-def _listed_without_localhost(policy: Policy) -> bool:
-    listed = policy.network_access
-    if not isinstance(listed, tuple) or not listed:
-        return False
-    return all(entry.rpartition(":")[0].lower() != "localhost" for entry in listed)
-
-
 _WHEN: Final[Mapping[When, Callable[[Policy], bool]]] = {
     "always": lambda _policy: True,
     "no network": lambda policy: policy.network_access is not True,
     "list": has_list,
-    "list without localhost": _listed_without_localhost,
     "no processes": lambda policy: not policy.subprocess_execution,
     "processes": lambda policy: policy.subprocess_execution,
 }

@@ -27,7 +27,7 @@ from cellblock.host.consent.admission import approved
 from cellblock.host.consent.store import Store, of_cells, of_user, read_file
 from cellblock.host.files import upgraded
 from cellblock.render.outcomes import summary
-from cellblock.render.text import broken, exact, reorders, visible
+from cellblock.render.text import broken, exact, exactly, reorders, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,8 +144,8 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
 def _lines(cell: NewCell, policy: Policy) -> Iterator[str]:
     for line in cell.source.split("\n"):
         yield from _unbroken(line.rstrip(" "), "  │ ")
-        if reorders(line):
-            yield from _unbroken(f"runs from right to left; exactly: {exact(line)}", _NOTE)
+        for note in exactly(line):
+            yield from _unbroken(note, _NOTE)
     for word in cell.letters:
         yield from _unbroken(f"not ASCII: {exact(word) if reorders(word) else word}", _NOTE)
     if cell.too_long:

@@ -58,8 +58,8 @@ def diff(session: Session, paths: Paths = None) -> None:
     chosen = staged.chosen(paths or (), overwrite=True)
     digests = changes.finish(keeping.digests(staged, chosen))
     for change in chosen:
-        diff = staged.diff(change, digests.get(change.name, ""), whole=True)
-        say(*diff.split("\n"))
+        diff = staged.diff(change, digests.get(change.name, ""), most=None)
+        say(*diff.text.split("\n"))
     if chosen and staged.runs():
         exactly = ["--as", keeping.token(chosen, digests)]
         command = shlex.join(["cellblock", "changes", "keep", session, *(paths or ()), *exactly])

@@ -317,8 +317,8 @@ def _prove(
     loop = ZmqReactor()
     with contextlib.ExitStack() as made:
         reach = None
-        if plan.relayed and isinstance(addresses, tuple):
-            relay = Relay(loop, addresses, lambda _detail: None)
+        if plan.neighbours and isinstance(addresses, tuple):
+            relay = Relay(loop, addresses)
             reach = made.enter_context(contextlib.closing(relay))
         prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
         prover.run(_trial(policy, around, scratch))

@@ -225,7 +225,8 @@ def _run_on_cluster(
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"dask", "distributed"}:
             raise
-        raise CellblockError("--cluster: Dask is not here. Install cellblock[dask].") from None
+        remedy = "Install it: pip install 'cellblock[dask]'."
+        raise CellblockError(f"--cluster: Dask is not installed. {remedy}") from None
     return cluster.run(request, folder, progress, address)
 
 

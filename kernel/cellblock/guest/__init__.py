@@ -1,12 +1,14 @@
 """HOSTILE once confined: everything that runs in the zygote and in the guests forked from it.
 
 Invariant: nothing here holds a secret, and nothing the host does depends on what is reported
-from here beyond its type and size. Only the wire, the analysis, msgspec, IPython and the standard
-library are imported: no pydantic, no zmq, no ipykernel.
+from here beyond its type and size. Of cellblock only ``analysis``, ``wire``, ``descriptors`` and
+``errors`` are imported, beside them msgspec, IPython and the standard library: no pydantic, no zmq,
+no ipykernel.
 
 In the order in which they are met:
 
-- ``container_entry`` and ``reaper`` run before anything of weight is imported.
+- ``container_entry`` and ``reaper`` run before anything of weight is imported, and so does
+  ``mounter``, a process that may mount where a zygote no longer may (``mounting``).
 - ``zygote`` imports, prepares and forks. It never runs a user's byte, and is under its guests'
   locks before it imports what a policy names. Its ``Gatekeeper`` answers the calls that guests'
   gates stop.
@@ -17,8 +19,14 @@ In the order in which they are met:
   beside it; ``runner`` runs a cell, on ``loop``; ``output`` sends what it shows, ``tracebacks``
   what went wrong; ``inspection`` looks names up. ``snapshots`` forks copies that wait,
   ``reserve`` sets memory aside for a cell that makes room.
-- ``host_services`` calls the host, ``network`` asks the relay.
+- What cells expect of ipykernel and IPython: ``kernel``, what libraries find of ipykernel;
+  ``launch``, how Jupyter started the kernel; ``shell_escapes``, ``!command``; ``pip``, ``pip
+  install``; ``children``, ``os.wait`` without copies; ``import_path``, ``sys.path`` where cells are
+  admitted; ``traceback_colours``, made once.
+- What explains a failure: ``not_there``, what cells look for in vain; ``failed_programs``, paths on
+  a failed program's command line.
+- ``host_services`` calls the host; ``images`` makes pictures smaller for language models.
 - The language layer: ``rewriting`` of a cell's tree, ``guards`` and ``replacements`` at run time,
-  ``audit_hook`` last. ``violations`` is what each raises, and what of the guest's own the hook lets
-  pass; ``installed`` is where packages are.
+  ``audit_hook`` last. ``violations`` has the exceptions that these raise, and our own code's calls
+  that the audit hook permits; ``installed`` is where packages are.
 """

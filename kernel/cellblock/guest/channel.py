@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from cellblock.descriptors import is_readable
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Channel:
 
     def has_arrived(self) -> bool:
         """Whether something can be read now; any thread may ask."""
-        return bool(select.select([self._sock], [], [], 0)[0])
+        return is_readable(self._sock)
 
     def recv(self) -> messages.ToGuest:
         """Return the next message, waiting for it; an interrupt loses nothing."""

@@ -14,12 +14,11 @@ import importlib
 import inspect
 import itertools
 import json
-import os
 import select
 import sys
 import threading
 from asyncio import _get_running_loop
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.guest.loop import GuestLoop
 from cellblock.guest.output import current_cell, current_subshell
@@ -232,46 +231,6 @@ class Calls:
         # Another thread may change it meanwhile: it looks itself.
         with contextlib.suppress(RuntimeError, StopIteration):
             next(iter(self._followers)).set()
-
-
-#: Milliseconds after which whoever has the turn is taken to be gone.
-_TIMEOUT: Final = 5_000
-
-
-class Turns:
-    """A lock of threads and forked processes, as a context. Raises OSError where it can't be made.
-
-    Whoever has read the byte in a pipe has the turn, and writes it back. A lock of Python's does
-    not reach processes, and files can't be locked here. One that was killed while it had its turn
-    is not waited for.
-    """
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.__exit__()
-
-    def close(self) -> None:
-        """Close it here; whoever else shares it goes on."""
-        for fd in (self._read, self._write):
-            with contextlib.suppress(OSError):
-                os.close(fd)
-
-    def _is_free(self, milliseconds: int) -> bool:
-        poll = select.poll()  # one for each thread: they can't be shared
-        poll.register(self._read, select.POLLIN)
-        return bool(poll.poll(milliseconds))
-
-    def __enter__(self) -> Self:
-        while self._is_free(_TIMEOUT):
-            with contextlib.suppress(BlockingIOError):  # another was quicker
-                os.read(self._read, 1)
-                break
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # No second byte: who was taken to be gone may come back.
-        if not self._is_free(0):
-            os.write(self._write, b".")
 
 
 PREFIX: Final = "ops."

@@ -6,8 +6,8 @@ subscripts types and reads the real builtins. Nobody has judged that code. ``C[e
 approved cells alone. So wherever cells are judged before they run (``Rules.judges_cells``), one
 expression of names, attributes, subscripts and literals is looked up instead (``evaluate``), and
 neither the text nor a part of it reaches code of a cell's: no property, ``__getattr__``,
-``__missing__`` or completer that a cell registered. What a cell's classes say of themselves, asked
-for without an argument (``__dir__``, ``__repr__``), is code that was judged, and may run.
+``__missing__``, magic or completer that a cell registered. What a cell's classes say of themselves,
+asked for without an argument (``__dir__``, ``__repr__``), is code that was judged, and may run.
 
 Variables and their values are told with no code of the user's run. Attributes of a class are looked
 up where CPython keeps them, and read only by descriptors that are written in C, or by properties of
@@ -32,17 +32,21 @@ from types import (
     MemberDescriptorType,
     MethodDescriptorType,
     ModuleType,
+    SimpleNamespace,
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core import completer, oinspect
 from IPython.core.completer import provisionalcompleter, rectify_completions
+from IPython.utils import generics
 from IPython.utils.dir2 import dir2
 from IPython.utils.tokenutil import token_at_cursor
 
 from cellblock.analysis import analyse_expression, attribute_allowed
 from cellblock.analysis.findings import word_set
+from cellblock.analysis.magic_table import of_name
+from cellblock.analysis.magics import code_candidates
 from cellblock.analysis.names import is_free
 from cellblock.guest.guards.access import HEAP, namespace_of_module
 from cellblock.guest.output import encodable, plain
@@ -75,15 +79,12 @@ def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> mes
         return _offer(_members(member[1], rules), member[2], "instance", request)
     left = _start(code, cursor)
     try:
-        if rules.judges_cells:
-            _evaluate_safely(shell, rules)
+        asked = _completer_of_names(shell, rules) if rules.judges_cells else shell.Completer
         with provisionalcompleter():
-            raw = shell.Completer.completions(code[left:cursor], cursor - left)
+            raw = asked.completions(code[left:cursor], cursor - left)
             found = list(rectify_completions(code[left:cursor], raw))[:_MAX_MATCHES]
     except Exception:
         found = []
-    finally:  # a copy of it would keep what cells delete
-        shell.Completer.namespace = shell.Completer.global_namespace = shell.user_ns
     if rules.language:
         found = [c for c in found if _is_allowed(c.text, shell, rules)]
     # Without jedi IPython completes ".upper" over the dot; front ends list what they are given.
@@ -160,7 +161,8 @@ def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messa
     if not rules.language or all(map(is_free, _WORD.findall(name))):
         try:
             # IPython looks a name up by its hash: a key of a cell's class would be asked about it.
-            is_asked = any(type(own) is not str for own in shell.user_ns)
+            magics = shell.magics_manager.lsmagic().values()
+            is_asked = any(len(_names(named)) < len(named) for named in (shell.user_ns, *magics))
             if rules.judges_cells and (is_asked or not name.lstrip("%").isidentifier()):
                 bundle = _describe(shell, name, rules, request.detail)
             else:
@@ -207,10 +209,47 @@ _EMPTY: Final[dict[type[ast.expr], type]] = {
 }
 
 
-def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
-    """Make IPython's completer use ``evaluate``, from now on and process-wide.
+class _Completer(completer.IPCompleter):
+    """IPython's completer, which holds names instead of objects.
 
-    Doing it again changes nothing.
+    Whatever its methods do with a variable, a magic or an alias, they have only its name. What is
+    behind a name comes from ``evaluate``, and what that object says of itself is kept to literals.
+    """
+
+    def _extract_code(self, line: str) -> str:
+        """Return the code in a line that times or profiles it, by the rules that judge such code.
+
+        IPython has the magic parse its argument, which a cell may have written.
+        """
+        name, _, argument = line.lstrip().partition(" ")
+        if argument and name.startswith("%") and of_name(name.lstrip("%")).code_line:
+            *_, line = code_candidates(argument)
+        return line
+
+    @staticmethod
+    def _get_keys(obj: Any) -> list[Any]:
+        return _literals(completer.IPCompleter._get_keys(obj))  # noqa: SLF001 - its own base
+
+    def _default_arguments(self, obj: Any) -> list[Any]:
+        return _literals(super()._default_arguments(obj))
+
+
+@functools.cache
+def _completer() -> Any:
+    return _Completer(namespace={}, global_namespace={}, use_jedi=False)
+
+
+#: What cells may set of IPython's completer (``%config``), and has an effect here. The first sets
+#: the second.
+_SETTINGS: Final = ("greedy", "auto_close_dict_keys", "dict_keys_only", "omit__names")
+
+
+def _completer_of_names(shell: GuestShell, rules: Rules) -> Any:
+    """Return the completer that hands nothing typed to code of a cell's.
+
+    IPython's own functions use ``evaluate`` from now on, process-wide; doing it again changes
+    nothing. The shell's completer is not asked: cells may have registered matchers and completers
+    there, or have turned on jedi, which evaluates by itself.
     """
     # IPython imports it with the first completion: it would make every start slower.
     from IPython.core import guarded_eval  # noqa: PLC0415 - as said
@@ -230,21 +269,43 @@ def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
     vars(completer)["eval"] = lambda code, *_: evaluate(code, shell.user_ns, rules)
     # What is typed is compared with each name and key, and a class of a cell's may say how.
     vars(completer)["dir2"] = lambda found: _literals(dir2(found))
-    found: Any = shell.Completer
-    found._get_keys = lambda owner: _literals(type(found)._get_keys(owner))  # noqa: SLF001
-    found._default_arguments = lambda called: _literals(  # noqa: SLF001
-        type(found)._default_arguments(found, called)  # noqa: SLF001
+    vars(completer)["generics"] = SimpleNamespace(
+        complete_object=lambda found, words: _literals(generics.complete_object(found, words))
     )
-    named = {name: value for name, value in list(shell.user_ns.items()) if type(name) is str}
-    found.namespace = found.global_namespace = named
-    # Jedi evaluates by itself, and a cell can turn it on (%config IPCompleter.use_jedi = True). A
-    # completer that a cell registered would be handed the text.
-    found.use_jedi = False
-    found.custom_matchers = []
-    found.disable_matchers = ["IPCompleter.custom_completer_matcher"]
-    if rules.language and not rules.raw_modules:
-        # Nothing that a cell may say takes a path.
-        found.disable_matchers += ["IPCompleter.file_matcher"]
+    found = _completer()
+    for setting in _SETTINGS:
+        setattr(found, setting, getattr(shell.Completer, setting))
+    found.namespace = found.global_namespace = dict.fromkeys(_names(shell.user_ns))
+    found.shell = _shell_of_names(shell, found.namespace)
+    # Under the language layer without packages, nothing that a cell may say takes a path.
+    takes_paths = not rules.language or rules.raw_modules
+    found.disable_matchers = [] if takes_paths else ["IPCompleter.file_matcher"]
+    return found
+
+
+def _shell_of_names(shell: GuestShell, names: dict[str, Any]) -> SimpleNamespace:
+    """Return what the completer asks of the shell: the names of magics, aliases and variables.
+
+    What ``%config`` sets it asks for its traits: these are objects of installed libraries.
+    """
+    manager: Any = shell.magics_manager
+    aliases: Any = shell.alias_manager
+    magics = {kind: dict.fromkeys(_names(known)) for kind, known in manager.lsmagic().items()}
+    return SimpleNamespace(
+        magics_manager=SimpleNamespace(
+            lsmagic=lambda: magics,
+            load_all_lazy_magics=getattr(manager, "load_all_lazy_magics", None),
+        ),
+        alias_manager=SimpleNamespace(
+            aliases=[(name, None) for name, _ in aliases.aliases if type(name) is str]
+        ),
+        user_ns=names,
+        configurables=[one for one in shell.configurables if _is_librarys(type(one))],
+    )
+
+
+def _names(space: dict[Any, Any]) -> list[str]:
+    return [name for name in list(space) if type(name) is str]
 
 
 def evaluate(code: str, names: dict[str, Any], rules: Rules) -> Any:
@@ -472,7 +533,9 @@ _LIBRARIES: Final = tuple(
     f"{folder}/" for folder in {sysconfig.get_path(name) for name in ("purelib", "platlib")}
 )
 _INSTALLED: Final = (*_LIBRARIES, f"{sysconfig.get_path('stdlib')}/")
-_NAME, _MRO, _DICT = (type.__dict__[name] for name in ("__name__", "__mro__", "__dict__"))
+_NAME, _MRO, _DICT, _FLAGS = (
+    type.__dict__[name] for name in ("__name__", "__mro__", "__dict__", "__flags__")
+)
 _IN_C: Final = (GetSetDescriptorType, MemberDescriptorType)
 #: ``__sizeof__`` of builtin types, of which none runs code of an element's.
 _SIZED: Final = (MethodDescriptorType, WrapperDescriptorType)
@@ -501,6 +564,8 @@ _OWN_ACCESSORS: Final = (
 _LITERALS: Final = frozenset({bool, bytes, complex, float, int, str, type(None), type(...)})
 #: Whose elements are found by their place, in C.
 _SEQUENCES: Final = (bytearray, bytes, list, range, str, tuple)
+#: Types of which an object holds all that it is.
+_WHOLE: Final = frozenset({bool, bytearray, bytes, complex, float, int, str})
 _CONTAINERS: Final = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset, range})
 
 
@@ -553,11 +618,25 @@ def _shape(kind: type, value: Any) -> str:
 
 
 def _size(kind: type, value: Any) -> int:
-    """Return the bytes of an object itself, without what it refers to; 0 where it is not known."""
-    size = _read(kind, value, "nbytes")
-    if size is None and isinstance(_attribute(kind, "__sizeof__"), _SIZED):
-        size = sys.getsizeof(value)
+    """Return the bytes of an array, table, text or number; 0 of what is not known.
+
+    Of anything else Python knows the object itself alone: 56 bytes, of a figure.
+    """
+    if kind in _WHOLE:
+        return sys.getsizeof(value)
+    size = _table_bytes(value) if _is_table(kind, "DataFrame") else _read(kind, value, "nbytes")
     return size if type(size) is int and 0 <= size < 2**53 else 0
+
+
+def _table_bytes(value: Any) -> int:
+    """Return the bytes of a DataFrame's columns; 0 where a cell made the class of one."""
+    try:
+        held = vars(value)["_mgr"]
+        arrays = held.arrays if _is_librarys(type(held)) else ()
+        whole = all(_is_librarys(type(one)) for one in arrays)
+        return sum(int(one.nbytes) for one in arrays) if whole else 0
+    except Exception:  # whatever a library says of an object that is not whole
+        return 0
 
 
 def _attribute(kind: type, name: str) -> Any:
@@ -575,6 +654,35 @@ def _read(kind: type, value: Any, name: str) -> Any:
     if isinstance(found, _IN_C):
         return found.__get__(value, kind)
     getter = found.fget if type(found) is property else None
-    if type(getter) is FunctionType and getter.__code__.co_filename.startswith(_LIBRARIES):
-        return getter(value)
+    if not (type(getter) is FunctionType and getter.__code__.co_filename.startswith(_LIBRARIES)):
+        return None
+    # The property asks others, which a subclass may define anew, and a table's are its labels'.
+    try:
+        if _is_librarys(kind) and all(_is_librarys(type(part)) for part in _parts(kind, value)):
+            return getter(value)
+    except Exception:  # whatever a library says of an object that is not whole
+        return None
     return None
+
+
+def _is_librarys(kind: type) -> bool:
+    """Return whether no cell made a class: it is what an installed library has by its name.
+
+    No class statement makes a static type.
+    """
+    if not _FLAGS.__get__(kind) & HEAP:
+        return True
+    module = _DICT.__get__(kind).get("__module__")
+    if type(module) is not str:
+        return False
+    file = _named(module, "__file__")
+    of_library = type(file) is str and file.startswith(_LIBRARIES)
+    return of_library and _named(module, _NAME.__get__(kind)) is kind
+
+
+def _parts(kind: type, value: Any) -> list[Any]:
+    """Return what pandas' tables and columns ask for their shape and size."""
+    if not _is_table(kind, "DataFrame", "Series"):
+        return []
+    held = [value._values] if _is_table(kind, "Series") else []  # noqa: SLF001 - nbytes asks it
+    return [*value.axes, *held]

@@ -28,6 +28,7 @@ import mmap
 import os
 import posixpath
 import re
+import resource
 import shutil
 import stat
 import subprocess
@@ -40,6 +41,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from IPython import get_ipython
 from IPython.display import display
 
 from cellblock.guest.audit_hook import descriptors
@@ -208,7 +210,8 @@ def forbid_help_prompt(module: Any) -> None:
     module.safeimport = find_imported
 
 
-#: What asks for code, by its module.
+#: What asks for code, by its module, which is patched as imported. That a cell runs a copy of one
+#: (``runpy``) was approved with its text, as ``exec(input())`` is.
 PROMPTS: Final[Mapping[str, Patch]] = {
     "IPython.terminal.interactiveshell": forbid_terminal_shell,
     "code": forbid_console,
@@ -489,8 +492,8 @@ _NO_PICTURES: Final = (
     "draws charts again]"
 )
 _NO_MAP: Final = (
-    "<p><small>[cellblock left out a map; "
-    "display = &quot;isolated&quot; in the policy would show it]</small></p>"
+    "<p><small>[map left out: it needs a browser, and "
+    "display = &quot;isolated&quot; in the policy]</small></p>"
 )
 _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
 
@@ -500,7 +503,7 @@ def patch_charts(how: Literal["pages", "stills"], *, vega: bool) -> None:
 
     ``vega``: the host has it.
     """
-    pages = _PAGES | {"altair": partial(_altair, partial(_vega_page, vega=vega))}
+    pages = _PAGES | {"altair": partial(_altair, vega=vega)}
     patch_when_imported(pages if how == "pages" else _STILLS)
 
 
@@ -576,8 +579,21 @@ def _no_server(*_: object, **__: object) -> None:
     raise ValueError("Bokeh applications need a server, and cells have no network")
 
 
-def _altair(page: Callable[..., dict[str, str]], module: Any) -> None:
-    """Show charts as a ``page``. ``module`` is ``altair``."""
+def _altair(module: Any, *, vega: bool) -> None:
+    """Show charts as a page, and as a picture too where a program may read it.
+
+    A language model sees no page. ``module`` is ``altair``.
+    """
+    picture = _altair_picture(module)
+
+    def page(spec: dict[str, Any], **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        shown, metadata = _vega_page(spec, vega=vega, **options), dict[str, Any]()
+        if picture is not None and _is_asked() and _has_memory_for_drawing():
+            with contextlib.suppress(Exception):  # the page says it all
+                drawn, metadata = picture(spec) or ({}, {})
+                shown |= drawn
+        return shown, metadata
+
     for name in ("cellblock", *_ALTAIR.split()):
         module.renderers.register(name, page)
     module.renderers.enable("cellblock")
@@ -693,20 +709,33 @@ def _plotly_still(module: Any) -> None:
 
 
 def _altair_still(module: Any) -> None:
-    """Show charts as pictures where what draws them is installed.
+    """Show charts as pictures where what draws them is installed."""
+    picture = _altair_picture(module)
+    if picture is None:
+        return
+
+    def still(spec: dict[str, Any], **options: Any) -> Any:
+        return picture(spec, **options) or {"text/plain": _NO_PICTURES}
+
+    module.renderers.register("cellblock", still)
+    module.renderers.enable("cellblock")
+
+
+def _altair_picture(module: Any) -> Callable[..., Any] | None:
+    """Return what draws a chart, None where that is not installed; it returns None where it can't.
 
     It draws in threads, which a copy does not have: one that took over would wait for ever. So what
     it opens for them is nothing that a copy could go on with either, and brings none.
     """
     if not find_spec("vl_convert"):
-        return
+        return None
     module.renderers.enable("png")
     draw, drawn_by = module.renderers.get(), list[int]()
 
     def picture(spec: dict[str, Any], **options: Any) -> Any:
         if drawn_by:
             here = drawn_by == [os.getpid()]
-            return draw(spec, **options) if here else {"text/plain": _NO_PICTURES}
+            return draw(spec, **options) if here else None
         drawn_by.append(os.getpid())
         before = {fd for fd, _ in descriptors(256)}
         try:
@@ -714,8 +743,21 @@ def _altair_still(module: Any) -> None:
         finally:
             own_descriptors.update({fd for fd, _ in descriptors(256)} - before)
 
-    module.renderers.register("cellblock", picture)
-    module.renderers.enable("cellblock")
+    return picture
+
+
+def _is_asked() -> bool:
+    """Return whether the cell's value is asked for: by a program, which has no page to show."""
+    return bool(getattr(getattr(get_ipython(), "displayhook", None), "is_asked", False))
+
+
+#: What draws charts reserves about 2 GiB, and ends the interpreter where it can't.
+_FOR_DRAWING: Final = 4 << 30
+
+
+def _has_memory_for_drawing() -> bool:
+    most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return most == resource.RLIM_INFINITY or most >= _FOR_DRAWING
 
 
 _PAGES: Final[dict[str, Patch]] = {

@@ -12,26 +12,26 @@ says so: whoever has privileges waits for no guest, and no guest can have it do 
 
 What it has it keeps, like the ``reaper``: it is forked before anything of weight is imported, when
 it is not known yet whether there will be layers, and imports little. Where there are, the zygote
-sends it the namespaces that they are in, and it enters those (setns(2)). Else it ends.
+sends it the namespaces that they are in, and it enters those (setns(2)). Where guests of several
+sessions are forked from the zygote, it makes mounts for each (``confine.session_mounts``). Else it
+ends.
 """
 
 from __future__ import annotations
 
 import _socket
 import array
-import contextlib
 import ctypes
 import errno
 import os
 import signal
-import stat
 
+from cellblock.guest.mounting import REFRESH, SESSIONS, cover, enter_namespace, forget
 from cellblock.guest.reaper import set_attribute
 
 TYPE_CHECKING = False  # typing is not imported yet
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
 # <linux/prctl.h>
 _PR_SET_PDEATHSIG = 1
@@ -41,32 +41,12 @@ _NAME = ctypes.create_string_buffer(b"cb-mounter")
 # <linux/sched.h>
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
-# <linux/mount.h>
-MS_RDONLY = 1
-MS_NOSUID = 2
-MS_NODEV = 4
-MS_NOEXEC = 8
-MS_REMOUNT = 32
-MS_BIND = 4096
-#: Flags of a mount that one in a user namespace must keep (mount_namespaces(7)).
-_KEPT = (
-    (os.ST_NOSUID, MS_NOSUID),
-    (os.ST_NODEV, MS_NODEV),
-    (os.ST_NOEXEC, MS_NOEXEC),
-    (os.ST_NOATIME, 1024),
-    (os.ST_NODIRATIME, 2048),
-    (os.ST_RELATIME, 1 << 21),
-)
-PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-#: What the zygote asks: that all layers forget what they looked up; else the path of a layer that
-#: is to be covered, behind the layer's number and a colon.
-REFRESH = b"refresh"
+#: Bytes of the first that is asked.
+_FIRST = 64
 _LONGEST = 1 << 16
 #: Descriptors that one message brings at most (unix(7)).
 _MOST_DESCRIPTORS = 253
 _LINE = 3
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 # --- for the zygote -------------------------------------------------------------------------------
@@ -89,11 +69,6 @@ def fork() -> int:
     return ours.detach()
 
 
-def namespaces() -> list[int]:
-    """Open those that the mounter is to enter. Raises OSError."""
-    return [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("user", "mnt")]
-
-
 # --- the process ----------------------------------------------------------------------------------
 
 
@@ -108,7 +83,12 @@ def _isolate(zygote: int) -> None:
 
 def _serve(line: _socket.socket, zygote: int) -> None:
     """Enter where the zygote has laid layers, and mount what it asks for, until it is gone."""
-    _, ancillary, _, _ = line.recvmsg(1, _socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
+    asked, ancillary, _, _ = line.recvmsg(_FIRST, _socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
+    if asked.startswith(SESSIONS):
+        from cellblock.guest.confine import session_mounts  # noqa: PLC0415 - imports much
+
+        session_mounts.serve(line, int(asked.removeprefix(SESSIONS)))
+        return
     fds = array.array("i")
     for _, _, payload in ancillary:
         fds.frombytes(payload)
@@ -124,8 +104,8 @@ def _serve(line: _socket.socket, zygote: int) -> None:
 
 def _enter(user: int, mounts: int) -> None:
     if os.fstat(user).st_ino != os.stat("/proc/self/ns/user").st_ino:
-        _call(_libc.setns, user, _CLONE_NEWUSER)
-    _call(_libc.setns, mounts, _CLONE_NEWNS)
+        enter_namespace(user, _CLONE_NEWUSER)
+    enter_namespace(mounts, _CLONE_NEWNS)
     os.close(user)
     os.close(mounts)
 
@@ -134,64 +114,10 @@ def _mount(question: bytes, merged: Sequence[int], empty: tuple[int, int]) -> in
     """Do what the zygote asks for; return an errno, or 0."""
     try:
         if question == REFRESH:
-            for fd in merged:
-                mount("none", by(fd), "", MS_REMOUNT | MS_NOSUID | MS_NODEV)
+            forget(merged)
         else:
             number, _, path = question.partition(b":")
-            _cover(os.fsdecode(path), merged[int(number)], empty)
+            cover(os.fsdecode(path), merged[int(number)], empty)
     except OSError as error:
         return error.errno or errno.EIO
     return 0
-
-
-def _cover(path: str, at: int, empty: tuple[int, int]) -> None:
-    """Mount nothing over a path in folder ``at``, which is made where it is not there."""
-    with contextlib.ExitStack() as stack:
-        *folders, last = path.split("/")
-        for name in folders:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, dir_fd=at)
-            at = walk(at, name, stack)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(last, dir_fd=at)
-        is_folder = stat.S_ISDIR(os.fstat(place := walk(at, last, stack)).st_mode)
-        mount(by(empty[0 if is_folder else 1]), by(place), "", MS_BIND)
-        make_read_only(walk(at, last, stack))
-
-
-# --- mounting, for whoever lays a layer, too ------------------------------------------------------
-
-
-def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount something, or change a mount (mount(2)). Raises OSError."""
-    words = [ctypes.c_char_p(os.fsencode(word)) for word in (source, target, kind)]
-    data = ctypes.c_char_p(options.encode()) if options else None
-    _call(_libc.mount, *words, ctypes.c_ulong(flags), data)
-
-
-def make_read_only(fd: int) -> None:
-    """Have a mount be read-only, and else as it was. Raises OSError."""
-    flags = os.fstatvfs(fd).f_flag
-    kept = sum(each for flag, each in _KEPT if flags & flag)
-    mount("none", by(fd), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
-
-
-def by(fd: int) -> str:
-    """Return a name for what is opened."""
-    return f"/proc/self/fd/{fd}"
-
-
-def walk(folder: int, path: str, stack: contextlib.ExitStack) -> int:
-    """Open what lies beneath a folder, through no link. Raises OSError."""
-    for name in path.split("/"):
-        folder = os.open(name, PLACE, dir_fd=folder)
-        stack.callback(os.close, folder)
-        if stat.S_ISLNK(os.fstat(folder).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return folder
-
-
-def _call(function: Any, *args: Any) -> None:
-    if function(*args) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

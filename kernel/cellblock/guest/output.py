@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import io
 import itertools
 import os
@@ -18,17 +19,19 @@ import sys
 import threading
 from contextvars import ContextVar, Token
 from numbers import Integral, Real
-from types import SimpleNamespace
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.core.formatters import DisplayFormatter
 from IPython.lib import pretty
 
 from cellblock.errors import FrameTooLargeError
 from cellblock.guest.guards.access import freeze, library_getattr, of_whole
-from cellblock.wire import marks, messages, values
+from cellblock.wire import arrays, marks, messages
+from cellblock.wire.frames import MAX_FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,6 +84,10 @@ current_cell: ContextVar[int] = ContextVar("current_cell", default=0)
 
 #: The number of the subshell that code runs in; 0 is the main shell, and any other thread.
 current_subshell: ContextVar[int] = ContextVar("current_subshell", default=0)
+
+
+#: Whether something is being formatted, to be shown.
+is_formatting: ContextVar[bool] = ContextVar("is_formatting", default=False)
 
 
 def set_parent(parent: Any) -> Token[int]:
@@ -209,6 +216,7 @@ _OTHER: Final[dict[messages.StreamName, messages.StreamName]] = {
 _LOWEST: Final = 6
 #: Before cells can put something else in its place.
 _write: Final = os.write
+_thread_id: Final = threading.get_native_id
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -233,6 +241,8 @@ class Outlet:
         #: The stream that was written to last, and the number of the cell that runs.
         self._last: messages.StreamName = "stdout"
         self._cell = 0
+        #: Threads, by the OS kernel's ids, that cells which have ended left running.
+        self._left_running = frozenset[int]()
         #: A program, or a fork, may be writing as well: each line has its place among its lines.
         self._beside = False
         #: In a process that a cell forked: the beginning of a line.
@@ -252,6 +262,12 @@ class Outlet:
         self._cell = cell
         self._beside = self._beside and _has_children()
 
+    def cell_ended(self) -> None:
+        """Note which threads the cell left running, after its end was sent."""
+        self._left_running = frozenset(
+            one.native_id or 0 for one in threading.enumerate() if _runs_code_of_a_cell(one)
+        )
+
     def program_starts(self) -> None:
         """Mark what was written before a program, or a fork, that is started now."""
         self._beside = True
@@ -265,13 +281,15 @@ class Outlet:
             self._add_to_line(kind, data)
             return
         cell, subshell = current_cell.get(), current_subshell.get()
-        is_others = subshell or cell not in (0, self._cell)
+        late = not cell and self._left_running and _thread_id() in self._left_running
+        is_others = late or subshell or cell not in (0, self._cell)
         if is_others or kind != self._last or self._beside:
             self._last = kind
             number = next(self._numbers)
             _write_all(self._own[_OTHER[kind]], marks.encode(marks.PLAIN, number))
             if is_others:
-                data = marks.encode(marks.TEXT, number, cell, subshell) + data + marks.END
+                whose = marks.LATE if late else marks.TEXT
+                data = marks.encode(whose, number, cell, subshell) + data + marks.END
             else:
                 data = marks.encode(marks.TEXT, number) + data
         _write_all(self._own[kind], data)
@@ -326,7 +344,7 @@ class Outlet:
         try:
             self.send(kind(data=data, **fields))
         except FrameTooLargeError as exc:
-            note = f"<output left out: {exc}>"
+            note = f"<left out: {exc}, and one output has at most {MAX_FRAME >> 20} MiB>"
             self.send(kind(data={"text/plain": note}))
         except (TypeError, UnicodeEncodeError, OverflowError, RecursionError):
             fields["metadata"] = plain(fields["metadata"])
@@ -391,6 +409,19 @@ def flush_c() -> None:
         _fflush(_stdout)
 
 
+def _runs_code_of_a_cell(thread: threading.Thread) -> bool:
+    """Whether a thread does what a cell wrote, and nothing that any cell may hand to it.
+
+    Threads that libraries wrote, those of pools among them, print for whoever gives them work.
+    """
+    target = thread.__dict__.get("_target") or thread.__dict__.get("function")  # of a Timer
+    while type(target) is functools.partial:
+        target = target.func
+    if type(target) in (FunctionType, MethodType):
+        return bool(target.__module__ == "__main__")
+    return target is None and type(thread).__module__ == "__main__"
+
+
 def _twin(fd: int) -> int:
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
 
@@ -452,6 +483,18 @@ class Publisher(DisplayPublisher):
             self.out.send(messages.Clear(wait=bool(found["wait"])))
 
 
+class Formatter(DisplayFormatter):
+    """Makes the bundles of displays and results, and notes it, for an error meanwhile."""
+
+    def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
+        """Return the data and metadata of a bundle."""
+        outer = is_formatting.set(True)
+        try:
+            return super().format(obj, include=include, exclude=exclude)
+        finally:
+            is_formatting.reset(outer)
+
+
 class ResultHook(DisplayHook):
     """``sys.displayhook``: the last expression's value."""
 
@@ -498,7 +541,7 @@ class ResultHook(DisplayHook):
         if self.is_asked:
             self.value = messages.NOTHING
             with contextlib.suppress(Exception):  # it is no data, or changes meanwhile
-                self.value = values.encode_small(result)
+                self.value = arrays.encode_small(result)
 
     def write_output_prompt(self) -> None:
         """Write nothing: the front end numbers its results."""
@@ -516,6 +559,8 @@ class ResultHook(DisplayHook):
         self._is_active = False
 
 
+Formatter.__name__ = Formatter.__qualname__ = "DisplayFormatter"
+Formatter.__module__ = DisplayFormatter.__module__
 Publisher.__name__ = Publisher.__qualname__ = "ZMQDisplayPublisher"
 ResultHook.__name__ = ResultHook.__qualname__ = "ZMQShellDisplayHook"
 Publisher.__module__ = ResultHook.__module__ = "ipykernel.zmqshell"

@@ -75,8 +75,17 @@ def stand_between(control_fd: int) -> int:
 
 
 def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoReturn:
+    def end_here(*_: object) -> None:
+        """Do what ``end`` does; nobody else removes the folder if the host goes meanwhile."""
+        try:
+            end_children()
+            if _readable(host, within=0):
+                _remove(folder)
+        finally:
+            os._exit(0)
+
     try:
-        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGTERM, end_here)
         ended = os.pidfd_open(zygote)
         if ended not in _readable(ended, host):
             # A program that was a host while it forked has a child with its end of the socket.
@@ -87,13 +96,18 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
         control.shutdown(_socket.SHUT_RDWR)  # a host that lives hears of it now
         # It may have given the folder to another zygote, unless this one says so. One that was
         # killed just before its zygote takes a while to be gone.
-        is_last = status == 0 or _readable(host, within=_LAST)
-        if is_last and (name := os.fsdecode(os.read(folder, _LONGEST))):
-            from cellblock.descriptors import remove_tree  # noqa: PLC0415 - see the top
-
-            remove_tree(name)
+        if status == 0 or _readable(host, within=_LAST):
+            _remove(folder)
     finally:
         end()
+
+
+def _remove(folder: int) -> None:
+    """Remove the guests' folder, whose name a zygote that has ended wrote to a pipe."""
+    if name := os.fsdecode(os.read(folder, _LONGEST)):
+        from cellblock.descriptors import remove_tree  # noqa: PLC0415 - see the top
+
+        remove_tree(name)
 
 
 def _readable(*fds: int, within: int | None = None) -> list[int]:
@@ -129,6 +143,9 @@ def end_children() -> None:
                 _kill(pid)
         try:
             os.waitpid(-1, 0)
+            # All that have ended, before the next look: a look takes the longer the more there are.
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         except ChildProcessError:
             break
 

@@ -15,7 +15,7 @@ from IPython.core import async_helpers, interactiveshell
 
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, definitions, entry
-from cellblock.guest import installed
+from cellblock.guest import installed, shell_escapes
 from cellblock.guest.audit_hook import effects
 from cellblock.guest.output import current_cell, encodable
 from cellblock.wire import messages
@@ -125,6 +125,7 @@ class Runner:
             return messages.Done(id=request.id, refused=fields)
         shell, read = self._shell, _read_bytes()
         effects.begin()
+        shell_escapes.take_failure()
         shell.execution_count = request.execution_count
         shell.payload_manager.clear_payload()
         shell.forget_errors()
@@ -149,6 +150,7 @@ class Runner:
             repeatable=effects.repeatable(self._driver.loop),
             compiled=tuple(installed.take_compiled()),
             value=hook.value,
+            program_status=shell_escapes.take_failure(),
         )
 
     def _tell_of_hidden_tools(self) -> None:

@@ -23,6 +23,7 @@ from cellblock.guest import launch
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.confine import landlock
 from cellblock.guest.host_services import Calls
+from cellblock.guest.images import smaller
 from cellblock.guest.inspection import complete, get_variable, inspect, list_variables
 from cellblock.guest.kernel import GuestApp, GuestKernel
 from cellblock.guest.loop import ChannelReaders, Driver
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from cellblock.guest.network import Network
     from cellblock.guest.output import Outlet
     from cellblock.guest.runner import RulesInForce
     from cellblock.guest.shell import GuestShell
@@ -207,7 +207,6 @@ class Server:
         request: messages.Prepare,
         *,
         zygote: int,
-        network: Network | None = None,
     ) -> None:
         #: Where layers are, the user may change what lies below them between cells.
         self._listing = ModuleListing() if request.plan.layers else None
@@ -225,11 +224,10 @@ class Server:
             channel,
             out,
             self._driver,
-            network,
             zygote=zygote,
             # Where no library is let in, nobody has either.
             openmp=raw,
-            connects=raw and (plan.has_sockets or plan.relayed),
+            connects=raw and plan.has_sockets,
             serves=plan.loopback,
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
@@ -326,6 +324,9 @@ class Server:
             case messages.GetVariable():
                 late = messages.VariableValue(id=number, why="it took too long")
                 answer = query(lambda: get_variable(shell, message), late)
+            case messages.ShrinkImage(image=image, most=most):
+                none = messages.ShrunkImage(id=number)
+                answer = query(lambda: structs.replace(none, image=smaller(image, most)), none)
         self.out.send(answer)
 
     def _take_over(self, resume: messages.Resume) -> None:
@@ -406,6 +407,7 @@ class Server:
         # no number. So it has one from before the end on: threads print meanwhile.
         self.out.begin(0)
         self.out.end(done)
+        self.out.cell_ended()
 
     def _set_variables(self, message: messages.SetVariables) -> None:
         late = messages.Error(ename="Interrupted", evalue="it took too long", traceback=[])

@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cellblock.guest.library_patches import Patch
-    from cellblock.guest.network import Network
 
 
 _SHOWN: Final = 60
@@ -129,8 +128,6 @@ _HOME_VARIABLES = (
 CHANNEL_FD = 3
 #: Where the listener of the gate is given away, until that is done.
 GATE_FD = 4
-#: Where the relay is asked, under a list of addresses.
-RELAY_FD = 5
 #: Where what the host sends along belongs: channel, stdout, stderr.
 _TARGETS = (CHANNEL_FD, 1, 2)
 
@@ -148,11 +145,6 @@ class Prepared:
         self._current = RulesInForce(self._rules)
         patch_standard_library(processes=request.plan.subprocess)
         effects.watch()
-        self._network: Network | None = None
-        if request.plan.relayed:
-            from cellblock.guest import network  # noqa: PLC0415 - most policies have no list
-
-            self._network = network.patch_sockets()
         loop.allow_nested_run()
         if not self._rules.language:
             loop.make_loops_alike()
@@ -189,32 +181,31 @@ class Prepared:
         prepare_locks(request.plan)
         self._arm = self._prepare_audit_hook()
 
-    @property
-    def targets(self) -> tuple[int, ...]:
-        """Where the descriptors that the host sends for a guest belong."""
-        return _TARGETS if self._network is None else (*_TARGETS, RELAY_FD)
-
     def _prepare_audit_hook(self) -> Callable[[Callable[[str], None]], None]:
         if self._rules.raw_modules:
             # Raw packages reach the OS layer anyhow, and its refusals name the policy's field.
             return lambda _report: None
         plan = self.request.plan
-        return audit_hook.arming(self._rules, network=plan.network, processes=plan.subprocess)
+        network = plan.network or bool(plan.neighbours)
+        return audit_hook.arming(self._rules, network=network, processes=plan.subprocess)
 
-    def become_guest(self, fds: list[int], fork: messages.Fork) -> None:
+    def become_guest(
+        self, fds: list[int], fork: messages.Fork, failure: ConfineError | None = None
+    ) -> None:
         """Turn this fork into a guest: own session, own descriptors, locks, then serve.
 
-        With a ``trial`` it is one up to there: then it tries its locks, says so and ends.
+        With a ``trial`` it is one up to there: then it tries its locks, says so and ends. With a
+        ``failure`` it does no more than to say so.
         """
         process.set_name("guest")
         trial = LockTrial(fork.trial, fds) if fork.trial is not None else None
-        gated = len(fds) > len(self.targets)
-        kept = _place_descriptors(fds, (*self.targets, GATE_FD))
+        gated = len(fds) > len(_TARGETS)
+        kept = _place_descriptors(fds, (*_TARGETS, GATE_FD))
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         with _failure_reported(channel):
+            if failure is not None:
+                raise failure
             isolate_fork(self._zygote, kept)
-        if self._network is not None:
-            self._network.begin(RELAY_FD)
         place = channel.recv()
         if not isinstance(place, messages.SessionSetup):
             raise TypeError("the first frame must be SessionSetup")
@@ -247,7 +238,7 @@ class Prepared:
         seen = self.request.plan  # what the zygote saw, not the host
         own["plan"] = msgspec.structs.replace(
             place.plan,
-            attributes=seen.attributes,
+            attributes=place.plan.may_set_attributes(seen),
             loopback=seen.loopback,
             local_sockets=seen.local_sockets,
         )
@@ -295,7 +286,6 @@ class Prepared:
             out,
             self.request,
             zygote=self._zygote,
-            network=self._network,
         )
         if not self._rules.language:
             not_there.watch(out.send)
@@ -374,11 +364,10 @@ def _place_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
     null = os.open(os.devnull, os.O_RDONLY)
     targets = (0, *where)[: 1 + len(fds)]
     # Out of each other's way first, as low as a limit on open files may want it.
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, RELAY_FD + 1) for fd in (null, *fds)]
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, GATE_FD + 1) for fd in (null, *fds)]
     for target, fd in zip(targets, high, strict=True):
         os.dup2(fd, target)
-    for fd in {CHANNEL_FD, RELAY_FD}.intersection(targets):
-        os.set_inheritable(fd, False)
+    os.set_inheritable(CHANNEL_FD, False)
     return set(targets)
 
 

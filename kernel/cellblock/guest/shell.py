@@ -60,12 +60,14 @@ from cellblock.guest.guards.access import text_of
 from cellblock.guest.kernel import GuestApp, add_modules
 from cellblock.guest.library_patches import NO_PROMPT
 from cellblock.guest.output import (
+    Formatter,
     OutStream,
     Publisher,
     ResultHook,
     current_cell,
     current_subshell,
     encodable,
+    is_formatting,
     set_parent,
 )
 from cellblock.guest.pip import answer_pip
@@ -259,8 +261,6 @@ class _Shown(NamedTuple):
 
     raised: BaseException
     error: messages.Error
-    #: A result was being formatted.
-    of_display: bool
 
 
 #: The frame that a cell's code is run from.
@@ -311,7 +311,9 @@ class GuestShell(InteractiveShell):
 
     def init_payload(self) -> None:
         """Keep cells that run at the same time apart."""
+        # By subshell: the error that was shown last, and why a result could not be shown.
         self._shown_errors: dict[int, _Shown] = {}
+        self._result_errors: dict[int, messages.Error] = {}
         self._failed_calls: dict[int, tuple[BaseException, messages.FailedCall]] = {}
         super().init_payload()
         manager: Any = Payloads(parent=self)
@@ -321,6 +323,18 @@ class GuestShell(InteractiveShell):
         """Send pages (``name?``) as payloads."""
         super().init_hooks()
         self.set_hook("show_in_pager", page.as_hook(payloadpage.page), 99)
+
+    def init_traceback_handlers(self, custom_exceptions: Any) -> None:
+        """Have tracebacks say where an error was raised."""
+        super().init_traceback_handlers(custom_exceptions)
+        shown: Any = self.InteractiveTB
+        shown.get_records = tracebacks.with_lines_of_errors(shown.get_records)
+
+    def init_display_formatter(self) -> None:
+        """Have errors of formatters told from the cell's own."""
+        formatter: Any = Formatter(parent=self)
+        self.display_formatter = formatter
+        self.configurables.append(formatter)
 
     def init_magics(self) -> None:
         """Register ipykernel's magics beside IPython's; the first that runs imports its module."""
@@ -468,12 +482,12 @@ class GuestShell(InteractiveShell):
             evalue=encodable(tracebacks.describe(evalue)),
             traceback=lines,
             failed_call=call if failed is evalue else None,
+            of_display=is_formatting.get(),
         )
         hook.out.send(error)  # ``display_pub`` is another one while a cell captures output
-        shown = _Shown(evalue, error, of_display=hook.is_formatting)
-        earlier = self._shown_errors.get(subshell)
-        if earlier is None or not earlier.of_display:
-            self._shown_errors[subshell] = shown
+        self._shown_errors[subshell] = _Shown(evalue, error)
+        if hook.is_formatting:
+            self._result_errors.setdefault(subshell, error)
 
     def _format_exception_for_storage(self, exception: BaseException, *_: Any, **__: Any) -> Any:
         """Return what was shown of an error, for ``%history`` and others."""
@@ -483,6 +497,7 @@ class GuestShell(InteractiveShell):
     def forget_errors(self) -> None:
         """Begin a cell: nothing of it has failed yet."""
         self._shown_errors.pop(current_subshell.get(), None)
+        self._result_errors.pop(current_subshell.get(), None)
 
     def error_of(self, raised: BaseException) -> messages.Error:
         """Return what was shown of an error, or what it says where nothing was."""
@@ -501,8 +516,7 @@ class GuestShell(InteractiveShell):
 
     def display_error(self) -> messages.Error | None:
         """Return why the running cell's result could not be shown: the cell has failed then."""
-        shown = self._shown_errors.get(current_subshell.get())
-        return shown.error if shown is not None and shown.of_display else None
+        return self._result_errors.get(current_subshell.get())
 
     def init_completer(self) -> None:
         """Complete without evaluating, importing or jedi."""

@@ -25,6 +25,15 @@ _GRACE: Final = 1.0
 _READ: Final = 1 << 16
 #: Programs in Python write at once, as they do where they have a terminal.
 _UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}
+#: The status of the last command that failed since ``take_failure``: 0 for none.
+_failure = 0
+
+
+def take_failure() -> int:
+    """Return the status of the last command that failed since the last call; 0 for none."""
+    global _failure
+    failure, _failure = _failure, 0
+    return failure
 
 
 def run(command: str) -> int:
@@ -50,9 +59,12 @@ def run(command: str) -> int:
         sys.stdout.write("^C\r\n")
         output.show_until_end(_GRACE)
         process.kill()
+    global _failure  # noqa: PLW0603
     status = process.wait()
     output.leave(command)
-    return 128 - status if status > 128 else status  # noqa: PLR2004 - a shell's way to say signal
+    status = 128 - status if status > 128 else status  # noqa: PLR2004 - a shell's way to say signal
+    _failure = status or _failure
+    return status
 
 
 class _Output:

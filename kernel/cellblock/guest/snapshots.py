@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from cellblock.guest.channel import Channel
     from cellblock.guest.loop import Driver
-    from cellblock.guest.network import Network
     from cellblock.guest.output import Outlet
 
 
@@ -162,14 +161,15 @@ def _restore(one: OpenFile, is_late: Event) -> bool:
 # Were files and pipes open in a waiting copy, too, a file that a cell closes would stay locked, and
 # could not be run ("Text file busy"), and who reads of a pipe would wait for its end. So a copy has
 # no more than O_PATH's descriptors of them (open(2)), and opens them anew when it takes over. So
-# does a fork, which has offsets of its own then (ADR 0178).
+# does a fork, which has offsets of its own then (ADR 0178). By a folder that is open a fork would
+# list what it may not open.
 
 #: Descriptors that are looked at where the policy has no lower limit.
 _MOST_OPEN: Final = 1 << 16
 
 
 class PutAside(NamedTuple):
-    """A file or pipe that a copy is to open anew."""
+    """A file, folder or pipe that a copy is to open anew."""
 
     fd: int
     flags: int
@@ -179,14 +179,14 @@ class PutAside(NamedTuple):
 
 
 def put_aside(files: tuple[OpenFile, ...], but: Collection[int] = ()) -> list[PutAside]:
-    """Keep no more of open files and pipes, ``but`` of these, than what opens them anew.
+    """Keep no more of open files, folders and pipes, ``but`` of these, than what opens them anew.
 
     ``files`` know where each is read or written next.
     """
     aside, offsets = list[PutAside](), {one.fd: one.offset for one in files}
     most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST_OPEN)
     for fd, status in descriptors(most, gap=most):  # a cell may have chosen any number
-        is_file = stat.S_ISREG(status.st_mode)
+        is_file = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
         if fd in but or not (is_file or stat.S_ISFIFO(status.st_mode)):
             continue
         with contextlib.suppress(OSError):  # it stays open
@@ -203,7 +203,7 @@ def put_aside(files: tuple[OpenFile, ...], but: Collection[int] = ()) -> list[Pu
 
 
 def open_again(aside: list[PutAside]) -> int:
-    """Open again what was put aside; return how many files may not be opened any more.
+    """Open again what was put aside; return how many files and folders may not be opened any more.
 
     Those lead nowhere, and pipes do whose other end has gone.
     """
@@ -374,6 +374,7 @@ def fork() -> int:
 
 
 #: Taken before cells can put something else in its place.
+_begin_session: Final = os.setsid
 _seed_global, _get_random, _set_random = random.seed, random.getstate, random.setstate
 #: Channel, stdout and stderr of a copy.
 _DESCRIPTORS = 3
@@ -396,7 +397,6 @@ class Snapshots:
         channel: Channel,
         outlet: Outlet,
         driver: Driver,
-        network: Network | None,
         *,
         zygote: int,
         openmp: bool,
@@ -404,7 +404,7 @@ class Snapshots:
         serves: bool = False,
     ) -> None:
         self._channel, self._outlet, self._driver = channel, outlet, driver
-        self._network, self._connects, self._zygote = network, connects, zygote
+        self._connects, self._zygote = connects, zygote
         self._serves = serves
         self._openmp = OpenMP() if openmp else None
         #: How many connections a copy has dropped.
@@ -539,6 +539,8 @@ class Snapshots:
     def take_over(self, resume: messages.Resume) -> messages.Resumed:
         """Make what a fork can't copy anew; return what can't be had again."""
         self._catch_up()
+        if resume.session:
+            _begin_session()
         process.set_name("guest")
         # What is run again first draws what it drew before.
         self._seed, self._again = resume.seed, resume.again
@@ -546,10 +548,6 @@ class Snapshots:
         tasks = self._driver.resume()
         if resume.place is None:
             self._open_files_again()
-        if self._network is not None:
-            self._network.reset_after_fork(self._channel.take_descriptors())
-            if resume.plan is not None and not resume.plan.relayed:
-                self._network.end()
         return messages.Resumed(
             threads=self._lost_threads, tasks=tasks, connections=self._connections
         )

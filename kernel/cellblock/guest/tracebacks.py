@@ -6,6 +6,7 @@ import contextlib
 import errno
 import inspect
 import linecache
+import math
 import mmap
 import os
 import re
@@ -16,7 +17,7 @@ import threading
 import traceback
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -25,11 +26,14 @@ from cellblock.guest.output import encodable
 from cellblock.wire.messages import FailedCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: Frames of these files are the kernel's own.
 OWN = str(Path(__file__).resolve().parents[1]) + "/"
 _LONGEST_CHAIN = 32
+#: "Unable to allocate 76.3 MiB for an array" (numpy), "malloc of size 1048576 failed" (Arrow).
+_SIZE = re.compile(r"\b(?:allocate|size) (\d{1,15}(?:\.\d{1,3})?)(?: ([KMGTP]iB|bytes)\b)?")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 #: What IPython's formatter takes at most, with all that it imports.
 _FORMATTER = 64 << 20
 
@@ -77,6 +81,38 @@ def by_python(error: BaseException, tb: TracebackType | None) -> list[str]:
     return "".join(traceback.format_exception(type(error), error, tb)).splitlines()
 
 
+def with_lines_of_errors(get_records: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Return IPython's ``get_records`` with each record at the line that raised.
+
+    IPython has two ways to make a record. That for code without a file, which a cell is, asks the
+    frame for its line: where it is now, in a ``finally`` or the handler that raised anew. And it
+    asks ``inspect`` for the lines of the code, which are those of the ``def`` above it, or too few,
+    where the code is a comprehension's, a lambda's or a class's.
+    """
+
+    def records(etb: TracebackType | None, *args: Any, **kwargs: Any) -> list[Any]:
+        made = get_records(etb, *args, **kwargs)
+        lines = traceback.walk_tb(etb)
+        # A frame that raised an error twice is in the traceback twice: records are in its order.
+        for record in made:
+            if getattr(record, "_sd", None) is None:
+                same = (line for frame, line in lines if frame is record.frame)
+                record.lineno = next(same, record.lineno)
+                lines_of_code = _lines_of(record.frame.f_code)
+                if record.raw_lines[: len(lines_of_code)] != lines_of_code:
+                    record.raw_lines = lines_of_code
+        return made
+
+    return records
+
+
+def _lines_of(code: CodeType) -> list[str]:
+    """Return the lines of a code's file from its first to its last; none where there is no file."""
+    first = code.co_firstlineno
+    last = max((line for *_, line in code.co_lines() if line is not None), default=first)
+    return linecache.getlines(code.co_filename)[first - 1 : last]
+
+
 def prepare(shell: Any, error: BaseException) -> None:
     """Make what IPython's formatters need for ``error`` cheap."""
     # With pygments, which no guest needs before its first error.
@@ -121,11 +157,9 @@ _PROCESS: Final = re.compile(
 )
 _NETWORK: Final = re.compile(
     r"\b(socket|socketpair|ssl|connect|bind|sendto|urllib|http|asyncio\.open_connection"
-    r"|guest/network)\b"
+    r")\b"
 )
-_PACKAGE: Final = re.compile(
-    r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/network)\b"
-)
+_PACKAGE: Final = re.compile(r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib)\b")
 #: Where libraries that open files by themselves leave the path: Arrow and pandas quote it, as does
 #: DuckDB, Polars appends it, GDAL begins with it, and so do Arrow's and NumPy's FileNotFoundError.
 _PATH: Final = re.compile(
@@ -175,7 +209,7 @@ def failed_call(error: BaseException) -> FailedCall | None:
 
 def _call(error: BaseException) -> FailedCall | None:
     if isinstance(error, MemoryError):
-        return FailedCall("memory")
+        return FailedCall("memory", size=_size_in(str(error)))
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         return FailedCall("thread", errno.EAGAIN if _has_room_for_stack() else errno.ENOMEM)
     if isinstance(error, ModuleNotFoundError):
@@ -184,6 +218,15 @@ def _call(error: BaseException) -> FailedCall | None:
     if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
         return _database()
     return _os_error(error) if isinstance(error, OSError) else None
+
+
+def _size_in(message: str) -> int:
+    """Return the bytes that could not be allocated, as numpy's and Arrow's errors say; else 0."""
+    found = _SIZE.search(message)
+    if found is None:
+        return 0
+    unit: int = 1024 ** _UNITS.index(found[2] or "bytes")
+    return min(1 << 60, math.ceil(float(found[1]) * unit))
 
 
 def _has_room_for_stack() -> bool:
@@ -229,9 +272,7 @@ def _database() -> FailedCall | None:
 def _os_error(error: OSError) -> FailedCall | None:
     number = error.errno or 0
     if isinstance(error, socket.gaierror):
-        # Numbers of their own. The relay's own word for what is not on its list is EAI_FAIL.
-        number = errno.EACCES if error.errno == socket.EAI_FAIL else errno.EHOSTUNREACH
-        return FailedCall("network", number)
+        return FailedCall("network", errno.EHOSTUNREACH)  # its numbers are not the OS kernel's
     if not 0 < number <= _LAST_ERRNO:
         return None
     kind = _kind(error)

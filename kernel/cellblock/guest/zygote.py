@@ -31,7 +31,9 @@ from cellblock.guest.confine import (
     landlock,
     layer,
     notify,
+    own_network,
     process,
+    session_mounts,
     witness,
 )
 from cellblock.guest.confine.libc import LockFailed
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.guest.setup import Prepared
-    from cellblock.wire.messages import KeepOnly, Narrow, Plan
+    from cellblock.wire.messages import AllowFork, BeginSession, KeepOnly, Narrow, Plan, Protect
 
 
 #: Seconds of answers to a guest from which the host is told of them.
@@ -140,6 +142,18 @@ class Gatekeeper:
     def _of(self, number: int) -> list[notify.Gate]:
         return [kept.gate for kept in self._gates.values() if kept.number == number]
 
+    def obey(self, message: AllowFork | Protect | BeginSession | KeepOnly) -> None:
+        """Do what the host asks for of one guest and its snapshots."""
+        match message:
+            case messages.AllowFork(id=number, pid=pid):
+                self.allow_fork(number, pid)
+            case messages.Protect(id=number, pid=snapshot):
+                self.protect(number, snapshot)
+            case messages.BeginSession():
+                self.begin_session(message)
+            case messages.KeepOnly():
+                self.keep_only(message)
+
     def allow_fork(self, number: int, pid: int | None) -> None:
         """Let one more fork through, of ``pid``: guest ``number``, or a snapshot of it."""
         for gate in self._of(number):
@@ -150,21 +164,35 @@ class Gatekeeper:
         for gate in self._of(number):
             gate.protect(pid)
 
+    def begin_session(self, request: BeginSession) -> None:
+        """Let a snapshot begin a session, which is that of a fork of a sandbox."""
+        if (sessions := self._sessions.get(request.id)) is not None:
+            sessions.begin(request.pid, request.user)
+        for gate in self._of(request.id):
+            gate.allow_session(request.pid)
+
     def keep_only(self, request: KeepOnly) -> None:
-        """Allow a guest no fork any more, and end what is in its session beside these."""
+        """Allow a guest no fork any more, and end what is in a user's sessions beside these."""
         for gate in self._of(request.id):
             gate.withdraw_fork(request.others)
+        # Copies of the others that are being made, too.
         started = (pid for other in request.others for pid in notify.descendants(other))
         keep = (*request.pids, *request.others, *started)
         if (sessions := self._sessions.get(request.id)) is not None:
             with contextlib.suppress(LockFailed):
-                notify.end_sessions(sessions, keep=keep)
+                notify.end_sessions(sessions, keep, request.user)
 
-    def narrow(self, request: Narrow, done: Callable[[], None]) -> None:
+    def narrow(
+        self,
+        request: Narrow,
+        done: Callable[[], None],
+        there: session_mounts.SessionNamespaces | None = None,
+    ) -> None:
         """Decide about guest ``request.id`` by a narrower plan, whose locks are ready for a copy.
 
-        ``done`` is called when that copy is restricted. Raises OSError, ValueError, LockFailed
-        where it can't be; then nothing is decided otherwise than before.
+        ``there`` are the mounts of its session, where it has some of its own. ``done`` is called
+        when that copy is restricted. Raises OSError, ValueError, LockFailed where it can't be; then
+        nothing is decided otherwise than before.
         """
         (gate,), plan = self._of(request.id), request.plan
         # Which network a zygote is in never changes, so none is given up for a private one.
@@ -172,9 +200,12 @@ class Gatekeeper:
             plan,
             loopback=plan.loopback and self._plan.loopback,
             local_sockets=plan.local_sockets and self._plan.local_sockets,
+            attributes=plan.may_set_attributes(self._plan),
         )
         process.lower_limits(request.pid, Limits())  # whether that is possible
-        fd, alone = landlock.ruleset(plan, request.rulesets), not request.fork
+        namespaces = () if there is None else there.namespaces
+        fd = landlock.ruleset(plan, request.rulesets, namespaces)
+        alone = not request.fork
         if alone:  # a fork is under what its gate decides by already
             gate.plan = plan
         gate.expect_ruleset(notify.DueRuleset(request.pid, fd, plan.limits, done, alone=alone))
@@ -183,21 +214,18 @@ class Gatekeeper:
         """Record a fork, which begins a session."""
         self._forget_session(pid)
 
-        def tell(numbers: tuple[int, ...]) -> None:
+        def tell(users: dict[int, int]) -> None:
             # The newest number is a process's of this guest, so that nobody else is in it.
             for other, known in self._sessions.items():
                 if other != number:
-                    for begun in numbers:
+                    for begun in users:
                         known.forget(begun)
-            self._tell(messages.Sessions(id=number, sessions=numbers))
+            self._tell(messages.Sessions(id=number, sessions=users))
 
-        self._sessions[number] = notify.Sessions(pid, tell)
+        self._sessions[number] = notify.Sessions(pid, tell, number)
 
     def _forget_session(self, pid: int) -> None:
         """Forget an earlier session of this number: nothing is in it any more (setsid(2))."""
-        ended = [n for n, known in self._sessions.items() if pid in known.first]
-        for number in ended:
-            del self._sessions[number]
         for known in self._sessions.values():
             known.forget(pid)
 
@@ -236,8 +264,8 @@ class Gatekeeper:
             kept.gate.close()
 
 
-#: Channel, stdout, stderr, and the way to the relay where there is one.
-_MOST_DESCRIPTORS = 4
+#: Descriptors of a guest: channel, stdout, stderr.
+_TARGETS = 3
 #: What the first process in a pid namespace is called there; all others end with it.
 _FIRST = 1
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -267,18 +295,9 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
 
         request, above = control.receive_prepare()
         witness.check_mounts(request.plan.mounted, request.mounts)
-        mounter = layer.Mounter(socket.socket(fileno=mounter_fd), request.plan.layers)
-        if layers := request.plan.layers:
-            # Where something wraps us, that has made one already.
-            loopback = request.plan.loopback and "namespaces" not in request.plan.locks
-            empty = layer.lay(layers, request.plan.shared_memory, loopback=loopback)
-            request = _sealed(request)
-            mounter.begin(layers, empty)
-            mounter.cover(layers)
-        else:
-            mounter.close()
+        request, mounter, sessions = _lay(request, socket.socket(fileno=mounter_fd), control)
         # Before the locks: a policy may let cells read a part of a layer alone.
-        seen = {each.root: os.open(each.root, _FOLDER) for each in layers}
+        seen = {each.root: os.open(each.root, _FOLDER) for each in request.plan.layers}
         if "container" in request.plan.locks:
             seen[request.scratch] = os.open(request.scratch, _FOLDER)
         folder = request.scratch
@@ -288,6 +307,8 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
             folder = ""
         _confine(request)
         prepared = setup.prepare(request)
+        if sessions is not None:
+            sessions.wait()
         gc.freeze()
     except EOFError:
         os._exit(0)
@@ -300,10 +321,54 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
     gc.enable()
     for path, opened in seen.items():
         control.send(messages.SeenFolder(path=path), opened)
-    if messages.SHARED_MEMORY in request.plan.write_roots:
+    if messages.SHARED_MEMORY in request.plan.write_roots and sessions is None:
         control.send(messages.SharedMemory(), os.open(messages.SHARED_MEMORY, _FOLDER))
     control.send(messages.Obeyed())
-    _Zygote(control, prepared, folder, above, mounter).serve()
+    _Zygote(control, prepared, folder, above, mounter, sessions).serve()
+
+
+def _lay(
+    request: messages.Prepare, line: socket.socket, control: _Control
+) -> tuple[messages.Prepare, layer.Mounter, session_mounts.SessionMounter | None]:
+    """Lay layers for all guests; or have a mounter begin that makes each session's mounts.
+
+    And have listed hosts be neighbours. Return what is asked for with what was found to hold, and
+    the lines to the mounter.
+    """
+    layers, sessions = request.plan.layers, None
+    if request.plan.own_mounts:
+        sessions = session_mounts.SessionMounter(line.dup(), request.plan, control.send)
+    mounter = layer.Mounter(line, layers)
+    _enter_namespaces(request)
+    for number, listener in own_network.listen(request.plan.neighbours):
+        control.send(messages.Listening(number=number), listener)
+    if not layers:
+        mounter.close()
+        return request, mounter, sessions
+    empty = layer.lay(layers, request.plan.shared_memory)
+    request = _sealed(request)
+    mounter.begin(layers, empty)
+    mounter.cover(layers)
+    return request, mounter, None
+
+
+def _enter_namespaces(request: messages.Prepare) -> None:
+    """Enter the namespaces that layers and neighbours take, if any. Raises ConfineError."""
+    plan = request.plan
+    wrapped = "namespaces" in plan.locks
+    # Where something wraps us, that has made a network already; but not one that we may change.
+    alone = plan.loopback and (not wrapped or bool(plan.neighbours))
+    if "container" in plan.locks or not (plan.layers or alone):
+        return
+    try:
+        layer.enter_namespaces()
+        if alone:
+            own_network.enter()
+        if plan.neighbours:
+            own_network.settle(plan.neighbours, request.scratch)
+    except (OSError, LockFailed) as error:
+        number = error.errno or 0
+        raise ConfineError("network", number, "" if number else str(error)) from error
 
 
 def _sealed(request: messages.Prepare) -> messages.Prepare:
@@ -311,6 +376,8 @@ def _sealed(request: messages.Prepare) -> messages.Prepare:
     plan = request.plan
     writable = (*plan.write_roots, *(each.root for each in plan.layers), request.scratch)
     sealed = layer.seal(writable, apart="namespaces" in plan.locks)
+    # A layer that a session wrote to before it narrowed its policy is still laid.
+    sealed = sealed and plan.lets_write(writable)
     return msgspec.structs.replace(request, plan=msgspec.structs.replace(plan, attributes=sealed))
 
 
@@ -356,7 +423,7 @@ class _Control:
     def _receive_exactly(self, size: int) -> tuple[bytes, list[int]]:
         data, fds = b"", array.array("i")
         while len(data) < size:
-            space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * fds.itemsize)
+            space = socket.CMSG_SPACE(_TARGETS * fds.itemsize)
             part, ancillary, _, _ = self._sock.recvmsg(size - len(data), space)
             for level, kind, payload in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -388,7 +455,8 @@ class _Zygote:
     """Forks guests, and answers for them at their gates.
 
     ``folder`` is the guests', where no reaper removes it; ``above`` has a descriptor of what that
-    lies in, where it is out of our sight; ``mounter`` may be asked where there are layers.
+    lies in, where it is out of our sight; ``mounter`` may be asked where there are layers,
+    ``sessions`` where each guest has mounts of its own.
     """
 
     def __init__(
@@ -398,9 +466,11 @@ class _Zygote:
         folder: str,
         above: list[int],
         mounter: layer.Mounter,
+        sessions: session_mounts.SessionMounter | None,
     ) -> None:
         self._control, self._prepared = control, prepared
         self._folder, self._above, self._mounter = folder, above, mounter
+        self._sessions = sessions
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -440,41 +510,46 @@ class _Zygote:
 
     def _do(self, message: Any, fds: list[int]) -> None:
         match message:
-            case messages.Fork() if len(fds) == len(self._prepared.targets):
-                pid = self._fork(message, fds)
-                self._gates.forked(message.id, pid)
-                # The pid may be another's when the host acts, the pidfd not. It is valid whatever
-                # has become of the guest, since nobody but us reaps it (pidfd_open(2)).
-                self._control.send(messages.Forked(id=message.id, pid=pid), os.pidfd_open(pid))
-            case messages.AllowFork(id=number, pid=pid):
-                self._gates.allow_fork(number, pid)
-            case messages.Protect(id=number, pid=pid):
-                self._gates.protect(number, pid)
-            case messages.KeepOnly():
-                self._gates.keep_only(message)
-            case messages.EndForks(id=number, forks=forks):
-                self._gates.end_forks(number, forks)
-                self._report_ended()
+            case messages.Fork() if len(fds) == _TARGETS:
+                self._fork(message, fds)
+            case (
+                messages.AllowFork()
+                | messages.Protect()
+                | messages.BeginSession()
+                | messages.KeepOnly()
+            ):
+                self._gates.obey(message)
+            case messages.EndForks():
+                self._end_forks(message)
             case messages.Narrow():
                 self._narrow(message)
-            case messages.Refresh(id=number):
-                self._control.send(messages.Refreshed(id=number, failure=self._refresh()))
+            case messages.Refresh():
+                failure = self._refresh()
+                self._control.send(messages.Refreshed(id=message.id, failure=failure))
             case messages.Ping():
                 pass  # that it was taken up is the answer
             case messages.Quit():
                 end_children()
                 os._exit(1)  # not 0: the reaper would remove their folder
 
+    def _end_forks(self, message: messages.EndForks) -> None:
+        self._gates.end_forks(message.id, message.forks)
+        if self._sessions is not None:
+            self._sessions.end_forks(message.forks)
+        self._report_ended()
+
     def _narrow(self, message: Narrow) -> None:
         ticket = message.ticket
         done = messages.Narrowed(ticket=ticket)
         answer = messages.Narrowed(ticket=ticket, ready=True)
         try:
+            there = None if self._sessions is None else self._sessions.of_fork(message.id)
             if not message.fork:
                 self._mounter.cover(message.plan.layers)
-            self._gates.narrow(message, lambda: self._control.send(done))
-        except (OSError, ValueError, LockFailed) as error:
-            answer = messages.Narrowed(ticket=ticket, failure=str(error)[:_LONGEST])
+            self._gates.narrow(message, lambda: self._control.send(done), there)
+        except Exception as error:  # whatever it is, it is this guest's alone
+            failure = str(error)[:_LONGEST] or type(error).__name__
+            answer = messages.Narrowed(ticket=ticket, failure=failure)
         self._control.send(answer)
 
     def _refresh(self) -> str:
@@ -485,25 +560,32 @@ class _Zygote:
             return error.strerror or str(error)[:_LONGEST]
         return ""
 
-    def _fork(self, request: messages.Fork, fds: list[int]) -> int:
+    def _fork(self, request: messages.Fork, fds: list[int]) -> None:
+        """Fork a guest, which gets ``fds``, and tell the host."""
+        there, failure = self._mounts_of(request)
         listening = self._gates.expect(request.id)
         if listening is not None:
             fds = [*fds, listening.detach()]
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # of a pool, the other guests go on
+            detail = f"no process could be made for it: {error.strerror}"
+            self._control.send(messages.ForkFailed(id=request.id, detail=detail))
+            pid = -1
         if pid:
             for fd in fds:
                 os.close(fd)
-            return pid
+            if pid > 0:
+                self._gates.forked(request.id, pid)
+                # The pid may be another's when the host acts, the pidfd not. It is valid whatever
+                # has become of the guest, since nobody but us reaps it (pidfd_open(2)).
+                self._control.send(messages.Forked(id=request.id, pid=pid), os.pidfd_open(pid))
+            return
         status = 1
         try:
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
-            for fd in (self._wake_read, self._wake_write, self._control.fileno(), *self._above):
-                os.close(fd)
-            self._gates.close()
-            self._mounter.close()
-            self._prepared.become_guest(fds, request)
+            if there is not None:
+                failure = there.enter()
+            self._become_guest(request, fds, failure)
             status = 0
         except SystemExit:
             status = 0
@@ -511,6 +593,30 @@ class _Zygote:
             os.write(2, f"cellblock guest: {type(exc).__name__}: {exc}\n".encode())
         finally:
             os._exit(status)
+
+    def _mounts_of(
+        self, request: messages.Fork
+    ) -> tuple[session_mounts.SessionNamespaces | None, ConfineError | None]:
+        """Return the namespaces that a fork is to enter, if any, and why they can't be had."""
+        if self._sessions is None or not request.mounts:
+            return None, None
+        try:
+            return self._sessions.enter_fork(request.id, request.mounts), None
+        except OSError as error:
+            return None, ConfineError("namespaces", error.errno or 0, "a session's mounts")
+
+    def _become_guest(
+        self, request: messages.Fork, fds: list[int], failure: ConfineError | None
+    ) -> None:
+        """Let go of all that is a zygote's, and serve as a guest."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for fd in (self._wake_read, self._wake_write, self._control.fileno(), *self._above):
+            os.close(fd)
+        self._gates.close()
+        self._mounter.close()
+        self._prepared.become_guest(fds, request, failure)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):

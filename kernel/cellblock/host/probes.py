@@ -111,6 +111,8 @@ class Prover:
                     self._loop.stop()
                 case messages.Ready(report=report):
                     self.report = self.report or report
+                    if self._relay is not None:
+                        self._relay.serve(zygote.listeners)
                 case messages.NotReady(lock=lock, detail=detail) if trial.thread:
                     # Only for this reason it is worth something that it did not start.
                     outcome: Any = "refused" if lock == "process" else "unwitnessed"
@@ -134,8 +136,6 @@ class Prover:
 
         guest = Guest(self._loop, on_message, on_text, on_lost)
         try:
-            if self._relay is not None:
-                guest.child_fds += self._relay.admit()
             zygote.fork(guest, trial=trial)
             self._loop.run()
         finally:
@@ -143,7 +143,7 @@ class Prover:
 
     def on_zygote(self, message: messages.FromZygote) -> None:
         """Hear that no guest can be forked."""
-        if isinstance(message, messages.ZygoteFailed):
+        if isinstance(message, messages.ZygoteFailed | messages.ForkFailed):
             self._fail(message.detail)
 
     def on_zygote_lost(self, why: str) -> None:

@@ -12,7 +12,13 @@ would: that is ``code_error``.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import queue
+import re
+import threading
 import time
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from code_sandboxes.base import Sandbox as Provider
@@ -20,13 +26,17 @@ from code_sandboxes.exceptions import VariableNotFoundError
 from code_sandboxes.models import CodeError, ExecutionResult, Logs, OutputMessage, Result
 
 from cellblock.api.blocking import Sandbox
+from cellblock.api.sandbox import INTERRUPT_TIMEOUT
 from cellblock.errors import CellblockError, ExchangeError, GuestError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from code_sandboxes.models import SandboxConfig
 
+    from cellblock.api.results import Result as CellResult
+    from cellblock.host.cell.transcript import Output
     from cellblock.policy.model import Policy
 
 
@@ -77,46 +87,99 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
     ) -> ExecutionResult:
         """Run a cell. A cell that is refused or stopped is a ``code_error`` that says why.
 
-        The callbacks are called when it has ended. Raises ValueError for another ``language`` than
-        Python, and for ``envs``: a sandbox has its variables from its start (``env_vars``).
+        The callbacks are called as the cell prints and shows, in the thread of the caller. If one
+        raises, the cell is interrupted, and that is raised. Raises ValueError for another
+        ``language`` than Python, and for ``envs``: a sandbox has its variables from its start
+        (``env_vars``).
         """
         del context  # there is one
-        if language != "python" or envs:
-            raise ValueError("cells are Python, and have their environment from env_vars")
-        begun, seconds = time.time(), timeout or self.config.timeout
+        begun = time.time()
         try:
-            result = self._open.execute(code, timeout=seconds)
+            with self._run(code, language, envs, timeout) as run:
+                for event in run.events:
+                    printed = on_stderr if getattr(event, "error", False) else on_stdout
+                    handler = on_result if isinstance(event, Result) else printed
+                    if handler is not None:
+                        handler(event)
+                execution = _execution_of(run.outcome.result(), begun)
         except CellblockError as exc:
             return ExecutionResult(execution_ok=False, execution_error=str(exc))
-        logs = Logs(stdout=_lines(result.output), stderr=_lines(result.error_output, error=True))
-        rich = [] if result.rich_result is None else [(result.rich_result, True)]
-        shown = [
-            Result(data=dict(one.data), is_main_result=main)
-            for one, main in [*((display, False) for display in result.displays), *rich]
-        ]
-        error = result.error
-        failure = None
-        if not result.success and error is not None:
-            trace = error.traceback if result.status == "error" else result.to_string()
-            failure = CodeError(name=error.type, value=error.message, traceback=trace)
-        for called, values in ((on_stdout, logs.stdout), (on_stderr, logs.stderr)):
-            for value in values if called is not None else ():
-                called(value)
-        for value in shown if on_result is not None else ():
-            on_result(value)
-        if failure is not None and on_error is not None:
-            on_error(failure)
-        return ExecutionResult(
-            results=shown,
-            logs=logs,
-            execution_ok=result.status not in ("refused", "failed"),
-            execution_error=result.to_string() if result.status in ("refused", "failed") else None,
-            code_error=failure,
-            execution_count=result.execution_count,
-            started_at=begun,
-            completed_at=time.time(),
-            interrupted=result.stop is not None and result.stop.why in ("interrupt", "timeout"),
-        )
+        if execution.code_error is not None and on_error is not None:
+            on_error(execution.code_error)
+        return execution
+
+    async def run_code_async(self, *args: Any, **kwargs: Any) -> ExecutionResult:
+        """Run a cell as ``run_code`` does, in a thread, where the callbacks are called, too.
+
+        To cancel that interrupts the cell, and kills it if it goes on.
+        """
+        running = asyncio.ensure_future(asyncio.to_thread(self.run_code, *args, **kwargs))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            while not running.done():
+                self.interrupt()
+                await asyncio.wait({running}, timeout=INTERRUPT_TIMEOUT)
+            raise
+
+    def run_code_streaming(
+        self,
+        code: str,
+        language: str = "python",
+        context: Any = None,
+        envs: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[OutputMessage | Result | CodeError]:
+        """Yield what a cell prints and shows as it comes, then why it failed, as ``run_code``.
+
+        To close the iterator before its end interrupts the cell.
+        """
+        del context
+        begun = time.time()
+        try:
+            with self._run(code, language, envs, timeout) as run:
+                yield from run.events
+                execution = _execution_of(run.outcome.result(), begun)
+        except CellblockError as exc:
+            execution = ExecutionResult(execution_ok=False, execution_error=str(exc))
+        yield from _failures(execution)
+
+    async def run_code_streaming_async(
+        self, code: str, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[OutputMessage | Result | CodeError]:
+        """Yield as ``run_code_streaming`` does; arguments are the same."""
+        loop, came = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def put(event: Any) -> None:
+            loop.call_soon_threadsafe(came.put_nowait, event)
+
+        heard = {"on_stdout": put, "on_stderr": put, "on_result": put}
+        running = asyncio.ensure_future(self.run_code_async(code, *args, **heard, **kwargs))
+        running.add_done_callback(lambda _: came.put_nowait(None))
+        try:
+            while (event := await came.get()) is not None:
+                yield event
+            for failure in _failures(running.result()):
+                yield failure
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    @contextlib.contextmanager
+    def _run(
+        self, code: str, language: str, envs: dict[str, str] | None, timeout: float | None
+    ) -> Iterator[_Run]:
+        """Run a cell while this is entered; ``interrupt`` reaches it. Raises as ``run_code``."""
+        if language != "python" or envs:
+            raise ValueError("cells are Python, and have their environment from env_vars")
+        run = _Run(self._open, code, timeout or self.config.timeout)
+        self._interrupt_requested.clear()
+        self._executing_event.set()
+        try:
+            yield run
+        finally:
+            run.end()
+            self._executing_event.clear()
 
     def get_variable(self, name: str, context: Any = None) -> Any:
         """Return a variable's value. Raises VariableNotFoundError for what can't be had."""
@@ -152,9 +215,97 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
         return self._sandbox
 
 
-def _lines(text: str, *, error: bool = False) -> list[OutputMessage]:
-    now = time.time()
-    return [
-        OutputMessage(line=line.removesuffix("\n"), timestamp=now, error=error)
-        for line in text.splitlines(keepends=True)
+class _Run:
+    """A cell that runs in a thread, and what it prints and shows meanwhile."""
+
+    def __init__(self, sandbox: Sandbox, code: str, seconds: float) -> None:
+        self._sandbox, self._code, self._seconds = sandbox, code, seconds
+        self._came: queue.SimpleQueue[Output | None] = queue.SimpleQueue()
+        #: The cell's result, or what ``Sandbox.execute`` raised.
+        self.outcome: Future[CellResult] = Future()
+        threading.Thread(target=self._execute, name="cellblock-run", daemon=True).start()
+
+    def _execute(self) -> None:
+        try:
+            result = self._sandbox.execute(
+                self._code, timeout=self._seconds, on_output=self._came.put
+            )
+        except BaseException as exc:  # noqa: BLE001 - whoever waits for the outcome gets it
+            self.outcome.set_exception(exc)
+        else:
+            self.outcome.set_result(result)
+        self._came.put(None)
+
+    @property
+    def events(self) -> Iterator[OutputMessage | Result]:
+        """Yield what the cell prints and shows, until it has ended."""
+        while (output := self._came.get()) is not None:
+            content = output.content
+            if output.kind == "stream":
+                yield from _lines(content["text"], error=content["name"] == "stderr")
+            elif output.kind in ("display_data", "execute_result") and not output.ours:
+                main = output.kind == "execute_result"
+                yield Result(data=dict(content["data"]), is_main_result=main)
+
+    def end(self) -> None:
+        """Interrupt the cell if it still runs, and again: that kills it."""
+        while not self.outcome.done():
+            self._sandbox.interrupt()
+            wait([self.outcome], timeout=INTERRUPT_TIMEOUT)
+
+
+def _execution_of(result: CellResult, begun: float) -> ExecutionResult:
+    """Return a result in the package's types."""
+    rich = [] if result.rich_result is None else [(result.rich_result, True)]
+    shown = [
+        Result(data=dict(one.data), is_main_result=main)
+        for one, main in [*((display, False) for display in result.displays), *rich]
     ]
+    error, failure, code = result.error, None, None
+    if error is not None and error.type == "SystemExit":  # no failure of the code's
+        said = error.message
+        code = int(said) if re.fullmatch(r"-?\d{1,9}", said) else int(bool(said))
+    elif not result.success and error is not None:
+        trace = error.traceback if result.status == "error" else result.to_string()
+        failure = CodeError(name=error.type, value=error.message, traceback=trace)
+    return ExecutionResult(
+        results=shown,
+        logs=Logs(
+            stdout=list(_lines(result.output)),
+            stderr=[
+                *_lines(result.error_output, error=True),
+                *_lines("".join(f"{line}\n" for line in result.notices), error=True),
+            ],
+        ),
+        execution_ok=result.status not in ("refused", "failed"),
+        execution_error=result.to_string() if result.status in ("refused", "failed") else None,
+        code_error=failure,
+        execution_count=result.execution_count,
+        started_at=begun,
+        completed_at=time.time(),
+        interrupted=_was_interrupted(result),
+        exit_code=code,
+    )
+
+
+def _was_interrupted(result: CellResult) -> bool:
+    if result.stop is not None:
+        return result.stop.why in ("interrupt", "timeout")
+    return result.error is not None and result.error.type == "KeyboardInterrupt"
+
+
+def _failures(execution: ExecutionResult) -> Iterator[CodeError]:
+    """Yield why a cell failed, as the package's own iterators end."""
+    if not execution.execution_ok:
+        why = execution.execution_error
+        yield CodeError(name="SandboxExecutionError", value=why, traceback="")
+    if execution.code_error is not None:
+        yield execution.code_error
+
+
+def _lines(text: str, *, error: bool = False) -> Iterator[OutputMessage]:
+    """Yield a text's lines; what was printed with ``end=""`` is a part of one."""
+    now = time.time()
+    for line in text.splitlines(keepends=True):
+        said, ends = line.removesuffix("\n"), line.endswith("\n")
+        yield OutputMessage(line=said, timestamp=now, error=error, terminated=ends)

@@ -3,45 +3,64 @@
     from cellblock import Sandbox
     from cellblock.integrations.langchain import sandbox_tools
 
-    with Sandbox("agent.toml") as sandbox:
-        agent = create_agent(model, tools=sandbox_tools(sandbox))
+    with Sandbox("agent.toml", project=".") as sandbox:
+        agent = create_agent(model, tools=sandbox_tools(sandbox))  # of the package langchain
         agent.invoke({"messages": ["…"]})
 
-They work in async agents, too: to cancel a call interrupts its cell. The sandbox is the program's,
-to open and to close, and to look into: variables, files, what was staged.
+They work in async agents, too: to cancel a call interrupts its cell. Pictures are image blocks of
+the tool's message. The sandbox is the program's, to open and to close, and to look into: variables,
+files, what was staged.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+from langchain_core.messages.content import create_image_block, create_text_block
 from langchain_core.tools import BaseTool, StructuredTool
 
+from cellblock.api.assigned import assigned_name, assigned_text
+from cellblock.api.blocking import Sandbox
+from cellblock.api.explained import run_cell_description
 from cellblock.api.fences import without_fence
-from cellblock.integrations.agents import described
+from cellblock.integrations.agents import Seconds, described, told
 
 if TYPE_CHECKING:
-    from cellblock.api.blocking import Sandbox
+    from collections.abc import Sequence
+
+    from cellblock.api.images import Image
+    from cellblock.api.results import Result
 
 
 def sandbox_tools(sandbox: Sandbox, *, limit: int = 8_000) -> list[BaseTool]:
     """Return the tools ``run_cell`` and ``variables`` of an open sandbox.
 
-    ``limit`` is the most characters that the model reads of a result. A cell that fails or is
+    The description of ``run_cell`` has the sandbox's tools and policy. ``limit`` is the most
+    characters that the model reads of a result. A cell that fails or is
     refused is content like any other, which says why. The message's ``artifact`` is the ``Result``.
+    Raises TypeError for anything but a ``Sandbox``, GuestError for one that is not open.
     """
+    if not isinstance(sandbox, Sandbox):
+        kind = type(sandbox).__name__
+        remedy = "pass a cellblock.Sandbox, whose tools work in async agents, too"
+        raise TypeError(f"sandbox_tools takes no {kind}: {remedy}")
 
-    def run_cell(code: str) -> tuple[str, Any]:
-        """Run a cell of Python, and return what it printed, its last value, or why it failed.
+    def run_cell(code: str, timeout: Seconds | None = None) -> tuple[Any, Any]:
+        result = sandbox.execute(without_fence(code), timeout=timeout)
+        name = assigned_name(result)
+        assigned = assigned_text(name, sandbox.variables()) if name else ""
+        return _content(result, limit, assigned, sandbox.images(result)), result
 
-        Variables live from cell to cell. What the policy refuses says what to write instead.
-        """
-        result = sandbox.execute(without_fence(code))
-        return result.to_string(limit), result
-
-    async def run_cell_on_a_loop(code: str) -> tuple[str, Any]:
-        result = await sandbox.execute_async(without_fence(code))
-        return result.to_string(limit), result
+    async def run_cell_on_a_loop(
+        code: str,
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - the cell's
+    ) -> tuple[Any, Any]:
+        result = await sandbox.execute_async(without_fence(code), timeout=timeout)
+        name = assigned_name(result)
+        found = await asyncio.to_thread(sandbox.variables) if name else ()
+        images = await asyncio.to_thread(sandbox.images, result)
+        return _content(result, limit, assigned_text(name, found), images), result
 
     def variables() -> str:
         """List the variables that cells have set: names, types, shapes and sizes in bytes."""
@@ -49,7 +68,19 @@ def sandbox_tools(sandbox: Sandbox, *, limit: int = 8_000) -> list[BaseTool]:
 
     return [
         StructuredTool.from_function(
-            run_cell, run_cell_on_a_loop, response_format="content_and_artifact"
+            run_cell,
+            run_cell_on_a_loop,
+            description=run_cell_description(sandbox),
+            response_format="content_and_artifact",
         ),
         StructuredTool.from_function(variables),
     ]
+
+
+def _content(result: Result, limit: int, assigned: str, images: Sequence[Image]) -> str | list[Any]:
+    """Return the content of a tool's message: text, and image blocks if there are pictures."""
+    text = told(result, limit, assigned, images)
+    if not images:
+        return text
+    blocks = [create_image_block(base64=one.data, mime_type=one.mime_type) for one in images]
+    return [create_text_block(text), *blocks]

@@ -3,23 +3,29 @@
     from pydantic_ai import Agent
     from cellblock.integrations.pydantic_ai import SandboxToolset
 
-    agent = Agent(model, toolsets=[SandboxToolset("agent.toml")])
+    agent = Agent(model, toolsets=[SandboxToolset("agent.toml", project=".")])
     agent.run_sync("…")
 
 Each run of the agent has a sandbox of its own. Within ``async with toolset:`` all runs share one,
-and so do runs at once, whose cells then run one after the other.
+and so do runs at once, whose cells then run one after the other. Pictures are part of what
+``run_cell`` returns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import TYPE_CHECKING, Any, Self
 
+from pydantic_ai.messages import BinaryContent
 from pydantic_ai.toolsets import FunctionToolset
 
+from cellblock.api.assigned import assigned_name, assigned_text
+from cellblock.api.explained import run_cell_description
 from cellblock.api.fences import without_fence
 from cellblock.api.sandbox import AsyncSandbox
-from cellblock.integrations.agents import described
+from cellblock.errors import GuestError
+from cellblock.integrations.agents import Seconds, described, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
 class SandboxToolset(FunctionToolset[Any]):
     """The tools ``run_cell`` and ``variables``; arguments are those of ``cellblock.Sandbox``.
 
+    The description of ``run_cell`` has the sandbox's tools and policy.
+
     ``limit`` is the most characters of a result that the model reads. A cell that fails or is
     refused is a result, which says why: the model corrects it without using up its retries.
     """
@@ -40,50 +48,76 @@ class SandboxToolset(FunctionToolset[Any]):
     def __init__(
         self, policy: str | Path | Policy = "safe", *, limit: int = 8_000, **arguments: Any
     ) -> None:
-        super().__init__([self.run_cell, self.variables], sequential=True)
+        super().__init__(sequential=True)
         self._policy, self._arguments, self._limit = policy, arguments, limit
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without a sandbox, with the tools of this object beside those that users added."""
+        own = FunctionToolset[Any]([self.run_cell, self.variables], sequential=True)
+        self.tools = {**self.tools, **own.tools}
         #: The open sandbox, while somebody is in ``async with``, and how many are.
-        self.sandbox: AsyncSandbox | None = None
+        self._sandbox: AsyncSandbox | None = None
         self._entered, self._entering = 0, asyncio.Lock()
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:  # noqa: ARG002
         """Return this toolset within ``async with``, else one for this run alone."""
-        if self.sandbox is not None:
+        if self._sandbox is not None:
             return self
-        return SandboxToolset(self._policy, limit=self._limit, **self._arguments)
+        made = copy.copy(self)
+        made._begin()  # noqa: SLF001 - of this class
+        return made
 
     async def __aenter__(self) -> Self:
         async with self._entering:
-            if self.sandbox is None:
+            if self._sandbox is None:
                 sandbox = AsyncSandbox(self._policy, **self._arguments)
                 await sandbox.open()
-                self.sandbox = sandbox
+                self._sandbox = sandbox
+                if (own := self.tools.get("run_cell")) is not None:
+                    own.description = run_cell_description(sandbox)
             self._entered += 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
         async with self._entering:
             self._entered -= 1
-            if not self._entered and self.sandbox is not None:
-                sandbox, self.sandbox = self.sandbox, None
+            if not self._entered and self._sandbox is not None:
+                sandbox, self._sandbox = self._sandbox, None
                 await sandbox.close()
 
-    async def run_cell(self, code: str) -> str:
+    @property
+    def sandbox(self) -> AsyncSandbox:
+        """The open sandbox, for files and variables. Raises GuestError outside of ``async with``.
+
+        A run outside of that has a sandbox of its own, which is closed with it.
+        """
+        if self._sandbox is None:
+            raise GuestError("the toolset's sandbox is open within `async with toolset:` only")
+        return self._sandbox
+
+    async def run_cell(
+        self,
+        code: str,
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - the cell's
+    ) -> str | list[str | BinaryContent]:
         """Run a cell of Python, and return what it printed, its last value, or why it failed.
 
         Variables live from cell to cell. What the policy refuses says what to write instead.
 
         Args:
             code: The cell's source.
+            timeout: Seconds, at most the policy's.
         """
-        return (await self._open.execute(without_fence(code))).to_string(self._limit)
+        sandbox = self.sandbox
+        result = await sandbox.execute(without_fence(code), timeout=timeout)
+        name = assigned_name(result)
+        assigned = assigned_text(name, await sandbox.variables()) if name else ""
+        images = await sandbox.images(result)
+        text = told(result, self._limit, assigned, images)
+        shown = [BinaryContent(data=one.content, media_type=one.mime_type) for one in images]
+        return [text, *shown] if shown else text
 
     async def variables(self) -> str:
         """List the variables that cells have set: names, types, shapes and sizes in bytes."""
-        return described(await self._open.variables(), self._limit)
-
-    @property
-    def _open(self) -> AsyncSandbox:
-        if self.sandbox is None:
-            raise RuntimeError("the toolset was not entered: use `async with`, or run an agent")
-        return self.sandbox
+        return described(await self.sandbox.variables(), self._limit)

@@ -116,7 +116,9 @@ def assemble(
     def begin() -> None:
         if isinstance(config, SessionConfig):
             zygotes = ZygoteSource(reactor, early.take, ahead=early.take_ahead)
-            kernel.session = session = open_session(config, reactor, kernel, zygotes)
+            kernel.session = session = open_session(
+                config, reactor, kernel, zygotes, take_worker=early.take_worker
+            )
             session.requests.on_compiled = ByteCode(reactor).keep_later
             preparation.make_later(reactor, config.prepare)
             session.start()

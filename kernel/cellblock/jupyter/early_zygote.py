@@ -6,6 +6,8 @@ the policy is read, it is kept if that asks for just this command. Else it is en
 nothing yet, and another one is started. So is one where no command is known: ``cellblock install``
 and ``cellblock doctor`` see to it that one is (``jupyter.preparation``).
 
+The worker of the operator's tools waits here, too, where a policy has any, from when it is read.
+
 A zygote waits for what is imported here, so that is little: nothing that reads a policy.
 """
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Protocol
 
+    from cellblock.host.guests.worker_process import Started
     from cellblock.host.guests.zygote import Standing
     from cellblock.host.session.config import Wrapping
     from cellblock.wire.messages import Prepare
@@ -72,6 +75,8 @@ class EarlyZygote:
         self._due: Wrapping | None = None
         #: The zygote of a kernel that waits, once it was told the policy.
         self.ahead: Ahead | None = None
+        #: The worker of the operator's tools, until it is taken.
+        self.worker: Started | None = None
         if (words := self._words) is not None:
             if (folder := changes_folder()) in words:
                 with contextlib.suppress(OSError):  # it is made again, and reported
@@ -104,8 +109,15 @@ class EarlyZygote:
         ahead, self.ahead = self.ahead, None
         return None if ahead is None else ahead.take(prepare)
 
+    def take_worker(self) -> Started | None:
+        """Return the worker of the operator's tools, if it was started and is not taken."""
+        worker, self.worker = self.worker, None
+        return worker
+
     def end(self) -> None:
-        """End the zygote, if it was started and is not taken."""
+        """End the zygote and the worker, if they were started and are not taken."""
+        if (worker := self.take_worker()) is not None:
+            worker.drop()
         ahead, self.ahead = self.ahead, None
         if ahead is not None:
             ahead.end()

@@ -6,6 +6,7 @@ here whether it serves. What an ended kernel staged is adopted here, as that is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from cellblock.analysis.magics import may_configure
 from cellblock.descriptors import remove_tree
+from cellblock.host.guests import worker_process
 from cellblock.host.services import adoption, changes
 from cellblock.host.session.config import (
     SessionConfig,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
+#: Where the operator's tools run: its process is started before the host imports its own end.
+_WORKER = "cellblock.host.services.tools.worker"
 #: Files in a run-time folder that open a kernel or a server.
 _KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
 
@@ -53,6 +57,7 @@ def resolve_first(
         config = _with_launch(config, options)
         early.settle(config.wrap)
         if not options.warm:
+            _start_tools(config, early)
             config = _adopted(config, options)
     return config
 
@@ -69,8 +74,23 @@ def resolve_launched(
         config = _with_launch(config, options)
         early.settle(config.wrap)
         early.launch(options.policy)
+        _start_tools(config, early)
         config = _adopted(config, options)
     return config
+
+
+def _start_tools(config: SessionConfig, early: EarlyZygote) -> None:
+    """Have the operator's tools imported from now on, unless a person is asked about the start."""
+    if config.policy.tools and config.condition is None:
+        try:
+            started = worker_process.start(_WORKER)
+        except OSError:  # it is tried again, and reported
+            return
+        from cellblock.host.services.tools import providers, worker  # noqa: PLC0415 - few have any
+
+        with contextlib.suppress(OSError):  # it has ended: who takes it hears that
+            worker.load_ahead(started, providers.functions_of(config.policy))
+        early.worker = started
 
 
 def _asked(options: Options, scratch: Path) -> SessionOptions:

@@ -7,19 +7,22 @@ names it. As in a cell's ``%changes keep``, contents are compared once more whil
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from cellblock.errors import ChangesError
+from cellblock.host import threads
 from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
-from cellblock.host.services import keeping
+from cellblock.host.services import changes, keeping
 from cellblock.render.cards import count
 from cellblock.render.text import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.status import Views
@@ -73,7 +76,8 @@ class StagedChanges:
         self._reactor = reactor
         self._tell = tell
         self._listing = Listing(None, {}, {})
-        self._read = keeping.StepRunner(reactor, _STEP)
+        #: What makes a list: in a thread, since cells can lock the folders.
+        self._read: threads.Work[Listing] | None = None
         self._keep = keeping.StepRunner(reactor, _STEP)
         #: Digests of files as they were when they were read.
         self._known: dict[str, tuple[State, str]] = {}
@@ -112,39 +116,43 @@ class StagedChanges:
         if not self._waits:
             return
         self._waits = False
-        if self._read.runs:
+        if self._read is not None:
             self._next = time.monotonic() + _AGAIN
             self.look()
             return
         views = self._views
         self._next = time.monotonic() + _LEAST
-        written = views.staged is not None and views.staged.is_written_to()
-        staged = views.listable() if written else None
+        staged = views.listable()
         if staged is None:
             self._made(Listing(None, {}, {}))
             return
 
-        def failed(why: str) -> None:
-            self._made(Listing(staged, {}, {}, problem=why))
+        def made(outcome: Future[Listing]) -> None:
+            self._read = None
+            try:
+                self._made(outcome.result())
+            except (ChangesError, OSError) as error:
+                self._made(Listing(staged, {}, {}, problem=str(error)))
 
-        self._read.run(self._read_all(staged), self._made, failed)
+        read = partial(self._read_all, staged)
+        self._read = threads.begin(self._reactor, read, made)
 
-    def _read_all(self, staged: Staged) -> Generator[None, None, Listing]:
-        """Return the list of all that is staged, with digests, in short steps."""
+    def _read_all(self, staged: Staged) -> Listing:
+        """Return the list of all that is staged, with digests."""
+        if not staged.is_written_to():
+            return Listing(None, {}, {})
         began = time.monotonic()
-        found = yield from staged.listing()
+        found = staged.changes()
         now = time.monotonic()
         self._next = now + max(_LEAST, _REST * (now - began))
-        digests = yield from self._digests(staged, found)
+        digests = self._digests(staged, found)
         shown: dict[str, Change] = {}
         for one in found[:MOST_FILES]:
             shown.setdefault(visible(staged.label(one)), one)
         digest = of_keeping(found[:MOST_FILES], digests, ()).sha256
         return Listing(staged, shown, digests, digest, max(0, len(found) - MOST_FILES))
 
-    def _digests(
-        self, staged: Staged, found: Sequence[Change]
-    ) -> Generator[None, None, dict[str, str]]:
+    def _digests(self, staged: Staged, found: Sequence[Change]) -> dict[str, str]:
         """Return the digests of what can be kept, reading only what is not known as it is."""
         digests, room = dict[str, str](), _MOST_READ
         for one in found[:MOST_FILES]:
@@ -154,7 +162,7 @@ class StagedChanges:
             state, digest = self._known.get(one.name, (None, ""))
             if not digest or state != one.staged:
                 try:
-                    digest = (yield from keeping.digests(staged, [one]))[one.name]
+                    digest = changes.finish(keeping.digests(staged, [one]))[one.name]
                 except ChangesError:  # it changes while it is read
                     continue
             digests[one.name] = digest
@@ -175,8 +183,9 @@ class StagedChanges:
         change, staged = one.changes.get(path), one.staged
         if change is None or staged is None:
             raise ChangesError(_no_such(path))
-        text = visible_lines(staged.diff(change, one.digests.get(change.name, "")))
-        return text if len(text) <= _MOST_DIFF else f"{text[:_MOST_DIFF]}\n…"
+        text = visible_lines(staged.diff(change, one.digests.get(change.name, "")).text)
+        more = len(text) - _MOST_DIFF
+        return text if more <= 0 else f"{text[:_MOST_DIFF]}\n… {more:,} more characters"
 
     def keep(self, paths: Sequence[str], digest: str, done: Callable[[str, str], None]) -> None:
         """Keep listed files, or all that can be; ``done`` gets a problem, or what was done."""
@@ -247,7 +256,8 @@ class StagedChanges:
 
     def close(self) -> None:
         """Take back what is not whole: the session ends."""
-        self._read.stop()
+        if self._read is not None:
+            self._read.forget()
         self._keep.stop()
 
 

@@ -4,8 +4,8 @@
 kernel, in the background, while it runs.
 
 - The command that starts the zygote: made here, and by each kernel (``early_zygote``).
-- Which policies' types were accepted, and whether overlays can be laid here: by whoever resolves a
-  policy (``host.session.config``).
+- Which policies' types were accepted (``host.files.AcceptedPolicies``), and whether overlays can be
+  laid here (``backends.layers.why_not``): by whoever resolves a policy.
 - Byte code of what every guest imports, where an installer left it out: here. Any other, for first
   imports: by a guest's word (``host.guests.byte_code``).
 - matplotlib's list of fonts, for first plots; Vega, for first charts of altair: by processes of

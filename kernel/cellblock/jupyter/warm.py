@@ -68,8 +68,7 @@ def may_be_told(config: SessionConfig) -> bool:
 class ToldZygote:
     """A waiting kernel's zygote, told ``config``, with a guest and a spare one, which imports.
 
-    It has no guests where a relay has to be there first. Raises OSError where no process can be
-    started.
+    Raises OSError where no process can be started.
     """
 
     def __init__(self, reactor: ZmqReactor, early: EarlyZygote, config: SessionConfig) -> None:
@@ -77,13 +76,11 @@ class ToldZygote:
         background.place_font_list(Path(prepare.scratch))
         self._told = _told(prepare)
         self._zygote = Zygote(reactor, early.take, prepare)
-        self._guests: tuple[Guest, SpareGuest] | None = None
-        if not prepare.plan.relayed:
-            try:
-                self._guests = self._forked(reactor, config)
-            except OSError:
-                self._zygote.kill()
-                raise
+        try:
+            self._guests = self._forked(reactor, config)
+        except OSError:
+            self._zygote.kill()
+            raise
 
     def _forked(self, reactor: ZmqReactor, config: SessionConfig) -> tuple[Guest, SpareGuest]:
         guest = Guest(reactor, _ignore, _ignore, _ignore)
@@ -108,10 +105,9 @@ class ToldZygote:
 
     def end(self) -> None:
         """End all."""
-        if self._guests is not None:
-            guest, spare = self._guests
-            spare.end()
-            guest.close()
+        guest, spare = self._guests
+        spare.end()
+        guest.close()
         if not self._zygote.closed:
             self._zygote.kill()
 

@@ -6,6 +6,7 @@ and bounded only. What takes consent is asked of the person at the client, never
 
 - ``session``: one client's sandbox, its tools and resources, and what waits for a person's answer.
   It knows nothing of MCP's types, so that the sandbox starts while the SDK is imported;
+- ``staged``: what each reply says of staged files;
 - ``server``: the same as an MCP server of the official SDK's, and over stdio;
 - ``access``: which requests over HTTP are let in, by token and names;
 - ``settings``: where the server over HTTP listens, and its bounds: the defaults of options;

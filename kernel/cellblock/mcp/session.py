@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import functools
 import itertools
@@ -13,7 +12,7 @@ import math
 import os
 import re
 import secrets
-import sys
+import shlex
 import textwrap
 from collections import deque
 from dataclasses import dataclass, field
@@ -23,21 +22,29 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
+from cellblock.api.assigned import assigned_name, assigned_text, shape_words, variable_line
+from cellblock.api.explained import MAX_EXPLAINED, policy_text, tools_text
 from cellblock.api.fences import without_fence
-from cellblock.api.results import clipped
+from cellblock.api.images import MAX_IMAGES, Image, not_sent, pictures
+from cellblock.api.results import before_gaps, clipped, ending, text_within
 from cellblock.errors import CellblockError, ChangesError
 from cellblock.host.audit import log
-from cellblock.host.consent.request import of_keeping
+from cellblock.host.consent.approver import PERSON, No
+from cellblock.host.consent.request import of_keeping, too_many
 from cellblock.host.output.text import without_styles
 from cellblock.host.services import changes, keeping
 from cellblock.host.services.artifacts import content_type
+from cellblock.host.threads import in_thread
+from cellblock.mcp.staged import ToldChanges
 from cellblock.render import policy_card, tables
-from cellblock.render.text import encodable, exact, visible, visible_lines
+from cellblock.render.cards import count
+from cellblock.render.headings import Heading, beneath
+from cellblock.render.text import encodable, verbatim_lines, visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
-    from cellblock.api.results import ApprovalRequest, Display, Result, Variants
+    from cellblock.api.results import ApprovalRequest, Result
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.host.cell.transcript import Output
     from cellblock.host.services.artifacts import Artifact
@@ -48,10 +55,11 @@ if TYPE_CHECKING:
 #: Characters of one reply's text, and of a progress notification's.
 MAX_TEXT: Final = 16_000
 MAX_PROGRESS: Final = 1_000
-#: Images of one reply, and bytes of one in base64; others are resources.
-MAX_IMAGES: Final = 4
-MAX_IMAGE: Final = 2 << 20
-#: Images that can be read as resources, and bytes of all of them.
+#: Characters of where the rest of a reply is.
+_MAX_WHERE: Final = 400
+#: Characters of all that is explained at once, and of why a cell was refused among it at least.
+MIN_REFUSAL: Final = 1_000
+#: Images that can be read as resources, and bytes of all of them. A reply has smaller versions.
 MAX_PLOTS: Final = 32
 MAX_PLOT_BYTES: Final = 32 << 20
 #: Bytes of a file that is read as a resource; artifacts, and files of cells, that are listed.
@@ -71,6 +79,8 @@ MAX_SECONDS: Final = 1_000_000
 #: Characters of a cell's source in a question, and seconds that a question stays open.
 MAX_SOURCE: Final = 2_000
 ANSWER_TIMEOUT: Final = 600.0
+#: Characters of arguments that are put into one line of a question.
+MAX_ARGUMENTS: Final = 160
 #: Seconds that it has left once its client has made another call instead of coming back.
 AWAY_TIMEOUT: Final = 60.0
 #: Cells that run side by side (``TryVariants`` says so), and characters told of each; branches
@@ -81,12 +91,15 @@ _OF_VARIANT: Final = 2_000
 #: A number that a cell ends with, NumPy's too, and characters of one.
 _NUMBER: Final = re.compile(r"(?:np\.\w+\()?([^()]+)\)?")
 MAX_NUMBER: Final = 100
-_IMAGES: Final = ("image/png", "image/jpeg")
+#: A line of a question that is an argument whose value looks like no other one, however it is read,
+#: and does not go on in the next line, which a mark would say.
+_ARGUMENT: Final = re.compile(r"  \S+ = [^,=\u00ac]+")
 
 
 # --- what the model may ask -----------------------------------------------------------------------
 
-_OfBranch = Annotated[str, msgspec.Meta(max_length=40, description="A branch's name.")]
+#: What it is ``Fork`` says, once: the list of tools is in each request to a model.
+_OfBranch = Annotated[str, msgspec.Meta(max_length=40)]
 
 
 class RunCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,8 +123,8 @@ class RunCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Start a branch: a copy of the variables for cells that must not change those here.
 
-    run_cell, variables and undo take its name as branch. Pick a branch to go on with its variables
-    instead of these, or drop it; both end it. Branches share the files.
+    run_cell, variables, undo and output take its name as branch. Pick a branch to go on with its
+    variables instead of these, or drop it; both end it. Branches share the files.
     """
 
     name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}$")]
@@ -131,7 +144,7 @@ class TryVariants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Begin anew: variables, branches and staged files are gone."""
+    """Begin anew: variables and branches are gone; a person can still keep what was staged."""
 
 
 class Undo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -172,8 +185,9 @@ class EarlierOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Read a page of output that a reply left out; without a cell, list what there is."""
 
     cell: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    stream: Literal["stdout", "stderr", "display"] = "stdout"
+    stream: Literal["stdout", "stderr", "display"] | None = None
     page: Annotated[int, msgspec.Meta(ge=1)] | Literal["last"] = 1
+    branch: _OfBranch = ""
 
 
 #: The tools by name: what each takes, and whether it changes nothing.
@@ -192,14 +206,6 @@ TOOLS: Final[dict[str, tuple[type[msgspec.Struct], bool]]] = {
 
 
 # --- what it gets ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An image in base64."""
-
-    data: str
-    mime_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +290,6 @@ class ToolCall:
         self._asking = asyncio.Lock()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[Reply] | None = None
-        #: What could not be asked, and is told in the reply.
-        self.unasked: list[str] = []
 
     def start(self, work: Coroutine[Any, Any, Reply]) -> None:
         """Begin."""
@@ -328,6 +332,7 @@ class Session:
 
     def __init__(self, pool: AsyncSandboxPool) -> None:
         self._pool = pool
+        pool.answered_by, pool.kept_by = PERSON, tables.BY_TOOL
         self._sandbox: AsyncSandbox | None = None
         #: Forks that share its files, by name.
         self._branches: dict[str, AsyncSandbox] = {}
@@ -344,6 +349,7 @@ class Session:
         self._artifact_numbers = itertools.count(1)
         #: What cells made or changed, as it was when no call was under way.
         self._files: tuple[File, ...] = ()
+        self._told_changes = ToldChanges()
 
     async def __aenter__(self) -> Self:
         self.open()
@@ -391,7 +397,7 @@ class Session:
     def begin(
         self,
         name: str,
-        arguments: object,
+        arguments: Mapping[str, object],
         *,
         can_ask: bool,
         report: Callable[[str], Awaitable[None]] | None = None,
@@ -402,7 +408,9 @@ class Session:
         calls, msgspec.ValidationError for arguments that don't fit.
         """
         kind, _ = TOOLS[name]
-        asked = msgspec.convert(arguments, kind)
+        # Some clients send null for what their model has left out (CrewAI).
+        given = {key: value for key, value in arguments.items() if value is not None}
+        asked = msgspec.convert(given, kind)
         if len(self._calls) >= MAX_CALLS:
             # Those that ended, and whose client has not come back for the reply, are forgotten.
             self._calls = {token: one for token, one in self._calls.items() if not one.has_ended}
@@ -442,36 +450,31 @@ class Session:
     ) -> Reply:
         sandbox = await self.sandbox()
         match asked:
-            case RunCell(code=code, timeout=seconds, branch=branch):
-                where = self._branch(sandbox, branch)
-                self._last = ()
-                reply = self._told(call, where, await self._run(where, code, seconds, report))
+            case RunCell():
+                reply = await self._run_cell(sandbox, call, asked, report)
             case Undo(cells=cells, branch=branch):
                 where = self._branch(sandbox, branch)
                 self._last = ()
-                reply = self._told(call, where, await where.execute(f"%undo {cells}"))
+                undone = await where.execute(f"%undo {cells}", may_ask=False)
+                reply = await self._told(where, undone)
             case Fork(name=name, action=action):
                 reply = await self._fork(sandbox, name, action)
-            case TryVariants(codes=codes, keep=keep, timeout=seconds):
-                choose = functools.partial(_choose, keep)
-                self._last = ()
-                variants = [without_fence(code) for code in codes]
-                found = await sandbox.try_variants(variants, choose, timeout=seconds)
-                self._last = found.results if found.kept is None else (found.results[found.kept],)
-                reply = _variants(found)
+            case TryVariants():
+                reply = await self._try_variants(sandbox, call, asked)
             case Reset():
                 reply = await self._reset(sandbox)
             case Variables(branch=branch):
                 reply = _variables(await self._branch(sandbox, branch).variables())
             case Changes(paths=paths, diff=diff):
                 staged = await sandbox.changes(paths)
-                reply = await asyncio.to_thread(_changes, sandbox.listable, staged, diff=diff)
+                reply = await in_thread(_changes, sandbox.listable, staged, diff=diff)
             case Keep(paths=paths):
                 reply = await self._keep(call, sandbox.listable, paths)
-            case EarlierOutput(cell=cell, stream=stream, page=page):
-                which = "" if cell is None else f"{cell} {stream} {page}"
-                shown = sandbox.earlier_output(which)
-                reply = Reply(_bounded(_page(shown) if which else shown))
+            case EarlierOutput(cell=cell, stream=stream, page=page, branch=branch):
+                which = "" if cell is None else f"{cell} {stream or ''} {page}"
+                shown = self._branch(sandbox, branch).earlier_output(which, of_tool=True)
+                is_page = cell is not None and shown.startswith(Heading.PAGE.format(number=cell))
+                reply = Reply(_bounded(_page(shown) if is_page else shown))
             case _:
                 reply = self._explain(sandbox, asked.topic)
         return reply
@@ -491,18 +494,56 @@ class Session:
                 await sandbox.go_on_from(fork)
             del self._branches[name]
             await fork.close()
-            told = f"Dropped {name}."
+            told = Heading.DROPPED.format(name=name)
             if action == "pick":
-                told = f"The variables are those of {name} now, which has ended."
+                told = f"{Heading.PICKED.format(name=name)}, which has ended. Branches: "
         else:
             if name in self._branches:
                 raise CellblockError(f"there is a branch {name!r} already: pick or drop it first")
             if len(self._branches) >= MAX_BRANCHES:
                 raise CellblockError(f"{MAX_BRANCHES} branches are open: pick or drop one first")
             (self._branches[name],) = await sandbox.fork(shares_files=True)
-            told = f"Branch {name} has a copy of the variables."
+            told = f"{Heading.BRANCHED.format(name=name)}. Branches: "
         branches = list(self._branches)
-        return Reply(f"{told} Branches: {', '.join(branches) or 'none'}.", {"branches": branches})
+        return Reply(f"{told}{', '.join(branches) or 'none'}.", {"branches": branches})
+
+    async def _try_variants(
+        self, sandbox: AsyncSandbox, call: ToolCall, asked: TryVariants
+    ) -> Reply:
+        """Run variants, and return what came of each, with the first pictures of them all."""
+        self._last = ()
+        choose, codes = functools.partial(_choose, asked.keep), map(without_fence, asked.codes)
+        assigned = list[str]()
+
+        async def look(fork: AsyncSandbox, result: Result) -> None:
+            assigned.append(await _assigned(fork, result))
+
+        found = await sandbox.look_at_variants(
+            list(codes), choose, timeout=asked.timeout, look=look
+        )
+        self._last = found.results if found.kept is None else (found.results[found.kept],)
+        shown, images = list[_Variant](), list[Image]()
+        for one, name in zip(found.results, assigned, strict=True):
+            links = tuple(map(self._add_plot, pictures(one)))
+            got = await sandbox.images(one) if links and len(images) < MAX_IMAGES else ()
+            got = got[: MAX_IMAGES - len(images)]
+            shown.append(_Variant(one, name, links, tuple(each.number for each in got)))
+            images += got
+        staged = await self._newly_staged(sandbox, call)
+        return _variants(found.kept, shown, images, staged)
+
+    async def _run_cell(
+        self,
+        sandbox: AsyncSandbox,
+        call: ToolCall,
+        asked: RunCell,
+        report: Callable[[str], Awaitable[None]] | None,
+    ) -> Reply:
+        where = self._branch(sandbox, asked.branch)
+        self._last = ()
+        result = await self._run(where, asked.code, asked.timeout, report)
+        assigned = await _assigned(where, result)
+        return await self._told(where, result, assigned, await self._newly_staged(sandbox, call))
 
     async def _run(
         self,
@@ -512,45 +553,65 @@ class Session:
         report: Callable[[str], Awaitable[None]] | None,
     ) -> Result:
         if report is None:
-            return await sandbox.execute(without_fence(code), timeout=seconds, may_ask=False)
+            return await sandbox.execute(without_fence(code), timeout=seconds)
         said = Progress(report)
         reporting = asyncio.get_running_loop().create_task(said.serve())
         try:
-            return await sandbox.execute(
-                without_fence(code), timeout=seconds, on_output=said.add, may_ask=False
-            )
+            return await sandbox.execute(without_fence(code), timeout=seconds, on_output=said.add)
         finally:
             reporting.cancel()
 
     async def _reset(self, sandbox: AsyncSandbox) -> Reply:
-        sandbox.check_budgets()
+        sandbox.check_budgets("reset is", "Delete the variables instead, or undo cells.")
+        staged, left = sandbox.listable, ""
+        if staged is not None and await in_thread(staged.is_written_to):
+            left = f" A person can keep what was staged: cellblock changes keep {staged.id}"
         await sandbox.close()
         self._branches.clear()
         self._last, self._files = (), ()
+        self._told_changes = ToldChanges()
         self.open()
         await self.sandbox()
-        return Reply("The sandbox is new: it has no variables, and nothing is staged.")
+        return Reply(f"{Heading.NEW}it has no variables, and nothing is staged.{left}")
 
     # --- results ----------------------------------------------------------------------------------
 
-    def _told(self, call: ToolCall, sandbox: AsyncSandbox, result: Result) -> Reply:
+    async def _newly_staged(self, sandbox: AsyncSandbox, call: ToolCall) -> str:
+        """Return lines on staged files that changed since the last reply."""
+        staged = sandbox.listable
+        if staged is None:
+            return ""
+        how = "The tool keep asks a person to do the same in the project."
+        if not call.can_ask:  # nothing behind the command: it is pasted
+            command = f"cellblock changes keep {staged.id}"
+            how = f"In a terminal a person can do the same in the project: {command}"
+        return await in_thread(self._told_changes.news, staged, how)
+
+    async def _told(
+        self, sandbox: AsyncSandbox, result: Result, assigned: str = "", staged: str = ""
+    ) -> Reply:
         """Return a cell's result as a reply; what that leaves out, the tool ``output`` has."""
         self._last = (result,)
-        shown = [one for one in (*result.displays, result.rich_result) if one is not None]
-        images = [image for one in shown if (image := _image(one)) is not None]
-        small = [image for image in images if len(image.data) <= MAX_IMAGE][:MAX_IMAGES]
-        plots = [(image, self._add_plot(image)) for image in images]
-        links = [link for image, link in plots if image not in small]
-        links += [self._add_artifact(one) for one in result.artifacts[:MAX_ARTIFACTS]]
-        notes = clipped("\n".join(dict.fromkeys(call.unasked)), MAX_NOTES)
-        text = result.to_string(MAX_TEXT - len(notes) - 2 if notes else MAX_TEXT)
-        if text != result.to_string(sys.maxsize):
-            sandbox.keep_output()
+        images = await sandbox.images(result)
+        plots = [(image, self._add_plot(image)) for image in pictures(result)]
+        artifacts = [self._add_artifact(one) for one in result.artifacts[:MAX_ARTIFACTS]]
+        # Some clients hand their model the text or the data alone, without the pictures themselves.
+        uris = [link.uri for _, link in plots]
+        missing = not_sent(uris, (one.number for one in images))
+        notes = [assigned, _pictures_at(uris), missing, staged]
+        text, is_whole = text_within(result, MAX_TEXT - _length(notes))
+        if not is_whole:
+            text = result.to_string(MAX_TEXT - _length(notes) - _MAX_WHERE)
+            cleared = any(one.kind == "clear_output" for one in result.outputs)
+            gaps = {} if cleared else before_gaps(text)
+            if where := sandbox.keep_output(gaps, of_tool=True):
+                notes.append(f"{Heading.MORE}{where}.")
+        links = [link for image, link in plots if image not in images]
         return Reply(
-            _bounded("\n\n".join(filter(None, (text, notes)))),
-            _data(result, [one.uri for one in links]),
-            tuple(small),
-            tuple(links),
+            _bounded("\n\n".join(filter(None, (text, *notes)))),
+            _data(result, [*uris, *(one.uri for one in artifacts)]),
+            images,
+            (*links, *artifacts),
             failed=not result.success,
         )
 
@@ -574,71 +635,59 @@ class Session:
 
     def _explain(self, sandbox: AsyncSandbox, topic: str) -> Reply:
         parts = list[str]()
-        if topic in ("all", "refusal"):
-            failed = [one for one in self._last if not one.success]
-            parts += [one.to_string(MAX_TEXT // 2 // len(failed)) for one in failed]
-            if not failed:
-                parts.append("The last cell was not refused.")
         if topic in ("all", "tools"):
-            parts.append(str(tables.tools(sandbox.tools, {})["text/plain"]))
+            parts.append(tools_text(sandbox))
         if topic in ("all", "policy"):
-            rules = sandbox.policy.rules()
-            modules = sorted({*rules.modules, *rules.raw_modules}) if rules.language else None
-            fields = sandbox.policy.as_dict()
-            parts.append(policy_card.allowances(fields, sandbox.gaps, modules))
-        return Reply(_bounded("\n\n".join(parts)))
+            parts.append(policy_text(sandbox))
+        if topic in ("all", "refusal"):
+            room = max(MIN_REFUSAL, MAX_EXPLAINED - sum(len(part) + 2 for part in parts))
+            failed = [one for one in self._last if not one.success]
+            why = [ending(one, room // len(failed) - 2) for one in failed]
+            parts = [*(why or [str(Heading.NOT_REFUSED)]), *parts]
+        # Of a topic by itself there is more.
+        most = MAX_EXPLAINED if topic == "all" else MAX_TEXT
+        return Reply(_bounded(clipped("\n\n".join(parts), most)))
 
     # --- what takes a person's consent ------------------------------------------------------------
 
-    async def _approve(self, request: ApprovalRequest) -> str | bool:
+    async def _approve(self, request: ApprovalRequest) -> str | No:
         """Ask the person at the client; where nobody can be asked, say what the operator can do."""
         call = self._running
         if call is None or not call.can_ask:
-            if call is not None:
-                call.unasked.append(_operators_remedy(request))
-            return False
-        # Indented, so that no line of it looks like one of the question's.
-        source = textwrap.indent(visible_lines(clipped(request.source, MAX_SOURCE)), "    ")
-        names = ", ".join(map(visible, request.names))
-        all_of = f"import {names} from now on"
-        if request.kind == "call":
-            all_of = f"call {names} from now on, whatever the arguments"
-        text = f"{request.text}\n\nA yes for this session lets cells {all_of}."
-        text += f"\n\nThe cell, which a model wrote:\n\n{source}"
-        answer = await call.ask(text, *request.offers)
+            return _unasked(request)
+        answer = await call.ask(_question(request), *request.offers)
         if answer != "no":
             return answer
-        call.unasked.append(f"The person at the client was asked about {names}, and said no.")
-        return False
+        without = ", ".join(map(visible, request.names))
+        return No(why=_NOT_ALLOWED, remedy=f"Do without {without}: {_NOT_ALLOWED}.")
 
     async def _keep(self, call: ToolCall, staged: Staged | None, paths: Sequence[str]) -> Reply:
         """Keep what a person says yes to: exactly what was shown."""
         if staged is None:
             raise ChangesError("nothing is staged under this policy")
-        chosen = await asyncio.to_thread(staged.chosen, paths)
+        chosen = await in_thread(staged.chosen, paths)
         if not chosen:
             raise ChangesError("nothing is staged that could be kept")
         if not call.can_ask:
+            command = shlex.join([staged.id, *staged.named(paths)])
             raise ChangesError(
-                "nothing was kept: it is a person's to say, and this client can't ask one. In a "
-                f"terminal: cellblock changes keep {staged.id}"
+                f"{Heading.NOT_KEPT}it is a person's to say, and this client can't ask one. In a "
+                f"terminal: cellblock changes keep {command}"
             )
-        digests = await asyncio.to_thread(lambda: changes.finish(keeping.digests(staged, chosen)))
+        digests = await in_thread(lambda: changes.finish(keeping.digests(staged, chosen)))
         wanted = of_keeping(chosen, digests, paths)
         if not wanted.whole:
-            raise ChangesError(
-                f"nothing was kept: {len(chosen):,} files in so many folders can't be asked about "
-                "at once; name some of the folders"
-            )
-        text = "\n".join([f"May this {wanted.asks}", *wanted.shown])
+            raise ChangesError(f"{Heading.NOT_KEPT}{too_many(chosen)}")
+        asks = f"May this session {wanted.asks}"
+        text = "\n".join([asks, *wanted.shown, "Yes, once: they are written to your project."])
         if await call.ask(text, "once") == "no":
-            raise ChangesError("nothing was kept: the person at the client said no")
+            raise ChangesError(f"{Heading.NOT_KEPT}{_NOT_ALLOWED}")
         exactly = keeping.token(chosen, digests)
-        kept = await asyncio.to_thread(
+        kept = await in_thread(
             lambda: keeping.keep(staged, paths, by="an MCP client's user", exactly=exactly)
         )
         names = [visible(one.change.name) for one in kept]
-        return Reply(_listed("Kept", names), {"kept": names[:MAX_CHANGES]})
+        return Reply(_listed(names), {"kept": names[:MAX_CHANGES]})
 
     # --- resources --------------------------------------------------------------------------------
 
@@ -671,7 +720,7 @@ class Session:
             image = {f"{number}": image for number, image in self._plots}[name]
             return Contents(image.mime_type, blob=base64.b64decode(image.data))
         if kind == "artifacts":
-            return await asyncio.to_thread(_artifact_contents, self._artifacts[name])
+            return await in_thread(_artifact_contents, self._artifacts[name])
         sandbox = await self.sandbox()
         if kind == "files" and _shows_files(sandbox):
             return await _file_contents(sandbox, os.fsdecode(unquote_to_bytes(name)))
@@ -690,7 +739,7 @@ class Session:
                 raise CellblockError("there is no receipt: no variant was kept. Run the cell")
             return Contents("application/json", self._last[0].receipt)
         if uri == f"{_SCHEME}audit":
-            return Contents("application/jsonl", await asyncio.to_thread(_audit_tail, sandbox))
+            return Contents("application/jsonl", await in_thread(_audit_tail, sandbox))
         raise KeyError(uri)
 
 
@@ -706,8 +755,7 @@ class Progress:
     def add(self, output: Output) -> None:
         """Take an output; only the end of what is said at once is kept."""
         if output.kind == "stream":
-            said = without_styles(str(output.content["text"]))
-            self._text = (self._text + said)[-MAX_PROGRESS:]
+            self._text = (self._text + str(output.content["text"]))[-MAX_PROGRESS:]
             self._more.set()
 
     async def serve(self) -> None:
@@ -746,33 +794,16 @@ _RESOURCES: Final = (
 
 def _bounded(text: str) -> str:
     """Return text for a client: nothing in it moves a cursor, reorders a line or hides."""
-    shown = visible_lines(without_styles(text).expandtabs())
-    return encodable(clipped(shown + "\n" * text.endswith("\n"), MAX_TEXT))
+    return encodable(clipped(verbatim_lines(without_styles(text)), MAX_TEXT))
 
 
 def _failed(text: str) -> Reply:
     return Reply(_bounded(text), {"status": "failed"}, failed=True)
 
 
-def _listed(head: str, lines: Sequence[str]) -> str:
-    more = len(lines) - MAX_CHANGES
-    return _bounded(
-        "\n".join(
-            [f"{head}: {len(lines)}", *lines[:MAX_CHANGES], *([f"and {more} more"] * (more > 0))]
-        )
-    )
-
-
-def _image(shown: Display) -> Image | None:
-    """Return the picture in a display, if it is one."""
-    for kind in _IMAGES:
-        data = shown.data.get(kind)
-        if isinstance(data, str):
-            text = "".join(data.split())
-            with contextlib.suppress(binascii.Error, ValueError):
-                base64.b64decode(text, validate=True)
-                return Image(text, kind)
-    return None
+def _listed(kept: Sequence[str]) -> str:
+    head, more = Heading.KEPT.format(number=len(kept)), len(kept) - MAX_CHANGES
+    return _bounded("\n".join([head, *kept[:MAX_CHANGES], *([f"and {more} more"] * (more > 0))]))
 
 
 def _data(result: Result, uris: list[str]) -> dict[str, Any]:
@@ -807,53 +838,113 @@ def _choose(keep: str, results: Sequence[Result]) -> int | None:
     return max(numbers, key=lambda at: numbers[at], default=None)
 
 
-def _variants(found: Variants) -> Reply:
-    kept = "none: variables are as they were" if found.kept is None else f"{found.kept + 1}"
-    told = [f"Kept: {kept}."]
-    told += [f"{at}: {one.to_string(_OF_VARIANT)}" for at, one in enumerate(found.results, 1)]
-    return Reply(_bounded("\n\n".join(told)), failed=found.kept is None)
+def _why_none(results: Sequence[Result]) -> str:
+    """Return why no variant was kept, for which those that succeeded must have shown no number."""
+    why = "none succeeded"
+    if any(one.success for one in results):
+        why = "none that succeeded ends in an expression whose value is a number"
+    return f"none, as {why}: variables are as they were"
+
+
+def _pictures_at(uris: Sequence[str]) -> str:
+    shown = ", ".join(uris[-MAX_PLOTS:])
+    return f"{Heading.PICTURES_AT}{shown}." if shown else ""
+
+
+def _length(notes: Sequence[str]) -> int:
+    """Return how many characters notes take behind a text."""
+    return sum(len(note) + 2 for note in notes if note)
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """What came of a variant: its pictures, and the numbers of those that the reply has."""
+
+    result: Result
+    assigned: str
+    plots: tuple[Link, ...]
+    sent: tuple[int, ...]
+
+
+def _variants(
+    kept: int | None, variants: Sequence[_Variant], images: Sequence[Image], staged: str
+) -> Reply:
+    """Return what came of each variant; ``images`` are the first pictures of all of them."""
+    why = f"{kept + 1}" if kept is not None else _why_none([one.result for one in variants])
+    told = [f"{Heading.VARIANT_KEPT}{why}."]
+    is_cut, before = False, 0
+    for number, one in enumerate(variants, 1):
+        text, is_whole = text_within(one.result, _OF_VARIANT)
+        is_cut |= not is_whole
+        told.append(f"{Heading.VARIANT.format(number=number)}{text}")
+        names = [link.uri for link in one.plots]
+        notes = [one.assigned, _pictures_at(names), _sent_of(before, len(one.sent))]
+        told += filter(None, [*notes, not_sent(names, one.sent)])
+        before += len(one.sent)
+    if is_cut:
+        cut = Heading.SHORTENED.format(number=f"{_OF_VARIANT:,}")
+        told.append(f"{cut} each: print less, or run the cell of one by run_cell.")
+    told += filter(None, [staged])
+    links = tuple(link for one in variants for link in one.plots)
+    text = _bounded("\n\n".join(told))
+    return Reply(text, images=tuple(images), links=links, failed=kept is None)
+
+
+def _sent_of(before: int, sent: int) -> str:
+    """Return which of a reply's pictures are a variant's, behind so many of others."""
+    if not sent:
+        return ""
+    numbers = f"{before + 1}" if sent == 1 else f"{before + 1} to {before + sent}"
+    return f"{Heading.PICTURES_OF_REPLY}{numbers}."
+
+
+async def _assigned(sandbox: AsyncSandbox, result: Result) -> str:
+    """Return a sentence on what a cell assigned that showed nothing, if there is one."""
+    name = assigned_name(result)
+    return assigned_text(name, await sandbox.variables()) if name else ""
 
 
 _LINES_OF_A_PAGE: Final = 2
 
 
 def _page(shown: str) -> str:
-    """Return a page of earlier output with the cell's text indented below what the host says.
+    """Return a page of earlier output with the cell's text as it was printed, below the host's.
 
     The host's are a title, and which page of how many it is.
     """
     *said, text = shown.split("\n", _LINES_OF_A_PAGE)
-    return "\n".join([*said, textwrap.indent(text, "  ")]) if len(said) > 1 else shown
+    return "\n".join([*said, beneath(text)]) if len(said) > 1 else shown
 
 
 def _variables(found: Sequence[Any]) -> Reply:
     shown = found[:MAX_VARIABLES]
-    lines = [
-        f"{one.name}: {exact(one.type)}"
-        + (f", {one.shape}" if one.shape else "")
-        + (f", {one.size:,} bytes" if one.size else "")
-        for one in shown
-    ]
+    lines = list(map(variable_line, shown))
     if len(found) > len(shown):
         lines.append(f"and {len(found) - len(shown)} more")
-    data = [{"name": v.name, "type": v.type, "shape": v.shape, "bytes": v.size} for v in shown]
-    return Reply(_bounded("\n".join(lines) or "There are no variables."), {"variables": data})
+    data = [
+        {"name": v.name, "type": v.type, "shape": shape_words(v)}
+        | ({"bytes": v.size} if v.size else {})
+        for v in shown
+    ]
+    return Reply(_bounded("\n".join(lines) or str(Heading.NO_VARIABLES)), {"variables": data})
 
 
 def _changes(staged: Staged | None, found: Sequence[Change], *, diff: bool) -> Reply:
     if staged is None:
-        return Reply("Nothing is staged under this policy.", {"changes": []})
+        return Reply(str(Heading.NOTHING_STAGED), {"changes": []})
     lines, data = list[str](), list[dict[str, Any]]()
     for one in found[:MAX_CHANGES]:
         name = visible(one.name)
         never = f" (never kept: {one.why_not})" if one.why_not else ""
-        size = "" if one.size is None else f", {one.size:,} bytes"
+        never_of = {"never_kept": one.why_not} if one.why_not else {}
+        size = "" if one.size is None else f", {count(one.size, 'byte')}"
         lines.append(f"{one.kind}: {name}{size}{never}")
         if diff:
-            lines.append(textwrap.indent(visible_lines(staged.diff(one)), "  "))
-        data.append({"path": name, "kind": one.kind, "bytes": one.size or 0})
+            lines.append(textwrap.indent(visible_lines(staged.diff(one).text), "  "))
+        size_of = {} if one.size is None else {"bytes": one.size}
+        data.append({"path": name, "kind": one.kind, **size_of, **never_of})
     if not lines:
-        return Reply("Cells have written nothing to the project.", {"changes": []})
+        return Reply(str(Heading.NOTHING_WRITTEN), {"changes": []})
     if len(found) > len(data):
         lines.append(f"and {len(found) - len(data)} more")
     return Reply(_bounded("\n".join(lines)), {"changes": data})
@@ -945,15 +1036,60 @@ def _artifact_link(number: str, one: Artifact) -> Link:
     return Link(f"{_SCHEME}artifacts/{number}", name, one.content_type, one.size_bytes)
 
 
-def _operators_remedy(request: ApprovalRequest) -> str:
+def _question(request: ApprovalRequest) -> str:
+    """Return a question for a form: what is asked, of what, and what a lasting yes would allow.
+
+    These are three lines where little is asked, as clients show little of a long message.
+    Whatever is longer stays as it is laid out: what can't be seen is not agreed to. Then comes the
+    cell, indented, so that no line of it looks like one of the question's.
+    """
+    asks, *shown = request.text.split("\n")
     names = ", ".join(map(visible, request.names))
+    later = f"import {names} in any cell"
+    if request.kind == "call":
+        later = f"call {names} in any cell, whatever the arguments"
+    source = textwrap.indent(visible_lines(clipped(request.source, MAX_SOURCE)), "    ")
+    return "\n".join(
+        [
+            f"M{asks.removeprefix('m')}",
+            *(_arguments if request.kind == "call" else _imports)(shown),
+            f"Yes, for this session: {later}.",
+            "",
+            "The cell, which a model wrote:",
+            "",
+            source,
+        ]
+    )
+
+
+def _arguments(shown: Sequence[str]) -> Sequence[str]:
+    """Return the lines of a call's arguments as one, if they are short and nothing else."""
+    joined = ", ".join(line.removeprefix("  ") for line in shown)
+    alone = all(map(_ARGUMENT.fullmatch, shown))
+    return [f"  {joined}"] if shown and alone and len(joined) <= MAX_ARGUMENTS else shown
+
+
+def _imports(shown: Sequence[str]) -> Sequence[str]:
+    """Return the lines of one import as one: the name, and what the host says of it."""
+    name, *said = shown
+    whole = _ARGUMENT.fullmatch(name) and all(line.startswith("      ") for line in said)
+    joined = f"{name}: {' '.join(map(str.strip, said))}" if said else name
+    return [joined] if whole and len(joined) <= MAX_ARGUMENTS else shown
+
+
+#: What is true of a no, of a form that was dismissed, and of one that nobody came back to.
+_NOT_ALLOWED: Final = "the person at the client was asked, and did not allow it"
+
+
+def _unasked(request: ApprovalRequest) -> No:
+    """Return the answer where nobody can be asked: what the operator can do, and what a cell."""
     if request.kind == "import":
         tops = sorted({name.partition(".")[0] for name in request.names})
         line = f"add.allowed_modules = {json.dumps(tops)}"
-        what = f"import {names}"
     else:
-        line, what = 'approvals = "never"', f"call {names}"
-    return encodable(
-        f"Nobody could be asked whether this cell may {what}: this MCP client has no elicitation. "
-        f"The operator allows it, unasked, with {visible(line)} in the policy."
-    )
+        line = 'approvals = "never"'
+    nobody = "nobody could be asked: this MCP client has no elicitation. The operator can allow it"
+    why = encodable(f"{nobody}, unasked, with {visible(line)} in the policy")
+    without = encodable(", ".join(map(visible, request.names)))
+    remedy = f"Do without {without}. {why[0].upper()}{why[1:]}."
+    return No(why=why, remedy=remedy, asked=False)

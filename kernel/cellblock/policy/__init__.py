@@ -8,7 +8,8 @@ are frozen; whatever is wrong with one is one ``PolicyError`` with file, key, va
 - ``load``: a preset's name or a TOML file to a policy; ``schema``: what checks an operator's file
 - ``paths``, ``folders``: placeholders and relative paths to places on this machine, and names that
   are never read
-- ``network``, ``operations``: hosts and URLs that a policy names; ``[ops]`` and ``packages``
+- ``network``, ``operations``, ``mcp_servers``: hosts and URLs that a policy names; ``[ops]`` and
+  ``packages``; ``[mcp]``
 - ``narrowing``, ``narrow_requests``: a narrower policy, and what cells and notebooks ask for
 
 Imports ``analysis``, ``descriptors`` and ``errors``. Importing this package imports nothing:

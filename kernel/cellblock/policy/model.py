@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 from cellblock.analysis import Rules, allowlist
 from cellblock.analysis.magic_table import ALLOWED_MAGICS
 from cellblock.errors import PolicyError
+from cellblock.policy.mcp_servers import McpServer
 from cellblock.policy.rows import (
     Beneath,
     EnforcedBy,
@@ -163,29 +164,6 @@ class Llm(Table):
         return bool(self.base_url)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpServer(Table):
-    """An MCP server of the operator's whose tools are functions in cells."""
-
-    command: tuple[str, ...] = ()
-    """The program and its arguments: it is started, and spoken to over stdin and stdout. It runs as
-    the user of the host, unconfined."""
-
-    url: str = ""
-    """Or where it is, over streamable HTTP: ``https://mcp.example.org/mcp``."""
-
-    env: tuple[str, ...] = ()
-    """The host's environment variables that the program gets, besides HOME, LOGNAME, PATH, SHELL,
-    TERM and USER."""
-
-    token_env: str = ""
-    """The host's environment variable that holds the bearer token for ``url``."""
-
-    tools: tuple[str, ...] = ()
-    """Which of its tools cells may call, by the server's names for them; ``["*"]`` is all that it
-    has when it is started."""
-
-
 def _operations_class() -> type[Operations]:
     """Return the class of ``ops``, imported for policies that grant any: that takes 3 ms."""
     from cellblock.policy.operations import Operations  # noqa: PLC0415 - 3 ms
@@ -308,11 +286,12 @@ class Policy(Table):
     on_unsupported: Literal["warn", "error", "ignore"] = row(
         "warn",
         narrower=Towards(("ignore", "warn", "error")),
+        for_cells=False,
     )
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
     or it is not shown."""
 
-    require: Names = row(CONFINEMENT, narrower=Way.more)
+    require: Names = row(CONFINEMENT, narrower=Way.more, for_cells=False)
     """Capabilities (names of fields below) without whose enforcement nothing runs."""
 
     container_engine: Literal["auto", "docker", "podman", "nerdctl"] = row(
@@ -368,6 +347,7 @@ class Policy(Table):
     audit: Audit = row(
         Audit(),
         narrower=Never("the audit log is the operator's: it is about cells, and not theirs"),
+        for_cells=False,
     )
     """The audit log. In a file, a table: ``[audit]``."""
 
@@ -392,12 +372,12 @@ class Policy(Table):
     )
     """Line and cell magics that cells may use, without their percent signs."""
 
-    preload: Names = row((), narrower=_LOADED)
+    preload: Names = row((), narrower=_LOADED, for_cells=False)
     """Modules imported once at kernel start. Faster later, slower now; the import is confined as
     cells are, in an empty folder: it finds no settings of the project's or the user's
     (`./matplotlibrc`)."""
 
-    preload_when_idle: Names = row((), narrower=_LOADED)
+    preload_when_idle: Names = row((), narrower=_LOADED, for_cells=False)
     """Modules that are imported, where they are installed and cells may import them, while a kernel
     waits for its launch or its first cell: one that names any of them need not wait. They take
     memory meanwhile, for five minutes at most."""
@@ -567,8 +547,8 @@ class Policy(Table):
         stays="connections that were open before may stay open",
         shown=Shown.first,
     )
-    """No sockets, all of the network, or a list of ``host:port``: to those alone the host connects
-    Python's sockets."""
+    """Nothing outside, all of the network, or a list of ``host:port``, which libraries and programs
+    reach by TCP."""
 
     subprocess_execution: bool = row(
         False,
@@ -785,6 +765,7 @@ class Policy(Table):
         512 * MIB,
         narrower=Way.lower,
         host="the host lets go of the oldest copies",
+        for_cells=False,
     )
     """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""
 
@@ -800,6 +781,7 @@ class Policy(Table):
         64 * MIB,
         narrower=Way.lower,
         host="the host writes no more",
+        for_cells=False,
     )
     """Bytes of text that the host keeps on disk, while the kernel lives, of cells that said more
     than is shown; ``%output`` pages through it. One cell gets half, its beginning; the oldest

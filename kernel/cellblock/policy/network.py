@@ -23,6 +23,8 @@ from urllib.parse import SplitResult, urlsplit
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: The one name whose addresses are known without asking (RFC 6761).
 LOCALHOST: Final = "localhost"
+#: Its addresses, whatever a resolver says.
+LOOPBACK: Final = ("127.0.0.1", "::1")
 _EXAMPLE: Final = "Write host:port, as in example.org:443."
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
 _MAX_PORT: Final = 65_535

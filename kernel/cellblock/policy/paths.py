@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fnmatch
 import functools
 import glob
@@ -39,7 +40,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.descriptors import stat_unlinked
+from cellblock.descriptors import open_unlinked, stat_unlinked
 from cellblock.errors import PolicyError
 from cellblock.policy.folders import cache_folder, data_folder, shipped_folder
 from cellblock.policy.model import PATHS
@@ -176,9 +177,9 @@ def find_secret_files(
             if single.fullmatch(entry.name) and not entry.is_symlink():
                 found.append(entry.path)
             elif is_folder:
-                for _, _, rest in (one for one in inner if fnmatch.fnmatchcase(entry.name, one[0])):
-                    beneath = glob.glob(rest, root_dir=entry.path, include_hidden=True)
-                    found += (f"{entry.path}/{name}" for name in beneath)
+                beneath = list(islice(_matching_beneath(entry, inner), max(0, left)))
+                left -= len(beneath)
+                found += beneath
                 if entry.name in _PASSED_OVER:
                     continue
                 if entry.path not in filled:
@@ -193,6 +194,16 @@ def find_secret_files(
         and not any(f"{root}/".startswith(f"{path}/") for root in roots)
     )
     return tuple(dict.fromkeys(hidden)), left > 0
+
+
+def _matching_beneath(
+    entry: os.DirEntry[str], patterns: Iterable[tuple[str, str, str]]
+) -> Iterator[str]:
+    """Yield what lies in a folder under a name of two parts or more."""
+    for first, _, rest in patterns:
+        if fnmatch.fnmatchcase(entry.name, first):
+            for name in glob.iglob(rest, root_dir=entry.path, include_hidden=True):
+                yield f"{entry.path}/{name}"
 
 
 def entries_of(folder: str, most: int | None = None) -> list[os.DirEntry[str]]:
@@ -480,6 +491,20 @@ def follow(name: str, folders: set[str] | None = None) -> tuple[str, dict[str, s
         at = "/" if target.startswith("/") else os.path.dirname(at)
         most -= 1
     return "/".join([at.rstrip("/"), *reversed(left)]), found
+
+
+def open_named(name: str | os.PathLike[str], written: Iterable[str], flags: int) -> int:
+    """Return a descriptor of what the user's program names, which may lead through links.
+
+    Not through one in a folder that is ``written`` to: cells could have put it there, to what they
+    can't reach themselves. Raises OSError: ELOOP for such a link, or one that comes meanwhile.
+    """
+    path = os.path.join(os.getcwd(), name)
+    end, passed = follow(path)
+    if link := next((at for at in passed for root in written if within(at, root)), None):
+        what = f"a link leads there that cells could change: {link}"
+        raise OSError(errno.ELOOP, what, path)
+    return open_unlinked(end, flags)
 
 
 # --- all of a policy's paths ----------------------------------------------------------------------

@@ -140,6 +140,9 @@ class Row(NamedTuple):
     shown: Shown = Shown.used
     """Where ``%policy`` shows the field."""
 
+    for_cells: bool = True
+    """Whether it matters to who writes cells: a language model is told."""
+
     only_with: tuple[str, tuple[str, ...] | Literal["any"]] | None = None
     """The field counts only if another one (a flat name) has one of these values, or any at all."""
 

@@ -20,13 +20,13 @@ from cellblock.analysis.allowlist import GROUPS
 from cellblock.analysis.magic_table import MAGICS, of_name
 from cellblock.errors import PolicyError
 from cellblock.policy import network
+from cellblock.policy.mcp_servers import McpServer
 from cellblock.policy.model import (
     CAPABILITIES,
     FIELDS,
     OPTIONAL_FIELDS,
     SECTIONS,
     TABLES,
-    McpServer,
     Policy,
 )
 from cellblock.policy.operations import OPERATIONS, Operations, operation_problems

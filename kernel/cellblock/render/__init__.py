@@ -10,8 +10,11 @@ environment variable or a clock, and no card refers to anything remote.
 - ``outcomes``: what was refused, a cell, a widget or a comm; a cell that was ended from outside, or
   undone, or refused something as it ran;
 - ``policy_card``: gaps, the table of ``%policy``, a policy that became narrower;
-- ``tables``: what ``%tools``, ``%template``, ``%usage`` and ``%output`` show, and a cell's files.
+- ``tables``: what ``%tools``, ``%template``, ``%usage``, ``%output`` and ``%changes`` show,
+  branches, and a cell's files;
+- ``headings``: the headings of a reply to a language model; ``for_models``: remedies for one.
 
-To change a card's words, edit the function that returns it: plain text, HTML and JSON are made
-side by side there. It may import ``policy``, ``analysis`` and ``wire``, and no effect.
+To change a card's title or words, edit the function that returns it: plain text, HTML and JSON are
+made side by side there, and JupyterLab's extension draws the JSON. This package may import
+``policy``, ``analysis`` and ``wire``, and no effect.
 """

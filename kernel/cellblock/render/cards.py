@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.render.headings import OwnLines
 from cellblock.render.text import clip, encodable, visible, wrap
 
 if TYPE_CHECKING:
@@ -202,9 +203,11 @@ def make_card(
     side: str = "",
     mime: str = "",
     data: Mapping[str, Any] | None = None,
+    own: Sequence[str] = (),
 ) -> Bundle:
     """Return a card in all its forms.
 
+    ``own`` are those of ``lines`` that are the host's whatever they read as, beside the first.
     ``lines`` is the plain text, title included, ``body`` is what HTML has below the title and
     ``side`` what it has beside it. ``data`` is the card's JSON, of type ``mime``, but the title.
     """
@@ -222,7 +225,8 @@ def make_card(
     )
     row = element("div", head, side, style=_ROW)
     html = element("div", row, *body, role="group", aria_label=title, style=style)
-    bundle: Bundle = {"text/plain": "\n".join(lines), "text/html": html}
+    text = OwnLines("\n".join(lines), own) if own else "\n".join(lines)
+    bundle: Bundle = {"text/plain": text, "text/html": html}
     if not data:
         return bundle
     return bundle | {mime: as_json({"version": JSON_VERSION, "title": title, **data})}

@@ -23,6 +23,7 @@ from cellblock.render.cards import (
     Failure,
     count,
 )
+from cellblock.render.headings import Heading
 from cellblock.render.text import COLUMNS, ELLIPSIS, clip, encodable, visible, width, wrap
 
 if TYPE_CHECKING:
@@ -302,6 +303,17 @@ def refused_widget(module: str, model: str, *, policy_name: str, known: bool) ->
     return _refusal(title, why, remedy, policy_name, {"module": module, "model": model})
 
 
+def widgets_as_text(*, policy_name: str) -> Bundle:
+    """Return the card for widgets where text alone is shown."""
+    return _refusal(
+        'Widgets are shown as text: display = "text"',
+        "The text of one is what it was when it was displayed: later changes are not shown.",
+        "print what changes; for a progress bar, from tqdm import tqdm.",
+        policy_name,
+        {"target": "jupyter.widget"},
+    )
+
+
 def refused_comm(target: str, *, policy_name: str) -> Bundle:
     """Return the card for a comm whose target is not allowed."""
     target = clip(target or "(none)", _LONGEST)
@@ -328,6 +340,7 @@ def _refusal(title: str, why: str, remedy: str, policy_name: str, data: dict[str
         c.paragraph(why),
         shown,
         lines=[*wrap(title), *wrap(why, indent="  "), *remedy_lines],
+        own=remedy_lines[:1],
         symbol="⊘",
         color=c.AMBER,
         side=c.policy_chip(policy_name),
@@ -363,12 +376,12 @@ class Reason(StrEnum):
     crashed = "crashed"
     deep = "deep"
     files = "files"
-    flood = "flood"
     folders = "folders"
     forks = "forks"
     interrupted = "interrupted"
-    killed = "killed"
+    locked = "locked"
     lost = "lost"
+    mapped = "mapped"
     memory = "memory"
     protocol = "protocol"
     scratch = "scratch"
@@ -383,11 +396,11 @@ _WORDS: Final = {
     Reason.deep: "it made more folders than can be measured, or more than {limit} in one another",
     Reason.files: "it left more than {limit} in the project, which are staged",
     Reason.folders: "it kept more than {limit} open",
-    Reason.flood: "it sent more output than the kernel takes ({limit})",
     Reason.forks: "its sandbox and its forks held more than {limit} of memory (forks_max_bytes)",
     Reason.interrupted: "you interrupted it twice and it did not end",
-    Reason.killed: "its process was killed ({limit})",
+    Reason.locked: "for {limit} it could not be told how full its folders are",
     Reason.lost: "its interpreter ended without a reply ({limit})",
+    Reason.mapped: "its processes had mapped pages of files that would fill {limit}",
     Reason.memory: "it used more than {limit} of memory (memory_max_bytes)",
     Reason.protocol: "its interpreter broke the kernel's protocol ({limit})",
     Reason.scratch: "it kept more than {limit} in the scratch folder (scratch_max_bytes)",
@@ -429,12 +442,14 @@ class State(StrEnum):
     gone = "gone"  # the interpreter was restarted
     kept = "kept"  # the interpreter lives on; the cell was interrupted
     restored = "restored"  # a snapshot took over
+    apart = "apart"  # they are a variant's: whoever reads of them has others
 
 
 _STATES: Final = {
-    State.gone: "Your variables are gone: the interpreter was restarted. Run your cells again.",
-    State.kept: "It was interrupted: your variables are there, with what it did until then.",
-    State.restored: "Your variables are as they were before it.",
+    State.gone: f"{Heading.VARIABLES}gone: the interpreter was restarted. Run your cells again.",
+    State.kept: f"{Heading.INTERRUPTED}your variables are there, with what it did until then.",
+    State.restored: f"{Heading.VARIABLES}as they were before it.",
+    State.apart: f"{Heading.APART}gone, unless this variant is kept.",
 }
 
 
@@ -444,17 +459,19 @@ def stopped(
     *,
     state: State,
     lost: Sequence[str] = (),
-    own: bool = False,
+    own: str = "",
     beside: bool = False,
-    estimated: bool = False,
+    estimate: str = "",
     policy_name: str = "",
 ) -> Bundle:
     """Return the card for a stopped cell.
 
     ``limit`` is the limit reached ("60 s") or the cause known ("signal 11"); it may be empty.
-    ``lost`` names what the restored snapshot lacks. ``own`` says that the limit came with the
-    cell, not from the policy; ``beside`` that it is the end of another that ran at the same time;
-    ``estimated`` that nothing told how much memory the cell's processes share.
+    ``lost`` names what the restored snapshot lacks. ``own`` is what to run the cell with
+    for more time, where the limit came with the cell and not from the policy; ``beside`` says that
+    it is the end of another that ran at the same time. ``estimate`` is "estimated" where nothing
+    told how much memory the cell's processes share, and "charged" where it is too much only with
+    memory of the OS kernel's, of which nothing tells whose it is.
     """
     reason = Reason(reason)
     lines = [
@@ -463,29 +480,32 @@ def stopped(
     ]
     if reason in {Reason.files, Reason.scratch}:
         anew = "%changes drop and restart" if reason is Reason.files else "restart"
-        lines.append(f"Its files are still there: remove some in a cell, or {anew} the kernel.")
+        lines.append(f"{Heading.FILES}remove some in a cell, or {anew} the kernel.")
         if reason is Reason.scratch:
-            lines.append("A removed file counts until all that have it open close it.")
+            lines.append(f"{Heading.REMOVED_FILE}all that have it open close it.")
     if reason is Reason.folders:
         lines.append(
-            "A removed folder counts, and so do those that it was in, until all that have it open "
+            f"{Heading.REMOVED_FOLDER}so do those that it was in, until all that have it open "
             "close it."
         )
     if reason is Reason.deep:
         lines.append(
-            "Restart the kernel, which empties its scratch folder; %changes drop lets go of what "
+            f"{Heading.ANEW}empties its scratch folder; %changes drop lets go of what "
             "is in the project."
         )
-    if estimated and reason is Reason.memory:
+    if estimate == "estimated" and reason is Reason.memory:
         lines.append(
-            "What its processes share could only be estimated here. To have it measured, set "
+            f"{Heading.ESTIMATED}only be estimated here. To have it measured, set "
             f'backend = "bubblewrap" {_file_of(policy_name)}.'
         )
+    if estimate == "charged" and reason is Reason.memory:
+        lines.append(f"{Heading.CHARGED}is an estimate: another program may have it.")
     if own:
-        lines.append("To raise it: timeout where the cell is run, up to timeout in the policy.")
+        lines.append(f"{Heading.TO_RAISE}: run the cell with {own}.")
     elif setting := _SETTINGS.get(reason):
         lines.append(
-            f"To raise it, set {setting} {_file_of(policy_name)}. %policy shows what is set now."
+            f"{Heading.TO_RAISE}, set {setting} {_file_of(policy_name)}. "
+            "%policy shows what is set now."
         )
     data: dict[str, Any] = {
         "outcome": "stopped",
@@ -509,9 +529,11 @@ def stopped_failure(card: Bundle) -> Failure:
 def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
     """Return the card for ``%undo``; ``counts`` are the numbers of the cells that were undone."""
     cells = _series([f"[{count}]" for count in counts])
-    title = f"Cell {cells} is undone." if len(counts) == 1 else f"Cells {cells} are undone."
-    variables = f"Your variables are as they were before {f'[{counts[0]}]' if counts else 'it'}."
-    lines = [title, variables + _lost(lost), "Files and output stay as they are."]
+    title = f"Cells {cells} are undone."
+    if len(counts) == 1:
+        title = Heading.UNDONE.format(number=counts[0])
+    variables = f"{Heading.VARIABLES}as they were before {f'[{counts[0]}]' if counts else 'it'}."
+    lines = [title, variables + _lost(lost), str(Heading.STAYS)]
     return _card(lines, State.restored, {"outcome": "undone", "cells": counts}, lost)
 
 
@@ -522,13 +544,14 @@ def _series(parts: Sequence[str]) -> str:
 
 def restored(name: str, *, branch: str = "", lost: Sequence[str] = ()) -> Bundle:
     """Return the card for ``%restore``, and for a ``branch`` that goes on from a kept state."""
-    title = f"Back at checkpoint {name}."
+    title = f"{Heading.CHECKPOINT}{name}."
     if branch:
-        title = f"On branch {branch}{f', from {name}' * (name != branch)}."
+        title = Heading.BRANCH.format(name=branch)
+        title += f" It goes on from {name}." * (name != branch)
     lines = [
         title,
-        "Your variables are as they were there." + _lost(lost),
-        "Files and output stay as they are.",
+        f"{Heading.VARIABLES}as they were there.{_lost(lost)}",
+        str(Heading.STAYS),
     ]
     return _card(
         lines,
@@ -576,11 +599,13 @@ _MAX_PART: Final = 300
 class Remedy:
     """The line that allows it, if one does, and what to do without.
 
-    ``listed`` says that the line adds to a list.
+    ``listed`` says that the line adds to a list, ``raises`` that it is a limit's: how much would do
+    is not known.
     """
 
     line: str = ""
     listed: bool = False
+    raises: bool = False
     instead: str = ""
 
 
@@ -625,7 +650,7 @@ def refusal_sentence(
     if lines:
         instead = f" ({remedy})" if remedy else ""
         write = _write(file, is_operators=is_operators)
-        remedy = f"To allow it, {write}: {'; '.join(lines)}{instead}"
+        remedy = f"{_to_allow(refusal)}, {write}: {'; '.join(lines)}{instead}"
     else:
         remedy = _as_sentence(remedy)
     return f"cellblock: {refusal_reason(refusal, policy_name)}. {remedy}".rstrip()
@@ -635,6 +660,10 @@ def _as_sentence(remedy: str) -> str:
     """Return a remedy as a sentence; with no stop behind a path, which is copied from there."""
     stop = "" if "/" in remedy.rpartition(" ")[2] else "."
     return f"{remedy[:1].upper()}{remedy[1:]}{stop}" if remedy else ""
+
+
+def _to_allow(refusal: Refusal) -> str:
+    return "To raise it" if refusal.remedy.raises else "To allow it"
 
 
 def _write(file: str, *, is_operators: bool) -> str:
@@ -670,7 +699,7 @@ def refusal_card(
     wanted, instead = lines_to_write(refusal, file), _part(refusal.remedy.instead)
     write = _write(file, is_operators=is_operators)
     then = "choose its kernel" if write.endswith(_OWN_FILE) else "restart the kernel"
-    allow = f"To allow it, {write}, and {then}:"
+    allow = f"{_to_allow(refusal)}, {write}, and {then}:"
     if wanted:
         lines += [*wrap(allow, indent="  "), *(f"    {line}" for line in wanted)]
         body += [c.paragraph(allow), c.preformatted("\n".join(wanted), style="margin:4px 0 0 16px")]

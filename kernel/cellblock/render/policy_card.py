@@ -324,15 +324,16 @@ def allowances(
 ) -> str:
     """Return what a policy allows, a line a field, and what of that is not enforced.
 
-    It is for a model, which has no use for the mechanisms. Limits that there are none of are left
-    out. ``modules`` are all that cells can import, where not every module is.
+    It is for a model, which has no use for the mechanisms, nor for fields that are not
+    ``for_cells``. Limits that there are none of are left out. ``modules`` are all that cells can
+    import, where not every module is.
     """
     lines = [f"Policy {policy_view.get('name', '')}, mode {policy_view.get('mode', '')}:"]
     fields = _rows(policy_view, {gap.capability for gap in gaps})
     for field, value in fields.items():
         if modules is not None and field == "allowed_modules":
             lines.append(f"modules that cells can import: {', '.join(modules)}")
-        elif value is not None:
+        elif value is not None and _row(field).for_cells:
             lines.append(f"{field}: {_asked_words(field, value, {})}")
     return "\n".join([*lines, *map(gap_line, gaps)])
 

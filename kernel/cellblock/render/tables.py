@@ -19,7 +19,17 @@ from cellblock.render.cards import (
     duration,
     size,
 )
-from cellblock.render.text import COLUMNS, clip, visible, visible_lines, width, wrap
+from cellblock.render.headings import Heading
+from cellblock.render.text import (
+    COLUMNS,
+    broken,
+    clip,
+    verbatim_lines,
+    visible,
+    visible_lines,
+    width,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -291,12 +301,16 @@ _KEPT: Final = "Output kept on disk"
 
 @dataclass(frozen=True, slots=True)
 class KeptRow:
-    """One text that is kept: bytes, what shows it, and what is missing at its end."""
+    """One text that is kept: bytes, what shows it, and what is missing at its end.
+
+    ``page`` goes between ``command`` and the number of another page.
+    """
 
     cell: int
     kind: str
     size: int
     command: str
+    page: str
     missing: str
 
     def __str__(self) -> str:
@@ -308,20 +322,21 @@ class KeptRow:
 def kept_list(rows: Sequence[KeptRow]) -> Bundle:
     """Return the card that lists what is kept."""
     if not rows:
-        return kept_note("Nothing is kept: no cell has said more than was shown.")
+        what = "Kept is output that was left out, up to output_kept_max_bytes."
+        return kept_note(f"Nothing is kept. {what}")
     body = [c.paragraph(str(row), tight=True) for row in rows]
     return _kept(_KEPT, *body, lines=[_KEPT, *(f"  {row}" for row in rows)])
 
 
 def kept_page(row: KeptRow, number: int, pages: int, content: str) -> Bundle:
     """Return the card for one page; ``content`` has no terminal sequences any more."""
-    title = f"Output of cell {row.cell}, {row.kind}"
+    title = f"{Heading.PAGE.format(number=row.cell)}{row.kind}"
     where = f"page {number:,} of {pages:,}"
     if number < pages:
-        where += f": {row.command} {number + 1}"
+        where += f": {row.command}{row.page}{number + 1}"
     elif row.missing:
         where += f" ({row.missing})"
-    text = "\n".join(map(visible, content.expandtabs().split("\n")))
+    text = verbatim_lines(content)
     style = "white-space:pre-wrap;overflow:auto;max-height:32em;margin:8px 0 0"
     body = (c.paragraph(where, tight=True), c.preformatted(text, style=style))
     return _kept(title, *body, lines=[title, where, text])
@@ -363,16 +378,54 @@ def branches(
 
 #: Files that are listed, lines of a diff, and characters of all diffs together.
 CHANGES: Final = 100
-_DIFF_LINES: Final = 60
+DIFF_LINES: Final = 60
 _DIFF_CHARACTERS: Final = 20_000
-_HOW_TO_KEEP: Final = (
-    "Keep them: %changes keep, or some: %changes keep PATH\n"
-    "In a terminal, within a week: cellblock changes keep {}"
+_IN_A_TERMINAL: Final = "In a terminal, within a week: cellblock changes keep {}"
+
+
+class HowToKeep(NamedTuple):
+    """How staged files are kept, for those who read what a front's cells show.
+
+    ``first`` ends the sentence that says, once, that files are staged; nothing says it if it is
+    empty. ``listed`` stands below the list, with the session's id for ``{}``. ``refused`` is why
+    ``%changes keep`` asks nobody, with what `cellblock changes keep` takes for ``{}``.
+    """
+
+    first: str
+    listed: str
+    refused: str
+
+
+BY_CELLS: Final = HowToKeep(
+    "%changes shows it, %changes keep keeps it",
+    f"Keep them: %changes keep, or some: %changes keep PATH\n{_IN_A_TERMINAL}",
+    "nobody can be asked here, and keeping is yours to say: `cellblock changes keep {}` in a "
+    "terminal",
+)
+BY_PROGRAM: Final = HowToKeep(
+    "%changes shows it, and the program that runs the cells can keep it",
+    f"The program that runs the cells can keep them: Sandbox.keep()\n{_IN_A_TERMINAL}",
+    "no cell keeps files here: the program that runs the cells can, by Sandbox.keep(), or its user "
+    "by `cellblock changes keep {}` in a terminal",
+)
+BY_RUN: Final = HowToKeep(
+    "%changes shows it",
+    f"Keep them: cellblock run --changes keep\n{_IN_A_TERMINAL}",
+    "nobody is asked here: --changes keep of `cellblock run` keeps files, or `cellblock changes "
+    "keep {}` in a terminal",
+)
+BY_TOOL: Final = HowToKeep(
+    "",  # its replies name each file themselves
+    "The tool keep asks a person to keep them, all or some",
+    "no cell keeps files here: the tool keep asks a person to",
 )
 
 
 class ChangeRow(NamedTuple):
-    """A file that is new, changed or deleted: bytes now and before, a note, and its diff."""
+    """A file that is new, changed or deleted: bytes now and before, a note, and its diff.
+
+    Of that, ``cut`` lines are not whole or missing; an empty one could not be made in time.
+    """
 
     name: str
     kind: str
@@ -380,6 +433,7 @@ class ChangeRow(NamedTuple):
     before: int | None
     note: str
     diff: str
+    cut: int = 0
 
     @property
     def details(self) -> str:
@@ -388,11 +442,20 @@ class ChangeRow(NamedTuple):
         return " · ".join(filter(None, (sizes, self.note)))
 
 
-def changes(rows: Sequence[ChangeRow], total: int, session: str, kept: int | None = None) -> Bundle:
+def changes(
+    rows: Sequence[ChangeRow],
+    total: int,
+    session: str,
+    kept: int | None = None,
+    how: HowToKeep = BY_CELLS,
+    *,
+    asked: bool = False,
+) -> Bundle:
     """Return the card; ``total`` is how many there are, of which ``rows`` are the first.
 
-    ``kept`` is how many of them can be kept, where that is not all. Without a ``session`` it does
-    not say how they are kept: the user is asked just now.
+    ``kept`` is how many of them can be kept, where that is not all. If the user is ``asked`` just
+    now, the card does not say how they are kept, and its plain text has the diffs, too. What of
+    them is left out is said in the file's row.
     """
     kept = total if kept is None else kept
     if not rows:
@@ -400,24 +463,39 @@ def changes(rows: Sequence[ChangeRow], total: int, session: str, kept: int | Non
     title = f"{count(kept, 'file')} written by cells: yours are as they were until you keep them"
     if not kept:
         title = "Cells wrote no file that can be kept: yours are as they were"
+    whole = f"`cellblock changes diff {session}`"
     lines, body, left = [title], [], _DIFF_CHARACTERS
     for row in rows:
         name, details = clip(visible(row.name), COLUMNS), row.details
-        lines.append(f"  {row.kind:8} {name}  {details}")
-        about = c.element("span", f" {row.kind} · {details}", style=f"color:{c.MUTED}")
-        diff = "\n".join(map(visible, row.diff.split("\n")[:_DIFF_LINES]))
-        if not diff or len(diff) > left:
+        diff = visible_lines(row.diff)
+        is_shown, unshown = bool(diff) and len(diff) <= left, ""
+        if not is_shown:
+            unshown = f" · its lines are not shown: see {whole}"
+        elif row.cut:
+            unshown = f" · {count(row.cut, 'line')} not shown whole: see {whole}"
+        lines.append(f"  {row.kind:8} {name}  {details}{c.plain(unshown) if asked else ''}")
+        about = c.element(
+            "span", f" {row.kind} · {details}", c.prose(unshown), style=f"color:{c.MUTED}"
+        )
+        if not is_shown:
             body.append(c.paragraph(c.code(name), about, tight=True))
             continue
         left -= len(diff)
+        if asked:
+            lines += (
+                part
+                for line in diff.split("\n")
+                for part in broken(line, "    │ ", "    ┆ ", columns=COLUMNS)
+            )
         coloured = (_diff_line(line) for line in diff.split("\n"))
         look = "white-space:pre-wrap;overflow:auto;max-height:20em;margin:4px 0 8px 16px"
         summary = c.element("summary", c.code(name), about, style="margin-top:8px")
         body.append(c.element("details", summary, c.preformatted(*coloured, style=look)))
     if total > len(rows):
-        lines.append(f"  and {total - len(rows):,} more")
-        body.append(c.paragraph(f"and {total - len(rows):,} more", color=c.MUTED))
-    remedies = _HOW_TO_KEEP.format(session).split("\n") if session and kept else []
+        more = f"and {total - len(rows):,} more: see {whole}"
+        lines.append(f"  {c.plain(more)}")
+        body.append(c.paragraph(c.prose(more), color=c.MUTED))
+    remedies = how.listed.format(session).split("\n") if kept and not asked else []
     return c.make_card(
         title,
         *body,
@@ -427,7 +505,7 @@ def changes(rows: Sequence[ChangeRow], total: int, session: str, kept: int | Non
         color=c.AMBER,
         mime=CHANGES_JSON,
         data={
-            "session": session,
+            "session": "" if asked else session,
             "total": total,
             "changes": [
                 {key: getattr(row, key) for key in ("name", "kind", "size", "before", "note")}
@@ -439,7 +517,7 @@ def changes(rows: Sequence[ChangeRow], total: int, session: str, kept: int | Non
 
 def _diff_line(line: str) -> c.Html:
     """Return a line of a diff in its colour."""
-    color = {"+": c.GREEN, "-": c.RED, "@": c.MUTED}.get(line[:1], "inherit")
+    color = {"+": c.GREEN, "-": c.RED, "@": c.MUTED, "!": c.AMBER}.get(line[:1], "inherit")
     color = c.MUTED if line.startswith(("+++ ", "--- ")) else color
     return c.element("span", f"{line}\n", style=f"color:{color}")
 

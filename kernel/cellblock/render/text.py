@@ -35,6 +35,10 @@ _BLANK = re.compile(
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\U00016fe4\U0001d159]"
 )
+#: What draws nothing and is written nevertheless: the end of a line, a tab, joiners (of Persian, of
+#: Indic scripts, of emoji), the choice between a sign and its emoji, and Braille's blank.
+_WRITTEN = frozenset("\n\t\u200c\u200d\ufe0e\ufe0f\u2800")
+_LAID_OUT = dict.fromkeys(map(ord, "\n\t"))
 #: Bidirectional classes (UAX #9) that reorder their neighbours, and categories of marks, which are
 #: drawn over their neighbours or not at all.
 _REORDERING = frozenset({"R", "AL", "AN"})
@@ -43,7 +47,8 @@ _CONTROL_PICTURES = 0x2400
 ELLIPSIS = "…"
 
 
-def _is_visible(char: str) -> bool:
+def is_visible(char: str) -> bool:
+    """Return whether a character draws something, where it stands; a space does."""
     return char.isprintable() and _BLANK.match(char) is None
 
 
@@ -55,7 +60,7 @@ def visible(text: str) -> str:
     """
     if text.isprintable() and (text.isascii() or _BLANK.search(text) is None):
         return text
-    return "".join(char if _is_visible(char) else _picture(char) for char in text)
+    return "".join(char if is_visible(char) else _picture(char) for char in text)
 
 
 def _picture(char: str) -> str:
@@ -69,6 +74,22 @@ def visible_lines(text: str) -> str:
     end of one, a text could show what seems to be somebody else's line.
     """
     return "\n".join(map(visible, text.removesuffix("\n").split("\n")))
+
+
+def verbatim_lines(text: str) -> str:
+    """Return ``text`` for who reads and copies it, and decides nothing by it.
+
+    Newlines, tabs, blanks of any width, and what joins letters and signs stay. What else reorders a
+    line, moves a cursor or draws nothing is spelled out as by ``visible``.
+    """
+    if text.isascii() and text.translate(_LAID_OUT).isprintable():
+        return text
+    hidden = (char for char in set(text) if not _is_written(char))
+    return text.translate({ord(char): _picture(char) for char in hidden})
+
+
+def _is_written(char: str) -> bool:
+    return is_visible(char) or char in _WRITTEN or unicodedata.category(char) == "Zs"
 
 
 def exact(text: str) -> str:
@@ -87,13 +108,21 @@ def reorders(text: str) -> bool:
     return not text.isascii() and any(map(_is_right_to_left, text))
 
 
+def exactly(line: str) -> list[str]:
+    """Return a line that repeats ``line`` in the order of its text; none where it is shown so.
+
+    For a person who decides by what is shown, and reads texts with right-to-left letters.
+    """
+    return [f"runs from right to left; exactly: {exact(line)}"] if reorders(line) else []
+
+
 def _is_right_to_left(char: str) -> bool:
     return unicodedata.bidirectional(char) in _REORDERING
 
 
 def _is_exact(char: str) -> bool:
     marks = unicodedata.category(char) in _MARKS
-    return _is_visible(char) and not marks and not _is_right_to_left(char)
+    return is_visible(char) and not marks and not _is_right_to_left(char)
 
 
 def _python_escape(char: str) -> str:

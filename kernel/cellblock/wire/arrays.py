@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 MOST: Final = 16 * 2**20
 #: Levels of an index, and columns of times in a zone: pandas takes long for each.
 MOST_LEVELS, MOST_ZONED = 64, 256
-_TOO_LARGE: Final = f"{MOST >> 20} MiB may cross; write it to a file, and upload or download that"
 #: No objects, whose bytes are addresses, and nothing with bytes that mean nothing.
 _DTYPE: Final = re.compile(
     r"\|[biu]1|[<>](?:[iu][248]|f[248]|c8|c16|[mM]8\[(?:Y|M|W|D|h|m|s|ms|us|ns)\])"
@@ -55,22 +54,40 @@ _NAMELESS: Final = "__index_level_{}__"
 # --- encoding -----------------------------------------------------------------------------------
 
 
+class NotLoadedError(ImportError):
+    """A value takes a library that is not imported here; ``table`` is its type, of a table."""
+
+    def __init__(self, library: str, table: str = "") -> None:
+        super().__init__(
+            f"it takes {library}, which the program or kernel that runs the cells has not imported"
+        )
+        self.table = table
+
+
+class _TooLargeError(ValueError):
+    """An array or table is too large; what to do about it is up to who passes it."""
+
+
 def loaded(name: str) -> Any:
-    """Return a library that is imported. Raises ImportError."""
+    """Return a library that is imported. Raises NotLoadedError."""
     if (found := sys.modules.get(name)) is None:
-        raise ImportError(f"it takes {name}, which is not imported: import it before cells run")
+        raise NotLoadedError(name)
     return found
 
 
 def encode(value: Any, find: Find = import_module) -> messages.Value:
-    """Return a value as it crosses: exact types of the libraries, or data.
+    """Return a value as it crosses to or from a program: exact types of the libraries, or data.
 
     ``find`` returns pyarrow for a table. Raises TypeError for what is no such value, ValueError for
     what is too large, ImportError.
     """
     make = _maker(type(value), _KINDS)
     if make is not None:
-        return make(value, find)
+        try:
+            return make(value, find)
+        except _TooLargeError as exc:
+            how = "write it to a file, and upload or download that"
+            raise ValueError(f"{exc}; {how}") from None
     data = values.plain(value, values.of_numpy)
     encoded = values.encode(data, MOST, "larger: write a file, and download that")
     return messages.Data(bytes(encoded))
@@ -166,16 +183,18 @@ def _whole(array: Any, pyarrow: Any) -> Any:
 
 def _check_size(size: int) -> None:
     if size > MOST:
-        raise ValueError(f"it takes {size:,} bytes; {_TOO_LARGE}")
+        raise _TooLargeError(f"it takes {size:,} bytes; {MOST >> 20} MiB may cross")
 
 
 _TABLES: Final[tuple[tuple[str, str, Callable[[Any, Find], messages.Frame]], ...]] = (
     ("pandas", "DataFrame", _pandas_frame),
     ("pandas", "Series", _pandas_series),
     ("pandas", "Index", _pandas_index),
+    ("pandas", "CategoricalIndex", _pandas_index),
     ("pandas", "DatetimeIndex", _pandas_index),
     ("pandas", "MultiIndex", _pandas_index),
     ("pandas", "RangeIndex", _pandas_index),
+    ("pandas", "TimedeltaIndex", _pandas_index),
     ("polars", "DataFrame", _polars_frame),
     ("polars", "Series", _polars_series),
     ("pyarrow", "Table", _frame),
@@ -186,12 +205,56 @@ _KINDS: Final[tuple[tuple[str, str, Callable[[Any, Find], messages.Value]], ...]
 )
 
 
+def crosses(kind: type) -> bool:
+    """Return whether values of a type are arrays, tables, columns or indexes that cross."""
+    return _maker(kind, _KINDS) is not None
+
+
 # --- tables and images within other data --------------------------------------------------------
 
 
 def is_table(kind: Any) -> bool:
     """Return whether a type is one of tables, columns or indexes that cross."""
     return _maker(kind, _TABLES) is not None
+
+
+#: How a table of one type is made of another's; by what it is to be.
+_CONVERSIONS: Final = {
+    "pandas.DataFrame": {
+        "polars.DataFrame": "{}.to_pandas()",
+        "pyarrow.Table": "{}.to_pandas()",
+        "pandas.Series": "{}.to_frame()",
+    },
+    "polars.DataFrame": {
+        "pandas.DataFrame": "polars.from_pandas({})",
+        "pyarrow.Table": "polars.from_arrow({})",
+        "polars.Series": "{}.to_frame()",
+    },
+    "pyarrow.Table": {
+        "pandas.DataFrame": "pyarrow.Table.from_pandas({})",
+        "polars.DataFrame": "{}.to_arrow()",
+    },
+}
+_NAMES: Final = frozenset(f"{name}.{attribute}" for name, attribute, _ in _TABLES)
+
+
+def is_table_name(name: str) -> bool:
+    """Return whether a name, as ``pandas.DataFrame``, is that of a type of tables or columns."""
+    return name in _NAMES
+
+
+def table_name(kind: type) -> str:
+    """Return the name of a type of tables or columns, with its library; of others ``""``."""
+    name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+    return name if name in _NAMES and is_table(kind) else ""
+
+
+def conversion(value: str, given: str, wanted: str) -> str:
+    """Return the source that makes a table of the ``wanted`` type of ``value``, a ``given`` one.
+
+    ``""`` where none is known.
+    """
+    return _CONVERSIONS.get(wanted, {}).get(given, "").format(value)
 
 
 def _maker(kind: Any, kinds: Iterable[_Kind]) -> Callable[[Any, Find], messages.Value] | None:
@@ -205,6 +268,8 @@ def _maker(kind: Any, kinds: Iterable[_Kind]) -> Callable[[Any, Find], messages.
 
 #: Codes of msgpack's extension types: a table, and an image as a PNG file.
 _TABLE, _IMAGE = 1, 2
+#: Modes of Pillow's that a PNG file can have.
+_PNG_MODES: Final = frozenset({"1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"})
 _decode_table: Final = Decoder(messages.Frame).decode
 
 
@@ -216,7 +281,10 @@ def data(value: Any) -> Any:
     make = _maker(type(value), _TABLES)
     if make is None:
         return values.of_numpy(value)
-    return Ext(_TABLE, msgspec.msgpack.encode(make(value, import_module)))
+    try:
+        return Ext(_TABLE, msgspec.msgpack.encode(make(value, import_module)))
+    except _TooLargeError as exc:
+        raise ValueError(f"{exc} at once: take fewer rows or columns") from None
 
 
 def image(value: Any) -> Ext | None:
@@ -225,7 +293,7 @@ def image(value: Any) -> Ext | None:
     if pillow is None or not isinstance(value, pillow.Image):
         return None
     file = io.BytesIO()
-    value.save(file, "png")
+    (value if value.mode in _PNG_MODES else value.convert("RGB")).save(file, "png")
     return Ext(_IMAGE, file.getvalue())
 
 
@@ -237,7 +305,7 @@ def answers(allows: Callable[[str], bool]) -> Callable[[msgspec.Raw | bytes], An
     """
 
     def extension(code: int, content: memoryview) -> Any:
-        table = _checked(code, content) if code != _IMAGE else None
+        table = table_frame(code, content) if code != _IMAGE else None
         library = "PIL" if table is None else table.library
         if not allows(library):
             raise ImportError(f"it takes {library}, which this policy does not let cells have")
@@ -253,19 +321,30 @@ def _of_guest(code: int, content: memoryview) -> Any:
 
     It takes libraries that are imported. No image: Pillow would read a file of a guest's making.
     """
-    return decode(_checked(code, content), loaded)
+    frame = table_frame(code, content)
+    if frame.library not in sys.modules:
+        kind = "Table" if frame.library == "pyarrow" else _FORMS[frame.form]
+        raise NotLoadedError(frame.library, f"{frame.library}.{kind}")
+    return decode(frame, loaded)
+
+
+_FORMS: Final = {"table": "DataFrame", "series": "Series", "index": "Index"}
 
 
 def described(code: int, content: memoryview) -> str:
     """Return what an extension is, for a record. Raises ValueError for what is none."""
     if code == _IMAGE:
         return f"<an image of {len(content):,} bytes>"
-    table = _checked(code, content)
+    table = table_frame(code, content)
     rows = table.columns[0].length if table.columns else 0
     return f"<a {table.library} table: {rows:,} rows, {len(table.columns):,} columns>"
 
 
-def _checked(code: int, content: memoryview) -> messages.Frame:
+def table_frame(code: int, content: memoryview) -> messages.Frame:
+    """Return what an extension says of a table; its buffers are not looked into.
+
+    Raises ValueError, msgspec.DecodeError.
+    """
     if code != _TABLE or len(content) > MOST:
         raise ValueError("an extension is no data that crosses")
     return _decode_table(content)
@@ -275,6 +354,63 @@ def _checked(code: int, content: memoryview) -> messages.Frame:
 arguments: Final[Callable[[msgspec.Raw | bytes], tuple[list[Any], dict[str, Any]]]] = Decoder(
     tuple[list[Any], dict[str, Any]], ext_hook=_of_guest
 ).decode
+
+
+#: Columns of a table that comes with a cell's result: pandas takes long for each.
+MOST_COLUMNS: Final = 256
+
+
+def encode_small(value: Any) -> bytes:
+    """Encode a cell's last value, if it is little data or a small table.
+
+    Of a larger one nothing is read. Raises as ``values.encode_small``, and ImportError.
+    """
+    make = _maker(type(value), _TABLES)
+    if make is None:
+        return values.encode_small(value)
+    if math.prod(value.shape) > values.SMALL:
+        raise ValueError(f"it has more than {values.SMALL:,} fields")
+    table = _small(make(value, loaded))
+    content = Ext(_TABLE, msgspec.msgpack.encode(table))
+    return bytes(values.encode(content, values.SMALL_BYTES, "Sandbox.get"))
+
+
+def checked_small(encoded: bytes) -> Any:
+    """Return what a guest encoded with ``encode_small``: data, or a table of a loaded library.
+
+    Raises ValueError for anything else, and for a table of a library that is not loaded.
+    """
+    if encoded[:1] not in _EXTENSIONS or len(encoded) > values.SMALL_BYTES:
+        return values.checked(encoded, values.SMALL_BYTES)
+    try:
+        return decode(_small(_decode_only_table(encoded)), loaded)
+    except Exception as exc:  # noqa: BLE001 - whatever pyarrow raises over what a guest sent
+        raise ValueError(f"what came is no value: {exc}") from None
+
+
+def _small(table: Any) -> messages.Frame:
+    """Return a table. Raises ValueError for one of more fields or columns than are taken."""
+    parts = [one for column in table.columns for one in (column, column.categories) if one]
+    if sum(one.length for one in parts) > values.SMALL or len(table.columns) > MOST_COLUMNS:
+        raise ValueError(f"it has more than {values.SMALL:,} fields or {MOST_COLUMNS} columns")
+    return table  # type: ignore[no-any-return]
+
+
+#: The first bytes of msgpack's extensions with 8, 16 and 32 bits of length.
+_EXTENSIONS: Final = (b"\xc7", b"\xc8", b"\xc9")
+_decode_only_table: Final = Decoder(ext_hook=table_frame).decode
+_with_words: Final = Decoder(tuple[list[Any], dict[str, Any]], ext_hook=described).decode
+
+
+def arguments_or_words(encoded: msgspec.Raw | bytes) -> tuple[list[Any], dict[str, Any]]:
+    """Decode the arguments of a guest's call; with words for tables whose library is not loaded.
+
+    Raises as ``values.decode`` does, and ``decode``.
+    """
+    try:
+        return arguments(encoded)
+    except ImportError:
+        return _with_words(encoded)
 
 
 # --- decoding -----------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ SIZE: Final = len(MAGIC) + _FIELDS.size
 PLAIN: Final = 0
 TEXT: Final = 1
 MESSAGE: Final = 2
+#: Text as ``TEXT``, of a thread that an earlier cell started and left running.
+LATE: Final = 3
 _MOST: Final = (1 << 31) - 1
 
 

@@ -138,6 +138,23 @@ def lies_in(path: str, folders: Container[str]) -> bool:
     return False
 
 
+class Neighbour(Struct, frozen=True, kw_only=True):
+    """A listed host as it is in a session's own network: where guests find it there.
+
+    ``name`` is empty where the policy lists the address itself.
+    """
+
+    name: str = ""
+    address: str
+    port: int
+
+    @property
+    def entry(self) -> str:
+        """Return how the policy lists it."""
+        host = self.name or (f"[{self.address}]" if ":" in self.address else self.address)
+        return f"{host}:{self.port}"
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What ``confine`` must achieve before the first user byte.
 
@@ -159,22 +176,25 @@ class Plan(Struct, frozen=True, kw_only=True):
     #: Writable through a layer, which the zygote lays before its locks.
     staged_roots: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()
-    #: Whether nothing else is mounted writable, which the zygote sees to: cells may then set modes,
-    #: owners and times.
+    #: Whether nothing is mounted writable but what cells may write, which the zygote sees to: they
+    #: may then set modes, owners and times.
     attributes: bool = False
     #: Whether no other program of the user's writes what guests can open, beside the machine's own:
     #: a lock that a cell takes keeps nobody else waiting.
     apart: bool = False
-    #: Whether guests have a network namespace without a device, in which their programs reach each
-    #: other; and whether they make Unix sockets, where no other program's can be named. The zygote
-    #: sees to the first where nothing wraps it.
+    #: Whether guests have a network namespace with a loopback device and no other, in which their
+    #: programs reach each other; and whether they make Unix sockets, where no other program's can
+    #: be named. The zygote sees to the first where nothing wraps it, or there are ``neighbours``.
     loopback: bool = False
     local_sockets: bool = False
-    #: Bytes of a /dev/shm that the zygote mounts with them; 0 where it has none to mount.
+    #: The listed hosts that are reached in that network, by way of the host's relay.
+    neighbours: tuple[Neighbour, ...] = ()
+    #: Bytes of a /dev/shm that is mounted with them, or with those of a session; else 0.
     shared_memory: int = 0
+    #: Whether guests of one zygote are of several sessions, and have mounts of their own: no other
+    #: session's /dev/shm, processes and folder are there.
+    own_mounts: bool = False
     network: bool = False
-    #: The host connects to some addresses for the guest, which asks at a socket of its own (relay).
-    relayed: bool = False
     subprocess: bool = False
     limits: Limits = Limits()
     locks: tuple[str, ...] = ()
@@ -191,6 +211,17 @@ class Plan(Struct, frozen=True, kw_only=True):
     def has_sockets(self) -> bool:
         """Return whether guests connect sockets of the internet's families, to whomever."""
         return self.network or self.loopback
+
+    def may_set_attributes(self, mounted: Plan) -> bool:
+        """Return whether cells may write all that is writable under the plan ``mounted``.
+
+        Only mounts bound what these calls reach, so a plan that grants less loses them.
+        """
+        return mounted.attributes and self.lets_write(mounted.writable)
+
+    def lets_write(self, paths: Iterable[str]) -> bool:
+        """Return whether guests may write to all of ``paths``, be it staged or not."""
+        return all(lies_in(path, {*self.writable}) for path in paths)
 
     def hides(self, path: str) -> bool:
         """Return whether a layer hides ``path`` from guests: not what is mounted over the layer."""
@@ -406,12 +437,14 @@ class Trial(Struct, frozen=True, kw_only=True):
 class Fork(Message, frozen=True, kw_only=True):
     """Fork a guest; its channel, stdout and stderr travel with this frame (SCM_RIGHTS).
 
-    Where the plan is ``relayed``, so does its way to the relay. One with a ``trial`` answers
-    ``TrialResults`` after ``Ready``, and ends: it never runs a user's byte.
+    One with a ``trial`` answers ``TrialResults`` after ``Ready``, and ends: it never runs a user's
+    byte. Where the plan has ``own_mounts``, ``mounts`` is the scratch folder of the session that
+    has them, which names it.
     """
 
     id: Id
     trial: Trial | None = None
+    mounts: str = ""
 
 
 class SeenFolder(Message, frozen=True, kw_only=True):
@@ -423,8 +456,22 @@ class SeenFolder(Message, frozen=True, kw_only=True):
     path: str
 
 
+class Listening(Message, frozen=True, kw_only=True):
+    """Guests' connections to that one of the plan's ``neighbours`` come to a socket.
+
+    The socket, which listens, travels with this frame.
+    """
+
+    number: Size
+
+
 class SharedMemory(Message, frozen=True, kw_only=True):
-    """Next of a zygote whose guests have a /dev/shm of their own; the folder travels with it."""
+    """Of a zygote whose guests have a /dev/shm of their own; the folder travels with it.
+
+    Where sessions have mounts of their own, ``scratch`` names the one whose guests have it.
+    """
+
+    scratch: str = ""
 
 
 class Forked(Message, frozen=True, kw_only=True):
@@ -432,6 +479,13 @@ class Forked(Message, frozen=True, kw_only=True):
 
     id: Id
     pid: int
+
+
+class ForkFailed(Message, frozen=True, kw_only=True):
+    """The OS kernel gives no process for the guest of that number; the text is for the user."""
+
+    id: Id
+    detail: Text
 
 
 class AllowFork(Message, frozen=True, kw_only=True):
@@ -452,15 +506,28 @@ class Protect(Message, frozen=True, kw_only=True):
 
 
 class KeepOnly(Message, frozen=True, kw_only=True):
-    """The processes that a guest and its snapshots are; any other in its sessions is killed.
+    """The processes that a guest and its snapshots are; any other in a user's sessions is killed.
 
-    But for those of its forks, ``others``, and what descends from them. Numbers are the zygote's,
-    as in ``Forked``.
+    But for ``others``, which are forks, and what descends from them: those of a policy without
+    programs are in the same session. Numbers are the zygote's, as in ``Forked``.
     """
 
     id: Id
+    user: Id
     pids: tuple[int, ...]
     others: tuple[int, ...] = ()
+
+
+class BeginSession(Message, frozen=True, kw_only=True):
+    """Let a snapshot of a guest begin a session (setsid(2)), which is that of a ``user``.
+
+    What a cell has started is in its guest's session or in one that was begun from there, so that
+    everybody knows whose it is, though its parent has ended.
+    """
+
+    id: Id
+    pid: int
+    user: Id
 
 
 class EndForks(Message, frozen=True, kw_only=True):
@@ -548,13 +615,13 @@ class Answered(Message, frozen=True, kw_only=True):
 
 
 class Sessions(Message, frozen=True, kw_only=True):
-    """The sessions of a guest, as the zygote calls them, when a program begins one more.
+    """The sessions of a guest, as the zygote calls them, when one more begins, and whose each is.
 
     It is not begun before this is sent. Those in which nothing is any more may be missing.
     """
 
     id: Id
-    sessions: tuple[int, ...]
+    sessions: dict[int, Id]
 
 
 class Narrowed(Message, frozen=True, kw_only=True):
@@ -647,6 +714,13 @@ class GetVariable(Query, frozen=True, kw_only=True):
     name: Name
 
 
+class ShrinkImage(Query, frozen=True, kw_only=True):
+    """Return a smaller version of a picture that a cell showed, as a file of ``most`` bytes."""
+
+    image: bytes
+    most: Size
+
+
 class SetVariables(Message, frozen=True, kw_only=True):
     """Set all of these variables; ``Done`` says whether that went well, as of a cell, or none."""
 
@@ -703,13 +777,11 @@ class Snapshot(Message, frozen=True, kw_only=True):
 class Resume(Message, frozen=True, kw_only=True):
     """To a copy: the guest is gone, go on in its place.
 
-    Where the plan is ``relayed``, a way to the relay of its own travels with this frame.
-
     ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
     seen, by count, for ``In``. With a ``plan`` it is first to ask for the locks of that.
     It is sent ``again`` cells that ran before, and has its own numbers behind those. Of a ``fork``
     the guest goes on, and so do its open files; with a ``place`` it has a folder and an environment
-    of its own.
+    of its own. It is first to begin a ``session``, where it has yet to be in one of its user's.
     """
 
     seed: bytes
@@ -718,6 +790,7 @@ class Resume(Message, frozen=True, kw_only=True):
     plan: Plan | None = None
     place: SessionSetup | None = None
     fork: bool = False
+    session: bool = False
 
 
 # Guest to host.
@@ -804,12 +877,14 @@ class Queued(Message, frozen=True, kw_only=True):
 class Stream(OfSubshell, frozen=True, kw_only=True, omit_defaults=True):
     """Text for stdout or stderr, of the cell with this number; 0 is whichever runs.
 
-    A task that a cell started may write when another cell runs.
+    A task that a cell started may write when another cell runs. ``late``: so does a thread of some
+    earlier cell.
     """
 
     name: StreamName
     text: Text
     cell: Count = 0
+    late: bool = False
 
 
 class Display(OfOutput, frozen=True, kw_only=True):
@@ -842,7 +917,7 @@ class FailedCall(Struct, frozen=True):
     ``process`` is the program, or the folder that it was to start in. An ``import`` is one of a
     module that lies in the folder that cells run in, where imports don't look. A file was to be
     written, made or removed if it ``writes``; with ``in_folder`` the target is the folder in which
-    it was to be made.
+    it was to be made. ``size`` is the bytes of ``memory`` that were asked for, as far as known.
     """
 
     kind: Literal["database", "file", "import", "memory", "network", "process", "signal", "thread"]
@@ -850,10 +925,14 @@ class FailedCall(Struct, frozen=True):
     target: Name = ""
     writes: bool = False
     in_folder: bool = False
+    size: Annotated[int, msgspec.Meta(ge=0, le=1 << 60)] = 0
 
 
 class Error(OfOutput, frozen=True, kw_only=True):
-    """An exception that ended the running cell, and the call that it came from."""
+    """An exception that was shown, and the call that it came from.
+
+    That of ``Done`` ended the cell.
+    """
 
     ename: Text
     evalue: Text
@@ -861,6 +940,8 @@ class Error(OfOutput, frozen=True, kw_only=True):
     failed_call: FailedCall | None = None
     #: A magic or a handler of the cell's own has shown it, by other means.
     is_shown: bool = False
+    #: Raised while something was formatted to be shown, which is not shown whole then.
+    of_display: bool = False
 
 
 class InputRequest(Message, frozen=True, kw_only=True):
@@ -889,6 +970,8 @@ class Done(Message, frozen=True, kw_only=True):
     compiled: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_COMPILED)] = ()
     #: The last expression's value, encoded, where that was asked for and is data.
     value: bytes = NOTHING
+    #: How the last program that ``!`` ran and that failed ended; negative for a signal, 0 for none.
+    program_status: Annotated[int, msgspec.Meta(ge=-128, le=255)] = 0
 
 
 class Completed(QueryReply, frozen=True, kw_only=True):
@@ -927,6 +1010,12 @@ class VariableValue(QueryReply, frozen=True, kw_only=True):
 
     value: Value | None = None
     why: Name = ""
+
+
+class ShrunkImage(QueryReply, frozen=True, kw_only=True):
+    """A PNG or JPEG file; empty where none could be made."""
+
+    image: bytes = b""
 
 
 class CommOut(OfOutput, frozen=True, kw_only=True):
@@ -1014,20 +1103,22 @@ class Branch(Message, frozen=True, kw_only=True):
 
 
 ToZygote = (
-    Prepare | Fork | AllowFork | Protect | KeepOnly | Narrow | EndForks | Refresh | Ping | Quit
+    Prepare | Fork | AllowFork | Protect | BeginSession | KeepOnly | Narrow | EndForks | Refresh
+    | Ping | Quit
 )  # fmt: skip
 FromZygote = (
-    SeenFolder | SharedMemory | Forked | Reaped | Answered | Sessions | Narrowed | ForksEnded
-    | Refreshed | Obeyed | ZygoteFailed
+    SeenFolder | SharedMemory | Listening | Forked | ForkFailed | Reaped | Answered | Sessions
+    | Narrowed | ForksEnded | Refreshed | Obeyed | ZygoteFailed
 )  # fmt: skip
 ToGuest = (
     SessionSetup | Launch | Execute | Complete | Inspect | ListVariables | GetVariable
-    | SetVariables | Input | CommIn | ToolResult | Preload | Subshells | Snapshot | Resume
+    | ShrinkImage | SetVariables | Input | CommIn | ToolResult | Preload | Subshells | Snapshot
+    | Resume
 )  # fmt: skip
 FromGuest = (
     Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Awaits
     | Queued
     | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
-    | Variables | VariableValue | CommOut | Show | NotThere | Undo | Checkpoint | Branch | ToolCall
-    | Preloaded | ToolWithdrawn | Breach
+    | Variables | VariableValue | ShrunkImage | CommOut | Show | NotThere | Undo | Checkpoint
+    | Branch | ToolCall | Preloaded | ToolWithdrawn | Breach
 )  # fmt: skip

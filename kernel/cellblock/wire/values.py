@@ -59,12 +59,6 @@ def _no_extension(_code: int, _data: memoryview) -> None:
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=_no_extension).decode
-_Arguments = tuple[list[Any], dict[str, Any]]
-#: What a call was encoded with, without tables: raises as ``decode`` does, also for what are no
-#: arguments.
-arguments: Final[Callable[[msgspec.Raw | bytes], _Arguments]] = msgspec.msgpack.Decoder(
-    _Arguments, ext_hook=_no_extension
-).decode
 
 #: What of a library's kind of table or column is data, so that an error can say so.
 _DATA_OF: Final = {
@@ -100,11 +94,22 @@ def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0)
         return _list(value, other, depth)
     if kind is dict:
         return _dict(value, other, depth)
+    if _is_missing(value):
+        return None
     base = next((of for base, of in _BASES if issubclass(kind, base)), None)
     simpler = _SIMPLER.get(kind) or base or other
     if simpler is not None:
         return plain(simpler(value), other, depth + 1)
     raise not_data(kind)
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a value is one of pandas' for what is missing.
+
+    ``NaT`` is a datetime by its class, and the first day of year 1 by what datetime makes of it.
+    """
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and any(value is getattr(pandas, name, ()) for name in ("NaT", "NA"))
 
 
 def _list(value: Any, other: Callable[[Any], Any] | None, depth: int) -> Any:
@@ -123,11 +128,21 @@ def _dict(value: dict[Any, Any], other: Callable[[Any], Any] | None, depth: int)
 
 
 def of_numpy(value: Any) -> Any:
-    """Return data for a value of numpy's, for ``plain``. Raises TypeError."""
+    """Return data for a value of numpy's, or an array of pandas' own, for ``plain``.
+
+    ``unique`` of a column of texts is such an array, where it was one of numpy's. Raises TypeError.
+    """
     kind, numpy = type(value), sys.modules.get("numpy")
     for base in () if numpy is None else (numpy.generic, numpy.ndarray):
         if issubclass(kind, base):
             return base.tolist(value)
+    extensions: Any = sys.modules.get("pandas.api.extensions")
+    if extensions is not None and issubclass(kind, extensions.ExtensionArray):
+        items = extensions.ExtensionArray.tolist(value)
+        if value.dtype.kind == "f":  # as in one of numpy's
+            return items
+        # What is missing among texts is NaN, too, and no number is meant.
+        return [None if gone else item for item, gone in zip(items, value.isna(), strict=True)]
     raise not_data(kind)
 
 

@@ -72,6 +72,36 @@ def test_what_is_asked_about_is_kept_and_entered_once_the_code_is_typed(kernel, 
     assert "new.csv" not in reading.card_text(published)
 
 
+def test_no_number_of_new_files_hides_what_would_become_of_the_users_own(kernel):
+    kernel.run(
+        "import os; os.mkdir('many')\n"
+        "for n in range(120): _ = open(f'many/{n:03}', 'w').write('x\\n' * 90)\n"
+        "_ = open('old.csv', 'a').write('evil\\n')"
+    )
+    (prompt,), _, published = run(kernel, "%changes keep many old.csv", "no")
+    kernel.run("_ = open('old.csv', 'w').write('before\\n')")
+    named = prompt.replace("¬\n┃       ", "")
+    assert "old.csv, 12 bytes\n┃   new = 120 files in" in named
+    shown = reading.of(published, "display_data")[0]["data"]
+    _, first, second, *_ = shown["text/plain"].split("\n  ")
+    assert first == "changed  old.csv  12 bytes ← 7 bytes"
+    assert second.endswith("│ --- old.csv (yours)")
+    assert "+evil" in shown["text/html"]
+    assert "  and 21 more: see cellblock changes diff " in shown["text/plain"]
+    assert "33 lines not shown whole: see cellblock changes diff " in shown["text/plain"]
+
+
+def test_what_one_question_can_not_name_is_refused_with_a_remedy_that_works(kernel, project):
+    kernel.run("import os\nfor n in range(41): os.mkdir(f'd{n}'); open(f'd{n}/x', 'w').close()")
+    asked, reply, _ = run(kernel, "%changes keep")
+    assert asked == []
+    assert "41 staged files can't be asked about at once" in reply["evalue"]
+    assert "Keep fewer paths at once" in reply["evalue"]
+    _, reply, _ = run(kernel, "%changes keep d1 d2", "no")
+    assert reply["evalue"] == "nothing was kept: you said no"
+    assert names(project) == ["old.csv"]
+
+
 @pytest.mark.parametrize("answers", [("no",), ("",), ("417 session", "once"), ("{} always", "y")])
 def test_no_other_answer_keeps_anything(kernel, project, answers):
     kernel.run("_ = open('new.csv', 'w').write('x')")

@@ -38,7 +38,7 @@ CHROMIUM_ARGS = [
     "--force-color-profile=srgb",
 ]
 START_SECONDS = 90
-STEP_MS = 45_000
+STEP_MS = 120_000
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
@@ -252,7 +252,7 @@ class Notebook:
     def start(self, index):
         """Run a cell without waiting for its end."""
         self.select(index)
-        self.page.keyboard.press("Control+Enter")
+        self.cell(index).locator(".cm-content").press("Control+Enter")
 
     def run(self, index):
         """Run a cell and wait until its reply is in and the kernel idle."""

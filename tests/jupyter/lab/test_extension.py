@@ -448,7 +448,8 @@ def test_a_strangers_card_is_text_and_no_more(open_notebook, lab):
         "reason": ["?"],
         "remedy": "<script>document.title=1</script>",
     }
-    shapes = [{"findings": [finding], "policy": "<i>p</i>"}, {"findings": "?"}, "?", None]
+    forged = {"title": "<i>t</i>", "findings": [finding], "policy": "<i>p</i>"}
+    shapes = [forged, {"findings": "?"}, "?", None]
     notebook = notebook_of(["x = 1"], "python3")
     notebook.cells[0].outputs = [
         nbformat.v4.new_output(

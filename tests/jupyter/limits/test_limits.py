@@ -52,19 +52,19 @@ def test_processor_time_is_counted_for_each_cell_anew_and_sleep_is_none(tight):
         assert tight.run("busy(0.6); time.sleep(0.6)")[0]["status"] == "ok"
 
 
-def test_threads_of_a_cell_count_together(tight):
-    code = BUSY + (
-        "import threading, hashlib\n"
+def test_threads_of_a_cell_count_together_and_left_ones_for_the_next_cell(tight):
+    threads = (
+        "import hashlib, threading, time\n"
         "def hash():\n"
         "    while True: hashlib.sha256(bytes(1 << 20))\n"
         "for _ in range(2): threading.Thread(target=hash, daemon=True).start()\n"
-        "try: time.sleep(15)\n"
-        "finally: hash = None"
     )
-    assert stopped(*tight.run(code))["reason"] == "cpu"
-    # What the threads go on with is the next cell's, which is told so.
-    assert stopped(*tight.run("import time\ntime.sleep(15)"))["reason"] == "cpu"
+    waits = "while True: time.sleep(1)"
+    assert stopped(*tight.run(threads + waits))["reason"] == "cpu"
     tight.run("import os\nos._exit(0)")
+    assert tight.run(threads)[0]["status"] == "ok"
+    assert stopped(*tight.run(waits))["reason"] == "cpu"
+    tight.run("os._exit(0)")
     goes_on(tight)
 
 

@@ -24,6 +24,9 @@ CASES = {
     "df.plot(); df['a'] = 1": ("", "df"),
     "not python (": ("", ""),
     "from m import *": ("", ""),
+    "def f():\n    import os, a.b as c\n    return os.sep, c, d": ("f", "d"),
+    "def f():\n    try: g()\n    except E as e: h(e)": ("f", "E g h"),
+    "def f():\n    class C: pass\n    def g(): return C, x\n    return g": ("f", "x"),
 }
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends import plan
-from cellblock.backends.base import OWN_NETWORK, named
+from cellblock.backends import networks, plan
+from cellblock.backends.base import NEIGHBOURS, OWN_NETWORK, named
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.plan import make_plan, make_view, splits_roots
 from cellblock.descriptors import remove_tree
 from cellblock.errors import PolicyError
 from cellblock.policy import paths
-from cellblock.policy.model import Policy
+from cellblock.policy.model import Policy, Status
 from cellblock.wire.messages import Layer, Plan
 
 MIB = 2**20
@@ -70,7 +70,7 @@ def test_a_network_of_the_sessions_own_is_told_of_where_there_is_one(
     layers = (Layer(root=str(project), folder="/layer"),) if staged and made.stages else ()
     plan = make_plan(policy, made, scratch=scratch, project=project, layers=layers)
     told = made.declare(policy, made.glance())["network_access"].mechanism
-    assert (told == OWN_NETWORK) == plan.loopback
+    assert (told == OWN_NETWORK or told.startswith(NEIGHBOURS)) == plan.loopback
 
 
 def test_a_backend_without_locks_plans_nothing(tmp_path):
@@ -127,16 +127,67 @@ def test_programs_name_resolution_and_certificates_come_with_their_capabilities(
     assert "/usr/bin" in planned(subprocess_execution=True).read_roots
 
     listed = planned(network_access=("example.org:443",))
-    assert (listed.network, listed.relayed) == (False, True)
-    assert "/etc/ssl" in listed.read_roots
-    assert not {"/etc/hosts", "/etc/resolv.conf"} & set(listed.read_roots)
+    assert (listed.network, listed.loopback, listed.local_sockets) == (False, True, False)
+    assert {"/etc/ssl", "/etc/hosts"} <= set(listed.read_roots)
+    assert "/etc/resolv.conf" not in listed.read_roots
 
 
 @pytest.mark.parametrize("network", [False, True, ()])
-def test_without_a_list_there_is_no_relay(planned, network):
+def test_without_a_list_there_is_nobody_but_the_session(planned, network):
     result = planned(network_access=network)
-    assert result.relayed is False
+    assert (result.neighbours, result.loopback) == ((), False)
     assert ("/etc/ssl" in result.read_roots) is (network is True)
+
+
+def test_each_listed_host_is_found_at_an_address_and_no_two_at_the_same(planned):
+    listed = (
+        "example.org:443",
+        "example.org:80",
+        "db.example:5432",
+        "10.0.0.5:5432",
+        "127.80.0.1:443",
+        "[2001:db8::1]:443",
+        "localhost:8080",
+        "127.0.0.1:8080",
+    )
+    found = planned(network_access=listed).neighbours
+    assert [(each.name, each.address, each.port) for each in found] == [
+        ("example.org", "127.80.0.2", 443),
+        ("example.org", "127.80.0.2", 80),
+        ("db.example", "127.80.0.3", 5432),
+        ("", "10.0.0.5", 5432),
+        ("", "127.80.0.1", 443),
+        ("", "2001:db8::1", 443),
+        ("localhost", "127.0.0.1", 8080),
+        ("localhost", "::1", 8080),
+    ]
+    assert [each.entry for each in found if each.name != "localhost"] == list(listed[:6])
+
+
+def test_a_container_has_no_listed_addresses_but_its_own_and_says_so(tmp_path):
+    docker = named("docker")
+    policy = Policy().replace(network_access=("db.example:1", "10.0.0.5:1", "127.0.0.1:1"))
+    plan = make_plan(policy, docker, scratch=tmp_path, project=tmp_path)
+    assert [each.entry for each in plan.neighbours] == ["db.example:1", "127.0.0.1:1"]
+    declared = docker.declare(policy, docker.glance())["network_access"]
+    assert declared.holes == ("listed addresses are not reached, list their names: 10.0.0.5:1",)
+
+
+def test_where_no_network_can_be_made_nobody_is_reached_and_that_is_a_gap(planned, monkeypatch):
+    monkeypatch.setattr(networks, "why_not", lambda _: "max_net_namespaces is 0")
+    policy = Policy().replace(network_access=("example.org:443",))
+    declared = named("landlock").declare(policy, named("landlock").glance())["network_access"]
+    assert (declared.status, declared.holds) == (Status.unavailable, False)
+    result = planned(network_access=("example.org:443",), subprocess_execution=True)
+    assert (result.neighbours, result.loopback, result.has_sockets) == ((), False, False)
+
+
+def test_sandboxes_with_a_list_share_no_zygote(tmp_path, home):
+    policy = Policy().replace(network_access=("example.org:443",), subprocess_execution=True)
+    for backend in map(named, ("landlock", "bubblewrap")):
+        (scratch := tmp_path / backend.name).mkdir()
+        plan = make_plan(policy, backend, scratch=scratch, project=home, pooled=True)
+        assert not plan.own_mounts
 
 
 def test_a_denied_path_beneath_a_root_is_cut_out_even_if_it_does_not_exist_yet(planned, home):

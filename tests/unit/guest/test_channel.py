@@ -1,7 +1,6 @@
 """The guest's end of the wire: whole frames, whatever interrupts and whoever sends."""
 
 import os
-import select
 import signal
 import socket
 import threading
@@ -10,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from cellblock.descriptors import is_readable
 from cellblock.errors import FrameTooLargeError
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.wire import frames, messages
@@ -82,7 +82,7 @@ def test_an_interrupt_in_the_middle_of_a_frame_waits_for_its_end(ends):
             raise KeyboardInterrupt
 
     def interrupt_and_read():
-        select.select([ours], [], [], 30)  # a part of the frame is there, and the rest does not fit
+        is_readable(ours, 30)  # a part of the frame is there, and the rest does not fit
         signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
         time.sleep(0.1)
         box.extend(received(ours, 1))

@@ -53,6 +53,11 @@ DENIED, MISSING = errno.EACCES, errno.ENOENT
         (OSError(errno.EBUSY, "x", "/etc", None, "/a"), FailedCall("file", errno.EBUSY, "/etc")),
         (OSError(DENIED, "x", 7), FailedCall("file", DENIED)),
         (MemoryError(), FailedCall("memory")),
+        (
+            MemoryError("Unable to allocate 1.5 KiB for an array with shape (2,)"),
+            FailedCall("memory", size=1_536),
+        ),
+        (MemoryError("malloc of size 1000 failed"), FailedCall("memory", size=1_000)),
         (RuntimeError("can't start new thread"), FailedCall("thread", errno.EAGAIN)),
         (socket.gaierror(socket.EAI_AGAIN, "x"), FailedCall("network", errno.EHOSTUNREACH)),
         (ValueError("/etc/passwd"), None),

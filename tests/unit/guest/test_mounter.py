@@ -10,15 +10,6 @@ from cellblock.guest.confine import layer
 from cellblock.wire.messages import Layer
 
 
-@pytest.fixture
-def lines():
-    """Return both ends of a line; the other one waits for nothing."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    theirs.setblocking(False)
-    with ours, theirs:
-        yield ours, theirs
-
-
 def test_who_answers_late_is_not_asked_again(lines, monkeypatch):
     monkeypatch.setattr(layer, "PATIENCE", 0.01)
     ours, theirs = lines

@@ -225,3 +225,29 @@ def test_a_process_that_a_cell_forked_writes_whole_lines_to_its_own_stdout(
     outlet.send(messages.Display(data={"text/plain": "shown"}))
     assert wrote[3:] == [(1, b"shown\n")]
     assert channel.sent == []
+
+
+def test_a_thread_of_a_cell_that_has_ended_says_so_and_one_of_a_pool_does_not(
+    streams, written, outlet
+):
+    go = threading.Event()
+
+    def of_a_library():
+        go.wait(60)
+        streams[0].write("pool")
+
+    def of_a_cell():
+        pool.join()
+        streams[0].write("cell")
+
+    of_a_cell.__module__ = "__main__"
+    pool, cell = (threading.Thread(target=target) for target in (of_a_library, of_a_cell))
+    for one in (pool, cell):
+        one.start()
+    outlet.cell_ended()
+    outlet.begin(2)
+    go.set()
+    cell.join()
+    streams[0].write("now")
+    late, end = (marks.LATE, 1, 0, 0), (marks.PLAIN, 0, 0, 0)
+    assert written.take("stdout") == ["pool", late, "cell", end, "now"]

@@ -1,6 +1,11 @@
 """What is left of a traceback, and what is said when it can't be made."""
 
+import linecache
+import re
 import traceback
+
+import pytest
+from IPython.core.ultratb import AutoFormattedTB
 
 from cellblock.guest import tracebacks
 from cellblock.wire import frames, messages
@@ -94,3 +99,36 @@ def test_a_group_anywhere_in_the_chain_is_shown_with_its_members():
     text = "\n".join(tracebacks.by_python(outer, None))
     assert "inner" in text
     assert "outer" in text
+
+
+AFTER_THE_ERROR = {
+    "try:\n    1 / 0\nfinally:\n    x = 1\n": [[2]],
+    "def f():\n    try:\n        1 / 0\n    finally:\n        x = 1\nf()\n": [[6, 3]],
+    "try:\n    1 / 0\nexcept Exception as e:\n    raise ValueError from e\n": [[4], [2]],
+    "try:\n    1 / 0\nexcept Exception as e:\n    x = 1\n    raise KeyError\n": [[5], [2]],
+    "try:\n    1 / 0\nexcept Exception as e:\n    x = 1\n    raise e\n": [[5, 2]],
+    "def f():\n    x = 1\n    return sum(1 / 0 for y in 'a')\nf()": [[4, 3, 3]],
+    "def f():\n    x = 1\n    return sum(\n        1 / 0\n        for y in 'a')\nf()": [[6, 3, 4]],
+    "def f():\n    pass\nclass A:\n    x = 1\n    1 / 0\n": [[3, 5]],
+    "def f():\n    pass\nx = 1\nf = (lambda y:\n    1 / 0)\nf(1)": [[6, 5]],
+}
+
+
+@pytest.mark.parametrize("source", AFTER_THE_ERROR)
+def test_a_traceback_says_where_an_error_was_raised_not_where_its_frame_went_on(source):
+    formatter = AutoFormattedTB(mode="Context", theme_name="nocolor")
+    formatter.get_records = tracebacks.with_lines_of_errors(formatter.get_records)
+    name = "/no/such/folder/1.py"  # as a cell has one
+    linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
+    error = raised(lambda: exec(compile(source, name, "exec"), {}))
+    found = []
+    for one in tracebacks.chain(error):
+        tb = one.__traceback__
+        while tb is not None and tb.tb_frame.f_code.co_filename != name:
+            tb = tb.tb_next
+        lines = "\n".join(formatter.structured_traceback(type(one), one, tb))
+        own = re.split(r"exception(?: was|, another)", lines)[-1]
+        marked = re.findall(r"^-+> (\d+) ?(.*)", own, re.MULTILINE)
+        assert all(source.splitlines()[int(line) - 1] == text for line, text in marked)
+        found.append([int(line) for line, _ in marked])
+    assert found == AFTER_THE_ERROR[source]

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from cellblock.guest import zygote
-from cellblock.guest.confine import arch, notify
+from cellblock.guest.confine import arch, aside, notify
+from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.zygote import Gatekeeper, _Control
 from cellblock.wire import frames
-from cellblock.wire.messages import Answered, Narrow, Plan
+from cellblock.wire.messages import Answered, BeginSession, Narrow, Plan
 from support import processes
 
 pytestmark = pytest.mark.skipif(arch.current() is None, reason="no table for this machine")
@@ -125,6 +126,68 @@ def test_a_number_that_another_fork_has_by_now_is_no_ones_any_more(gates):
     gates.end_forks(9, (7,))
     assert gates.ended() == (9,)
     assert alive(pid)
+
+
+def test_of_a_guest_whose_first_session_is_anothers_by_now_the_others_end_all_the_same(gates):
+    program, pid = gates.fork(8), gates.fork(9)
+    turned(program)
+    turned(pid)
+    gates.forked(7, pid)
+    gates.begin_session(BeginSession(id=7, pid=program, user=7))
+    gates.forked(1, pid)  # 7 went on from a fork, and the number is used again
+    gates.end_forks(2, (7,))
+    assert left(gates) == (2,)
+    assert (alive(program), alive(pid)) == (False, True)
+
+
+def test_one_below_many_who_die_slowly_is_ended_too(monkeypatch):
+    killed, (read, write) = [], os.pipe()
+    leader = os.fork()
+    if leader == 0:
+        os.setsid()
+        for _ in range(99):
+            if os.fork():
+                time.sleep(60)
+                os._exit(0)
+        os.write(write, b"%d" % os.getpid())
+        time.sleep(60)
+        os._exit(0)
+    deepest = int(os.read(read, 20))
+    opened = []
+    monkeypatch.setattr(notify.signal, "pidfd_send_signal", lambda fd, _: killed.append(fd))
+    monkeypatch.setattr(notify.os, "pidfd_open", lambda pid: opened.append(pid) or os.dup(read))
+    monkeypatch.setattr(notify, "_TIMEOUT", float("inf"))
+    notify.end_sessions(notify.Sessions(leader), ())
+    os.killpg(leader, signal.SIGKILL)
+    assert deepest in opened
+    assert killed
+
+
+def test_a_descriptor_that_is_late_is_not_waited_for(monkeypatch):
+    """As of a ruleset for a folder that a cell's program keeps locked."""
+    monkeypatch.setattr(aside, "PATIENCE", 0.2)
+    pids, fork = [], os.fork
+    monkeypatch.setattr(aside.os, "fork", lambda: pids.append(fork()) or pids[-1])
+    with pytest.raises(LockFailed, match=r"could not be opened within 0\.2 s"):
+        aside.descriptor(lambda: time.sleep(600))
+    assert os.waitpid(pids[0], 0)[1] == signal.SIGKILL
+
+
+def test_who_makes_a_descriptor_keeps_nothing_open_of_ours():
+    read, write = os.pipe()
+
+    def make():
+        try:
+            os.fstat(write)
+        except OSError:
+            return os.open(os.devnull, os.O_RDONLY)
+        raise LockFailed("it is open")
+
+    os.close(aside.descriptor(make))
+    with pytest.raises(LockFailed, match="no room"):
+        aside.descriptor(lambda: (_ for _ in ()).throw(LockFailed("no room")))
+    os.close(read)
+    os.close(write)
 
 
 def hands_over(many=30):

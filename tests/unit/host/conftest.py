@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.host import threads
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.host.snapshots.driver import Snapshots
 from cellblock.policy.model import Policy
@@ -76,6 +77,12 @@ class Stepped(Driven, Stepwise):
     """A session with snapshots."""
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Have work that is for a thread be done at once: a simulated loop waits for none."""
+    monkeypatch.setattr(threads, "_start", lambda run: run())
+
+
 @pytest.fixture
 def closing():
     with contextlib.ExitStack() as stack:
@@ -132,7 +139,7 @@ class Zygote:
     def serves(self, _guest):
         pass
 
-    def keep_only(self, _lineage, pids, others=()):
+    def keep_only(self, _lineage, _user, pids, others=()):
         assert not [*others]
         self.told.append(tuple(pids))
 

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from cellblock import Policy
+from cellblock.errors import PolicyError
 from cellblock.host.guests import spawn
 from cellblock.host.guests.spawn import WrappingCache
-from cellblock.jupyter import command_line
+from cellblock.jupyter import command_line, kernel_policy
 from cellblock.jupyter.early_zygote import EarlyZygote
 from cellblock.jupyter.kernel_policy import session_notebook
 from cellblock.policy.folders import changes_folder
@@ -122,3 +124,38 @@ def test_what_layers_lie_in_is_there_before_it_is_mounted(started, monkeypatch, 
     monkeypatch.setattr(WrappingCache, "recall", lambda _: words)
     EarlyZygote("data")
     assert (started, there) == ([("start", words)], [mounted])
+
+
+class Process:
+    """Says what came of it."""
+
+    def __init__(self, module):
+        self.module, self.told, self.is_there = module, [], True
+        self.sock = SimpleNamespace(sendall=self.told.append)
+
+    def drop(self):
+        self.is_there = False
+
+
+@pytest.mark.parametrize(
+    ("tools", "asked", "begins"),
+    [(("math:sqrt",), False, True), (("math:sqrt",), True, False), ((), False, False)],
+)
+def test_tools_are_imported_from_when_the_policy_is_read_unless_a_person_is_asked_first(
+    started, monkeypatch, tools, asked, begins
+):
+    """And they end with the kernel, where it has no session."""
+    assert started == []
+    monkeypatch.setattr(kernel_policy.worker_process, "start", Process)
+    early = EarlyZygote("mine")
+    condition = PolicyError("ask", remedy="") if asked else None
+    config = SimpleNamespace(policy=Policy.preset("safe", tools=tools), condition=condition)
+    kernel_policy._start_tools(config, early)
+    assert (early.worker is not None) is begins
+    if begins:
+        worker = early.worker
+        assert worker.module == "cellblock.host.services.tools.worker"
+        assert b"math:sqrt" in bytes(worker.told[0])
+        early.end()
+        assert not worker.is_there
+    assert early.take_worker() is None

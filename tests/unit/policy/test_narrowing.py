@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy.model import FIELDS, OPTIONAL_FIELDS, ROWS, Audit, McpServer, Policy
+from cellblock.policy.mcp_servers import McpServer
+from cellblock.policy.model import FIELDS, OPTIONAL_FIELDS, ROWS, Audit, Policy
 from cellblock.policy.narrowing import (
     MAX_ENTRIES,
     changed_fields,

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from cellblock.analysis import Finding
+from cellblock.policy.model import Policy
 from cellblock.render.cards import (
     AMBER,
     GREEN,
@@ -27,7 +28,15 @@ from cellblock.render.outcomes import (
     stopped,
     stopped_failure,
 )
-from cellblock.render.policy_card import Change, Guest, gaps, narrowed, policy_table, unverified
+from cellblock.render.policy_card import (
+    Change,
+    Guest,
+    allowances,
+    gaps,
+    narrowed,
+    policy_table,
+    unverified,
+)
 from cellblock.render.text import visible, width
 
 ATTACK = "<script>\u202e\x1b]0;x\x07</script>\udc80"
@@ -386,7 +395,7 @@ def every_card_made_of(text):
     yield policy_table({text: text, "name": text}, [enforced], [gap], {text: text})
     rows = [Change(text, text, text), Change(text, (text,), (text, text + "2"))]
     yield narrowed(rows, policy_name=text, guest=Guest.kept, lost=[text], gaps=[gap])
-    yield stopped("killed", text, state=State.restored, lost=[text])
+    yield stopped("crashed", text, state=State.restored, lost=[text])
     yield problem(*[text] * 6)
 
 
@@ -425,3 +434,11 @@ def test_a_limit_that_is_not_asked_for_is_not_called_unenforced():
     missing = SimpleNamespace(**{**vars(ENFORCED), "status": "unenforced", "mechanism": "none"})
     text = policy_table({"name": "safe", "network_access": None}, [missing], [])["text/plain"]
     assert "unenforced" not in text
+
+
+def test_a_model_is_told_only_of_fields_that_matter_to_who_writes_cells():
+    said = allowances(Policy.preset("data").as_dict(), (), None)
+    fields = {line.partition(":")[0] for line in said.splitlines()}
+    assert {"network_access", "memory_max_bytes", "undo_depth"} <= fields
+    others = ("audit.folder", "on_unsupported", "preload_when_idle", "undo_max_bytes")
+    assert fields.isdisjoint(others)

@@ -4,6 +4,7 @@ import html
 
 from cellblock.render.cards import CHANGES_JSON
 from cellblock.render.tables import CHANGES, ChangeRow, changes, settled_changes
+from cellblock.render.text import COLUMNS, width
 
 NEW = ChangeRow("/lab/out.csv", "new", 1_229, None, "", "--- /dev/null\n+++ out\n@@ -0,0 +1 @@\n+a")
 LINK = ChangeRow("/lab/evil\x1b[2J", "changed", 3, 5, "not kept: it is not a regular file", "")
@@ -34,9 +35,44 @@ def test_where_nothing_can_be_kept_the_title_says_so_and_nobody_is_told_how():
 
 def test_of_more_files_than_are_listed_the_number_is_told():
     rows = [NEW] * CHANGES
-    assert "  and 1,100 more" in changes(rows, CHANGES + 1_100, "")["text/plain"]
-    assert "Keep them" not in changes(rows, CHANGES, "")["text/plain"]
+    many = changes(rows, CHANGES + 1_100, "k-1")["text/plain"]
+    assert "  and 1,100 more: see cellblock changes diff k-1\n" in many
+    assert "Keep them" not in changes(rows, CHANGES, "k-1", asked=True)["text/plain"]
     assert "  and 5 more" in settled_changes([NEW] * (CHANGES + 5), kept=True)["text/plain"]
+
+
+def test_what_is_not_shown_of_a_file_that_is_asked_about_is_said_in_its_row():
+    see = "see cellblock changes diff k-1"
+    rows = [
+        ChangeRow("cut", "new", 9, None, "", "+a", cut=331),
+        ChangeRow("large", "new", 9, None, "", "+b\n" * 10_000),
+        ChangeRow("slow", "changed", 9, 8, "", ""),
+        ChangeRow("small", "changed", 9, 8, "", "-c\n+d"),
+    ]
+    bundle = changes(rows, 4, "k-1", asked=True)
+    assert bundle["text/plain"].split("\n")[1:] == [
+        f"  new      cut  9 bytes · 331 lines not shown whole: {see}",
+        "    │ +a",
+        f"  new      large  9 bytes · its lines are not shown: {see}",
+        f"  changed  slow  9 bytes ← 8 bytes · its lines are not shown: {see}",
+        "  changed  small  9 bytes ← 8 bytes",
+        "    │ -c",
+        "    │ +d",
+    ]
+    page = html.unescape(bundle["text/html"])
+    assert page.count("331 lines not shown whole: see <code") == 1
+    assert page.count("its lines are not shown: see <code") == 2
+    assert "+b" not in page
+    assert "+d" in page
+
+
+def test_no_line_of_a_file_begins_at_a_terminals_edge():
+    row = ChangeRow("out", "new", 9, None, "", f"+{'x ' * 200}\x1b[2J\r  deleted  mine")
+    shown = changes([row], 1, "k-1", asked=True)["text/plain"].split("\n")[2:]
+    assert len(shown) > 2
+    assert all(line.startswith(("    │ ", "    ┆ ")) for line in shown)
+    assert max(map(width, shown)) <= COLUMNS
+    assert "\x1b" not in "".join(shown)
 
 
 def test_what_was_kept_or_dropped_is_told():

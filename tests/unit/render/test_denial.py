@@ -143,6 +143,7 @@ def test_json_says_all_and_can_always_be_sent(finding):
     data = bundle["application/vnd.cellblock.denial+json"]
     json.dumps(bundle, ensure_ascii=False).encode()
     assert (data["version"], data["policy"], data["source"], data["total"]) == (1, "?", "?", 1)
+    assert data["title"] == "cellblock did not run ?: 1 finding"
     assert data["findings"][0] == {
         "rule": "import-not-allowed",
         "line": 1,

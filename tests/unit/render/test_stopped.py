@@ -1,9 +1,11 @@
 """Cards for cells that were stopped, and what a cell that got around the language layer did."""
 
+from typing import get_args
+
 import pytest
 
 from cellblock.host.cell.status import stop_reason
-from cellblock.host.session.types import Stopped
+from cellblock.host.session.types import Stopped, Why
 from cellblock.render.outcomes import State, operation, stopped
 
 
@@ -37,10 +39,26 @@ def test_an_operation_of_the_guests_own_invention_is_shown_short_and_as_text():
     assert len(operation("x" * 900)) == 60
 
 
+@pytest.mark.parametrize("why", get_args(Why))
+def test_each_reason_for_which_a_cell_is_ended_has_words_of_its_own(why):
+    reason, limit = stop_reason(Stopped(why=why), None)
+    # Of these, a card says that the interpreter ended without a reply.
+    assert (reason == "lost") == (why in {"silent", "undo", "narrowed", "fork"})
+    assert stopped(reason, limit, state=State.gone)["text/plain"].startswith(
+        "The cell was stopped: "
+    )
+
+
 @pytest.mark.parametrize(
     ("why", "said", "advice"),
     [
         ("folders", "it kept more than 1,000 removed folders open", "A removed folder counts, "),
+        (
+            "mapped",
+            "its processes had mapped pages of files that would fill four times the machine's memory",
+            "",
+        ),
+        ("locked", "for 10 s it could not be told how full its folders are", ""),
         (
             "deep",
             "it made more folders than can be measured, or more than 64 in one another",
@@ -56,7 +74,9 @@ def test_the_card_says_how_many_folders_are_too_many(why, said, advice):
 
 
 def test_the_card_says_where_memory_that_processes_share_could_only_be_estimated():
-    card = stopped("memory", "2 GiB", state=State.restored, estimated=True, policy_name="mine")
+    card = stopped(
+        "memory", "2 GiB", state=State.restored, estimate="estimated", policy_name="mine"
+    )
     assert card["text/plain"] == (
         "The cell was stopped: it used more than 2 GiB of memory (memory_max_bytes).\n"
         "Your variables are as they were before it.\n"
@@ -65,3 +85,9 @@ def test_the_card_says_where_memory_that_processes_share_could_only_be_estimated
         "To raise it, set memory_max_bytes in the file of policy mine. %policy shows what\n"
         "is set now."
     )
+
+
+def test_the_card_says_where_memory_of_the_os_kernels_made_it_too_much():
+    card = stopped("memory", "2 GiB", state=State.restored, estimate="charged", policy_name="mine")
+    told = "With memory of the OS kernel's, which is an estimate: another program may have it."
+    assert told in " ".join(card["text/plain"].split())

@@ -59,10 +59,31 @@ def test_columns_and_indexes_come_back():
     series = FRAMES["index"]["x"]
     pd.testing.assert_series_equal(crossed(series), series)
     pd.testing.assert_series_equal(crossed(series.rename(None)), series.rename(None))
-    for index in (INDEX, pd.Index(["a", "b"]), pd.RangeIndex(2, name="n")):
+    for index in (
+        INDEX,
+        pd.Index(["a", "b"]),
+        pd.RangeIndex(2, name="n"),
+        pd.CategoricalIndex(["a", "b", "a"], name="c"),
+        pd.to_timedelta([1, 2], unit="s"),
+        pd.DatetimeIndex(["2026-01-01", "2026-01-03"], tz="Europe/Rome"),
+    ):
         pd.testing.assert_index_equal(crossed(index), index, exact=False)
     column = pl.Series("q", [1, None])
     assert crossed(column).equals(column)
+
+
+def test_arrays_of_pandas_cross_as_those_of_numpy():
+    given = [
+        pd.Series(["a", None]).unique(),
+        pd.array([1, None]),
+        pd.Categorical(["u", None]),
+        pd.Series([0.5]).array,
+        pd.date_range("2024", periods=1).array,
+    ]
+    expected = [["a", None], [1, None], ["u", None], [0.5], ["2024-01-01T00:00:00"]]
+    assert [crossed(one) for one in given] == expected
+    sent = values.encode(values.plain((given, {}), arrays.data), 1 << 20)
+    assert arrays.arguments(sent) == (expected, {})
 
 
 def test_tables_and_images_within_other_data_come_back():
@@ -74,6 +95,17 @@ def test_tables_and_images_within_other_data_come_back():
     decode = arrays.answers(lambda _: True)
     (shown,) = decode(values.encode([picture], 1 << 20))
     assert (shown.size, arrays.image("no image")) == ((4, 3), None)
+    for mode in ("CMYK", "F", "RGBA"):
+        (shown,) = decode(values.encode([arrays.image(Image.new(mode, (4, 3)))], 1 << 20))
+        assert (shown.size, shown.mode) == ((4, 3), "RGBA" if mode == "RGBA" else "RGB")
+
+
+def test_what_is_missing_is_none_and_no_day_of_the_year_1():
+    assert values.plain([pd.NaT, {"n": pd.NA}, pd.Timestamp("2026")], arrays.data) == [
+        None,
+        {"n": None},
+        "2026-01-01T00:00:00",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +148,22 @@ class Own(pd.DataFrame):
 def test_what_does_not_cross_says_so(value, why):
     with pytest.raises((TypeError, ValueError, pa.ArrowException), match=why):
         arrays.encode(value)
+
+
+def test_what_is_too_large_tells_a_cell_to_take_less_and_a_program_to_write_a_file():
+    table = pl.DataFrame({"a": ["x" * (arrays.MOST + 1)]})
+    with pytest.raises(ValueError, match=r"16 MiB may cross; write it to a file, and upload or"):
+        arrays.encode(table)
+    with pytest.raises(ValueError, match=r"may cross at once: take fewer rows or columns\Z"):
+        values.plain([table], arrays.data)
+
+
+def test_a_guests_table_of_a_library_that_is_not_imported_is_named(monkeypatch):
+    given = msgspec.msgpack.encode(values.plain([[pl.DataFrame({"a": [1]})], {}], arrays.data))
+    monkeypatch.delitem(sys.modules, "polars")
+    with pytest.raises(arrays.NotLoadedError) as refused:
+        arrays.arguments(given)
+    assert refused.value.table == "polars.DataFrame"
 
 
 def column(kind="int64", length=1, buffers=(None, bytes(8)), **more):
@@ -171,7 +219,7 @@ def test_a_hostile_column_is_refused(bad):
 def test_a_guest_has_nothing_imported_by_naming_it(library, monkeypatch):
     """Cells may have written it where the program looks first."""
     monkeypatch.delitem(sys.modules, library)
-    with pytest.raises(ImportError, match=f"{library}, which is not imported"):
+    with pytest.raises(ImportError, match=f"{library}, which the program"):
         arrays.decode(messages.Frame(library=library, columns=(column(),)), arrays.loaded)
     assert library not in sys.modules
 

@@ -554,7 +554,8 @@ class Execution:
             why = "" if result.error is None else f"The cell was stopped: {result.error.message}."
             own, policys = self._options.cell_timeout, None if policy is None else policy.timeout
             if why and stop.why == "timeout" and own and (policys is None or own < policys):
-                why += "\nTo raise it: --cell-timeout, up to the policy's timeout."
+                most = "" if policys is None else f", up to {policys:g}: the policy's timeout"
+                why += f"\nTo raise it: --cell-timeout{most}."
             elif why and stop.why in FIELD_OF_STOP:
                 field = FIELD_OF_STOP[stop.why]
                 why += f"\nTo raise it, set {field} in a policy file (--policy FILE)."

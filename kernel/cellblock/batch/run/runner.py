@@ -57,6 +57,7 @@ from cellblock.policy import paths
 from cellblock.policy.paths import within
 from cellblock.render.cards import count
 from cellblock.render.policy_card import gaps_text
+from cellblock.render.tables import BY_RUN
 from cellblock.render.text import clip, visible, visible_lines
 
 if TYPE_CHECKING:
@@ -528,6 +529,7 @@ async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) ->
                 unopened = AsyncSandboxPool(
                     policy, project=Path.cwd(), allow_unsafe=request.allow_unsafe
                 )
+                unopened.kept_by = BY_RUN
                 pool = await stack.enter_async_context(unopened)
                 check_out_of_reach(request, folder, pool.config.prepare.plan.write_roots)
                 exports = exports or bool(pool.config.policy.artifact_export_paths)

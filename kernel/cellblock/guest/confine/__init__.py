@@ -3,14 +3,23 @@
 Invariant: every lock is taken by the one thread there is, none can be taken back, and a guest
 whose required locks are not all achieved runs nothing (promise P5). The order matters: dropping
 capabilities first means that nothing after it is exempt; no_new_privs comes before Landlock and
-seccomp, which need it; seccomp comes last, because it refuses the calls that the others are.
+seccomp, which need it; seccomp comes last, because it refuses the calls that the others are. One
+resource limit waits for it: behind a gate, open files are limited once the gate's listener is sent
+(``process.limit_files`` says why).
 
-``process`` has a fork's first steps, capabilities and resource limits, ``landlock`` files and TCP
-ports, ``seccomp`` the filter that is compiled from the tables ``arch`` and ``syscalls``, ``notify``
-the gate: calls that the zygote decides. ``witness`` sees the locks hold, by attempts of
-``guest.probes``; ``libc`` makes the system calls.
+- ``process``: a fork's first steps, capabilities and resource limits;
+- ``landlock``: files and TCP ports;
+- ``seccomp``: the filter that is compiled from the tables ``arch`` and ``syscalls``;
+- ``notify``: the gate: calls that the zygote decides;
+- ``witness``: sees the locks hold, by attempts of ``guest.probes``;
+- ``layer``: what a zygote mounts before its locks: overlays over staged roots;
+- ``own_network``: a network that a session has to itself, with listed hosts as neighbours;
+- ``session_mounts``: mounts of one session, where guests of several are forked from one zygote;
+- ``aside``: a descriptor that a child of the zygote makes, within a time;
+- ``libc``: makes the system calls.
 
-Only the standard library, ``cellblock.wire`` and those attempts may be imported here.
+May import the standard library, msgspec, ``wire`` and ``descriptors``, and of ``guest`` those
+attempts, ``mounting`` and ``violations``.
 """
 
 from __future__ import annotations
@@ -88,7 +97,7 @@ def confine(
     if plan.locks:
         _require_one_thread()
     outcome = _Outcome(plan)
-    for lock, take in _locks(plan, hand_over, highest_abi).items():
+    for lock, take in _locks(plan, hand_over, highest_abi):
         outcome.take(lock, take)
     # What the namespaces' lock looked for is what it is, so its statement is what was witnessed.
     outcome.witness("namespaces", lambda: "names" if plan.unseen else "")
@@ -109,12 +118,12 @@ def confine_zygote(plan: Plan, *, around: bool) -> None:
     machine, outcome = arch.current(), _Outcome(plan)
     if machine is None:
         return  # no guest will be ready
-    limits = replace(plan.limits, max_open_files=None)
     version = min(landlock.abi(machine), plan.highest_abi or landlock.HIGHEST_KNOWN_ABI)
     grants = replace(_grants(plan, version, gated=True), zygote=True, removing=around)
+    grants = replace(grants, entering=plan.own_mounts)
     outcome.take("capabilities", lambda: process.drop_capabilities(machine))
     outcome.take("no_new_privs", process.no_new_privs)
-    outcome.take("rlimits", lambda: process.apply_limits(limits, gated=True))
+    outcome.take("rlimits", lambda: process.apply_limits(plan.limits, gated=True))
     if not around:
         outcome.take("landlock", lambda: landlock.apply(plan, machine, version))
     outcome.take(
@@ -131,11 +140,14 @@ class _Outcome:
         self.failed: dict[str, str] = {}
 
     def take(self, lock: str, take: Callable[[], str]) -> None:
-        """Take a lock if it is planned. Raises ConfineError if it fails and is required."""
-        if lock in self._planned:
-            statement = self._try(lock, take)
+        """Take a lock, or the rest of it, if it is planned and has not failed.
+
+        Raises ConfineError if it fails and is required.
+        """
+        if lock in self._planned and lock not in self.failed:
+            before, statement = self.achieved.pop(lock, ""), self._try(lock, take)
             if statement is not None:
-                self.achieved[lock] = statement
+                self.achieved[lock] = ", ".join(filter(None, (before, statement)))
 
     def witness(self, lock: str, look: Callable[[], str]) -> None:
         """Look whether a lock holds that was taken; one that does not is not achieved."""
@@ -170,33 +182,43 @@ def _require_one_thread() -> None:
 
 def _locks(
     plan: Plan, hand_over: Callable[[int], None] | None, highest_abi: int
-) -> dict[str, Callable[[], str]]:
-    """Return what takes each lock, in the order in which they are taken."""
+) -> list[tuple[str, Callable[[], str]]]:
+    """Return what takes each lock, in the order in which they are taken.
+
+    Open files are limited between the gate, whose listener is sent, and the filter, which lets
+    nobody set limits.
+    """
     machine = arch.current()
     if machine is None:
-        return dict.fromkeys((*AROUND, *LOCKS), _unknown_machine)
+        return [(lock, _unknown_machine) for lock in (*AROUND, *LOCKS)]
     version = min(landlock.abi(machine), highest_abi, plan.highest_abi or highest_abi)
+    gated = False
 
-    def filter_calls() -> str:
+    def gate() -> str:
+        nonlocal gated
         gated = _install_gate(machine, _grants(plan, version, gated=True), hand_over)
         if hand_over is not None and not gated and plan.limits.max_processes is not None:
             process.limit_tasks(plan.limits.max_processes)
+        return ""
+
+    def filter_calls() -> str:
         program = seccomp.build(machine.name, _grants(plan, version, gated=gated))
         statement = seccomp.load(machine, program, os.getpid())
         return statement + _GATED if gated else statement
 
-    return {
-        "namespaces": lambda: witness.look_at_namespaces(plan),
-        "container": lambda: witness.look_at_container(plan),
-        "capabilities": lambda: process.drop_capabilities(machine),
-        "no_new_privs": process.no_new_privs,
-        "not_dumpable": process.not_dumpable,
-        "rlimits": lambda: process.apply_limits(
-            plan.limits, gated=hand_over is not None, sockets=plan.has_sockets
-        ),
-        "landlock": lambda: landlock.apply(plan, machine, version),
-        "seccomp": filter_calls,
-    }
+    most = plan.limits.max_open_files
+    return [
+        ("namespaces", lambda: witness.look_at_namespaces(plan)),
+        ("container", lambda: witness.look_at_container(plan)),
+        ("capabilities", lambda: process.drop_capabilities(machine)),
+        ("no_new_privs", process.no_new_privs),
+        ("not_dumpable", process.not_dumpable),
+        ("rlimits", lambda: process.apply_limits(plan.limits, gated=hand_over is not None)),
+        ("landlock", lambda: landlock.apply(plan, machine, version)),
+        ("seccomp", gate),
+        ("rlimits", lambda: process.limit_files(most, sockets=plan.has_sockets)),
+        ("seccomp", filter_calls),
+    ]
 
 
 def _install_gate(
@@ -236,13 +258,13 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
     return Grants(
         network=plan.has_sockets,
         local=plan.local_sockets,
-        relayed=plan.relayed,
         subprocess=plan.subprocess,
         scoped=decides >= landlock.SCOPE_ABI,
         truncate=decides >= landlock.TRUNCATE_ABI,
         gated=gated,
         attributes=plan.attributes,
         apart=plan.apart,
+        own_users="namespaces" in plan.locks,
         user=os.geteuid(),
         group=os.getegid(),
         stacks=stacks,

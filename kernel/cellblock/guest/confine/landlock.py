@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.guest.confine import arch, libc, process, seccomp
+from cellblock.guest.confine import arch, aside, libc, process, seccomp
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.notify import NEW_LISTENER, WAIT_KILLABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from cellblock.guest.confine.arch import Arch
     from cellblock.wire.messages import Plan
@@ -239,10 +239,12 @@ def request_ruleset() -> None:
         os.close(number)
 
 
-def ruleset(plan: Plan, layers: int) -> int:
+def ruleset(plan: Plan, layers: int, namespaces: Sequence[int] = ()) -> int:
     """Return a ruleset for ``plan``, and see that so many of them, and one more, can be laid.
 
-    For the zygote, which is under whatever else its guests are under. Raises OSError, LockFailed.
+    For the zygote, which is under whatever else its guests are under. It is made aside, in a
+    session's ``namespaces`` where the guest sees other files than the zygote. Raises OSError,
+    LockFailed.
     """
     machine = arch.current()
     if machine is None or not _can_wait_killable(machine):
@@ -253,8 +255,12 @@ def ruleset(plan: Plan, layers: int) -> int:
     handle = handled(version, network=plan.has_sockets)
     if not _fits(handle, layers + 1):
         raise LockFailed("the OS kernel takes no more rulesets")
-    made, _absent = ruleset_of(plan, machine, handle)
-    return made
+
+    def make() -> int:
+        made, _absent = ruleset_of(plan, machine, handle)
+        return made
+
+    return aside.descriptor(make, namespaces)
 
 
 def _can_wait_killable(machine: Arch) -> bool:

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.guest import mounter
+from cellblock.guest import mounting
 from cellblock.guest.confine import arch, libc, process
-from cellblock.guest.confine.libc import ConfineError, LockFailed
-from cellblock.guest.mounter import (
+from cellblock.guest.confine.libc import ConfineError
+from cellblock.guest.mounting import (
     MS_BIND,
     MS_NODEV,
     MS_NOEXEC,
@@ -66,37 +66,34 @@ AT_EMPTY_PATH: Final = 0x1000
 AT_RECURSIVE: Final = 0x8000
 #: How mountinfo writes a space or the like (proc(5)).
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def lay(
-    layers: Sequence[Layer], shared_memory: int = 0, *, loopback: bool = False
-) -> tuple[int, int]:
-    """Mount each layer, and a /dev/shm of so many bytes, in namespaces made for them.
+def lay(layers: Sequence[Layer], shared_memory: int = 0) -> tuple[int, int]:
+    """Mount each layer, and a /dev/shm of so many bytes, in namespaces that were entered for them.
 
-    With ``loopback`` among them is one for the network, with no device but that. Return an empty
-    folder, and a file that nobody may open, to be mounted over others. Raises ConfineError.
-
-    For a process of one thread that has taken no lock yet.
+    Return an empty folder, and a file that nobody may open, to be mounted over others. Raises
+    ConfineError.
     """
     try:
-        _enter_namespaces()
-        if loopback:
-            _leave_network()
         empty = _make_empty(layers[0].folder)
         for layer in layers:
             _mount_layer(layer)
         if shared_memory:
-            flags, size = MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={shared_memory},mode=0700"
-            mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, size)
+            mount_shared_memory(shared_memory)
         for store in {os.path.dirname(os.path.dirname(layer.folder)) for layer in layers}:
             # Other sessions' layers are nobody's business, not even their names.
             mount("tmpfs", store, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
-    except (OSError, LockFailed) as error:
-        number = error.errno or 0
-        raise ConfineError("layer", number, "" if number else str(error)) from error
+    except OSError as error:
+        raise ConfineError("layer", error.errno or 0, "") from error
     else:
         return empty
+
+
+def mount_shared_memory(size: int) -> None:
+    """Mount a /dev/shm of so many bytes. Raises OSError."""
+    flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, f"size={size},mode=0700")
 
 
 def _make_empty(folder: str) -> tuple[int, int]:
@@ -106,41 +103,26 @@ def _make_empty(folder: str) -> tuple[int, int]:
     return os.open(f"{place}/folder", PLACE), os.open(f"{place}/file", PLACE)
 
 
-def _enter_namespaces() -> None:
-    """Enter a mount namespace, and a user namespace of this user alone where that takes one."""
+def enter_namespaces() -> None:
+    """Enter a mount namespace, and a user namespace of this user alone where that takes one.
+
+    For a process of one thread that has taken no lock yet. Raises OSError.
+    """
     try:
         libc.unshare(CLONE_NEWNS)
     except PermissionError:
-        user, group = os.geteuid(), os.getegid()
-        libc.unshare(CLONE_NEWUSER | CLONE_NEWNS)
-        with process.dumpable():  # else these files are root's (proc(5))
-            _write("/proc/self/setgroups", "deny")
-            _write("/proc/self/uid_map", f"{user} {user} 1")
-            _write("/proc/self/gid_map", f"{group} {group} 1")
+        enter_user_namespace()
     mount("none", "/", "", MS_REC | MS_SLAVE)
 
 
-# <linux/sched.h>, <linux/sockios.h>, <linux/if.h>: struct ifreq with a name and flags
-CLONE_NEWNET: Final = 0x4000_0000
-SIOCGIFFLAGS: Final = 0x8913
-SIOCSIFFLAGS: Final = 0x8914
-IFF_UP: Final = 1
-_IFREQ: Final = struct.Struct("=16sh14x8x")
-_LOOPBACK: Final = "lo"
-
-
-def _leave_network() -> None:
-    """Enter a network namespace in which there is a loopback device, and nothing else.
-
-    Raises OSError, and LockFailed where there is more.
-    """
-    libc.unshare(CLONE_NEWNET)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        if devices := [name for _, name in socket.if_nameindex() if name != _LOOPBACK]:
-            raise LockFailed(f"there are network devices: {', '.join(devices)}")
-        asked = _IFREQ.pack(_LOOPBACK.encode(), 0)
-        _, flags = _IFREQ.unpack(fcntl.ioctl(asking, SIOCGIFFLAGS, asked))
-        fcntl.ioctl(asking, SIOCSIFFLAGS, _IFREQ.pack(_LOOPBACK.encode(), flags | IFF_UP))
+def enter_user_namespace() -> None:
+    """Enter a mount namespace, in a user namespace of this user alone. Raises OSError."""
+    user, group = os.geteuid(), os.getegid()
+    libc.unshare(CLONE_NEWUSER | CLONE_NEWNS)
+    with process.dumpable():  # else these files are root's (proc(5))
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{user} {user} 1")
+        _write("/proc/self/gid_map", f"{group} {group} 1")
 
 
 def _write(path: str, text: str) -> None:
@@ -153,16 +135,18 @@ def _write(path: str, text: str) -> None:
 
 def _mount_layer(layer: Layer) -> None:
     # Held as long as this process lives: who adopts a layer waits for it.
-    fcntl.flock(os.open(layer.folder, _FOLDER), fcntl.LOCK_SH)
+    fcntl.flock(os.open(layer.folder, FOLDER), fcntl.LOCK_SH)
     with contextlib.ExitStack() as stack:
 
-        def opened(path: str, flags: int = _FOLDER, above: int | None = None) -> int:
+        def opened(path: str, flags: int = FOLDER, above: int | None = None) -> int:
             fd = os.open(path, flags, dir_fd=above)
             stack.callback(os.close, fd)
             return fd
 
         root, folder = opened(layer.root), opened(layer.folder)
-        upper, work = opened(UPPER, above=folder), opened(WORK, above=folder)
+        upper = opened(UPPER, above=folder)
+        # A new one each time: one that was mounted as volatile is refused later on (overlayfs.rst).
+        work = opened(tempfile.mkdtemp(dir=f"{layer.folder}/{WORK}"))
         lower = by(root)
         # Nothing of the user's is below the cells' home folder, but links to what they are granted.
         if layer.hidden and not layer.kept_in:
@@ -173,7 +157,9 @@ def _mount_layer(layer: Layer) -> None:
             lower = f"{by(mask)}:{lower}"
             os.chmod(mask, stat.S_IMODE(os.fstat(root).st_mode))
         fixed = {path: opened(path, PLACE, root) for path in layer.fixed}
-        options = f"lowerdir={lower},upperdir={by(upper)},workdir={by(work)},userxattr"
+        # Volatile: else who lets go of it last, host or zygote, waits until its whole disk is
+        # written back, whoever wrote there.
+        options = f"lowerdir={lower},upperdir={by(upper)},workdir={by(work)},userxattr,volatile"
         mount("overlay", by(root), "overlay", MS_NOSUID | MS_NODEV, options)
         merged = opened(layer.root)
         for path, place in fixed.items():
@@ -203,7 +189,7 @@ def _hide(path: str, root: int, mask: int) -> None:
 
 def _folder_in(folder: int, name: str, stack: contextlib.ExitStack) -> int | None:
     try:
-        fd = os.open(name, _FOLDER, dir_fd=folder)
+        fd = os.open(name, FOLDER, dir_fd=folder)
     except OSError:
         return None
     stack.callback(os.close, fd)
@@ -234,13 +220,13 @@ def seal(writable: Sequence[str], *, apart: bool) -> bool:
     places = {path for path in writable if os.path.lexists(path)}
     machine = arch.current()
     try:
-        mounts = _mounts()
+        there = mounts()
         if machine is None or not _can_set_attributes(machine):
             return False
-        if not apart and any(tags for _, _, tags in mounts):
+        if not apart and any(tags for _, _, tags in there):
             return False
-        tops = {path for path, _, _ in mounts}
-        for path, options, _ in mounts:
+        tops = {path for path, _, _ in there}
+        for path, options, _ in there:
             above = [top for top in places if path.startswith(f"{top}/")]
             known = path in places or ("rw" not in options and tops.issuperset(above))
             if above and not known:
@@ -254,7 +240,7 @@ def seal(writable: Sequence[str], *, apart: bool) -> bool:
         for path in places:
             with _opened(path) as fd:
                 _set_attributes(machine, fd, "", AT_EMPTY_PATH, removed=MOUNT_ATTR_RDONLY)
-        return {path for path, options, _ in _mounts() if "rw" in options} <= places
+        return {path for path, options, _ in mounts() if "rw" in options} <= places
     except OSError as error:
         raise ConfineError("layer", error.errno or 0, "read-only mounts") from error
 
@@ -268,7 +254,7 @@ def _opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _mounts() -> list[tuple[str, list[str], list[str]]]:
+def mounts() -> list[tuple[str, list[str], list[str]]]:
     """Return where each mount is, its own options, and how what is mounted elsewhere comes to it.
 
     Of those at one place the last is seen (proc(5)).
@@ -325,7 +311,7 @@ class Mounter:
 
         One that can't enter there ends, which whoever asks it hears.
         """
-        fds = [*mounter.namespaces(), *(os.open(layer.root, PLACE) for layer in layers), *empty]
+        fds = [*mounting.namespaces(), *(os.open(layer.root, PLACE) for layer in layers), *empty]
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
         with contextlib.suppress(OSError):
             self._line.sendmsg([b"e"], [rights])
@@ -334,7 +320,7 @@ class Mounter:
 
     def refresh(self) -> None:
         """Have the overlays forget which names they have looked up."""
-        self._ask(mounter.REFRESH)
+        self._ask(mounting.REFRESH)
 
     def cover(self, layers: Sequence[Layer]) -> None:
         """Have nothing but emptiness be at what is ``covered``, for good."""
@@ -373,7 +359,11 @@ def try_out(layer: Layer) -> None:
     For a process that ends then. Raises ConfineError.
     """
     name = f".cellblock-{os.urandom(8).hex()}"  # nobody can have made it to spoil the trial
-    below, upper = (os.open(path, _FOLDER) for path in (layer.root, f"{layer.folder}/{UPPER}"))
+    below, upper = (os.open(path, FOLDER) for path in (layer.root, f"{layer.folder}/{UPPER}"))
+    try:
+        enter_namespaces()
+    except OSError as error:
+        raise ConfineError("layer", error.errno or 0, "namespaces") from error
     lay([layer])
     try:
         os.close(os.open(f"{layer.root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -138,6 +138,11 @@ def unshare(flags: int) -> None:
     _call(_LIBC.unshare, ctypes.c_int(flags))
 
 
+def setns(namespace: int, flags: int) -> None:
+    """Enter the namespace that a descriptor stands for (setns(2)). Raises OSError."""
+    _call(_LIBC.setns, ctypes.c_int(namespace), ctypes.c_int(flags))
+
+
 def _call(function: Any, *args: Any) -> int:
     result: int = run_exempt(function, *args)
     if result < 0:

@@ -6,7 +6,8 @@ is the guest itself (a snapshot that took over has another process id than its f
 Whose a process is that a program asks about, puts in a group or signals, a filter can't know
 either: it knows one process id. Others have another answer once the policy has become narrower,
 and a filter is for good: where there is a network, and where programs may be started, these calls
-are asked about as well. And some are counted: of what epolls watch, and of ports, there are so many
+are asked about as well. So are modes, owners and times: no lock that comes later takes them away.
+And some are counted: of what epolls watch, and of ports, there are so many
 for all programs of a user, or of the machine, together. For all of them the guest's first filter
 stops the call and notifies the holder of its listener.
 
@@ -24,7 +25,6 @@ import errno
 import fcntl
 import os
 import re
-import select
 import signal
 import struct
 import time
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from cellblock.descriptors import is_readable
 from cellblock.guest.confine import process, seccomp
 from cellblock.guest.confine.libc import (
     LockFailed,
@@ -42,6 +43,8 @@ from cellblock.guest.confine.libc import (
 from cellblock.guest.confine.seccomp import Label, Op
 from cellblock.guest.confine.syscalls import (
     ABOUT_PROCESSES,
+    ATTRIBUTES,
+    CHANGING_MODES,
     CLONE_NEVER,
     CLONE_SHARED,
     CLONE_THREAD,
@@ -92,7 +95,7 @@ _ADDRESS, _FLAGS = 4, 2
 EXECUTING: Final = "execve"
 SESSION: Final = "setsid"
 GROUP: Final = "setpgid"
-ABOUT: Final = dict.fromkeys(ABOUT_PROCESSES, 0) | {"getpriority": 1, "setpriority": 1}
+ABOUT: Final = dict.fromkeys(ABOUT_PROCESSES, 0) | {"getpriority": 1}
 #: What a refused call fails with: glibc asks of threads by their ids, and takes ENOSYS for
 #: "not known".
 _REFUSED_WITH: Final = {"sched_getaffinity": errno.ENOSYS}
@@ -106,6 +109,8 @@ _WORD: Final = struct.Struct("=Q")
 SA_RESTART: Final = 0x1000_0000
 #: The signals that have a name; of the others the C library keeps some for itself.
 _EVERY_SIGNAL: Final = 0x7FFF_FFFF
+#: Stopped where cells may set modes, owners and times.
+SETTING: Final = (*CHANGING_MODES, *ATTRIBUTES)
 #: Counted: one more thing in an epoll.
 WATCHING: Final = "epoll_ctl"
 _OPERATION, _ADD = 1, 1
@@ -116,6 +121,7 @@ _STOPPED: Final = (
     *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING),
     *(*REACHING, SENDING_TO, SENDING),
     *(*GROUPING, *ABOUT, HANDLING),
+    *SETTING,
 )
 #: Sessions that a guest may have until it is looked which have ended.
 _FEW_SESSIONS: Final = 64
@@ -136,6 +142,7 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     stopped: tuple[str, ...] = (*STARTING, LOCKING)
     stopped += REACHING if grants.network else ()
     stopped += (EXECUTING, *GROUPING) if grants.subprocess else ()
+    stopped += SETTING if grants.attributes else ()
     about = ABOUT if grants.subprocess else {}
     for name in filter(numbers.__contains__, stopped):
         yield Op(seccomp.JEQ, numbers[name], yes="stop")
@@ -256,39 +263,68 @@ class Sessions:
     The first is the fork's own. A program begins others, and tells nobody: so that is stopped at
     the gate, and its number is here before there is such a session. ``tell`` is called with all of
     them when one is new.
+
+    Each has a ``user``, a number of the host's: a sandbox, or a fork of it. The first session's is
+    given here, and a fork's session is the fork's. One that a program begins has the user of the
+    session in which the program was.
     """
 
     def __init__(
-        self, first: int | None = None, tell: Callable[[tuple[int, ...]], object] = bool
+        self,
+        first: int | None = None,
+        tell: Callable[[dict[int, int]], object] = bool,
+        user: int = 0,
     ) -> None:
-        #: One number, or none where it has yet to be known.
+        #: One number, or none where it has yet to be known or has ended.
         self.first = frozenset() if first is None else frozenset({first})
-        self._numbers = set(self.first)
+        self._user = user
+        #: The user of each session.
+        self._users = dict.fromkeys(self.first, user)
+        #: Users that set no modes, owners and times.
+        self._without_attributes = set[int]()
         self._tell = tell
         #: How many there may be until those are forgotten that have ended.
         self._most = _FEW_SESSIONS
 
     def __contains__(self, number: int) -> bool:
-        return number in self._numbers
+        return number in self._users
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._numbers)
+        return iter(self._users)
 
-    def begin(self, number: int) -> None:
-        """Record that process ``number`` is let begin a session."""
-        if number in self._numbers:
+    def user_of(self, number: int) -> int:
+        """Return whose a session is; the first user's is what is not known."""
+        return self._users.get(number, self._user)
+
+    def begin(self, number: int, user: int) -> None:
+        """Record that process ``number`` is let begin a session, which is a ``user``'s."""
+        if self._users.get(number) == user:
             return
-        self._numbers.add(number)
-        if len(self._numbers) > self._most:
+        if not self.may_set_attributes(number):  # a fork of one that may not
+            self._without_attributes.add(user)
+        self._users[number] = user
+        if len(self._users) > self._most:
             # A process that was let begin one may not have done so yet.
             alive = {number for process in everybody() for number in process}
-            self._numbers &= {*alive, *self.first}
-            self._most = max(_FEW_SESSIONS, 2 * len(self._numbers))
-        self._tell(tuple(self._numbers))
+            for ended in self._users.keys() - alive:
+                self.forget(ended)
+            self._most = max(_FEW_SESSIONS, 2 * len(self._users))
+        self._tell(dict(self._users))
+
+    def take_attributes(self, number: int) -> None:
+        """Let the user of a session set no modes, owners and times any more."""
+        self._without_attributes.add(self.user_of(number))
+
+    def may_set_attributes(self, task: int) -> bool:
+        """Return whether a task's user may set modes, owners and times."""
+        # Mostly there is none that may not, and nobody looks at the task.
+        taken = self._without_attributes
+        return not taken or self.user_of(session(task)) not in taken
 
     def forget(self, number: int) -> None:
         """Record that nothing is in a session any more: another guest's process has its number."""
-        self._numbers.discard(number)
+        self._users.pop(number, None)
+        self.first -= {number}
 
 
 class Starts:
@@ -349,10 +385,14 @@ class Gate:
         #: Processes that were let execute a program, which the guest and its snapshots are not.
         #: Each with its image at that moment, or None where it may share its memory since.
         self._programs: dict[int, _Image | None] = {}
+        #: Groups of programs when they were last looked for, and until when that counts.
+        self._groups: tuple[frozenset[int], float] = frozenset(), 0.0
         self._names = {arch.numbers.get(name, -1): name for name in _STOPPED}
         #: By the process that is to ask for it.
         self._due_rulesets: dict[int, DueRuleset] = {}
         self._due_forks: list[int | None] = []
+        #: Snapshots that are to begin a session: forks of a sandbox.
+        self._due_sessions = set[int]()
         #: Snapshots, which no cell signals: a pidfd of each, by its number.
         self._protected: dict[int, int] = {}
         self._starts = Starts()
@@ -378,9 +418,7 @@ class Gate:
         pidfd = self._protected.get(pid)
         if pidfd is None:
             return False
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        if not poll.poll(0):
+        if not is_readable(pidfd):
             return True
         os.close(self._protected.pop(pid))
         return False
@@ -408,6 +446,10 @@ class Gate:
         """
         self._withdraw_rulesets(pid)
         self._due_forks.append(pid)
+
+    def allow_session(self, pid: int) -> None:
+        """Let a snapshot begin a session, once: it is to be a fork of a sandbox."""
+        self._due_sessions.add(pid)
 
     def withdraw_fork(self, but: Collection[int] = ()) -> None:
         """Take ``allow_fork`` back, ``but`` for these: no snapshot is wanted any more."""
@@ -498,11 +540,12 @@ class Gate:
         self._starts.end(request.task)
         if request.call in _NETWORKING:
             return self._reach(request) if self.plan.has_sockets else errno.EACCES
+        if request.call in SETTING:
+            may = self.plan.attributes and self._sessions.may_set_attributes(request.task)
+            return 0 if may else errno.EPERM
         if request.call == WATCHING:
             return 0 if self._watches.take() else errno.ENOSPC
         process_id, threads = _process_of(request.task)
-        if request.call == EXECUTING:
-            return 0 if self._may_execute(process_id, threads) else errno.EPERM
         if request.call in STARTING:
             return self._start(request, process_id)
         if self._may(request, process_id, threads):
@@ -511,6 +554,8 @@ class Gate:
 
     def _may(self, request: Request, process_id: int, threads: int) -> bool:
         """Return whether a process may do what concerns it, and what it started, alone."""
+        if request.call == EXECUTING:
+            return self._may_execute(process_id, threads)
         if request.call == LOCKING:
             return self._lay_ruleset(request, process_id, threads)
         if request.call == SESSION:
@@ -529,7 +574,12 @@ class Gate:
         comes back: a process that names its own group in ``kill`` could be put there after it was
         looked which that is.
         """
-        return not self._is_guest(target) and group not in self._sessions.first
+        return not self._is_guest(target) and not self._is_guests_group(group)
+
+    def _is_guests_group(self, group: int) -> bool:
+        """Return whether a guest or a snapshot is in a group."""
+        guests = (pid for pid in tuple(self._protected) if self._is_protected(pid))
+        return group in self._sessions.first or group in map(_group, guests)
 
     def _is_guest(self, pid: int) -> bool:
         """Return whether a process is the guest, a snapshot, or one that has taken over."""
@@ -552,11 +602,15 @@ class Gate:
     def _begin_session(self, process_id: int) -> bool:
         """Record the session that a process is about to begin; its number is the process's.
 
-        A guest leads its session already. A snapshot that took over does not, and could leave.
+        A guest leads its session already. A snapshot that took over does not, and could leave,
+        unless it is to be a fork's guest: the host has said whose the session is then.
         """
+        if process_id in self._due_sessions:
+            self._due_sessions.remove(process_id)
+            return True
         if not self.plan.subprocess or self._is_guest(process_id):
             return False
-        self._sessions.begin(process_id)
+        self._sessions.begin(process_id, self._sessions.user_of(session(process_id)))
         return True
 
     def _may_name(self, call: str, target: int, process_id: int) -> bool:
@@ -584,11 +638,24 @@ class Gate:
         return is_ours and descends(pid, os.getpid())
 
     def _is_of_programs(self, group: int) -> bool:
-        guests = (pid for pid in tuple(self._protected) if self._is_protected(pid))
-        if group in self._sessions.first or group in map(_group, guests):
+        if self._is_guests_group(group):
             return False
-        members = (pid for pid in descendants(os.getpid()) if _group(pid) == group)
-        return any(session(pid) in self._sessions for pid in members)
+        is_led = _group(group) == group and session(group) in self._sessions
+        return (is_led and descends(group, os.getpid())) or group in self._groups_of_programs()
+
+    def _groups_of_programs(self) -> frozenset[int]:
+        """Return all groups in sessions of the guest's, those without a leader, too.
+
+        That takes long where there are many processes, and all calls wait for it: it is remembered
+        for ten times as long. No group's number is another's so soon: there are 32,768 at least.
+        """
+        groups, until = self._groups
+        if (began := time.monotonic()) >= until:
+            found = (pid for pid in descendants(os.getpid()) if session(pid) in self._sessions)
+            groups = frozenset(map(_group, found)) - {-1}
+            ended = time.monotonic()
+            self._groups = groups, ended + _REMEMBERED * (ended - began)
+        return groups
 
     def _reach(self, request: Request) -> int:
         if request.call in TAKING_PORTS and not self._ports.take():
@@ -670,6 +737,8 @@ class Gate:
             self._ioctl(NOTIF_ADDFD, added)
         finally:
             os.close(due.fd)
+        if not due.alone:  # a fork, which writes in its own folder alone
+            self._sessions.take_attributes(process_id)
         # Not before: a limit on open files would keep the number from being used.
         process.lower_limits(due.pid, due.limits)
         due.done()
@@ -686,9 +755,12 @@ _PARENT: Final = re.compile(rb"^PPid:\t(\d+)$", re.MULTILINE)
 #: there a task runs, or waits as for a disk (proc(5), "D").
 _WAITS: Final = re.compile(rb"^State:\s*[STtZXx]\b", re.MULTILINE)
 _READ: Final = 1 << 14
-#: The largest number of a process (proc(5), pid_max), and processes between two that are related.
+#: How many times as long as a look for groups took it is remembered.
+_REMEMBERED: Final = 10
+#: The largest number of a process (proc(5), pid_max), and processes between two that are related:
+#: more than a preset lets a guest have.
 _LARGEST: Final = 2**22
-_DEEPEST: Final = 64
+_DEEPEST: Final = 1_024
 #: Looks for who descends from whom, each of which somebody's end may cut short.
 _LOOKS: Final = 16
 #: Seconds that processes have to end in, and between two looks at them.
@@ -847,8 +919,8 @@ PORTS: Final = 28_232 // 4
 REGROWN: Final = 2_500
 
 
-def end_sessions(sessions: Sessions, keep: tuple[int, ...]) -> None:
-    """Kill what is in a guest's sessions and not to be kept. Raises LockFailed.
+def end_sessions(sessions: Sessions, keep: tuple[int, ...], user: int | None = None) -> None:
+    """Kill what is in a guest's sessions and not to be kept, or in a user's. Raises LockFailed.
 
     It is done when a look finds nobody who was not killed before: what one had begun to start may
     come after it was looked at. Nobody is waited for until they are gone. Whoever was sent SIGKILL
@@ -860,32 +932,34 @@ def end_sessions(sessions: Sessions, keep: tuple[int, ...]) -> None:
     """
     deadline, killed = time.monotonic() + _TIMEOUT, set[int]()
     # Against the look before, not all: whoever was not in that one has a number that was free.
-    while (found := _kill_all(sessions, keep)) - killed:
+    while (found := _kill_all(sessions, keep, user)) - killed:
         killed = found
         if time.monotonic() > deadline:
             raise LockFailed("what a cell has started goes on starting more")
         time.sleep(_PAUSE)
 
 
-def _kill_all(sessions: Sessions, keep: tuple[int, ...]) -> set[int]:
+def _kill_all(sessions: Sessions, keep: tuple[int, ...], user: int | None) -> set[int]:
     """Kill all in these sessions, but for ``keep``; return those that live still."""
     others = (pid for pid, _ in everybody() if pid not in keep)
-    return {pid for pid in others if _kill_in_session(sessions, pid)}
+    return {pid for pid in others if _kill_in_session(sessions, pid, user)}
 
 
-def _is_in(sessions: Sessions, pid: int) -> bool:
-    """Return whether a process is in one of these sessions.
+def _is_in(sessions: Sessions, pid: int, user: int | None) -> bool:
+    """Return whether a process is in one of these sessions, of which only a user's may be meant.
 
-    The first has somebody in it as long as the guest or a copy lives. Any other may have ended, and
-    its number be that of a stranger's: who is in it is ours only if we are its ancestor.
+    Any may have ended, the first too once a fork's guest has taken over, and its number be that of
+    a stranger's: who is in it is ours only if we are its ancestor.
     """
     number = session(pid)
-    return number in sessions.first or (number in sessions and descends(pid, os.getpid()))
+    if user is not None and sessions.user_of(number) != user:
+        return False
+    return number in sessions and descends(pid, os.getpid())
 
 
-def _kill_in_session(sessions: Sessions, pid: int) -> bool:
+def _kill_in_session(sessions: Sessions, pid: int, user: int | None) -> bool:
     """Kill a process if it is in one of these sessions; return whether it was, and lives."""
-    if not _is_in(sessions, pid):
+    if not _is_in(sessions, pid, user):
         return False
     try:
         fd = os.pidfd_open(pid)
@@ -893,10 +967,10 @@ def _kill_in_session(sessions: Sessions, pid: int) -> bool:
         return False
     try:
         # Looked at again: the number may have become another's before there was a descriptor.
-        if select.select([fd], [], [], 0)[0] or not _is_in(sessions, pid):
+        if is_readable(fd) or not _is_in(sessions, pid, user):
             return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # gone, or nobody of ours
         return False
     finally:
         os.close(fd)

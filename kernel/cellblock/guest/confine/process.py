@@ -15,8 +15,6 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from cellblock.guest.confine import libc
 from cellblock.guest.confine.libc import LockFailed, fatal
 from cellblock.wire import messages
@@ -277,13 +275,11 @@ RAISED_BY_NOBODY: Final = (
 MOST_SIGNALS: Final = 1_024
 
 
-def apply_limits(limits: Limits, *, gated: bool = False, sockets: bool = False) -> str:
-    """Set every limit that is configured; no core dumps or locked pages, few signals that wait.
+def apply_limits(limits: Limits, *, gated: bool = False) -> str:
+    """Set every limit that is configured, but that on open files; no core dumps or locked pages.
 
-    ``gated``: the gate counts tasks. ``sockets``: guests may send descriptors (``_fewer_files``).
-    Raises OSError, ValueError, LockFailed.
+    Few signals may wait. ``gated``: the gate counts tasks. Raises OSError, ValueError, LockFailed.
     """
-    limits = _fewer_files(limits) if sockets else limits
     done = [
         _lower(resource.RLIMIT_CORE, 0, "core"),
         # Pages of files count for no process, as they can be read again; locked ones stay.
@@ -295,7 +291,7 @@ def apply_limits(limits: Limits, *, gated: bool = False, sockets: bool = False) 
         resource.setrlimit(which, (soft, soft))
     for field, which in RLIMIT_NUMBERS.items():
         wanted = getattr(limits, field)
-        if wanted is not None:
+        if wanted is not None and which != resource.RLIMIT_NOFILE:
             done.append(_lower(which, wanted, field))
     if limits.memory_max_bytes is not None:
         # Linux does not enforce RSS. Programs that size themselves by it, as dask's workers do,
@@ -308,18 +304,18 @@ def apply_limits(limits: Limits, *, gated: bool = False, sockets: bool = False) 
     return ", ".join(done)
 
 
-def _fewer_files(limits: Limits) -> Limits:
-    """Have a guest open no more than half of the files that its zygote may.
+def limit_files(wanted: int | None, *, sockets: bool) -> str:
+    """Allow ``wanted`` open files; with ``sockets``, half of what the zygote may open at most.
 
     Descriptors that are on their way in messages are counted for all of a user's processes
-    together, against the limit of who sends one more (unix(7), ETOOMANYREFS). Guests that send some
-    to themselves and take none up would keep host and zygote from sending theirs.
+    together, against the limit of who sends one more (unix(7), ETOOMANYREFS). A guest with sockets
+    that sends some to itself and takes none up would keep host, zygote and other guests from
+    sending theirs; so these send under the zygote's limit. Raises OSError, ValueError, LockFailed.
     """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = limits.max_open_files
-    half = soft // 2
-    most = half if wanted is None else min(wanted, half)
-    return msgspec.structs.replace(limits, max_open_files=most)
+    if sockets:
+        half = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        wanted = half if wanted is None else min(wanted, half)
+    return "" if wanted is None else _lower(resource.RLIMIT_NOFILE, wanted, "max_open_files")
 
 
 def _lower(which: int, wanted: int, label: str) -> str:

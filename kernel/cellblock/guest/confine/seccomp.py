@@ -220,9 +220,11 @@ def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, s
     allowed.update(syscalls.NEEDS_GATE if grants.gated else ())
     allowed.update(syscalls.ZYGOTE if grants.zygote else ())
     allowed.update(syscalls.REMOVING if grants.removing else ())
+    allowed.update(syscalls.ENTERING if grants.entering else ())
     allowed.update(syscalls.ATTRIBUTES if grants.attributes else ())
     allowed.update(syscalls.APART if grants.apart else ())
     allowed.update(syscalls.LINKS if grants.subprocess else ())
+    allowed.update(syscalls.TIMERS if grants.subprocess and grants.own_users else ())
     if grants.subprocess and grants.gated:
         allowed.update((*syscalls.GROUPING, *syscalls.ABOUT_PROCESSES))
 

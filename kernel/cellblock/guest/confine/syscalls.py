@@ -18,7 +18,7 @@ memfd_create, mlockall, SysV and POSIX queues: memory that the limits do not see
 sendfile, splice, tee, vmsplice: a byte under way keeps its page, a huge one too, when the file is
     truncated and no process has the page. copy_file_range leaves nothing under way.
 fallocate but for its mode 0: blocks beyond a file's end, which RLIMIT_FSIZE does not bound.
-timer_create, without programs, and sigqueue: they deliver SIGSTOP, and a stopped guest is a hung
+timer_create, but see ``TIMERS``, and sigqueue: they deliver SIGSTOP, and a stopped guest is a hung
     kernel. What a program's timer stops is the program itself; a guest that its own cell stops is
     replaced as one that hangs.
 seccomp, landlock_* (but see ``NEEDS_GATE``): one cell could lock out the cells after it.
@@ -244,8 +244,6 @@ NETWORK: Final = (
         bind
         connect
         listen
-        recvmmsg
-        sendmmsg
         """,
     ),
 )
@@ -263,16 +261,17 @@ SUBPROCESS: Final = (
         "a limit of its own: soft and hard are alike, so that it can only become less",
         "setrlimit",
     ),
-    _group(
-        "timers of its own: they signal nobody but the process that made them",
-        """
-        timer_create
-        timer_delete
-        timer_getoverrun
-        timer_gettime
-        timer_settime
-        """,
-    ),
+)
+
+#: Allowed programs where a session has a user namespace of its own (``Grants.own_users``). Timers
+#: signal nobody but the process that made them. But of them, and of signals that wait, there are so
+#: many for all of a user's processes in a namespace (RLIMIT_SIGPENDING).
+TIMERS: Final = (
+    "timer_create",
+    "timer_delete",
+    "timer_getoverrun",
+    "timer_gettime",
+    "timer_settime",
 )
 
 #: Allowed where cells may start programs, which read where links lead: ls, git, cp, realpath. One
@@ -292,15 +291,17 @@ ABOUT_PROCESSES: Final = (
     "sched_getparam",
     "sched_getscheduler",
     "sched_setaffinity",
-    "sched_setscheduler",
 )
 
 #: Allowed programs only behind the gate: it records each session as the guest's, and looks whose
 #: the process is that is put in a group.
 GROUPING: Final = ("setpgid", "setsid")
 
-#: Allowed only where all is mounted read-only but what cells write (``layer.seal``). chmod itself
-#: is gated by its bits.
+#: Calls that set a mode, which is their argument of that number.
+CHANGING_MODES: Final = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+
+#: Allowed only where all is mounted read-only but what cells write (``layer.seal``), and as
+#: long as a guest may write all of that (``notify``). chmod itself is gated by its bits, too.
 ATTRIBUTES: Final = (
     "chown",
     "fchown",
@@ -353,6 +354,9 @@ ZYGOTE: Final = (
 #: For one that removes what guests leave, which may be folders that nobody can read.
 REMOVING: Final = ("chmod", "fchmod", "fchmodat")
 
+#: For one whose forks enter mounts that were made for their session (``session_mounts``).
+ENTERING: Final = ("setns",)
+
 #: What a refused call fails with, where EPERM would mislead honest callers.
 REFUSED_WITH: Final = {
     # glibc then starts threads by clone, whose flags a filter can read.
@@ -383,6 +387,8 @@ REFUSED_WITH: Final = {
     "sendfile": errno.EINVAL,
     "setxattr": errno.ENOTSUP,
     "setxattrat": errno.ENOTSUP,
+    # timeout(1) then takes alarm(2), without a warning.
+    "timer_create": errno.ENOSYS,
 }
 
 
@@ -464,27 +470,29 @@ class Grants(msgspec.Struct, frozen=True):
 
     ``network`` says that sockets of the internet's families reach whatever the network namespace
     has, ``local`` that Unix sockets do no harm, for there are none but the guests' to be named,
-    ``relayed`` that sockets may be made, and are connected by the host alone; ``scoped`` that
-    Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation (ABI 3), ``gated``
-    that the zygote decides on starts and signals (``gate``), ``zygote`` that it is the zygote's own
-    filter, under which its guests take their locks, ``removing`` that it removes what they leave,
-    ``attributes`` that nothing is mounted writable but what cells write, ``apart`` that no other
-    program of the user's writes what guests can open. ``user`` and ``group`` are the ids that a
-    guest has, and may set itself to.
+    ``scoped`` that Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation
+    (ABI 3), ``gated`` that the zygote decides on starts and signals (``gate``), ``zygote`` that it
+    is the zygote's own filter, under which its guests take their locks, ``removing`` that it
+    removes what they leave, ``entering`` that its guests enter mounts that were made for them,
+    ``attributes`` that nothing is mounted writable but what cells may write, ``apart`` that no
+    other program of the user's writes what guests can open, ``own_users`` that they share a user
+    namespace with no other session. ``user`` and ``group`` are the ids that a guest has, and may
+    set itself to.
     From the address ``stacks`` on there are stacks of a process's first thread, and nothing else.
     """
 
     network: bool = False
     local: bool = False
-    relayed: bool = False
     subprocess: bool = False
     scoped: bool = False
     truncate: bool = False
     gated: bool = False
     zygote: bool = False
     removing: bool = False
+    entering: bool = False
     attributes: bool = False
     apart: bool = False
+    own_users: bool = False
     user: int = NO_ID
     group: int = NO_ID
     stacks: int = 0x7FFB_FF70_0000
@@ -648,7 +656,7 @@ def _files(grants: Grants) -> Iterator[Gate]:
     yield Gate("openat", _opens_honestly(2), why)
     yield Gate("creat", ((Masked(1, MODE_NEVER, (0,)),),), "no set-user-id files")
     if grants.attributes:
-        for name, mode in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
+        for name, mode in CHANGING_MODES.items():
             yield Gate(name, ((Masked(mode, MODE_NEVER, (0,)),),), "no set-user-id files")
     if grants.subprocess:
         made = MODE_NEVER | KIND_OF_FILE
@@ -734,16 +742,18 @@ def _about_processes(grants: Grants) -> Iterator[Gate]:
 
     A filter knows one process id. Programs have others, so there the zygote decides (``notify``).
     """
+    # A process that lets others go first, during a call of the OS kernel's, holds up for long
+    # whoever waits for what that call locks: a disk's folders, a process's memory.
+    why = "all guests have one priority; that of another is not its business"
+    yield Gate("setpriority", (), why, void=((In(0, (0,)), Own(1, (0,))),))
     if grants.subprocess and grants.gated:
         # The zygote looks at the process alone: not at groups, nor at a user's processes.
         yield Gate("getpriority", ((In(0, (0,)),),), "processes, no groups and no users")
-        yield Gate("setpriority", ((In(0, (0,)),),), "processes, no groups and no users")
-        yield Gate("sched_setscheduler", ((In(1, ORDINARY),),), "before nobody else")
+        yield Gate("sched_setscheduler", (), why, void=((In(1, ORDINARY),),))
         return
     yield Gate("getpgid", ((Own(0, (0,)),),), "which processes exist is not the guest's business")
     yield Gate("getsid", ((Own(0, (0,)),),), "as getpgid")
     yield Gate("getpriority", ((In(0, (0,)), Own(1, (0,))),), "as getpgid")
-    yield Gate("setpriority", ((In(0, (0,)), Own(1, (0,))),), "itself only")
     yield Gate("sched_setaffinity", ((Own(0, (0,)),),), "itself only")
     # glibc asks it of threads by their ids, and takes ENOSYS for "not known".
     yield Gate("sched_getaffinity", ((Own(0, (0,)),),), "as getpgid", errno.ENOSYS)
@@ -811,16 +821,16 @@ def _sockets(grants: Grants) -> Iterator[Gate]:
         netlink = (((In(0, (AF_NETLINK,)),), errno.EOPNOTSUPP),)
         why = "TCP and UDP, and local ones"
         yield Gate("socket", kinds, why, errno.EACCES, otherwise=netlink)
-        yield Gate("sendmsg", ((Masked(2, HANDING_OVER, (0,)),),), "nothing around the gate")
-    elif grants.relayed:
-        why = "TCP: what stands there until the host hands in one that is connected"
-        yield Gate("socket", ((*stream, tcp),), why, errno.EACCES)
+        around = Masked(2, HANDING_OVER | MSG_NEVER, (0,))
+        yield Gate("sendmsg", ((around,),), "nothing around the gate, no out-of-band data")
+        for name in ("recvmmsg", "sendmmsg"):
+            yield Gate(name, (harmless,), "no out-of-band data")
 
 
 def _socket_options(grants: Grants) -> Iterator[Gate]:
     read: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, GETSOCKOPT)),)
     write: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, SETSOCKOPT)),)
-    if grants.network or grants.relayed:
+    if grants.network:
         internet: tuple[Alternative, ...] = (
             (In(1, (IPPROTO_TCP,)), In(2, TCP_OPTIONS)),
             (In(1, IP_LEVELS), In(2, IP_OPTIONS)),

@@ -193,7 +193,7 @@ for _guarded in (guarded_getattr, guarded_hasattr, guarded_setattr, guarded_dela
 
 def read(obj: Any, name: str) -> Any:
     """Return ``obj.name``, an allowed name. Raises AttributeViolation if no cell may hold it."""
-    value = _getattr(obj, name)
+    value = _getattr(obj, name) if name != "obj" else _read_where_kept(obj, name)
     settle = _SETTLERS.get(name)
     return value if settle is None else settle(obj, name, value)
 
@@ -271,7 +271,10 @@ def _by_name(_obj: Any, method: str, value: Any) -> Any:
     def checked(*args: Any) -> Any:
         obj, name, *rest = (*bound, *args)
         name = check_name(name) if method in _READERS else _check_change(obj, name)
-        found = value(*args[: 1 - len(bound)], name, *rest)
+        if name == "obj" and method in _READERS:
+            found = _kept(obj, name)
+        else:
+            found = value(*args[: 1 - len(bound)], name, *rest)
         settle = _SETTLERS.get(name) if method in _READERS else None
         return found if settle is None else settle(obj, name, found)
 
@@ -283,30 +286,51 @@ _BOUND = (types.MethodWrapperType, types.MethodType, types.BuiltinFunctionType)
 
 
 def _unless_module(_obj: Any, name: str, value: Any) -> Any:
-    """Settle ``parser``, which may be a module: of a pure path it is."""
+    """Settle ``parser`` and ``obj``, which may be modules: ``parser`` of a pure path is one."""
     if type(value) is types.MemberDescriptorType and value.__objclass__.__flags__ & IMMUTABLE:
         raise refusal(name)  # which reads it of any
     return None if is_real_module(value) else value
 
 
-def _not_of_error(obj: Any, name: str, value: Any) -> Any:
-    """Settle ``obj``: None of an AttributeError, whose own is what could not be read from.
+def _read_where_kept(obj: Any, name: str) -> Any:
+    """Return ``obj.name`` where it is kept, or what a cell's own method makes of it.
 
-    That may be anything that the library came across, with a template of the cell's in hand:
-    ``"{0.f.__globals__.x}"`` comes to a namespace.
+    For ``obj``: an AttributeError's is what could not be read from, anything that the library came
+    across, with a template of the cell's in hand (``"{0.f.__globals__.x}"`` comes to a namespace).
+    Whatever reads it in another object's place, a proxy, a method or an alias, reads that too.
     """
-    while (find := _FORWARDS.get(type(obj))) is not None:
-        obj = find(obj)
-    if issubclass(type(obj), AttributeError):
-        return None
-    return _unless_module(obj, name, value)
+    get, ask = (_own_method(type(obj), hook) for hook in ("__getattribute__", "__getattr__"))
+    try:
+        return (get or _kept)(obj, name)
+    except AttributeError:
+        if ask is None:
+            raise
+    return ask(obj, name)
 
 
-#: What answers reads with what is another object's, and how that is found.
-_FORWARDS: dict[type, Callable[[Any], Any]] = {
-    super: super.__dict__["__self__"].__get__,
-    types.GenericAlias: types.GenericAlias.__dict__["__origin__"].__get__,
-}
+def _own_method(kind: type, name: str) -> Callable[..., Any] | None:
+    """Return the method of a class by this name if it is a cell's own function."""
+    spaces = (_names_of(each) for each in _classes_of(kind))
+    found = next((space[name] for space in spaces if name in space), None)
+    return found if type(found) is types.FunctionType and is_own(found) else None
+
+
+def _kept(obj: Any, name: str) -> Any:
+    """Return ``obj.name`` as far as the object or its class keeps it; None of an AttributeError.
+
+    Raises AttributeError where it would be another object's, or made by a library.
+    """
+    kind, get = type(obj), object.__getattribute__
+    if kind is super:
+        kind, get = _class_of_super(obj) or kind, super.__getattribute__
+    elif issubclass(kind, type):
+        get = type.__getattribute__
+    return None if issubclass(kind, AttributeError) else get(obj, name)
+
+
+_names_of = type.__dict__["__dict__"].__get__
+_classes_of = type.__dict__["__mro__"].__get__
+_class_of_super = super.__dict__["__self_class__"].__get__
 
 
 def check_state(state: Any) -> Any:
@@ -348,7 +372,7 @@ _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
     "__dict__": _namespace,
     **dict.fromkeys(OF_FUNCTIONS, _part),
     **dict.fromkeys((*_READERS, "__setattr__", "__delattr__"), _by_name),
-    "obj": _not_of_error,
+    "obj": _unless_module,
     "parser": _unless_module,
     "format": _template,
     "format_map": _template,
@@ -388,7 +412,10 @@ def freeze(kind: type) -> None:
 
 
 def forbid_subclasses(kind: type) -> None:
-    """Have nobody derive from ``kind``, which answers reads with what is another object's."""
+    """Have nobody derive from ``kind``, which answers reads with what is another object's.
+
+    Subclasses could keep something under a name that is read of the other object (``pattern``).
+    """
     _set_flags(kind, kind.__flags__ & ~_BASE)
 
 

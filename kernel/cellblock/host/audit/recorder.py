@@ -247,7 +247,7 @@ class Audit:
         return UNWRITTEN
 
     def asked(self, account: RelayCounts) -> None:
-        """Enter what guests asked the relay for, if they did."""
+        """Enter where guests connected to, if they did."""
         if account:
             self.enter(
                 records.Connections(
@@ -255,6 +255,7 @@ class Audit:
                     reached={records.clipped(at): n for at, n in account.reached.items()},
                     refused={records.clipped(at): n for at, n in account.refused.items()},
                     others=account.others,
+                    shared=account.shared,
                 )
             )
 

@@ -220,16 +220,18 @@ class Approval(Record, frozen=True, kw_only=True, tag="approval"):
 
 
 class Connections(Record, frozen=True, kw_only=True, tag="connections"):
-    """Addresses that guests asked the relay for, and how often; ``cell`` is the last decided.
+    """Where connections to listed hosts went, and how often; ``cell`` is the last decided.
 
-    ``reached`` were handed in, with the listed names that led there; of ``refused`` a name without
-    a port was not looked up. ``others`` counts requests for more addresses than are listed.
+    ``reached`` were tried, with the listed name that led there; ``refused`` are where a name led
+    that may not be reached. ``others`` counts connections to more addresses than these. ``shared``
+    says that they may be of a fork, or of what this is a fork of: these have one network.
     """
 
     cell: int
     reached: dict[str, int] = {}
     refused: dict[str, int] = {}
     others: int = 0
+    shared: bool = False
 
 
 class Artifact(Record, frozen=True, kw_only=True, tag="artifact"):

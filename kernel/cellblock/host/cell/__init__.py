@@ -12,7 +12,10 @@ In the order they are met:
 - ``transcript``: what is seen of a cell once all that was published is applied, for fronts that
   keep it: a ``Result``, a notebook.
 - ``output_log``: the whole text of cells that overflowed, for ``%output``.
-- ``status``: cards and tables about the session itself.
+- ``status``: cards and tables about the session itself; ``written``, what a cell wrote that its
+  reader is told of.
+- ``refusals``: what the OS layer refused a cell, and what would allow it; ``lacking``, in words,
+  what a session lacks after a copy took over.
 
 May import what the host may, but of ``host.session`` only ``types``, ``history`` and the type of a
 config; is imported by fronts and by ``host.session``.

@@ -17,6 +17,7 @@ from cellblock.analysis.dataflow import Bindings
 from cellblock.analysis.transform import exceeded_limit
 from cellblock.host.cell import status
 from cellblock.host.cell.lacking import lacking
+from cellblock.host.cell.transcript import OF_DISPLAY
 from cellblock.host.output import gateway
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.outputs import Outputs
     from cellblock.host.cell.publishing import Parent
     from cellblock.host.cell.status import Views
+    from cellblock.host.cell.written import Looks, Written
     from cellblock.host.consent.approver import Approver, Consult
     from cellblock.host.services.artifacts import ArtifactCollector, CellArtifacts
     from cellblock.host.services.tools.calls import Approval
@@ -61,7 +63,8 @@ class CellRun:
         self.refusal: Refusal | None = None
         #: The files that were copied out.
         self.exported: CellArtifacts | None = None
-        self._error: dict[str, Any] | None = None
+        #: What errors that were shown said, as hashes.
+        self._shown_errors = set[int]()
         self._metadata: dict[str, Any] = {}
         self._ended = False
         #: In seconds since 1970, by the clock of file systems, which may be a tick behind.
@@ -119,51 +122,72 @@ class CellRun:
 
     @property
     def failed(self) -> bool:
-        """Whether it raised an exception that was shown."""
-        return self._error is not None
+        """Whether an exception was shown."""
+        return bool(self._shown_errors)
 
-    def error(self, message: wire.Error, *, publish: bool = True) -> None:
-        """Publish an exception; the reply repeats the last one."""
+    def error(self, message: wire.Error) -> None:
+        """Publish an exception: the cell's own, or another that it shows."""
+        self._shown_errors.add(_hash(message))
+        error, refusal = self._explained(message)
+        if not self.request.silent:
+            self._outputs.publish("error", error, OF_DISPLAY if message.of_display else None)
+            if refusal is not None:
+                self._outputs.card(self._front.views.refusal_card(refusal))
+
+    def _explained(self, message: wire.Error) -> tuple[dict[str, Any], Refusal | None]:
+        """Return an exception as it is published, and what the OS layer refused, if that is why."""
         error = gateway.clean_error(message.ename, message.evalue, message.traceback)
-        call, views, outputs = message.failed_call, self._front.views, self._outputs
-        self.refusal = views.refusal_of(call, self.request.code) if call is not None else None
-        if self.refusal is not None:
+        call, views = message.failed_call, self._front.views
+        refusal = views.refusal_of(call, self.request.code) if call is not None else None
+        if refusal is not None:
             # Runners such as papermill show no more than this of an error.
-            said = views.refusal_in_a_line(self.refusal)
+            said = views.refusal_in_a_line(refusal)
             error["evalue"] = f"{error['evalue']} [{said}]".lstrip()
             if not self.request.allow_stdin:  # nor nbconvert more than the traceback
                 error["traceback"] = [*error["traceback"], f"[{said}]"]
             elif call and call.kind in _OF_FILES and call.errno not in _SAY_SO:
                 # What is denied seems missing in namespaces, a disk's fault where it is masked.
-                why = views.refusal_reason(self.refusal)
+                why = views.refusal_reason(refusal)
                 error["traceback"] = [*error["traceback"], f"[{why}]"]
-        self._error = error
-        if publish and not self.request.silent:
-            outputs.publish("error", error)
-            if self.refusal is not None:
-                outputs.card(views.refusal_card(self.refusal))
+        return error, refusal
 
     # --- its end ------------------------------------------------------------------------------
 
     def _done(self, outcome: Outcome) -> None:
         exports, self._ended = self._front.exports, True
         none = self.request.silent or self.request.subshell > 0 or outcome.usage is None
-        if exports is None or none:
+        if none:
             self._finish(outcome)
+        elif exports is None:
+            self._look(outcome)
         else:
-            exports.after_cell(lambda found: self._finish(outcome, found))
+            exports.after_cell(lambda found: self._look(outcome, found))
 
-    def _finish(self, outcome: Outcome, found: CellArtifacts | None = None) -> None:
+    def _look(self, outcome: Outcome, found: CellArtifacts | None = None) -> None:
+        """Look at what the cell wrote where cells may keep folders locked; then finish."""
+        front, request = self._front, self.request
+        look = front.views.look(request.code, self._began, reads=request.allow_stdin)
+        if look is None or front.looks is None:
+            self._finish(outcome, found)
+        else:
+            front.looks.begin(look, lambda written: self._finish(outcome, found, written))
+
+    def _finish(
+        self,
+        outcome: Outcome,
+        found: CellArtifacts | None = None,
+        written: Written | None = None,
+    ) -> None:
         views, self.outcome = self._front.views, outcome
         self._record_usage(outcome)
         if outcome.status in ("denied", "refused") and not self.request.silent:
             bound = Bindings(transform(self.request.code).source).bound
             self._front.unset |= dict.fromkeys(sorted(bound)[:_MOST_UNSET], self.count)
-        self._say_what_was_written(found)
+        self._say_what_was_written(found, written)
         if outcome.status == "denied":
             self._fail(*views.denial(outcome.findings, outcome.label))
         elif outcome.stopped is not None:
-            self._fail(*status.stopped_card(outcome.stopped, views.in_force))
+            self._fail(*self._front.stopped_card(outcome.stopped))
         elif outcome.unwritten is not None:
             self._fail(*views.unwritten(outcome.unwritten, runs=False))
         elif outcome.unadmitted is not None:
@@ -174,27 +198,29 @@ class CellRun:
                 outcome.user_expressions, show=views.show_in_passing
             )
             self._reply("ok", outcome.payload, user_expressions=expressions, exits=outcome.exits)
-        elif self._error is None and views.failed:
+        elif outcome.error is None or (views.failed and not self.failed):
             self._fail(*views.problem())
         else:
-            if self._error is None and outcome.error is not None:
-                self.error(outcome.error, publish=not outcome.error.is_shown)
+            if not outcome.error.is_shown and _hash(outcome.error) not in self._shown_errors:
+                self.error(outcome.error)
+            # The one that ended it: what a display or a callback raised is another output.
+            error, self.refusal = self._explained(outcome.error)
             self._say_unset()
-            self._reply("error", outcome.payload, **(self._error or {}))
+            self._reply("error", outcome.payload, **error)
 
-    def _say_what_was_written(self, exported: CellArtifacts | None) -> None:
+    def _say_what_was_written(self, exported: CellArtifacts | None, found: Written | None) -> None:
         if exported:
             self._show_exported(exported)
-        views, code = self._front.views, self.request.code
-        for line in (views.secrets_once(code), views.home_once(code, self._began)):
-            if line and not self.request.silent:
+        if found is None:
+            return
+        views = self._front.views
+        for line in (views.secrets_once(found), views.home_once(found)):
+            if line:
                 self._outputs.notice(line)
         # Where somebody reads along; other runs say it when they end.
-        if not self.request.allow_stdin:
-            return
-        if card := views.staging_once():
+        if card := views.staging_once(found):
             self._outputs.card(card)
-        if line := views.committed():
+        if line := views.committed(found):
             self._outputs.notice(line)
 
     def _record_usage(self, outcome: Outcome) -> None:
@@ -257,6 +283,11 @@ class CellRun:
         self._front.end_cell(self, content, self._metadata, abort=abort)
 
 
+def _hash(error: wire.Error) -> int:
+    """Return what tells an error that was shown from others of its cell."""
+    return hash((error.ename, error.evalue, *error.traceback))
+
+
 class Front(ABC):
     """Takes cells, one at a time in each shell, and shows what a session says of them.
 
@@ -270,6 +301,8 @@ class Front(ABC):
         self.session: CellSession | None = None
         #: Copies files out after cells, if the policy has that done.
         self.exports: ArtifactCollector | None = None
+        #: Looks at what cells wrote, when they have ended.
+        self.looks: Looks | None = None
         #: Where the user has to allow that there is a session: asks for it.
         self.starting: Starting | None = None
         #: Asks the user, where the policy has that and somebody can be asked. To be set before
@@ -282,6 +315,8 @@ class Front(ABC):
         #: What is in force where this is a fork of, and what the fork lacks.
         self.inherited: status.Views | None = None
         self.not_copied: tuple[str, ...] = ()
+        #: It has the cell of a variant, whose variables are not those that its reader has.
+        self.is_variant = False
         #: Names that a cell was to set which was refused, with its number.
         self.unset: dict[str, int] = {}
         #: The main shell's cell that runs.
@@ -349,9 +384,13 @@ class Front(ABC):
         """Show text of the host's own under the main shell's cell, sent to a guest or not."""
         self.outputs.tell(text)
 
+    def stopped_card(self, stopped: Stopped) -> status.Shown:
+        """Return what is shown of a cell that was ended from outside."""
+        return status.stopped_card(stopped, self.views.in_force, of_variant=self.is_variant)
+
     def on_restart(self, stopped: Stopped) -> None:
         """Show that a guest was lost while nothing ran, or before its request began."""
-        self.outputs.card(status.stopped_card(stopped, self.views.in_force)[0])
+        self.outputs.card(self.stopped_card(stopped)[0])
 
     def on_undo(self, stopped: Stopped) -> None:
         """Show which cells were undone, and note it beside the cell that did it."""

@@ -46,6 +46,7 @@ class CommTraffic:
         self._publisher, self._card, self._withheld = publisher, card, withheld
         self._host_comms = host_comms
         self._policy_name = policy.name if policy else ""
+        self._is_text = display == "text"
         self._modules = policy.widget_modules if policy and display != "text" else ()
         self._comms = Comms(
             modules=self._modules,
@@ -161,14 +162,20 @@ class CommTraffic:
                 self._parts[model.name.removesuffix("Model"), key, why] = None
 
     def _refuse(self, refused: Refused, show_card: Callable[[Bundle], None]) -> None:
-        """Show one card in a session for each module and target, and no flood of cards."""
-        once = Refused(refused.target, refused.module)
+        """Show one card in a session for each module and target, and no flood of cards.
+
+        Where text alone is shown, there is one for all widgets.
+        """
+        is_text = self._is_text and refused.target == WIDGET
+        once = Refused(refused.target, "" if is_text else refused.module)
         if once in self._refused or self._cards >= MAX_CARDS or len(self._refused) >= MAX_SAID:
             return
         self._refused.add(once)
         self._cards += 1
         name = self._policy_name
-        if refused.target == WIDGET:
+        if is_text:
+            card = outcomes.widgets_as_text(policy_name=name)
+        elif refused.target == WIDGET:
             known = refused.module in self._modules
             card = outcomes.refused_widget(
                 refused.module, refused.model, policy_name=name, known=known

@@ -7,6 +7,7 @@ else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from sys import getsizeof
 from typing import TYPE_CHECKING, Final
@@ -15,10 +16,11 @@ from msgspec import Struct, field
 
 from cellblock.descriptors import closing
 from cellblock.host.files import OwnFolder
-from cellblock.host.output.text import clean_text, without_styles
+from cellblock.host.output.text import clean_stream_text, without_styles
 from cellblock.render.tables import KeptRow, kept_list, kept_note, kept_page
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from cellblock.host.cell.quota import Kind
@@ -35,6 +37,8 @@ _BLOCK: Final = 64 << 10
 PAGE, SHORT_PAGE = 32 << 10, 5 << 10
 _LINE: Final = 4 << 10
 _NO_LIMIT: Final = 1 << 60
+#: Bytes in which the first line is looked for that a reply lacks.
+_BEGINNING: Final = 1 << 20
 #: The upper bits of a byte of UTF-8 that is not a letter's first.
 _CONTINUATION: Final = 0b10
 
@@ -148,6 +152,11 @@ class OutputLog:
             self.overflowed(kind)
         self.settle()
 
+    def kept_now(self) -> list[Text]:
+        """Return what can be read of the cell that came last, in the order of ``%output``."""
+        mine = [text for text in self.texts() if self._now.get(text.kind) is text]
+        return sorted(mine, key=lambda text: _KINDS.index(text.kind))
+
     def settle(self) -> None:
         """Write what is gathered of texts that overflowed, and close their files."""
         for text in self._now.values():
@@ -226,6 +235,28 @@ class OutputLog:
             content = os.pread(fd, end - start, start).decode("utf-8", "replace")
         return Page(text, number, count, content)
 
+    def page_at(self, text: Text, lines: int, inside: int) -> Page | None:
+        """Return the page that has the place so many lines on, and bytes in the line.
+
+        None where that can't be told: bytes of a line with colours or redraws are others than those
+        that are shown, and only the beginning of a text is looked at. Raises OSError.
+        """
+        with closing(self._folder.read(text.name)) as fd:
+            beginning = os.pread(fd, _BEGINNING, 0)
+            at = 0
+            for _ in range(lines):
+                at = beginning.find(b"\n", at) + 1
+                if not at:
+                    return None
+            start, at = at, at + inside
+            if any(char in beginning[start:at] for char in b"\b\r\x1b"):
+                return None
+            number = at // self._page + 1
+            number -= at < _boundary(fd, (number - 1) * self._page, text.size)
+        with contextlib.suppress(IndexError):
+            return self.page(text, number)
+        return None
+
 
 def _pages(fd: int, size: int, page: int) -> int:
     count = max(1, -(-size // page))
@@ -279,28 +310,34 @@ def _number(word: str) -> int | None:
     return int(word) if known else None
 
 
-def answer(kept: OutputLog, argument: str) -> Bundle:
-    """Return the card for ``%output argument``."""
+def answer(kept: OutputLog, argument: str, *, of_tool: bool = False) -> Bundle:
+    """Return the card for ``%output argument``.
+
+    ``of_tool``: pages are named as arguments of the tool ``output``, for who has that.
+    """
+    row = _tools_row if of_tool else _row
     if not argument.strip():
-        return kept_list([_row(text) for text in kept.texts()])
+        return kept_list([row(text) for text in kept.texts()])
     query = _query(argument)
-    return kept_note(_USAGE) if query is None else _page_card(kept, *query)
+    return kept_note(_USAGE) if query is None else _page_card(kept, row, *query)
 
 
-def _page_card(kept: OutputLog, cell: int, kind: str | None, number: int) -> Bundle:
+def _page_card(
+    kept: OutputLog, row_of: Callable[[Text], KeptRow], cell: int, kind: str | None, number: int
+) -> Bundle:
     texts = [t for t in kept.texts() if t.cell == cell and kind in (None, t.kind)]
     if not texts:
         what = f"{kind} of cell {cell}" if kind else f"cell {cell}"
         return kept_note(f"Nothing is kept of {what}{_cells(kept)}.")
     text = min(texts, key=lambda t: _KINDS.index(t.kind))
-    row = _row(text)
+    row = row_of(text)
     try:
         page = kept.page(text, number)
     except IndexError as exc:
-        return kept_note(f"There are {exc.args[0]:,} pages: {row.command} last")
+        return kept_note(f"There are {exc.args[0]:,} pages: {row.command}{row.page}last")
     except OSError as exc:
         return kept_note(f"What was kept can't be read: {exc.strerror or exc}.")
-    content = without_styles(clean_text(page.content))
+    content = without_styles(clean_stream_text(page.content))
     return kept_page(row, page.number, page.count, content)
 
 
@@ -315,10 +352,40 @@ def _cells(kept: OutputLog) -> str:
 
 
 def _row(text: Text) -> KeptRow:
-    missing = ""
-    if text.cut:
-        missing = f"its beginning: {text.failure}" if text.failure else "its beginning"
-    return KeptRow(text.cell, text.kind, text.size, command(text), missing)
+    return KeptRow(text.cell, text.kind, text.size, command(text), " ", _missing(text))
+
+
+def _tools_row(text: Text) -> KeptRow:
+    arguments = f"cell={text.cell}, stream={text.kind}"
+    return KeptRow(text.cell, text.kind, text.size, arguments, ", page=", _missing(text))
+
+
+def places(kept: OutputLog, gaps: Mapping[str, tuple[int, int]], *, of_tool: bool = False) -> str:
+    """Return where each text of the last cell is read, and how much is kept of one that is cut.
+
+    ``gaps`` are where, in lines and bytes of a stream, that begins which was not shown: its page is
+    named.
+    """
+    row = _tools_row if of_tool else _row
+    return "; ".join(
+        f"{row(text).command}{_first_page(kept, text, row(text), gaps.get(text.kind))}"
+        f"{f' (its first {text.size:,} bytes)' * text.cut}"
+        for text in kept.kept_now()
+    )
+
+
+def _first_page(kept: OutputLog, text: Text, row: KeptRow, gap: tuple[int, int] | None) -> str:
+    with contextlib.suppress(OSError):
+        page = None if gap is None else kept.page_at(text, *gap)
+        if page is not None and page.count > 1:
+            return f"{row.page}{page.number} of {page.count:,}, where what is missing begins"
+    return ""
+
+
+def _missing(text: Text) -> str:
+    if not text.cut:
+        return ""
+    return f"its beginning: {text.failure}" if text.failure else "its beginning"
 
 
 def command(text: Text) -> str:

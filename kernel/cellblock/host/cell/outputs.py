@@ -8,9 +8,12 @@ import msgspec
 
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import STREAMS
+from cellblock.host.cell.transcript import BY_HOST, GAP, LATE
 from cellblock.host.cell.withheld import Withheld
 from cellblock.host.output import gateway
 from cellblock.host.output.text import Frame, json_size, split_tail
+from cellblock.render.cards import count
+from cellblock.render.headings import Heading
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.comms import CommTraffic
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.publishing import FlowControl, Parent, Publisher
-    from cellblock.host.cell.quota import Held, Kind, Stream
+    from cellblock.host.cell.quota import EndOfText, Held, Kind, Stream
     from cellblock.host.cell.status import Views
     from cellblock.host.output.frames import SharedLibraries
     from cellblock.host.session.types import ExecuteRequest
@@ -32,6 +35,8 @@ Shown = wire.Display | wire.Result
 _OF_COMMS: Final = frozenset({"comm_targets", "display", "widget_modules"})
 #: Cells whose tasks may still show something under them.
 _MAX_PARENTS: Final = 100
+#: Stands where a line is cut.
+_CUT: Final = "…"
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Shown).decode
 
@@ -129,9 +134,9 @@ class Outputs:
         """Comms, if there was a message about one."""
         return self._comms if self._main is None else self._main.open_comms
 
-    def publish(self, kind: str, content: Any) -> None:
+    def publish(self, kind: str, content: Any, metadata: Any = None) -> None:
         """Show what is clean already, under the request that it belongs to."""
-        self._publisher.publish(kind, content, self._parent)
+        self._publisher.publish(kind, content, self._parent, metadata=metadata)
 
     def _runs(self) -> bool:
         """Whether what came last is with a guest: not if it is refused, or waits for an answer."""
@@ -205,8 +210,8 @@ class Outputs:
             self._withheld.messages += 1
             return
         match message:
-            case wire.Stream(name=name, text=text, cell=number):
-                self._text("stderr" if name == "stderr" else "stdout", text, number)
+            case wire.Stream(name=name, text=text, cell=number, late=late):
+                self._text("stderr" if name == "stderr" else "stdout", text, number, late=late)
             case wire.Display():
                 self._bundle(message)
             case wire.Result() if self._cell is not None and self._runs():
@@ -267,8 +272,11 @@ class Outputs:
             error = gateway.clean_error(message.ename, message.evalue, message.traceback)
             self._publish_under(0, "error", error)
 
-    def _text(self, kind: Stream, text: str, number: int) -> None:
-        """Show text under the cell with this ``number``, within the quota of what runs now."""
+    def _text(self, kind: Stream, text: str, number: int, *, late: bool) -> None:
+        """Show text under the cell with this ``number``, within the quota of what runs now.
+
+        What is ``late`` stands under the cell that runs, as under ipykernel, and says so.
+        """
         quota = self._quota
         text, self._cut[kind] = split_tail(self._cut.get(kind, "") + text)
         if quota.holds(kind) and self._kept.full(kind):
@@ -282,7 +290,7 @@ class Outputs:
         elif shown:
             self._last = shown
             self._coloured = self._coloured or "\x1b" in shown
-            self.publish("stream", {"name": kind, "text": shown})
+            self.publish("stream", {"name": kind, "text": shown}, LATE if late else None)
         if shown is not text and quota.over(kind):
             self._kept.overflowed(kind)
 
@@ -332,12 +340,17 @@ class Outputs:
         content["data"]["text/html"] = libraries.complete(frame, here=here)
 
     def _clean(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
-        """Return data and metadata of a bundle, cleaned, and their size with the id ``name``."""
+        """Return data and metadata of a bundle, cleaned, and what they count as.
+
+        That is their size with the id ``name``, or what was to be sanitised, which takes as long
+        whatever is left of it.
+        """
         show, comms = self._views.show, self.open_comms
         data = show(message.data) if comms is None else comms.bundle(message.data, show)
         self._withheld.of_bundle(message.data, data)
         metadata = gateway.clean_metadata(message.metadata)
         size = sum(len(v) if isinstance(v, str) else json_size(v) for v in data.values())
+        size = max(size, gateway.markup_size(message.data))
         content = {"data": data, "metadata": metadata}
         return content, size + json_size(metadata) + len(name or "")
 
@@ -354,7 +367,7 @@ class Outputs:
     # --- what is held -------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Show what is held, each kind after a line that says how much of it is left out."""
+        """Show what is held, each kind below a line that says how much of it is left out."""
         quota = self._quota
         if quota.calm():
             return
@@ -363,12 +376,14 @@ class Outputs:
             quota.clear_owed = False
             self._clear(wait=False)
         for kind in STREAMS:
-            text, left_out = quota.end_of_text(kind, gateway.clean_stream)
-            self._leave_out(kind, left_out)
-            if text:
-                self._publish_held("stream", {"name": kind, "text": text}, text)
+            end = quota.end_of_text(kind, gateway.clean_stream)
+            if end.left_out:
+                self._mark_gap(kind, end)
+            if end.text:
+                self._publish_held("stream", {"name": kind, "text": end.text}, end.text)
         ready = [message for held in quota.end_of_displays() if (message := self._ready(held))]
-        self._leave_out("display", quota.displays_left_out())
+        if left_out := quota.displays_left_out():
+            self.notice(self._left_out("display", left_out))
         for name, content in ready:
             self._publish_held(name, content, "")
 
@@ -389,15 +404,28 @@ class Outputs:
         else:
             self._withheld.messages += 1
 
-    def _leave_out(self, kind: Kind, size: int) -> None:
-        """Say how much is left out here, and how to read it."""
-        if not size:
-            return
+    def _left_out(self, kind: Kind, size: int) -> str:
+        """Count what is left out; return how much that is, and how to read it."""
         self._withheld.size(kind, size)
         cap = f"{kind}_max_bytes is {self._quota.cap(kind):,}"
         where = "" if kind == "display" else f" of {kind} here"
         remedy = output_log.remedy(self._kept.state(kind))
-        self.notice(f"left out {size:,} bytes{where}: {cap}{remedy}")
+        return f"left out {count(size, 'byte')}{where}: {cap}{remedy}"
+
+    def _mark_gap(self, kind: Stream, end: EndOfText) -> None:
+        """Say in a stream what is left out of it there, on a line of its own.
+
+        Whoever reads that stream alone, as a result has it, sees where the gap is. Dots mark a line
+        that is cut there: what is left of it would read as a line that was printed.
+        """
+        start = "\x1b[0m" if self._coloured else ""
+        before = f"{_CUT}\n" if end.cut_before else ""
+        behind = _CUT if end.cut_behind else ""
+        said = self._left_out(kind, end.left_out)
+        self._last = behind
+        text = f"{start}{before}{Heading.NOTICE} {said}]\n{behind}"
+        content = {"name": kind, "text": text}
+        self._publisher.publish("stream", content, self._parent, metadata=GAP)
 
     # --- what we say --------------------------------------------------------------------------
 
@@ -407,7 +435,8 @@ class Outputs:
         if self._last and not self._last.endswith("\n"):
             start += "\n"
         self._last = ""
-        self.publish("stream", {"name": "stderr", "text": f"{start}[cellblock {what}]\n"})
+        text = f"{start}{Heading.NOTICE} {what}]\n"
+        self._say("stream", {"name": "stderr", "text": text})
 
     def card(self, bundle: dict[str, Any]) -> None:
         """Show one of our own bundles where the user looks, whatever a cell captures."""
@@ -418,7 +447,10 @@ class Outputs:
         self._show_card(bundle)
 
     def _show_card(self, bundle: dict[str, Any]) -> None:
-        self.publish("display_data", {"data": bundle, "metadata": {}, "transient": {}})
+        self._say("display_data", {"data": bundle, "metadata": {}, "transient": {}})
+
+    def _say(self, kind: str, content: Any) -> None:
+        self._publisher.publish(kind, content, self._parent, metadata=BY_HOST)
 
 
 def _id_of(message: Shown) -> str | None:

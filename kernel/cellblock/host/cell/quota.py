@@ -55,15 +55,29 @@ def _last_bytes(text: str, size: int) -> str:
     return text.encode("utf-8", "replace")[-size:].decode("utf-8", "ignore")
 
 
+def _whole_lines(meter: _Meter, text: str) -> str:
+    """Return the beginning of a text that ends with a line, if that costs less than half a head.
+
+    Half an escape sequence would swallow the start of what is said next.
+    """
+    end = text.rfind("\n") + 1
+    if (end or not meter.within_line) and 2 * _byte_size(text[end:]) < meter.head:
+        return text[:end]
+    shown, _ = split_tail(text)
+    return shown
+
+
 class TextTail:
     """The last ``room`` bytes of a text, held in less than twice as many."""
 
-    __slots__ = ("_pieces", "_room", "_size", "added", "lost")
+    __slots__ = ("_begins_line", "_pieces", "_room", "_size", "added", "lost")
 
     def __init__(self, room: int) -> None:
         self._room = room
         self._pieces: deque[str] = deque()
         self._size = 0
+        #: Whether what is held begins with a line, not within one.
+        self._begins_line = True
         #: Bytes that came, and whether any of them are gone.
         self.added = 0
         self.lost = False
@@ -74,7 +88,8 @@ class TextTail:
         self.added += size
         if size > self._room:
             self.clear()
-            text = _last_bytes(text, self._room)
+            whole, text = text, _last_bytes(text, self._room)
+            self._begins_line = whole.removesuffix(text).endswith("\n")
             size = _byte_size(text)
             self.lost = True
         if self._pieces and len(self._pieces[-1]) < _SHORT:
@@ -82,7 +97,7 @@ class TextTail:
         self._pieces.append(text)
         self._size += size
         while self._size - (first := _byte_size(self._pieces[0])) >= self._room > 0:
-            self._pieces.popleft()
+            self._begins_line = self._pieces.popleft().endswith("\n")
             self._size -= first
             self.lost = True
         self.lost |= self._size > self._room
@@ -92,15 +107,21 @@ class TextTail:
         self.lost |= bool(self._pieces)
         self._pieces.clear()
         self._size = 0
+        self._begins_line = True
 
-    def text(self, clean: Callable[[str], str]) -> str:
-        """Return what is held, cleaned; from the start of a line where something went before."""
-        text = clean("".join(self._pieces))
-        if not self.lost and _byte_size(text) <= self._room:
-            return text
-        text = _last_bytes(text, self._room)
-        # The first line was cut: left out, where that costs less than half.
-        return text[text.find("\n", 0, len(text) // 2) + 1 :]
+    def text(self, clean: Callable[[str], str]) -> tuple[str, bool]:
+        """Return what is held, cleaned, and whether it begins within a line.
+
+        It begins with a line where something went before and that costs less than half.
+        """
+        text, begins_line = clean("".join(self._pieces)), self._begins_line
+        if _byte_size(text) > self._room:
+            whole, text = text, _last_bytes(text, self._room)
+            begins_line = whole.removesuffix(text).endswith("\n")
+        if begins_line or not text:
+            return text, False
+        begin = text.find("\n", 0, len(text) // 2) + 1
+        return text[begin:], not begin
 
 
 class Held(Struct, frozen=True):
@@ -182,6 +203,8 @@ class _Meter(Struct):
     reserve: int
     used: int = 0
     dropped: int = 0
+    #: Whether the text that was shown last ends within a line.
+    within_line: bool = False
 
     @property
     def head(self) -> int:
@@ -191,6 +214,16 @@ class _Meter(Struct):
     def room(self) -> int:
         """Return the bytes that a tail may still take."""
         return min(self.reserve, (self.cap or 0) - self.used)
+
+
+class EndOfText(Struct, frozen=True):
+    """The end of a stream, and the bytes left out before it."""
+
+    text: str = ""
+    left_out: int = 0
+    #: Whether a line is cut where something is left out: before that, and behind it.
+    cut_before: bool = False
+    cut_behind: bool = False
 
 
 class Quota:
@@ -240,26 +273,32 @@ class Quota:
             size = max(_byte_size(text), LEAST_TEXT) if text else 0
             if meter.used + size <= meter.head:
                 meter.used += size
+                if text:
+                    meter.within_line = not text.endswith("\n")
                 return text
-            # Half an escape sequence would swallow the start of what is said next.
-            shown, _ = split_tail(_first_bytes(text, meter.head - meter.used))
+            shown = _whole_lines(meter, _first_bytes(text, meter.head - meter.used))
             meter.used += _byte_size(shown)
+            if shown:
+                meter.within_line = not shown.endswith("\n")
             text = text[len(shown) :]
             tail = self._texts[kind] = TextTail(meter.room())
         tail.add(text)
         return shown
 
-    def end_of_text(self, kind: Stream, clean: Callable[[str], str]) -> tuple[str, int]:
-        """Return a stream's tail, counted as shown, and the bytes left out before it."""
+    def end_of_text(self, kind: Stream, clean: Callable[[str], str]) -> EndOfText:
+        """Return a stream's tail, counted as shown, and what is left out before it."""
         meter, tail = self._meters[kind], self._texts.get(kind)
         if tail is None:
-            return "", 0
-        text = tail.text(clean)
+            return EndOfText()
+        text, cut = tail.text(clean)
         size = _byte_size(text)
         left_out = max(tail.added - size, 0) if tail.lost else 0
+        end = EndOfText(text, left_out, meter.within_line, cut)
         meter.used += size
+        if left_out or text:
+            meter.within_line = bool(text) and not text.endswith("\n")
         self._texts[kind] = TextTail(meter.room())
-        return text, left_out
+        return end
 
     # --- displays, and what counts as they do -------------------------------------------------
 
@@ -367,6 +406,8 @@ class Quota:
             for kind in STREAMS:
                 self._texts.setdefault(kind, TextTail(self._meters[kind].room()))
             self._displays = self._displays or DisplayTail(self.display_room())
+        for kind in STREAMS:
+            self._meters[kind].within_line = False
         for tail in self._texts.values():
             tail.clear()
         if self._displays is not None:

@@ -53,7 +53,8 @@ _SHELLS_OWN: Final = frozenset(
 )
 #: Calls that read .env, of python-dotenv, environs and python-decouple, and its extension.
 _READS_DOTENV: Final = re.compile(
-    r"\b(?:load_dotenv|dotenv_values|find_dotenv|read_env|decouple)\b|^\s*%dotenv\b", re.MULTILINE
+    r"\b(?:load_dotenv|dotenv_values|find_dotenv|read_env|decouple)\b|^[ \t]*+%dotenv\b",
+    re.MULTILINE,
 )
 #: Links on a way (path_resolution(7)).
 _MOST_LINKS: Final = 40
@@ -73,7 +74,7 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
         return _import(call, policy)
     match call.kind:
         case "memory":
-            return _limit(policy, "memory_max_bytes", "cells hold no more memory")
+            return _memory(call, policy)
         case "network":
             return _network(call, config)
         case "signal" | "process" | "thread":
@@ -172,9 +173,17 @@ def _of_search(found: Refusal) -> Refusal:
     return dataclasses.replace(found, remedy=remedy)
 
 
+def reads_secrets(code: str) -> bool:
+    """Whether a cell has a library look for a file of settings by its name."""
+    return _READS_DOTENV.search(code) is not None
+
+
 def judge_secrets(code: str, config: SessionConfig) -> Refusal | None:
-    """Return why a file of settings is not there that a cell's library looks for by its name."""
-    if not _READS_DOTENV.search(code):
+    """Return why a file of settings is not there that a cell's library looks for by its name.
+
+    It looks beside the notebook, where cells may write: for a thread.
+    """
+    if not reads_secrets(code):
         return None
     made_since = f"{config.project}/.env"
     files = [str(path) for path in config.secrets if path.name.startswith(".env")]
@@ -286,13 +295,33 @@ def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
     return _limit(policy, "max_processes", "cells have no more threads and processes")
 
 
+def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
+    """Return the refusal of memory, with a line that has room for what was asked for, if known."""
+    limit = policy.memory_max_bytes
+    found = _limit(policy, "memory_max_bytes", "cells hold no more memory")
+    if limit is None or found is None:
+        return None
+    instead = "del what is large and no longer needed: what cells have made is still there"
+    remedy = dataclasses.replace(found.remedy, instead=instead)
+    if call.size:
+        # What the cell holds may be all that the limit lets it.
+        remedy = Remedy(f"memory_max_bytes = {_rounded_up(limit + call.size):_}", instead=instead)
+    return dataclasses.replace(found, remedy=remedy)
+
+
+def _rounded_up(number: int) -> int:
+    """Return a number whose digits are zeros but for the first two."""
+    unit: int = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // unit) * unit
+
+
 def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
     """Return the refusal of what is beyond a limit, with the line that doubles it."""
     value = getattr(policy, field)
     if value is None:
         return None
     what = f"{what} than {value_words(field, value)}"
-    return Refusal(field, what, Remedy(f"{field} = {2 * value:_}"))
+    return Refusal(field, what, Remedy(f"{field} = {2 * value:_}", raises=True))
 
 
 #: What a connection within the session's own network fails with, and none that leads out of it.
@@ -309,27 +338,33 @@ _AMONG_THEMSELVES: Final = frozenset(
 )
 
 
+#: What fails for who is not listed: there is no way to it, and no name server.
+_KEPT_AWAY: Final = frozenset({*_DENIED, errno.ENETUNREACH, errno.EHOSTUNREACH})
+
+
 def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
     policy, plan = config.policy, config.prepare.plan
     field, listed = "network_access", policy.network_access
     address = _address(call.target)
+    known = listed if isinstance(listed, tuple) else ()
+    entries = ", ".join(f'"{entry}"' for entry in (*known, address))
     if plan.loopback and call.errno in _AMONG_THEMSELVES:
-        if call.errno != errno.ECONNREFUSED or not address:
-            return None  # it is among the session's own programs
+        if call.errno != errno.ECONNREFUSED or not address or address in known:
+            return None  # it is among the session's own programs, or with who is listed
         what = "cells have a network of their own, where nobody listens there"
-        return Refusal(field, what, Remedy(f'{field} = ["{address}"]'), address)
-    if plan.loopback and not plan.local_sockets and call.errno in _DENIED and not address:
+        return Refusal(field, what, Remedy(f"{field} = [{entries}]"), address)
+    own = plan.loopback and plan.subprocess and not plan.local_sockets
+    if own and call.errno in _DENIED and not address:
         what = "cells make no Unix sockets where those of other programs could be named"
         instead = "listen at 127.0.0.1, which nobody else reaches"
         if "namespaces" not in plan.locks:
             instead += f"; or have bubblewrap, and restart: {bubblewrap.how_to_have()}"
         return Refusal(field, what, Remedy(instead=instead))
-    if listed is True or (listed and (address in listed or call.errno not in _DENIED)):
+    if listed is True or (known and (address in known or call.errno not in _KEPT_AWAY)):
         return None  # it was connected to: who listens there refused, or nobody does
     what = "cells reach listed addresses alone, by TCP" if listed else "cells have no network"
     if not address:
         return Refusal(field, what, Remedy(f"{field} = true"))
-    entries = ", ".join(f'"{entry}"' for entry in (*(listed or ()), address))
     return Refusal(field, what, Remedy(f"{field} = [{entries}]"), address)
 
 
@@ -460,6 +495,10 @@ def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
     return Refusal(field, "cells can't use a path that it denies", Remedy(instead=instead), path)
 
 
+#: How cells get them that the host reads files for.
+_BY_OPERATION: Final = (
+    "have the host read it: io.BytesIO(ops.read_file(PATH, binary=True)) stands for the file"
+)
 #: How cells without a project get files.
 _UPLOAD: Final = "have the program upload the file, or name a project (project=, --project)"
 
@@ -476,7 +515,9 @@ def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
         return Refusal("filesystem_read_roots", what, Remedy(instead=_UPLOAD))
     what = "cells begin in a scratch folder, and read no file of your project"
     line = 'filesystem_read_roots = ["{project}"]'
-    return Refusal("filesystem_read_roots", what, Remedy(line, listed=True))
+    operations = config.policy.ops
+    instead = _BY_OPERATION if operations is not None and operations.read_file is not None else ""
+    return Refusal("filesystem_read_roots", what, Remedy(line, listed=True, instead=instead))
 
 
 def _attributes(path: str) -> Refusal:

@@ -28,14 +28,17 @@ from cellblock.host.cell.refusals import (
     judge_missing,
     judge_secrets,
     names_home,
+    reads_secrets,
 )
+from cellblock.host.cell.written import Written
 from cellblock.host.guests.zygote import ENDED
-from cellblock.host.limits.scratch import DEEPEST, MOST_REMOVED
+from cellblock.host.limits.reading import Reading
+from cellblock.host.limits.scratch import DEEPEST, MOST_REMOVED, STUCK
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
 from cellblock.host.services.changes import GIT, MOST_ENTRIES
 from cellblock.host.session.history import default_path
-from cellblock.host.session.types import ESTIMATED
+from cellblock.host.session.types import CHARGED, ESTIMATED
 from cellblock.policy import paths
 from cellblock.policy.model import Gap, Status
 from cellblock.policy.narrowing import changed_fields
@@ -46,7 +49,7 @@ from cellblock.render.outcomes import denial, denial_failure
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Template
@@ -78,6 +81,10 @@ _IN_HOME: Final = (
 #: Seconds of the diffs in one listing of what is staged, and of all listings that a cell asks for.
 _MOST_DIFFS: Final = 0.5
 _MOST_LISTING: Final = 2.0
+_BUSY: Final = (
+    f"What was written can't be listed within {_MOST_LISTING:g} s: cells keep its folders busy. "
+    "End what they have started, or try again."
+)
 #: Entries that ``%changes`` looks at: nothing else goes on meanwhile, 0.3 s at most.
 _MOST_LISTED: Final = 10_000
 #: Cells that are remembered one by one, and characters of their first line.
@@ -100,6 +107,17 @@ def _log(text: str) -> None:
             return
         sys.stderr.write(f"cellblock: {text}\n")
         sys.stderr.flush()
+
+
+def _below_home(folder: str, since: float, said: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    """Return names in the cells' home folder that are as new as ``since`` and were not said."""
+    names = list[str]()
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in islice(entries, MAX_SAID):
+            known = entry.name.startswith((".", "tmp")) or ("~", entry.name) in said
+            if not known and entry.stat(follow_symlinks=False).st_mtime >= since:
+                names.append(entry.name)
+    return tuple(names)
 
 
 class Asked(NamedTuple):
@@ -153,6 +171,8 @@ class Views:
         #: What cells wrote to the project, and nobody has kept yet.
         self.staged: Staged | None = None
         self.told_of_staging = False
+        #: How the front's readers have that kept.
+        self.how_to_keep = tables.BY_CELLS
         self._commits: tuple[State, ...] = ()
         #: What was said once.
         self._said = set[tuple[str, str]]()
@@ -160,6 +180,7 @@ class Views:
         self._looked_for = 0
         #: What one cell's listings of that took: which cell's, by its quota, and seconds.
         self._listing: tuple[Quota | None, float] = None, 0.0
+        self._reading: Reading[Bundle] = Reading()
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
         #: read from a guest may ask for hundreds.
         self._policy_table: tuple[tuple[object, ...], Bundle] | None = None
@@ -327,19 +348,47 @@ class Views:
         shown = [gap for gap in self.gaps if gap.matters]
         return policy_card.gaps(shown, policy_name=policy.name, backend=self.backend)
 
-    def staging_once(self) -> Bundle | None:
+    def look(self, code: str, since: float, *, reads: bool) -> Callable[[], Written] | None:
+        """Return what looks at the folders that a cell may have written to; None for none.
+
+        ``since`` is when the cell began, in seconds since 1970: a program may have put files there.
+        ``reads`` is whether somebody reads along. It is for a thread: cells can lock the folders.
+        """
+        config, staged = self._config, self.staged if reads else None
+        if config is None:
+            return None
+        home = self._home_to_tell(code)
+        secrets = reads_secrets(code)
+        tells = staged is not None and not self.told_of_staging and bool(self.how_to_keep.first)
+        if not (secrets or home or staged):
+            return None
+        said = frozenset(self._said)
+
+        def look() -> Written:
+            return Written(
+                judge_secrets(code, config) if secrets else None,
+                _below_home(home, since, said) if home else (),
+                staged is not None and tells and staged.is_written_to(),
+                staged.commits() if staged is not None else None,
+            )
+
+        return look
+
+    def staging_once(self, found: Written) -> Bundle | None:
         """Return the card that is shown when cells first have written to the project."""
-        if self.staged is None or self.told_of_staging or not self.staged.is_written_to():
+        if self.staged is None or self.told_of_staging or not found.is_staged:
             return None
         self.told_of_staging = True
         below = " and below ~" if self.staged.has_home() else ""
         what = f"What cells write to your project{below} is put aside"
-        return tables.kept_note(f"{what}: %changes shows it, %changes keep keeps it.")
+        return tables.kept_note(f"{what}: {self.how_to_keep.first}.")
 
-    def committed(self) -> str:
+    def committed(self, found: Written) -> str:
         """Return what the reader of a cell that committed is told, whose commit is not kept."""
-        before, self._commits = self._commits, () if self.staged is None else self.staged.commits()
-        if self._commits == before or not any(self._commits):
+        if found.commits is None or found.commits == self._commits:
+            return ""
+        self._commits = found.commits
+        if not any(found.commits):
             return ""
         return f"notes: {GIT} is staged and never kept, nor is this commit: commit in a terminal"
 
@@ -427,9 +476,9 @@ class Views:
             return ""
         return self._once(judge_missing(message, config, code, os.environ))
 
-    def secrets_once(self, code: str) -> str:
+    def secrets_once(self, found: Written) -> str:
         """Return what a cell is told that reads a file of secrets by its name; later nothing."""
-        return self._once(judge_secrets(code, self._config) if self._config is not None else None)
+        return self._once(found.secrets)
 
     def _once(self, found: Refusal | None) -> str:
         if found is None or len(self._said) >= MAX_SAID:
@@ -440,23 +489,12 @@ class Views:
         self._said.add(known)
         return f"notes{self.refusal_in_a_line(found).removeprefix('cellblock')}"
 
-    def home_once(self, code: str, since: float) -> str:
+    def home_once(self, found: Written) -> str:
         """Return what a cell is told that wrote below ``~`` where that is not staged; or nothing.
 
-        ``since`` is when the cell began, in seconds since 1970: a program may have put files there.
-        The names are a guest's: they are looked at, bounded and shown, and nothing is opened.
+        The names are a guest's: they are bounded and shown, and nothing is opened.
         """
-        config = self._config
-        if config is None or config.policy.mode == "safe" or not names_home(code):
-            return ""
-        if config.prepare.environment.get("HOME") != config.prepare.scratch:
-            return ""  # a layer, which is listed
-        names = list[str]()
-        with contextlib.suppress(OSError), os.scandir(config.prepare.scratch) as entries:
-            for entry in islice(entries, MAX_SAID):
-                known = entry.name.startswith((".", "tmp")) or ("~", entry.name) in self._said
-                if not known and entry.stat(follow_symlinks=False).st_mtime >= since:
-                    names.append(entry.name)
+        names = found.below_home
         self._said.update(("~", name) for name in names)
         if not names:
             return ""
@@ -466,6 +504,14 @@ class Views:
             f"notes: ~ is the cells' own scratch folder, and goes with the session: {shown}{more}. "
             "Write to the project what you want to keep"
         )
+
+    def _home_to_tell(self, code: str) -> str:
+        """Return ~, where a cell names that and it is no layer, which is listed; or nothing."""
+        config = self._config
+        if config is None or config.policy.mode == "safe" or not names_home(code):
+            return ""
+        prepare = config.prepare
+        return prepare.scratch if prepare.environment.get("HOME") == prepare.scratch else ""
 
     def refusal_in_a_line(self, found: Refusal) -> str:
         """Return its reason and remedy for an exception's message."""
@@ -542,10 +588,12 @@ class Views:
             self._listing = asked.quota, 0.0
         if self._listing[1] > _MOST_LISTING:
             return tables.kept_note("%changes was shown often in this cell: run it in the next.")
+        if self._reading.is_under_way:
+            return tables.kept_note(_BUSY)
         began = time.monotonic()
-        made = self._changes(asked.argument)
+        self._reading.begin(lambda: self._changes(asked.argument), _MOST_LISTING)
         self._listing = asked.quota, self._listing[1] + time.monotonic() - began
-        return made
+        return self._reading.take() or tables.kept_note(_BUSY)
 
     def _changes(self, argument: str) -> Bundle:
         staged = self.listable()
@@ -573,15 +621,18 @@ class Views:
         rows, until = [], time.monotonic() + _MOST_DIFFS
         for one in changes[: tables.CHANGES]:
             digest = "" if digests is None else digests.get(one.name, "")
-            diff = staged.diff(one, digest) if time.monotonic() < until else ""
+            in_time = time.monotonic() < until
+            diff, cut = staged.diff(one, digest, most=tables.DIFF_LINES) if in_time else ("", 0)
             name = staged.label(one)
             note = one.why_not and f"not kept: {one.why_not}"
             if one.yours_since is not None:
                 note = "yours was changed meanwhile"
-            rows.append(tables.ChangeRow(name, one.kind, one.size, one.before, note, diff))
-        session = "" if digests is not None else staged.id
+            rows.append(tables.ChangeRow(name, one.kind, one.size, one.before, note, diff, cut))
         keepable = sum(not one.why_not for one in changes)
-        return tables.changes(rows, len(changes), session, keepable)
+        asked = digests is not None
+        return tables.changes(
+            rows, len(changes), staged.id, keepable, self.how_to_keep, asked=asked
+        )
 
     def policy_table(self, _asked: Asked) -> Bundle:
         """Return what ``%policy`` shows."""
@@ -659,18 +710,25 @@ _REASONS: Final = {
     "deep": ("deep", f"{DEEPEST}"),
     "files": ("files", f"{MOST_ENTRIES:,} files"),
     "folders": ("folders", f"{MOST_REMOVED:,} removed folders"),
+    "locked": ("locked", f"{STUCK:g} s"),
+    "mapped": ("mapped", "four times the machine's memory"),
     "interrupt": ("interrupted", ""),
 }
 
 
-def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
+def stopped_card(stopped: Stopped, policy: Policy | None, *, of_variant: bool = False) -> Shown:
     """Return what is shown of a cell that was ended from outside."""
     why, limit = stop_reason(stopped, policy)
     state = cards.State.kept if stopped.kept else cards.State.gone
     lost: tuple[str, ...] = ()
     if stopped.restored is not None:
         state, lost = cards.State.restored, lacking(stopped.restored)
-    own = stopped.seconds is not None
+    if of_variant:
+        state, lost = cards.State.apart, ()
+    own = ""
+    if stopped.seconds is not None:
+        most = None if policy is None else policy.timeout
+        own = f"timeout={most:g}, which the policy allows" if most else "a larger timeout"
     name = "" if policy is None else policy.name
     card = cards.stopped(
         why,
@@ -679,7 +737,7 @@ def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
         lost=lost,
         own=own,
         beside=stopped.beside,
-        estimated=stopped.detail == ESTIMATED,
+        estimate=stopped.detail if stopped.detail in (ESTIMATED, CHARGED) else "",
         policy_name=name,
     )
     return card, cards.stopped_failure(card)
@@ -718,7 +776,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
             field, value = FIELD_OF_STOP[stopped.why], stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)
-        case "deep" | "files" | "folders" | "interrupt":
+        case "deep" | "files" | "folders" | "locked" | "mapped" | "interrupt":
             return _REASONS[stopped.why]
         case "violation":
             return "protocol", detail
@@ -726,4 +784,5 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
             return "breach", cards.operation(detail)
         case "crash":
             return "crashed", detail
-    return "lost", detail
+        case "silent" | "undo" | "narrowed" | "fork":
+            return "lost", detail

@@ -42,6 +42,15 @@ Kind = Literal[
 _OURS: Final = frozenset(
     {ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON, REFUSAL_JSON}
 )
+#: The metadata of a message that the host adds to a cell's: a notice, a table, a card. Of a cell's
+#: only those of comms have metadata.
+BY_HOST: Final = {"cellblock": "host"}
+#: Of a line of the host's in a cell's own stream: so much is left out there.
+GAP: Final = {"cellblock": "gap"}
+#: Of text that a thread of an earlier cell's printed while this one ran.
+LATE: Final = {"cellblock": "late"}
+#: Of an error of a formatter's: what was to be displayed there is not, or not whole.
+OF_DISPLAY: Final = {"cellblock": "display"}
 #: What of a message's content a notebook has, as ``nbformat.v4.output_from_msg`` takes it.
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "stream": ("name", "text"),
@@ -64,25 +73,43 @@ class Output:
     content: Mapping[str, Any]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     buffers: tuple[bytes, ...] = ()
+    #: Whether it is text that an earlier cell's thread or task printed, as far as that is known.
+    late: bool = False
 
     @property
     def ours(self) -> bool:
         """Whether it is a card of cellblock's, and not the cell's."""
         return not _OURS.isdisjoint(self.content.get("data", ()))
 
+    @property
+    def by_host(self) -> bool:
+        """Whether the host said it: a notice or a card, also a table that a cell asked for."""
+        return self.kind in ("stream", "display_data") and self.metadata == BY_HOST
+
+    @property
+    def is_of_display(self) -> bool:
+        """Whether it is the error of what was to be displayed here."""
+        return self.kind == "error" and self.metadata == OF_DISPLAY
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether it is the host's line in a cell's stream that says what is left out there."""
+        return self.kind == "stream" and self.metadata == GAP
+
 
 class Transcript:
     """What a cell, or a widget that captures, shows after the outputs that were applied to it."""
 
     def __init__(self, outputs: Iterable[dict[str, Any]] = ()) -> None:
-        #: In nbformat's form; the text of a stream that went on is a list of its parts until all
-        #: is there, as joining each part at once would copy what came before.
+        #: In nbformat's form, each display as it was shown first; the text of a stream that went on
+        #: is a list of its parts until all is there, as joining each part at once would copy what
+        #: came before.
         self._outputs = list(outputs)
         self._clear_due = False
         #: The positions of displays among the outputs, by their ids.
         self.displays: dict[str, list[int]] = {}
-        #: The data and metadata that were shown last under each id: what displays of that id in
-        #: earlier cells show from now on.
+        #: The data and metadata that were shown last under each id: what all displays of that id
+        #: show from now on, those in earlier cells too.
         self.updates: dict[str, dict[str, Any]] = {}
 
     def apply(self, output: Output, area: Transcript | None = None) -> None:
@@ -95,7 +122,7 @@ class Transcript:
         content = output.content
         display_id = (content.get("transient") or {}).get("display_id")
         if display_id and output.kind in _RICH:
-            self._update(display_id, {key: content[key] for key in ("data", "metadata")})
+            self.updates[display_id] = {key: content[key] for key in ("data", "metadata")}
         if output.kind == "clear_output":
             area.clear(wait=bool(content.get("wait")))
         elif output.kind in _FIELDS:
@@ -106,10 +133,16 @@ class Transcript:
 
     def outputs(self) -> list[dict[str, Any]]:
         """Return the outputs in nbformat's form, each text in one piece."""
-        return [
+        shown = [
             one | {"text": "".join(one["text"])} if isinstance(one.get("text"), list) else one
             for one in self._outputs
         ]
+        # Here and not with each update: a cell may have 20,000 displays of an id, and update it as
+        # often.
+        for display_id, positions in self.displays.items():
+            for position in positions:
+                shown[position] = shown[position] | self.updates[display_id]
+        return shown
 
     def add(self, new: dict[str, Any]) -> None:
         """Add an output, or its text to the stream that it continues."""
@@ -123,11 +156,6 @@ class Transcript:
             last["text"].append(new["text"])
         else:
             self._outputs.append(new)
-
-    def _update(self, display_id: str, new: dict[str, Any]) -> None:
-        self.updates[display_id] = new
-        for position in self.displays.get(display_id, ()):
-            self._outputs[position].update(new)
 
     def clear(self, *, wait: bool) -> None:
         """Clear the outputs; with ``wait``, when the next one comes."""

@@ -17,7 +17,7 @@ Approvals, which a user is asked for while a session runs:
 
 - `approver`: decides whether anyone is asked, knows what was allowed before, and finds out what a
   cell would have to be allowed; puts one question at a time and reads the answer.
-- `request`: what is asked for, exactly.
+- `request`: what is asked for, exactly; `shown_tables`, how a table among it is shown.
 - `grants`: what was allowed before, for a cell, the session or always.
 
 May import what the host may, but of ``host.session`` only ``types``.

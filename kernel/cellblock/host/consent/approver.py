@@ -79,8 +79,20 @@ def _folders() -> tuple[str, ...]:
 
 # --- a question, and what counts as an answer -----------------------------------------------------
 
-#: ``again`` is a request to allow that does not hold.
-Answer = Literal["once", "session", "always", "no", "again"]
+
+class No(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer of no: who said so, or why nobody did, and what the cell is to do instead.
+
+    ``asked``: somebody was asked, and said so.
+    """
+
+    why: str
+    remedy: str
+    asked: bool = True
+
+
+#: ``again`` is a request to allow that does not hold; ``no`` has the words of the ``Wording``.
+Answer = Literal["once", "session", "always", "no", "again"] | No
 #: Characters of an answer that are looked at, and digits of a code.
 _MAX_ANSWER: Final = 100
 _DIGITS: Final = 3
@@ -107,11 +119,13 @@ _ONCE: Final[dict[Of, str]] = {
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The decision about a request: a ``scope`` if it is allowed, and otherwise why not.
 
-    ``asked``: the user was, and said so.
+    ``asked``: the user was, and said so. ``remedy`` is what to do instead, where the rule that a
+    cell broke has no better one.
     """
 
     scope: Scope | None = None
     why: str = ""
+    remedy: str = ""
     asked: bool = False
 
 
@@ -189,21 +203,50 @@ def question(
 #: Questions for one cell, and answers of no, from which on the rest is refused unasked.
 MOST_ASKED: Final = 20
 MOST_REFUSED: Final = 3
+#: To a yes for this one call, which counts where the question has all of it: other answers are
+#: always offered.
+_NOT_OFFERED: Final = (
+    "its arguments are too long to be shown whole, so a yes to this one call does not count. Give "
+    'it less at once; the program can answer "session" instead'
+)
 _NOT_TAKEN: Final = (
     "That was not taken: it takes the code, which is another one now, and one of these."
 )
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
-    """The words for an answer of no, and whether who answers is ``spared`` many questions."""
+    """The words for an answer of no, and for what is then refused in the same cell unasked.
 
-    no: str = "you said no"
-    remedy: str = "You said no. Run the cell again to be asked again."
-    spared: bool = True
+    A program has no words for that, as it is asked each time; a person is spared many questions.
+    """
+
+    no: No
+    #: To the same request, and to others; ``{}`` is how many answers of no there were.
+    again: str = ""
+    others: str = ""
+
+    @property
+    def spared(self) -> bool:
+        """Whether who answers is spared many questions."""
+        return bool(self.again)
 
 
-USER: Final = Wording()
-PROGRAM: Final = Wording(no="the program said no", remedy="The program said no.", spared=False)
+USER: Final = Wording(
+    no=No(why="you said no", remedy="You said no. Run the cell again to be asked again."),
+    again="you said no to this in this cell",
+    others="you said no {} times in this cell",
+)
+PROGRAM: Final = Wording(no=No(why="the program said no", remedy="The program said no."))
+#: A person whom a program asks. It gives the answer of no in its own words.
+PERSON: Final = Wording(
+    no=No(why="the person asked said no", remedy="The person asked said no."),
+    again="the person asked did not allow this in this cell, and is not asked again",
+    others="the person asked did not allow {} requests of this cell, and is asked nothing more",
+)
+
+
+def _refused(no: No) -> Decision:
+    return Decision(why=no.why, remedy=no.remedy, asked=no.asked)
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
@@ -232,7 +275,7 @@ class Approver:
         wording: Wording = USER,
     ) -> None:
         self._ask, self._grants, self._observe, self._tell = ask, grants, observe, tell
-        self.wording = wording
+        self._wording = wording
         self._on_waiting: Callable[[bool], None] = lambda _asked: None
         self._queue = deque[_Waiting]()
         #: What is asked about now, and what withdraws the question.
@@ -389,14 +432,14 @@ class Approver:
         """Decide without asking, where that can be; else count a question."""
         if (scope := self._grants.covers(wanted)) is not None:
             return Decision(scope=scope)
-        why, no = self._stopped, self.wording.no
+        why = self._stopped
         if self._cell is None:
             why = "nobody can be asked while no cell runs"
-        elif not why and self.wording.spared:
+        elif not why and self._wording.spared:
             if wanted.sha256 in self._refused:
-                why = f"{no} to this in this cell"
+                why = self._wording.again
             elif len(self._refused) >= MOST_REFUSED:
-                why = f"{no} {MOST_REFUSED} times in this cell"
+                why = self._wording.others.format(MOST_REFUSED)
             elif self._asked >= MOST_ASKED:
                 why = f"one cell may ask {MOST_ASKED} times"
         if why:
@@ -430,12 +473,13 @@ class Approver:
         self._close()
         match answer:
             case "again" | "no":
-                self._settle(one, Decision(why=self.wording.no, asked=True))
+                self._settle(one, _refused(self._wording.no))
+            case No():
+                self._settle(one, _refused(answer))
             case scope if scope in offers:
                 self._settle(one, Decision(scope=scope, asked=True))
-            case scope:
-                why = f"the answer was {scope!r}, which was not offered"
-                self._settle(one, Decision(why=why, asked=True))
+            case _:
+                self._settle(one, Decision(why=_NOT_OFFERED, asked=True))
         self._go_on()
 
     def _close(self) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from cellblock.host.consent.shown_tables import ShownTable
 from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named
 from cellblock.render.cards import count, size
-from cellblock.render.text import clip, exact, laid_out, letters, wrap
-from cellblock.wire import values
+from cellblock.render.text import broken, clip, exact, laid_out, letters, width, wrap
+from cellblock.wire import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +36,8 @@ MOST_BYTES: Final = 64 << 10
 _NAME: Final = 60
 _NAMES: Final = 4
 _COLUMNS: Final = 76
+#: How a line begins that goes on with a table's columns or fields.
+_HANGING: Final = " " * 8
 _POSITIONAL, _REST = (0, 1), 2
 
 
@@ -64,7 +68,7 @@ def of_call(call: Call) -> ApprovalRequest | None:
     """
     tool, encoded = call.tool, bytes(call.arguments)
     try:
-        _arguments(encoded)
+        _decode(encoded)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return None
     name = exact(clip(tool.name, _NAME))
@@ -84,18 +88,21 @@ def with_lines(wanted: ApprovalRequest) -> ApprovalRequest:
     """Return a request with what is shown of it: up to a tenth of a second's work for a call's."""
     if wanted.tool is None:
         return wanted
-    lines, whole = list[str](), wanted.whole
+    lines, whole, tables = list[str](), wanted.whole, list[ShownTable]()
     try:
-        lines += _argument_lines(wanted.tool, wanted.arguments)
+        arguments, tables = _decode(wanted.arguments)
+        lines += _argument_lines(wanted.tool, arguments)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         whole = False  # nested deeper than this can follow, where ``of_call`` just could
-    whole = whole and len(lines) <= MOST_LINES
+    whole = whole and len(lines) <= MOST_LINES and all(one.whole for one in tables)
     shown = lines if whole else _ends(lines, len(wanted.arguments), wanted.sha256)
     return replace(wanted, shown=tuple(shown), whole=whole)
 
 
 def _ends(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
-    if lines:
+    if len(lines) <= MOST_LINES:
+        yield from lines
+    else:
         yield from lines[:_HEAD]
         yield f"  … {len(lines) - _HEAD - _TAIL:,} more lines …"
         yield from lines[-_TAIL:]
@@ -103,36 +110,75 @@ def _ends(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
     yield "  So it can't be allowed by itself."
 
 
-def _arguments(encoded: bytes) -> tuple[list[Any], dict[str, Any]]:
-    """Return a call's arguments; none of what is too long to be shown whole.
+_Arguments = tuple[list[Any], dict[str, Any]]
+_RawArguments = tuple[list[msgspec.Raw], dict[str, msgspec.Raw]]
+_split: Final = msgspec.msgpack.Decoder(_RawArguments).decode
+#: The first bytes of msgpack's extensions with 8, 16 and 32 bits of length.
+_EXTENSIONS: Final = (b"\xc7", b"\xc8", b"\xc9")
 
-    Raise msgspec.MsgspecError, RecursionError, ValueError.
+
+def _decode(encoded: bytes) -> tuple[list[tuple[int | str, Any]], list[ShownTable]]:
+    """Return a call's arguments by position or name, and the tables in them.
+
+    Of what is too long to be shown whole it is only the arguments that are tables. Raises
+    msgspec.MsgspecError, RecursionError, ValueError.
     """
-    return ([], {}) if len(encoded) > MOST_BYTES else values.arguments(encoded)
+    tables = list[ShownTable]()
+
+    def table(code: int, content: memoryview) -> ShownTable:
+        tables.append(ShownTable(arrays.table_frame(code, content)))
+        return tables[-1]
+
+    if len(encoded) <= MOST_BYTES:
+        args, kwargs = msgspec.msgpack.Decoder(_Arguments, ext_hook=table).decode(encoded)
+        return [*enumerate(args), *kwargs.items()], tables
+    raws, named = _split(encoded)
+    decode = msgspec.msgpack.Decoder(ext_hook=table).decode
+    each: list[tuple[int | str, msgspec.Raw]] = [*enumerate(raws), *named.items()]
+    found = [(key, decode(raw)) for key, raw in each if bytes(memoryview(raw)[:1]) in _EXTENSIONS]
+    return found, tables
 
 
-def _argument_lines(tool: Tool, encoded: bytes) -> Iterator[str]:
+def _argument_lines(tool: Tool, arguments: Iterable[tuple[int | str, Any]]) -> Iterator[str]:
     """Yield the lines of each argument."""
-    args, kwargs = _arguments(encoded)
     names = [exact(one.name) for one in tool.parameters if one.kind in _POSITIONAL]
     rest = [exact(one.name) for one in tool.parameters if one.kind == _REST]
-    for index, value in enumerate(args):
-        beyond = f"{rest[0]}[{index - len(names)}]" if rest else f"argument {index + 1}"
-        name = names[index] if index < len(names) else beyond
-        yield from _shown(name, value, secret=is_secret_at(tool, index))
-    for key, value in kwargs.items():
-        plain = isinstance(key, str) and key.isascii() and key.isidentifier() and len(key) <= _NAME
-        name = key if plain else exact(repr(key))
-        yield from _shown(name, value, secret=is_secret_named(tool, key))
+    for key, value in arguments:
+        if isinstance(key, int):
+            beyond = f"{rest[0]}[{key - len(names)}]" if rest else f"argument {key + 1}"
+            name, secret = names[key] if key < len(names) else beyond, is_secret_at(tool, key)
+        else:
+            plain = key.isascii() and key.isidentifier() and len(key) <= _NAME
+            name, secret = key if plain else exact(repr(key)), is_secret_named(tool, key)
+        yield from _shown(name, value, secret=secret)
 
 
 def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:
     if secret:
         yield f"  {name} = {MASK}, kept out of sight: the tool calls it secret"
         return
+    if isinstance(value, ShownTable):
+        (head, _), *parts = value.parts()
+        yield from laid_out(name, exact(head))
+        for begins, items in parts:
+            yield from _listed(begins, [exact(one) for one in items])
+        yield from letters("".join(item for _, items in parts for item in items))
+        return
     text = repr(value)
     yield from laid_out(name, exact(text))
     yield from letters(text)
+
+
+def _listed(begins: str, items: Sequence[str]) -> Iterator[str]:
+    """Yield lines with all of the items: as many whole ones in each as there is room for."""
+    room = _COLUMNS - len(_HANGING) - len(", ")
+    line, start = begins, "    "
+    for number, item in enumerate(items, 1):
+        if number > 1 and width(line) + width(item) > room:
+            yield from broken(line.rstrip(" "), start, _HANGING, columns=_COLUMNS)
+            line, start = "", _HANGING
+        line += item if number == len(items) else f"{item}, "
+    yield from broken(line, start, _HANGING, columns=_COLUMNS)
 
 
 def of_imports(imports: Iterable[Import], sha256: str) -> ApprovalRequest:
@@ -173,18 +219,17 @@ def of_keeping(
 ) -> ApprovalRequest:
     """Return what keeping these changes asks for; ``digests`` are of the files, ``paths`` as asked.
 
-    Many files are shown by their folders.
+    Each file of the user's that changed or is deleted is shown by its name, or not all is shown
+    ``whole``. Many new files are shown by their folders.
     """
     exactly = "".join(
         f"{one.kind}\0{one.name}\0{one.size}\0{digests.get(one.name, '')}\0" for one in changes
     )
-    lines = list[str]()
-    if len(changes) <= MOST_LINES:
-        for one in changes:
-            text = one.name if one.size is None else f"{one.name}, {size(one.size)}"
-            lines += [*laid_out(one.kind, exact(text)), *letters(one.name)]
-    if not lines or len(lines) > MOST_LINES:
-        lines = list(_folder_lines(changes))
+    new = [one for one in changes if one.kind == "new"]
+    users = list(islice(_file_lines(one for one in changes if one.kind != "new"), MOST_LINES + 1))
+    lines = users + list(islice(_file_lines(new), MOST_LINES + 1))
+    if len(lines) > MOST_LINES:
+        lines = users + list(_folder_lines(new))
     return ApprovalRequest(
         of="keep",
         subjects=tuple(paths) or ("all",),
@@ -194,6 +239,21 @@ def of_keeping(
         shown=tuple(lines[:MOST_LINES]),
         whole=len(lines) <= MOST_LINES,
     )
+
+
+def too_many(changes: Collection[Change]) -> str:
+    """Return why keeping these can't be asked about at once, and what to do instead."""
+    return (
+        f"{count(len(changes), 'staged file')} can't be asked about at once: a question has "
+        f"{MOST_LINES} lines, and names each file of yours that changed or is deleted. Keep fewer "
+        "paths at once"
+    )
+
+
+def _file_lines(changes: Iterable[Change]) -> Iterator[str]:
+    for one in changes:
+        text = one.name if one.size is None else f"{one.name}, {size(one.size)}"
+        yield from (*laid_out(one.kind, exact(text)), *letters(one.name))
 
 
 def _folder_lines(changes: Iterable[Change]) -> Iterator[str]:

@@ -29,16 +29,23 @@ if TYPE_CHECKING:
 
 
 def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
-    """Return what is approved by approving these cells, by number; blank ones need it not.
-
-    A cell with lines that end in CR LF counts as front ends send it, too: some with LF.
-    """
+    """Return what is approved by approving these cells, by number; blank ones need it not."""
     return tuple(
         Cell(number, sha256(form), form)
         for number, source in sources.items()
         if source.strip(" \t\r\n")
-        for form in dict.fromkeys((source, source.replace("\r\n", "\n")))
+        for form in _forms(source)
     )
+
+
+def _forms(source: str) -> Iterable[str]:
+    """Return a cell as it is, and as some front ends send it if its lines end in CR LF: with LF.
+
+    A CR that ends no line would be left beside an LF, and end another line than it does: that is a
+    program which nobody was shown.
+    """
+    with_lf = source.replace("\r\n", "\n")
+    return (source,) if "\r" in with_lf else dict.fromkeys((source, with_lf))
 
 
 class NewCell(Struct, frozen=True):

@@ -8,7 +8,8 @@ The parts, in the order in which a start meets them:
 - ``spawn``: starts a zygote before anything else is imported, in what went around the last one, and
   closes the host to others.
 - ``zygote``: one zygote's control socket; a session's own, or one that several share.
-- ``process``: one guest, its channel and its output.
+- ``process``: one guest, its channel and its output; ``pipes``, its stdout and stderr, in the order
+  in which text was written.
 - ``supervisor``: which guest serves a session, and where the next one comes from; ``spare``, one
   that imports ahead.
 - ``background``: processes that make a file for later sessions, while the kernel goes on:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 #: What a pipe holds (pipe(7)), and what one is given to hold when it was full, as far as the user
-#: may have that much. A cell can't enlarge one.
+#: may have that much: whose pipes hold much together gets such that hold 8 KiB, and may enlarge
+#: none. A cell can't enlarge one either.
 CAPACITY: Final = 1 << 16
 _ENLARGED: Final = 1 << 18
 #: Seconds that text waits for more of it, below what a reader notices. A message that is shown, and
@@ -45,8 +46,8 @@ _HELD_UP: Final = (
     "[cellblock ended what this cell had started: it kept the host from reading the output]\n"
 )
 
-#: Whose text it is: stream, cell, subshell.
-_Source = tuple[StreamName, int, int]
+#: Whose text it is: stream, cell, subshell, and whether an earlier cell's thread wrote it.
+_Source = tuple[StreamName, int, int, bool]
 
 
 class _Pipe:
@@ -56,10 +57,13 @@ class _Pipe:
         self.fd = fd
         self.mark: marks.Mark | None = None
         self._name: StreamName = name
-        self.source: _Source = (name, 0, 0)
+        self.source: _Source = (name, 0, 0, False)
         self._data, self._at = b"", 0
         #: More than this never stands before a mark.
         self._capacity = CAPACITY
+        #: From here on a read leaves its writer waiting, perhaps: a full pipe may hold half of what
+        #: it could, as what is written does not share a page with what does not fit in there.
+        self._much = min(CAPACITY, _size_of(fd)) // 2
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     @property
@@ -87,7 +91,7 @@ class _Pipe:
             os.close(self.fd)
             self.fd = -1
         self._data, self._at = self._data[self._at :] + data, 0
-        is_much = len(data) >= CAPACITY // 2
+        is_much = len(data) >= self._much
         if is_much and self._capacity == CAPACITY:
             with contextlib.suppress(OSError, AttributeError):  # Linux alone has it
                 self._capacity = fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _ENLARGED)
@@ -120,7 +124,7 @@ class _Pipe:
     @property
     def leads(self) -> bool:
         """Whether text of this pipe stands behind the mark, to be passed on first."""
-        return self.mark is not None and self.mark.kind == marks.TEXT
+        return self.mark is not None and self.mark.kind in (marks.TEXT, marks.LATE)
 
     @property
     def awaits_message(self) -> bool:
@@ -130,8 +134,17 @@ class _Pipe:
     def pass_mark(self) -> None:
         """Go past the mark: what follows is of the cell that it names."""
         if self.mark is not None:
-            self.source = (self._name, self.mark.cell, self.mark.subshell)
+            is_late = self.mark.kind == marks.LATE
+            self.source = (self._name, self.mark.cell, self.mark.subshell, is_late)
             self.mark = None
+
+
+def _size_of(fd: int) -> int:
+    """Return how many bytes a pipe holds."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+    except (OSError, AttributeError):  # Linux alone has it
+        return CAPACITY
 
 
 class Pipes:
@@ -266,7 +279,7 @@ class Pipes:
         self._pass_on(before)
         if self._was_held_up:
             self._was_held_up = False
-            self._texts.append((("stderr", 0, 0), _HELD_UP))
+            self._texts.append((("stderr", 0, 0, False), _HELD_UP))
 
     def end_writers(self, times: int) -> None:
         """End what the guest has started, as one of it holds the lock of a pipe."""
@@ -322,6 +335,6 @@ class Pipes:
             pieces = list[str]()
             while self._texts and self._texts[0][0] == source:
                 pieces.append(self._texts.popleft()[1])
-            name, cell, subshell = source
+            name, cell, subshell, late = source
             text = "".join(pieces)
-            self._on_text(Stream(name=name, text=text, cell=cell, subshell=subshell))
+            self._on_text(Stream(name=name, text=text, cell=cell, subshell=subshell, late=late))

@@ -27,7 +27,7 @@ from cellblock.wire import frames
 from cellblock.wire.messages import FromGuest, QueryReply, Stream, StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import msgspec
 
@@ -217,28 +217,33 @@ class Lineage(Struct):
     fork's pid, which may be after the first copy was asked for: so all share one of these. So do
     the forks of a sandbox: each of their ``users`` has a guest and copies of that lineage.
 
-    ``sessions`` are that one and those that programs began, by the numbers that the zygote has for
-    them; in a pid ``namespace`` of its own these are not ours.
+    ``sessions`` are that one, those that forks began and those that programs began, by the numbers
+    that the zygote has for them; in a pid ``namespace`` of its own these are not ours. Each is a
+    user's, by a number: the first user's is the lineage's own, and is that of the first session.
+    ``mounts`` names the mounts that they have, where those are a session's own.
     """
 
     number: int = 0
     session: int = -1
     users: list[LineageUser] = []
-    sessions: frozenset[int] = frozenset()
+    sessions: Mapping[int, int] = {}
     namespace: bool = False
+    mounts: str = ""
 
-    def holds(self, pid: int) -> bool:
-        """Return whether a process of ours is in one of the sessions."""
+    def user_of(self, pid: int) -> int | None:
+        """Return in whose session a process of ours is; None if it is in none of these."""
         try:
             session = os.getsid(pid)
         except OSError:
-            return False
+            return None
         if session == self.session:
-            return True
-        if self.namespace:
+            return self.number
+        # Programs rarely begin sessions. Of each of the zygote's children, which may be hundreds of
+        # other sandboxes' guests, that would be a file to read, several times a second.
+        if self.namespace and len(self.sessions) > 1:
             found = _SESSIONS.search(_status(pid))
             session = int(found[1]) if found else -1
-        return session in self.sessions
+        return self.sessions.get(session)
 
     def pids(self) -> list[int]:
         """Return the processes of all users: guests and copies."""
@@ -263,6 +268,12 @@ class LineageUser(Protocol):
 
     def held_in_tree(self) -> int:
         """Return the bytes that it adds to those of the other users."""
+
+    def shown(self) -> int:
+        """Return the bytes that its guest shows, and the programs that its cells have started."""
+
+    def programs(self) -> list[int]:
+        """Return what its cells have started, and copies of its guest, perhaps."""
 
 
 def _ignore(_: object) -> None: ...
@@ -293,6 +304,8 @@ class Guest:
         #: Stands for the process even when its pid is another's by now; None where there is none.
         self.pidfd: int | None = None
         self.lineage = Lineage()
+        #: The session that it is in; -1 until it is known.
+        self.session = -1
         #: The host has ended it.
         self.ended = False
         #: It is not listened to, because front ends do not read.
@@ -527,7 +540,7 @@ class Guest:
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(pid)
             with contextlib.suppress(OSError):
-                if self.lineage.holds(pid) and not self._poll(0):
+                if self.lineage.user_of(pid) is not None and not self._poll(0):
                     self.pid, self.pidfd = pid, pidfd
                     return True
             os.close(pidfd)
@@ -586,29 +599,28 @@ class Guest:
         """
         pid, guests = self.pid, {*self.lineage.pids()}
         zygote = None if pid is None else parent_of(pid)
-        if zygote is None:
+        if pid is None or zygote is None:
             return
-        waiting = children(zygote)
+        user, waiting = self.lineage.user_of(pid), children(zygote)
         while waiting:
             other = waiting.pop()
             waiting += children(other)
             if other not in guests:
-                _kill(other, self.lineage.holds)
+                _kill(other, lambda pid: self.lineage.user_of(pid) == user)
         if times > 1:
             self.signal(signal.SIGKILL)
 
     def _programs(self, pid: int, session: int) -> set[int]:
         """Return the guest's descendants in its session, with those whose parent has ended.
 
-        Those come to the zygote, which does not know whose they are where it has forks of a guest.
-        Its children are looked at last: whoever comes to it meanwhile is found there.
+        Those come to the zygote. Its children are looked at last: whoever comes to it meanwhile is
+        found there.
         """
         found, passed = set[int](), {pid, *self.lineage.pids()}
         self._add_descendants(pid, session, found, passed)
-        if len(self.lineage.users) == 1:
-            zygote = parent_of(pid)
-            if zygote is not None:
-                self._add_descendants(zygote, session, found, passed)
+        zygote = parent_of(pid)
+        if zygote is not None:
+            self._add_descendants(zygote, session, found, passed)
         return found
 
     @staticmethod

@@ -73,7 +73,7 @@ class SpareState(Enum):
 class SpareZygote(Protocol):
     """The zygote that a spare guest was forked from."""
 
-    def keep_only(self, lineage: Lineage, pids: Iterable[int]) -> None:
+    def keep_only(self, lineage: Lineage, user: int, pids: Iterable[int]) -> None:
         """End all that descends from a fork but these."""
 
 
@@ -225,7 +225,7 @@ class SpareGuest:
         if guest is not None:
             guest.close()
             if zygote is not None and guest.lineage.session > 0:
-                zygote.keep_only(guest.lineage, ())
+                zygote.keep_only(guest.lineage, guest.lineage.number, ())
 
     def _end_in(self, seconds: float) -> None:
         self._stop_timer()

@@ -3,8 +3,9 @@
 A session has one guest at a time, from one zygote; the supervisor replaces both when they end.
 Which process is the guest, and how far it is, the core knows (``host.state.core``).
 
-- It *starts* (``_start``): it is forked from the zygote, or from a new one where there is none,
-  or where guests of this one would have more than they may (``narrow_to``). It reports its locks.
+- It *starts* (``_start``): it was forked ahead, before there was a session (``take_guests``); or it
+  is forked from the zygote, or from a new one where there is none, or where guests of this one
+  would have more than they may (``narrow_to``). It reports its locks.
   After ``MAX_FAILED_STARTS`` that failed in a row none is started any more.
 - It *serves* (``guest``): the session speaks to it. Its first cell may have a *spare* guest take
   its place, which has imported what that cell will (``begin``).
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import structs
@@ -34,9 +34,10 @@ from cellblock.host.state.takeover import Takeover
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cellblock.host.guests.zygote import Zygote
+    from cellblock.host.limits.shared_memory import SharedMemory
     from cellblock.host.reactor import Reactor
     from cellblock.host.session.types import SessionSettings
     from cellblock.host.state.chain import PastRequest, Snapshot
@@ -80,7 +81,7 @@ class Owner(SnapshotOwner, Protocol):
 class Supervisor:
     """Has guests for a session's requests, its ``owner``, forked from zygotes of ``zygotes``.
 
-    ``relay`` returns the descriptor at which a guest asks for connections, if any. Raises OSError.
+    ``on_listening`` gets the sockets at which a guest's connections to listed hosts come.
     """
 
     def __init__(
@@ -91,10 +92,10 @@ class Supervisor:
         prepare: messages.Prepare,
         zygotes: ZygoteSource,
         clock: Callable[[], float],
-        relay: Callable[[], list[int]] = list,
+        on_listening: Callable[[Mapping[messages.Neighbour, int]], None] = lambda _: None,
     ) -> None:
         self._reactor, self.owner = reactor, owner
-        self.clock, self.relay = clock, relay
+        self.clock, self._on_listening = clock, on_listening
         #: What the next zygote is told, and where it comes from.
         self._prepare, self._next_zygotes = prepare, zygotes
         #: The zygote that there is, where it came from, and what it was told.
@@ -108,8 +109,8 @@ class Supervisor:
         self._spare = SpareGuest(reactor, self.fork, imported_ahead(policy), prepare.cwd)
         #: The first request, where that came before there was a guest.
         self._first: Any = None
-        # A relay serves one guest at a time; sandboxes of a pool may wait for long.
-        self._has_spare = not (prepare.plan.relayed or zygotes.is_shared)
+        # Sandboxes of a pool may wait for long.
+        self._has_spare = not zygotes.is_shared
         #: Guests in a row that failed to start, and what they wrote.
         self._failed_starts = 0
         self._last_words = ""
@@ -137,8 +138,14 @@ class Supervisor:
 
     def shared_memory(self) -> int:
         """Return the bytes that guests hold in their /dev/shm."""
-        own = self.zygote.shared_memory if self.zygote is not None else None
+        own = self._own_memory()
         return 0 if own is None else own.held()
+
+    def _own_memory(self) -> SharedMemory | None:
+        lineage = self.snapshots.lineage
+        if self.zygote is None or lineage is None:
+            return None
+        return self.zygote.shared_memory(lineage)
 
     def refresh(self, done: Callable[[str], None]) -> None:
         """Have layers forget what they looked up; ``done`` gets why that failed, or nothing.
@@ -196,14 +203,7 @@ class Supervisor:
             self.snapshots.start(guest)
             guest.hold(held=False)  # its report has not been read yet
             return
-        relay = self.relay()
-        try:
-            guest = Guest(self._reactor)
-        except OSError:
-            for fd in relay:
-                os.close(fd)
-            raise
-        guest.child_fds += relay
+        guest = Guest(self._reactor)
         self.snapshots.start(guest)
         self._zygotes.fork(self.zygote, guest)
 
@@ -230,6 +230,8 @@ class Supervisor:
             self._give_up(refusal)
         elif guest is not None:
             self._failed_starts = 0
+            if self.zygote is not None:
+                self._on_listening(self.zygote.listeners)
             guest.hold(held=self._held)
             self._tell_launch(guest)
             self.snapshots.begin(idle=self.owner.idle())
@@ -256,7 +258,8 @@ class Supervisor:
     def begin(self, message: Any) -> None:
         """Have a first cell served by the spare guest, where that has imported what it names.
 
-        One that was forked ahead is used when there is a guest whose locks it has.
+        A spare forked before launch is used only once a guest with the same locks has reported
+        ready.
         """
         if self._spare.ahead:
             self._first = message
@@ -314,7 +317,7 @@ class Supervisor:
 
     def empty_shared_memory(self) -> bool:
         """Remove what guests left in their /dev/shm; return whether there was anything."""
-        own = self.zygote.shared_memory if self.zygote is not None else None
+        own = self._own_memory()
         return own is not None and own.empty()
 
     def on_ending(self, guest: Guest | None, *, has_failed: bool) -> None:
@@ -322,8 +325,8 @@ class Supervisor:
         self._spare.end()
         if guest is not None:
             self._failed_starts += has_failed
-            if guest.lineage.session > 0:
-                self._last_session = guest.lineage.session
+            if guest.session > 0:
+                self._last_session = guest.session
 
     def on_channel_lost(self, guest: Guest, reason: str) -> None:
         """Act on a channel that broke; with no reason, the exit status will tell."""
@@ -341,21 +344,27 @@ class Supervisor:
         """Hear that a process ended, that locks are ready, or that no guest can be forked."""
         guest = self.snapshots.current
         match message:
-            case messages.Reaped(pid=pid, status=status):
-                if self._core.restores:
-                    self._exits[pid] = status
-                elif guest is not None and guest.pid == pid:
-                    self._on_reaped(guest, status)
-                elif guest is not None and self.zygote is not None:
-                    # An orphan: nobody else who waits for it tells what it used.
-                    self.orphans_cpu += message.seconds * self.zygote.is_of(message, guest)
+            case messages.Reaped():
+                self._on_ended(guest, message)
             case messages.Answered(id=number, seconds=seconds):
                 if guest is not None and guest.lineage.number == number:
                     self.answering_cpu += seconds
+            case messages.ForkFailed(id=number, detail=detail):
+                if guest is not None and guest.lineage.number == number:
+                    self.replace(Stopped("crash", detail))
             case messages.Narrowed():
                 self._on_narrowed(message)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)
+
+    def _on_ended(self, guest: Guest | None, ended: messages.Reaped) -> None:
+        """Act on the end of the guest, or of an orphan: nobody else tells what that one used."""
+        if self._core.restores:
+            self._exits[ended.pid] = ended.status
+        elif guest is not None and guest.pid == ended.pid:
+            self._on_reaped(guest, ended.status)
+        elif self.snapshots.had_started(ended):
+            self.orphans_cpu += ended.seconds
 
     def _on_reaped(self, guest: Guest, status: int) -> None:
         """Replace a guest that ended, unless what it said last already is the reason to."""
@@ -369,7 +378,7 @@ class Supervisor:
         """End what there is, and replace it."""
         self.zygote = None
         if (guest := self.snapshots.current) is not None:
-            kill_session(guest.lineage.session)
+            kill_session(guest.session)
         if self._closed:
             self._play(self._core.end)
         else:

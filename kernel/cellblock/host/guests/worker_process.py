@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from cellblock.errors import WireError
 from cellblock.host.guests.spawn import import_path
@@ -30,19 +30,47 @@ PATIENCE = 1.0
 #: Set before the interpreter reads the first byte; everything else is told over the socket.
 _EARLY = ("LANG", "LC_", "LD_", "LOCALDOMAIN", "PATH", "RES_OPTIONS", "TZ")
 _BOOT = (
-    "import sys;"
+    "import gc, sys;"
+    "gc.disable();"
     "sys.path[:] = sys.argv[3:];"
     "from {module} import main;"
+    "gc.freeze();"
+    "gc.enable();"
     "main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 T = TypeVar("T")
 
 
+class Started(NamedTuple):
+    """A process, and the host's end of its socket."""
+
+    sock: socket.socket
+    pid: int
+
+    def drop(self) -> None:
+        """End it, and what it started: no ``Worker`` has it."""
+        self.sock.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def start(module: str) -> Started:
+    """Start a process that runs ``main`` of ``module``. Raises OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with theirs:
+        try:
+            return Started(ours, _spawn(module, theirs.fileno()))
+        except OSError:
+            ours.close()
+            raise
+
+
 class Worker(Generic[T]):
     """One process, which runs ``main`` of ``module`` and says what decodes as ``union``.
 
-    ``on_lost`` is called once, with why, when it is gone or speaks nonsense. Raises OSError where
-    it can't be started.
+    It may have been ``started`` before. ``on_lost`` is called once, with why, when it is gone or
+    speaks nonsense. Raises OSError where it can't be started.
     """
 
     def __init__(
@@ -52,6 +80,7 @@ class Worker(Generic[T]):
         union: object,
         on_message: Callable[[T], None],
         on_lost: Callable[[str], None],
+        started: Started | None = None,
     ) -> None:
         self._reactor, self._on_message, self._on_lost = reactor, on_message, on_lost
         self._splitter = frames.Splitter(2 * frames.MAX_FRAME)
@@ -59,9 +88,7 @@ class Worker(Generic[T]):
         #: Bytes that it has not taken yet.
         self.pending = bytearray()
         self._held = False
-        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
-            self.pid = _spawn(module, theirs.fileno())
+        self._sock, self.pid = started or start(module)
         self._pidfd = os.pidfd_open(self.pid)
         self._sock.setblocking(False)
         reactor.watch(self._sock.fileno(), self._ready)

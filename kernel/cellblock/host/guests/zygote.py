@@ -102,6 +102,8 @@ _MAX_READS = 64
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 #: Seconds that a zygote has to kill its guests.
 PATIENCE = 2.0
+#: Seconds that its reaper has to do so instead: it has hundreds of processes to wait for, say.
+ENDING = 10.0
 #: Seconds that it is waited for while it removes their folder; then it goes on alone. Whoever
 #: stops a kernel and finds this long kills the host, and the zygote goes on alone then too.
 REMOVAL = 30.0
@@ -161,8 +163,12 @@ class Zygote:
         #: Folders as guests see them, where the host does not: descriptors, by the guests' paths.
         #: Closed before another zygote lays its layers: two overlays would spoil the upper folder.
         self.seen_folders: dict[str, int] = {}
-        #: Their /dev/shm, where they have one of their own.
-        self.shared_memory: SharedMemory | None = None
+        #: Their /dev/shm, where they have one: by their session's scratch folder, or one for all
+        #: by "", where sessions have no mounts of their own.
+        self._shared_memory: dict[str, SharedMemory] = {}
+        #: Where guests' connections to listed hosts come: sockets' descriptors.
+        self._neighbours = prepare.plan.neighbours
+        self.listeners: dict[messages.Neighbour, int] = {}
         self._numbers = itertools.count(1)
         #: Guests whose pid is yet to be told, by their fork's number.
         self._forks: dict[int, Guest] = {}
@@ -177,9 +183,10 @@ class Zygote:
         self._is_prepared = False
         self._looks = 0
         self._look_timer: Timer | None = None
+        self._own_mounts = prepare.plan.own_mounts
         self._place = place_of(prepare)
         self._watch_oldest()
-        reactor.watch(self._sock.fileno(), self._readable)
+        reactor.watch(self._sock.fileno(), self.read_rest)
         _tell(self._sock, first_frame(prepare))
 
     @property
@@ -233,8 +240,10 @@ class Zygote:
         """
         number = guest.lineage.number = next(self._numbers)
         self._forks[number] = guest
-        guest.send(replace(place or self._place, seed=os.urandom(32)))
-        self._send(messages.Fork(id=number, trial=trial), guest.child_fds)
+        place = place or self._place
+        guest.send(replace(place, seed=os.urandom(32)))
+        mounts = guest.lineage.mounts = place.scratch if self._own_mounts else ""
+        self._send(messages.Fork(id=number, trial=trial, mounts=mounts), guest.child_fds)
         guest.close_child_fds()
 
     def allow_fork(self, lineage: int, pid: int | None) -> None:
@@ -250,19 +259,27 @@ class Zygote:
         inside = self._pids.inside(snapshot.pid or NO_PROCESS)
         self._send(messages.Protect(id=snapshot.lineage.number, pid=inside))
 
-    def keep_only(self, lineage: Lineage, pids: Iterable[int], others: Iterable[int] = ()) -> None:
-        """Have all processes of a lineage killed but these, and ``others`` with theirs."""
+    def new_user(self) -> int:
+        """Return the number of a fork of a sandbox."""
+        return next(self._numbers)
+
+    def begin_session(self, guest: Guest, user: int) -> None:
+        """Let a copy that is to serve a ``user`` begin a session of that user's."""
+        inside = self._pids.inside(guest.pid or NO_PROCESS)
+        self._send(messages.BeginSession(id=guest.lineage.number, pid=inside, user=user))
+
+    def keep_only(
+        self, lineage: Lineage, user: int, pids: Iterable[int], others: Iterable[int] = ()
+    ) -> None:
+        """Have all processes in a user's sessions killed but these and ``others``."""
         self._send(
             messages.KeepOnly(
                 id=lineage.number,
+                user=user,
                 pids=tuple(map(self._pids.inside, pids)),
                 others=tuple(map(self._pids.inside, others)),
             )
         )
-
-    def is_of(self, ended: messages.Reaped, guest: Guest) -> bool:
-        """Whether a process that ended was in one of a guest's sessions."""
-        return ended.session in guest.lineage.sessions
 
     def narrow(
         self, guest: Guest, plan: messages.Plan, ticket: int, *, rulesets: int, fork: bool = False
@@ -289,10 +306,17 @@ class Zygote:
         """Have what descends from these forks ended; ``left`` is called when it is."""
         for number in forks:
             self._forks.pop(number, None)
-            self._lineages.pop(number, None)
+            lineage = self._lineages.pop(number, None)
+            own = lineage.mounts if lineage is not None else ""
+            if own and (memory := self._shared_memory.pop(own, None)) is not None:
+                memory.close()
         number = next(self._numbers)
         self._leaving[number] = left
         self._send(messages.EndForks(id=number, forks=forks))
+
+    def shared_memory(self, lineage: Lineage) -> SharedMemory | None:
+        """Return the /dev/shm of a guest and its copies, where they have one."""
+        return self._shared_memory.get(lineage.mounts)
 
     def refresh(self, done: Callable[[str], None]) -> None:
         """Have layers forget what they have looked up; ``done`` gets why that failed, or nothing.
@@ -311,15 +335,19 @@ class Zygote:
     # --- from the zygote ----------------------------------------------------------------------
 
     def read_rest(self) -> None:
-        """Take what it has said until now."""
+        """Take what it has said until now, and wait for nothing.
+
+        The loop calls this, too: what it saw here may have been read meanwhile, since whoever is
+        called before may read the rest. Our end waits ``SENDING`` seconds for what does not come.
+        """
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         for _ in range(_MAX_READS):
             if self.closed or not poll.poll(0):
                 return
-            self._readable()
+            self._read()
 
-    def _readable(self) -> None:
+    def _read(self) -> None:
         if data := self._receive():
             for payload in self._splitter.feed(data):
                 self._take(self._decode(payload))
@@ -347,12 +375,17 @@ class Zygote:
         match message:
             case messages.SeenFolder(path=path) if self._pidfds:
                 self.seen_folders[path] = self._pidfds.pop(0)
-            case messages.SharedMemory() if self._pidfds:
-                self.shared_memory = SharedMemory(self._pidfds.pop(0))
+            case messages.Listening(number=number) if self._pidfds:
+                self.listeners[self._neighbours[number]] = self._pidfds.pop(0)
+            case messages.SharedMemory(scratch=scratch) if self._pidfds:
+                self._shared_memory[scratch] = SharedMemory(self._pidfds.pop(0))
+            case messages.ForkFailed():
+                self._forks.pop(message.id, None)
+                self._tell_users(message)
             case messages.Forked():
                 self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
             case messages.Sessions(id=number, sessions=sessions):
-                self._lineages.get(number, Lineage()).sessions = frozenset(sessions)
+                self._lineages.get(number, Lineage()).sessions = sessions
             case messages.ForksEnded(id=number):
                 self._leaving.pop(number, _ignore)()
             case messages.Refreshed(id=number, failure=failure):
@@ -373,14 +406,15 @@ class Zygote:
         guest = self._forks.pop(message.id, None)
         if self._namespace and pidfd is None:
             # No descriptors are left, and the number alone is not ours: it is ended.
-            self._send(messages.KeepOnly(id=message.id, pids=()))
+            self._send(messages.KeepOnly(id=message.id, user=message.id, pids=()))
             return
         pid = self._pids.forked(message.pid, pidfd)
         if guest is None or guest.ended:  # it was replaced before its pid was known
             kill(pid, pidfd)
         else:
-            guest.pid, guest.pidfd, guest.lineage.session = pid, pidfd, pid
-            guest.lineage.sessions |= {message.pid}
+            guest.pid, guest.pidfd, guest.session = pid, pidfd, pid
+            guest.lineage.session = pid
+            guest.lineage.sessions = {**guest.lineage.sessions, message.pid: message.id}
             guest.lineage.namespace = self._namespace
             self._lineages[message.id] = guest.lineage
 
@@ -394,9 +428,10 @@ class Zygote:
     def end(self) -> bool:
         """Have it kill its guests, remove their folder and go; return whether that is done.
 
-        One that can't kill them in time is killed, which ends them too. Their folder is left to
-        whoever starts next: a guest that no signal ends may keep it locked. One that only has much
-        to remove is left to it.
+        One that can't kill them in time is killed, which ends them too, and leaves the folder to
+        the caller. If that is not done in time either, the folder is left to the reaper, or to
+        whoever starts next: a guest that no signal ends may keep it locked. A zygote that only has
+        much to remove is left to it.
         """
         self.hang_up()
         return self.wait()
@@ -417,7 +452,10 @@ class Zygote:
         if self._exited(PATIENCE, or_hung_up=True):
             done = self._exited(REMOVAL)
         else:
-            self.kill()
+            # All has ended when its reaper has: then the folder is nobody's.
+            done = not self._namespace and self._ended_by(signal.SIGTERM, ENDING)
+            if not done:
+                self.kill()
         self._release()
         return done
 
@@ -441,10 +479,10 @@ class Zygote:
         self._release()
         return gone
 
-    def _ended_by(self, number: int) -> bool:
+    def _ended_by(self, number: int, seconds: float = PATIENCE) -> bool:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
-        return self._exited(PATIENCE)
+        return self._exited(seconds)
 
     def _exited(self, seconds: float, *, or_hung_up: bool = False) -> bool:
         """Wait until it has exited; its end of the socket is closed when its guests are gone."""
@@ -478,9 +516,10 @@ class Zygote:
             os.close(self._pidfds.pop())
         while self.seen_folders:
             os.close(self.seen_folders.popitem()[1])
-        if self.shared_memory is not None:
-            self.shared_memory.close()
-            self.shared_memory = None
+        while self.listeners:
+            os.close(self.listeners.popitem()[1])
+        while self._shared_memory:
+            self._shared_memory.popitem()[1].close()
 
 
 def _ignore(*_: object) -> None: ...
@@ -579,9 +618,10 @@ class SharedZygote:
     """
 
     def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
-        # Sockets by which the programs of one would reach those of another.
-        plan = replace(prepare.plan, loopback=False, local_sockets=False)
-        prepare = replace(prepare, plan=plan)
+        if not prepare.plan.neighbours:  # else it is not shared by any but forks
+            # Sockets by which the programs of one would reach those of another.
+            plan = replace(prepare.plan, loopback=False, local_sockets=False)
+            prepare = replace(prepare, plan=plan)
         self._reactor, self._spawn, self._prepare = reactor, spawn, prepare
         self._zygote: Zygote | None = None
 

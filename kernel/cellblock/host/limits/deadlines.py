@@ -108,7 +108,8 @@ class Deadlines(Generic[R]):
             self._left = self._seconds(request) or 0.0
             self.resume(request)
         else:
-            self._later(QUERY_TIMEOUT, lambda: self._abandon(request))
+            seconds = QUERY_TIMEOUT if request.seconds is None else request.seconds
+            self._later(seconds, lambda: self._abandon(request))
 
     def pause(self) -> None:
         """Stop counting: a user was asked, whose time is not the cell's."""

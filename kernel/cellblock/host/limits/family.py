@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from types import MappingProxyType
@@ -22,7 +23,7 @@ from cellblock.host.limits.processes import (
     process_stat,
 )
 from cellblock.host.limits.reading import Reading
-from cellblock.host.limits.shares import Shares
+from cellblock.host.limits.shares import Shares, have_one_memory
 from cellblock.host.limits.stat_reader import StatReader
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ MOST_WALKED: Final = 64 << 30
 _TABLES: Final = 64
 #: Seconds that the host's loop waits for what ``measured`` asks.
 MEASURE_TIMEOUT: Final = 3.0
+#: Readings of what processes share until one is taken in which hardly any comes or goes, and
+#: seconds from which there is no other.
+READINGS: Final = 8
+READING_TIME: Final = 1.0
 #: Seconds between checks of what processes hold together, at least; and how many times as long as
 #: the last one took.
 CHECK_PACE: Final = 1.0
@@ -74,6 +79,16 @@ class _State(NamedTuple):
 
 #: What a guest and its others had together, and the state then.
 _Known = tuple[int, _State]
+
+
+class _SharesRead(NamedTuple):
+    """Bytes of private pages of a guest and its others, each page divided by who has it."""
+
+    share: int
+    #: Those that only one of the others has: at least so many.
+    alone: int
+    #: Those of others that came or went meanwhile: at most so many.
+    passed: int
 
 
 class _Checked(NamedTuple):
@@ -120,7 +135,7 @@ class Family:
         self._known: _Known | None = None
         #: The state when ``held`` was asked, and the bytes that the others showed.
         self._state = _State({pid: own} if own else {}, huge_pages())
-        self.shown = 0
+        self.shown = self.mapped = 0
         self._check = Reading[_Checked]()
         #: When the next check is due (``time.monotonic``).
         self._check_due = 0.0
@@ -165,7 +180,7 @@ class Family:
         or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
         """
         self._take_check()
-        shown = stray = tables = extra = 0
+        shown = stray = tables = extra = mapped = 0
         members = self._members()
         strays = self._stray(members)
         processes = dict[int, ProcessStat]()
@@ -180,6 +195,7 @@ class Family:
                 extra += max(0, memory.private + memory.tables - had)
                 continue
             tables += memory.tables
+            mapped += memory.mapped
             if pid in strays:
                 stray += memory.private
             else:
@@ -187,15 +203,16 @@ class Family:
         if (guest := process_stat(self.pid)) is not None:
             processes[self.pid] = guest
         now = self._state = _State(processes, huge_pages())
-        self.shown = extra + tables + shown + stray
-        if not shown + stray:
-            self._known = own.private, now
-            return extra
+        self.shown, self.mapped = extra + tables + shown + stray, mapped
+        bound = math.inf
         if self._known is not None:
             together, then = self._known
-            given = now.given_since(then)
-            shown = min(shown, max(0, together + given - own.private))
-        return extra + tables + shown + stray
+            bound = max(0, together + now.given_since(then) - own.private)
+        if shown <= bound:
+            # All together have no more than all that they show. What programs were given counts
+            # for who waited for them: so this is known anew as long as that is too much.
+            self._known = own.private + shown + stray, now
+        return extra + tables + int(min(shown, bound)) + stray
 
     def _stray(self, members: Mapping[int, ProcessStat]) -> set[int]:
         """Return which ``members`` may have pages that were given to one that has ended since.
@@ -212,12 +229,15 @@ class Family:
                 kept.add(pid)
         return set(members) - kept
 
-    def measured(self, own: ProcessMemory, copies: Mapping[int, int]) -> int | None:
+    def measured(
+        self, own: ProcessMemory, copies: Mapping[int, int], enough: int = 0
+    ) -> int | None:
         """Return how many bytes the others hold by themselves, as the OS kernel divides them.
 
-        None where this user may not ask, as of processes that are not dumpable in no user
-        namespace of ours, and where it would take too long. It reads each page table, so ask only
-        when ``held``, which was asked just before, is too much. What snapshots share, too, is
+        It is asked again while processes come and go, and what they hold may be more than
+        ``enough``. None where this user may not ask, as of processes that are not dumpable in no
+        user namespace of ours, and where it would take too long. It reads each page table, so ask
+        only when ``held``, which was asked just before, is too much. What snapshots share, too, is
         divided among them and counts for less.
         """
         memories = self._memories(copies)
@@ -225,7 +245,8 @@ class Family:
             return None
         if self._measuring.is_under_way:
             return None
-        self._measuring.begin(lambda: self._measure(own, memories), MEASURE_TIMEOUT)
+        pids = self._lister(copies)
+        self._measuring.begin(lambda: self._measure(own, pids, enough), MEASURE_TIMEOUT)
         if (others := self._measuring.take()) is None:
             return None
         self._known = own.private + others, self._state
@@ -239,11 +260,11 @@ class Family:
         """
         if self._check.is_under_way or time.monotonic() < self._check_due:
             return
-        known, state, memories = self._known, self._state, self._memories(copies)
+        known, state, pids = self._known, self._state, self._lister(copies)
 
         def ask() -> _Checked:
             began = time.monotonic()
-            others = self._measure(own, memories)
+            others = self._measure(own, pids)
             now = None if others is None else (own.private + others, state)
             return _Checked(known, now, began, time.monotonic())
 
@@ -260,18 +281,63 @@ class Family:
 
     def _memories(self, copies: Collection[int]) -> dict[int, ProcessMemory]:
         """Return what the guest and each of the others shows."""
-        pids = (self.pid, *(pid for pid in self.pids() if pid not in copies))
+        pids = self._lister(copies)()
         return {pid: found for pid in pids if (found := process_memory(pid)) is not None}
 
-    def _measure(self, own: ProcessMemory, memories: Mapping[int, ProcessMemory]) -> int | None:
-        """Return the private bytes of the others, each page once; None if that can't be asked."""
-        shares = alone = 0
-        for pid in memories:
+    def _lister(self, copies: Collection[int]) -> Callable[[], list[int]]:
+        """Return what lists the guest and the others, but for copies; any thread may call that."""
+        others = frozenset(self._others())
+        return lambda: [self.pid, *(pid for pid in self._pids(others) if pid not in copies)]
+
+    def _measure(
+        self, own: ProcessMemory, pids: Callable[[], list[int]], enough: int = 0
+    ) -> int | None:
+        """Return the private bytes of the others, each page once; None if that can't be asked.
+
+        It is an upper bound: see ``_read_shares``. That comes down to what there is when nobody
+        comes or goes, so the lowest of some readings counts.
+        """
+        least, deadline = None, time.monotonic() + READING_TIME
+        known = dict[int, int]()
+        for _ in range(READINGS):
+            if (found := self._read_shares(pids, known)) is None:
+                return None
+            others, passed = max(found.alone, found.share - own.private), found.passed
+            least = others + passed if least is None else min(least, others + passed)
+            if not passed or least <= enough or time.monotonic() > deadline:
+                break
+        return least
+
+    def _read_shares(
+        self, pids: Callable[[], list[int]], known: dict[int, int]
+    ) -> _SharesRead | None:
+        """Read the shares of the guest and the others; None if they can't be asked for.
+
+        A page that n processes have counts as an n-th for each. So the shares of those are missing
+        that end before they are read, and of those that begin after the list was made. Their share
+        is what it was ``known`` to be in a reading before, or else no more than all that they show.
+        """
+        share = alone = passed = 0
+        before = _private(pids())
+        for pid, private in before.items():
             if (parts := Shares.of(pid)) is None:
                 return None
-            shares += parts.share
+            share += parts.share
             alone += parts.alone * (pid != self.pid)
-        return max(alone, shares - own.private)
+            # Some counts of a process's pages are rough (proc(5)); who goes on may let go of some.
+            if private - parts.whole <= private // 8:
+                known[pid] = parts.share
+            elif pid != self.pid:
+                passed += min(private, known.get(pid, private))
+        for pid, private in _private(pids()).items():
+            if pid in before:
+                continue
+            if (parts := Shares.of(pid)) is None:
+                return None
+            if parts.whole:
+                known[pid] = parts.share
+            passed += min(private, known.get(pid, private))
+        return _SharesRead(share, alone, passed)
 
     def has_others(self, copies: Mapping[int, int]) -> bool:
         """Whether anything of it lives besides the guest and its snapshots, ``copies``."""
@@ -306,12 +372,14 @@ class Family:
 
     def pids(self) -> list[int]:
         """Return the processes besides the guest, parents before their children."""
+        return self._pids(frozenset(self._others()))
+
+    def _pids(self, others: Collection[int]) -> list[int]:
         found = list[int]()
         # Read anew: that of a restored snapshot was the guest before it, until that was dead.
         zygote = parent_of(self.pid)
         # Each with whether what started it is the guest's.
         waiting = [] if zygote is None else [(pid, False) for pid in children_of(zygote)]
-        others = frozenset(self._others())
         while waiting and len(found) < MAX_PROCESSES:
             pid, is_ours = waiting.pop()
             if pid in others:
@@ -321,6 +389,22 @@ class Family:
                 if pid != self.pid:
                     found.append(pid)
         return found
+
+
+def _private(pids: list[int]) -> dict[int, int]:
+    """Return the private bytes of processes, each memory once, as far as that may be asked.
+
+    Until a program begins, a process that vfork(2) made has the memory of its parent. So have all
+    that were made so, whatever they do.
+    """
+    found, listed = dict[int, int](), frozenset(pids)
+    for pid in pids:
+        parent = parent_of(pid)
+        if parent in listed and have_one_memory(pid, parent):
+            continue
+        memory = process_memory(pid)
+        found[pid] = 0 if memory is None else memory.private
+    return found
 
 
 def _session_of(pid: int) -> int:

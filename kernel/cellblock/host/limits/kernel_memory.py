@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: Bytes by which it grew before it is asked whose that is.
 GROWN: Final = 32 << 20
+#: Bytes of it that a second of a processor makes at most: the smallest objects have 64, and one
+#: takes 30 ns or more.
+MADE: Final = 2 << 30
 #: Range locks of a session from which it is the session's. Honest programs have a handful.
 MANY_LOCKS: Final = 5_000
 #: Lines of /proc/locks that are read: a line takes the longer the more there were before it.
@@ -34,22 +37,30 @@ class KernelMemory:
     65,530 a process (vm.max_map_count), of 250 bytes each and 64 more for each process that it
     descends from by forks. So what all such memory has grown by since the session had one process
     counts for it while it has others, and for a session that has more locks than honest programs.
+    Other programs of the machine's have it grow, too: from one look to the next a session is
+    charged with no more than its processors could have made.
     """
 
     def __init__(self) -> None:
-        self._before = _unreclaimable()
+        self._before = self._last = _unreclaimable()
+        #: What counts for the session of what it grew by, and its processor time at the last look.
+        self._made, self._cpu = 0, 0.0
 
-    def held(self, pids: Callable[[], Collection[int]]) -> int:
-        """Return the bytes that count for the session of the processes ``pids``."""
-        now = _unreclaimable()
+    def held(self, pids: Callable[[], Collection[int]], cpu: float) -> int:
+        """Return the bytes that count for the session of the processes ``pids``, an estimate.
+
+        ``cpu`` is the processor time of all that the session has run.
+        """
+        now, most = _unreclaimable(), int(MADE * (cpu - self._cpu))
+        rose, self._last, self._cpu = now - self._last, now, cpu
         self._before = min(self._before, now)
-        grown = now - self._before
-        if grown <= GROWN:
+        self._made = min(now - self._before, self._made + max(0, min(rose, most)))
+        if self._made <= GROWN:
             return 0
         session = pids()
         if len(session) > 1 or _count_locks(session) > MANY_LOCKS:
-            return grown
-        self._before = now  # one process can have little of it: others of the machine's have
+            return self._made
+        self._before, self._made = now, 0  # one process can have little of it
         return 0
 
 

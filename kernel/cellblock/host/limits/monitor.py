@@ -6,11 +6,12 @@ ones are looked at now and then. Whoever owns the monitor interrupts and kills.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from cellblock.host.limits.family import Family
 from cellblock.host.limits.kernel_memory import KernelMemory, socket_memory
-from cellblock.host.limits.processes import Gauge
+from cellblock.host.limits.processes import PAGE, Gauge
 from cellblock.host.limits.scratch import Found, Removed, Scratch, ScratchWatch, removed_by
 from cellblock.host.session.types import Usage
 
@@ -40,6 +41,10 @@ IDLE_PACE: Final = 2.0
 IDLE_MOST: Final = 32.0
 #: Seconds between looks at processes that a cell left behind: they may sleep before they act.
 FAMILY_PACE: Final = 1.0
+#: Bytes of files' pages that processes may have mapped, each as often as it is: none of them is
+#: memory that they hold, but to unmap them takes 0.25 µs a page (4 KiB), in a call that no signal
+#: ends, and who waits for what it locks waits as long.
+MOST_MAPPED: Final = 4 * PAGE * os.sysconf("SC_PHYS_PAGES")
 #: Requests in a row that may end before they are looked at, each of them short.
 MOST_UNSEEN: Final = 100
 #: Seconds of processor time that say that a guest does something by itself.
@@ -50,7 +55,9 @@ LONG: Final = 0.005
 #: the limit; it does not count stacks, page tables and shared pages.
 SLACK_PART, SLACK_BYTES = 8, 64 << 20
 
-Excess = Literal["cpu", "deep", "files", "folders", "forks", "memory", "scratch"]
+Excess = Literal[
+    "cpu", "deep", "files", "folders", "forks", "locked", "mapped", "memory", "scratch"
+]
 
 
 def slack(memory: int) -> int:
@@ -117,6 +124,12 @@ class Monitor:
         self._peak = self._known_peak = 0
         #: Whether it could only be estimated that there is too much memory, as processes share it.
         self.is_estimate = False
+        #: Whether there is too much only with memory of the OS kernel's, which is an estimate.
+        self.is_charged = False
+        #: Bytes of files' pages that all processes have mapped.
+        self._mapped = 0
+        #: What processes held beside the guest when that was last looked at, and what they showed.
+        self.programs_held = self.programs_shown = 0
         #: Of the request, and of those before it.
         self.output_bytes = self._earlier_output = 0
 
@@ -221,11 +234,12 @@ class Monitor:
         filling = scratch is not None and scratch.is_filling
         self._look_in(QUICK if filling else PACE, self._look)
         due = self._timer
-        limit, together = self._policy.cpu_seconds, self._policy.forks_max_bytes
-        copies = self._copies()
+        limit, copies = self._policy.cpu_seconds, self._copies()
         if self._holds_too_much(copies):
             self._on_excess("memory", True)
-        elif together is not None and self.held_together() > together:
+        elif self._mapped > MOST_MAPPED:
+            self._on_excess("mapped", True)
+        elif self._hold_too_much_together():
             self._on_excess("forks", True)
         elif limit is not None and cpu - self._cpu_began > limit:
             self._on_excess("cpu", False)
@@ -254,6 +268,11 @@ class Monitor:
         self._look_in(self._idle, self._look_idle)
         if self._holds_too_much(copies):
             self._on_excess("memory", True)
+        elif self._mapped > MOST_MAPPED:
+            self._on_excess("mapped", True)
+        elif (family or busy) and self._hold_too_much_together():
+            # It has grown by this guest: for what a cell does, another one's is stopped sooner.
+            self._on_excess("forks", True)
         elif (excess := self._look_at_scratch(copies).excess) is not None:
             self._on_excess(excess, True)
         elif self._scratch is not None and self._scratch.is_under_way:
@@ -284,19 +303,36 @@ class Monitor:
         if memory is None:
             return False
         self._take_peak(memory)
+        self._mapped = memory.mapped
         held = memory.held + max(0, self._shared_memory() - memory.shared)
-        held += self._kernel.held(self._pids)
-        self.is_estimate = False
-        if self._most is None or self._family is None:
+        charged = self._kernel.held(self._pids, self._cpu)
+        held += charged
+        self.is_estimate = self.is_charged = False
+        if self._family is None:
+            self.is_charged = self._most is not None and held - charged <= self._most
             return self._most is not None and held > self._most
+        self.programs_held = self._family.held(memory, copies)
+        self.programs_shown = self._family.shown
+        self._mapped += self._family.mapped
+        if self._most is None:
+            return False
         held += socket_memory(self._family.pid)
-        if held + self._family.held(memory, copies) <= self._most:
+        if held + self.programs_held <= self._most:
             if held + self._family.shown > self._most:
                 self._family.check(memory, copies)
             return False
-        others = self._family.measured(memory, copies)
+        others = self._family.measured(memory, copies, self._most - held)
         self.is_estimate = held <= self._most and others is None
-        return others is None or held + others > self._most
+        if others is None:
+            return True
+        self.programs_held = others
+        self.is_charged = held - charged + others <= self._most
+        return held + others > self._most
+
+    def _hold_too_much_together(self) -> bool:
+        """Return whether a sandbox and its forks do."""
+        most = self._policy.forks_max_bytes
+        return most is not None and self.held_together() > most
 
     # --- readings -----------------------------------------------------------------------------
 
@@ -309,6 +345,10 @@ class Monitor:
         own = [self._gauge.pid] if self._gauge is not None else []
         return own + (self._family.pids() if self._family is not None else [])
 
+    def programs(self) -> list[int]:
+        """Return the processes beside the guest: what cells have started, and copies of it."""
+        return [] if self._family is None else self._family.pids()
+
     def _follow(self, pid: int | None) -> None:
         if self._gauge is not None:
             if self._gauge.pid == pid:
@@ -320,6 +360,7 @@ class Monitor:
         if pid is not None and processes:
             self._family = Family(pid, self.others, self.orphans_cpu, self.holds)
         self._known_peak, self._family_cpu = 0, 0.0
+        self.programs_held = self.programs_shown = 0
 
     def _cpu_now(self) -> float | None:
         """Return the guest's processor time; the last reading stays when it is gone."""

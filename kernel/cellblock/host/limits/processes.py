@@ -20,7 +20,7 @@ _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 _MAX_READ: Final = 8192
 #: Each at the beginning of a line: a process may give itself the name of a field.
 _FIELDS: Final = re.compile(
-    rb"^VmHWM:\s+(\d+).*^VmRSS:\s+(\d+).*^RssAnon:\s+(\d+).*^RssShmem:\s+(\d+)"
+    rb"^VmHWM:\s+(\d+).*^VmRSS:\s+(\d+).*^RssAnon:\s+(\d+).*^RssFile:\s+(\d+).*^RssShmem:\s+(\d+)"
     rb".*^VmPTE:\s+(\d+).*^VmSwap:\s+(\d+)",
     re.DOTALL | re.MULTILINE,
 )
@@ -40,6 +40,8 @@ class ProcessMemory(NamedTuple):
     shared: int
     #: Page tables.
     tables: int
+    #: Pages of files on disk that it has mapped, each as often as it is.
+    mapped: int
 
     @property
     def held(self) -> int:
@@ -51,8 +53,10 @@ def _parse_memory(status: bytes) -> ProcessMemory | None:
     found = _FIELDS.search(status)
     if found is None:  # a zombie has none
         return None
-    peak, resident, private, shared, tables, swapped = (int(kib) << 10 for kib in found.groups())
-    return ProcessMemory(peak, resident, private + swapped, shared, tables)
+    peak, resident, private, mapped, shared, tables, swapped = (
+        int(kib) << 10 for kib in found.groups()
+    )
+    return ProcessMemory(peak, resident, private + swapped, shared, tables, mapped)
 
 
 def process_memory(pid: int | None) -> ProcessMemory | None:

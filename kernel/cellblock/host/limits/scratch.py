@@ -51,7 +51,7 @@ _BLOCK: Final = 512
 
 
 #: What there may be too much of: folders that can't be measured, too.
-Excess = Literal["deep", "files", "folders", "scratch"]
+Excess = Literal["deep", "files", "folders", "locked", "scratch"]
 
 
 class Removed(NamedTuple):
@@ -278,7 +278,7 @@ class ScratchWatch:
     takes half a minute, can't be killed, and keeps the folder around it locked. So each look has a
     thread, one at a time, and nobody else touches ``scratch``. What the last look found counts
     until the next one is done. If hardly an entry is read for ``STUCK`` seconds, the folder can't
-    be measured, and counts as too full, as one without end does.
+    be measured, and its cell is stopped, as for one without end.
     """
 
     def __init__(self, scratch: Scratch, clock: Callable[[], float]) -> None:
@@ -314,7 +314,7 @@ class ScratchWatch:
         if self._take_answer():
             self._unanswered = 0
         elif self._is_stuck() and self._scratch.limit < ENDLESS:
-            self.found = self.found._replace(excess="scratch")
+            self.found = self.found._replace(excess="locked")
         return self.found
 
     def _begin_look(self) -> None:

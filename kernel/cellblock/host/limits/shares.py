@@ -8,14 +8,16 @@ tables for it, 5 to 10 ms a GiB: ask in a thread (``reading``).
 from __future__ import annotations
 
 import os
+import platform
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cellblock.host.limits.processes import MAX_PROCESSES, private_bytes
+from cellblock.host.limits.processes import MAX_PROCESSES, private_bytes, read_proc
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
 
 class Shares(NamedTuple):
@@ -56,6 +58,26 @@ def read(pids: Iterable[int]) -> dict[int, Shares] | None:
     return {pid: shares for pid, shares in found.items() if private_bytes(pid)}
 
 
+def have_one_memory(pid: int, other: int) -> bool:
+    """Return whether two processes have the same memory, as by vfork(2) until a program begins.
+
+    False where this user may not ask (kcmp(2)). It may wait, as ``Shares.of`` does.
+    """
+    number = _KCMP.get(platform.machine())
+    if number is None or _syscall()(number, pid, other, _KCMP_VM, 0, 0):
+        return False
+    # First threads that have ended have none, and so the same.
+    return b"\nVmRSS:" in read_proc(f"{pid}/status")
+
+
+@lru_cache(maxsize=1)
+def _syscall() -> Callable[..., int]:
+    import ctypes  # noqa: PLC0415 - slow, and few sessions have several processes
+
+    call: Callable[..., int] = ctypes.CDLL(None).syscall
+    return call
+
+
 def beyond(one: Shares, others: Collection[Shares]) -> int:
     """Return at least how many bytes ``others`` have that ``one`` has not: each page counts once.
 
@@ -91,6 +113,9 @@ def _read(pid: int) -> bytes | None:
     return b""
 
 
+#: The number of kcmp(2), and what it compares (<linux/kcmp.h>).
+_KCMP: Final = {"x86_64": 312, "aarch64": 272}
+_KCMP_VM: Final = 1
 _FIELDS: Final = re.compile(
     rb"^(Pss_Anon|Pss_File|Pss_Shmem|Private_Dirty|Anonymous|Swap|SwapPss):\s+(\d+) kB$",
     re.MULTILINE,

@@ -7,9 +7,11 @@ the current line. No function here raises, whatever the guest sent, but ``Refuse
 
 - ``gateway``: the mime types, and a function for each part of a message;
 - ``text``: terminal sequences, JSON values, bounds;
+- ``readable``: what of a bundle who has text alone can read;
 - ``html`` (with Markdown and SVG): sanitisers, with their allowlists; imported when markup is first
   shown;
-- ``markup``: ids, classes, links, TeX commands and style sheets in it;
+- ``markup``: ids, classes, links, TeX commands and style sheets in it; ``tex``, the allowlist of
+  those commands;
 - ``frames``: HTML that needs scripts, in frames of its own;
 - ``widgets``: comms, and the states of widgets; ``widget_models``: the widgets, the kinds of keys.
 

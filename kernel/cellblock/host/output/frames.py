@@ -90,6 +90,10 @@ _MARGIN: Final = 16
 #: A library's own numbers are not the figure's.
 _LIBRARY_CHARS: Final = 60_000
 _SCRIPT: Final = re.compile(r"<script\b[^>]{0,1000}>")
+#: The beginning of a page, whose text can be read, and its characters: a cell may show thousands,
+#: and all of them are read at once.
+_MOST_READ: Final = 20_000
+_BEGINNING: Final = re.compile(r"(?:[^<&]*+[<&]){0,1000}+[^<&]*+")
 
 _OUTER: Final = (
     '<!doctype html><meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -155,8 +159,8 @@ def _only_sets(html: str) -> bool:
     return len(html) <= _MOST_SETTINGS and not _SETTINGS.sub("", html).strip()
 
 
-def framed(text: str) -> Frame:
-    """Return ``text`` as a page in frames."""
+def framed(text: str, hosts: Collection[str] = ()) -> Frame:
+    """Return ``text`` as a page in frames; ``hosts`` are lines in it that are the host's."""
     named = _NAMED.match(text)
     library = shared_library(named[1]) if named else None
     page = _unwrapped(text)
@@ -171,7 +175,12 @@ def framed(text: str) -> Frame:
         page=page_script(),
         library=f' data-cellblock-library="{name}"' if name else "",
     )
-    return Frame(html, name)
+    return Frame(html, hosts, library=name, page=_beginning(page))
+
+
+def _beginning(page: str) -> str:
+    found = _BEGINNING.match(_without_libraries(page)[:_MOST_READ])
+    return found[0] if found else ""
 
 
 def declared_height(text: str) -> int:
@@ -181,12 +190,8 @@ def declared_height(text: str) -> int:
     """
     if said := _SAID.match(_NAMED.sub("", text, count=1).lstrip()):
         return min(max(int(said[1]), _LEAST_HEIGHT), _MOST_HEIGHT) + _MARGIN
-    own, at = list[str](), 0
-    for library in _libraries(text):
-        own.append(text[at : library.start])
-        at = library.stop
-    own.append(text[at:])
-    found = [int(match[1] or match[2]) for match in _HEIGHT.finditer("".join(own))]
+    own = _without_libraries(text)
+    found = [int(match[1] or match[2]) for match in _HEIGHT.finditer(own)]
     fit = [height for height in found if _LEAST_HEIGHT <= height <= _MOST_HEIGHT]
     return max(fit) + _MARGIN if fit else _DEFAULT_HEIGHT
 
@@ -209,6 +214,15 @@ def _libraries(page: str) -> list[slice]:
         if at - start.end() >= _LIBRARY_CHARS:
             found.append(slice(start.end(), at))
     return found
+
+
+def _without_libraries(page: str) -> str:
+    own, at = list[str](), 0
+    for library in _libraries(page):
+        own.append(page[at : library.start])
+        at = library.stop
+    own.append(page[at:])
+    return "".join(own)
 
 
 def _packed(page: str) -> str:
@@ -305,7 +319,7 @@ class SharedLibraries:
         gone = cells or (self._cell,)
         self._holders = {name: cell for name, cell in self._holders.items() if cell not in gone}
 
-    def complete(self, frame: Frame, *, here: bool = True) -> str:
+    def complete(self, frame: Frame, *, here: bool = True) -> Frame:
         """Return the HTML of a frame with the library that it needs, unless another output has it.
 
         ``here``: it is shown in the cell that runs, and not in one before or in a widget.
@@ -316,4 +330,5 @@ class SharedLibraries:
             return frame
         if here and self._cell:
             self._holders[name] = self._cell
-        return frame + _KEPT.format(name=name, packed=library.packed)
+        html = frame + _KEPT.format(name=name, packed=library.packed)
+        return Frame(html, frame.hosts, library=name, page=frame.page)

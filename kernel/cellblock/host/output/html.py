@@ -28,6 +28,7 @@ import nh3
 from cellblock.host.output import markup, tex
 from cellblock.host.output.markup import DRAWING, JOINER, LETTERS, words
 from cellblock.host.output.text import RefusedError
+from cellblock.render.headings import OwnLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,6 @@ _SPACE: Final = "http://www.w3.org/XML/1998/namespace space"
 #: How attributes with a namespace are written.
 _PREFIXED: Final = {_XLINK_HREF: "xlink:href", _SPACE: "xml:space"}
 _MAX_DEPTH: Final = 100
-_MAX_DRAWING_TAGS: Final = 500_000
 
 _TEXT_ONLY: Final = frozenset(("desc", "style", "title"))
 _TEXT: Final = frozenset(("a", "desc", "text", "textPath", "title", "tspan"))
@@ -84,8 +84,6 @@ _ESCAPED: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"
 
 def clean_svg(text: str) -> str:
     """Return the drawing with what the allowlist knows. Raises ``RefusedError``."""
-    if text.count("<") > _MAX_DRAWING_TAGS:
-        raise RefusedError("too much markup")
     writer = _Writer(scope=markup.scope(text))
     parser = expat.ParserCreate("utf-8", namespace_separator=" ")
     parser.buffer_text = True
@@ -322,9 +320,6 @@ _HOLE: Final = "cellblock-svg"
 #: Elements of a kind that someone misses when it goes; others go without a word.
 _MISSED: Final = words("applet audio button canvas embed form frame link object video")
 _QUIET: Final = words("noscript style title")
-#: A parser's cost is in these: some 1 and 3 µs each.
-_MAX_TAGS: Final = 1_500_000
-_MAX_ENTITIES: Final = 400_000
 #: Each costs some 20 µs at least, however small.
 _MAX_DRAWINGS: Final = 1_000
 #: What is drawn beyond the box of an output, as by a child that is higher than its parent, is cut
@@ -334,14 +329,17 @@ _CLIPS: Final = 'style="overflow: auto"'
 _SHOWN: Final = re.compile(r"<(?:hr|img|input|meter|progress|svg)\b|(?:^|>)\s*+[^<\s]")
 
 
-def clean(text: str) -> str:
+def clean(text: str) -> OwnLines:
     """Return what may be shown of ``text``, with a note when something was left out.
 
-    Raises ``RefusedError`` when nothing would be seen, or when it would take seconds.
+    Raises ``RefusedError`` when nothing would be seen.
     """
-    if text.count("<") > _MAX_TAGS or text.count("&") > _MAX_ENTITIES:
-        raise RefusedError("too much markup")
     return _Cleaner().clean(text)
+
+
+def text_of_page(page: str) -> str:
+    """Return HTML that has the text of a page, for ``readable``: to be shown to nobody."""
+    return split_texts(regular(cut_opaque(page, lambda *_: ""))[0])
 
 
 class _Cleaner:
@@ -355,8 +353,9 @@ class _Cleaner:
         #: Whether a style says more than how letters look.
         self._moves = False
 
-    def clean(self, text: str) -> str:
-        body, elements = regular(cut_opaque(name_embedded(text), self._replace))
+    def clean(self, text: str) -> OwnLines:
+        named = name_embedded(text)
+        body, elements = regular(cut_opaque(named, self._replace))
         self._missed |= elements & _MISSED
         body = tex.clean_formulas(self._filled(self._filtered(split_texts(body))))
         missed = ", ".join(sorted(self._missed))
@@ -368,8 +367,12 @@ class _Cleaner:
             body = f'<div id="{scope}" {_CLIPS}>\n<style>\n{rules}\n</style>\n{body}\n</div>'
         elif self._moves:
             body = f"<div {_CLIPS}>{body}</div>"
-        note = f"\n<p><small>[cellblock left out {missed}]</small></p>" if missed else ""
-        return body + note
+        hosts = set(named.hosts)
+        if missed:
+            said = f"[cellblock left out {missed}]"
+            body += f"\n<p><small>{said}</small></p>"
+            hosts.add(said)
+        return OwnLines(body, hosts)
 
     def _replace(self, name: str, source: str) -> str:
         """Return what stands for an element whose content is no HTML, while nh3 decides."""
@@ -440,9 +443,11 @@ _LOADS: Final = re.compile(r"(?!data:|blob:|about:|javascript:|#)\S", re.IGNOREC
 #: Elements that may be looked at, so that looking is quick.
 _MOST_EMBEDDED: Final = 200
 _LONGEST_ADDRESS: Final = 500
+#: An address that makes no sentence of the line that it stands in.
+_ONE_WORD: Final = re.compile(r"[!-Z^-~]+")
 
 
-def name_embedded(text: str) -> str:
+def name_embedded(text: str) -> OwnLines:
     """Return HTML with a line for each page, sound or film that is embedded by its address.
 
     Nothing is loaded into outputs, so all that was seen of it was an empty frame. HTML with a
@@ -451,8 +456,8 @@ def name_embedded(text: str) -> str:
     lowered = text.lower()
     found = sum(map(lowered.count, ("<audio", "<embed", "<iframe", "<object", "<video")))
     if not 0 < found <= _MOST_EMBEDDED or "<script" in lowered:
-        return text
-    parts, at = [], 0
+        return OwnLines(text)
+    parts, hosts, at = [], set[str](), 0
     while element := _EMBEDDED.search(text, at):
         name, attributes = element[1].lower(), element[2]
         end = element.end()
@@ -467,17 +472,23 @@ def name_embedded(text: str) -> str:
             parts.append(text[at : element.end()])
             at = element.end()
             continue
-        parts += [text[at : element.start()], _not_embedded(name, address.strip())]
+        address = address.strip()[:_LONGEST_ADDRESS]
+        shown = escape(address)
+        link = f'<a href="{shown}" target="_blank">{shown}</a>'
+        parts += [
+            text[at : element.start()],
+            f"<p><small>{_not_embedded(name, link)}</small></p>",
+        ]
+        if _ONE_WORD.fullmatch(address):
+            hosts.add(_not_embedded(name, address))
         at = end
     parts.append(text[at:])
-    return "".join(parts)
+    return OwnLines("".join(parts), hosts)
 
 
 def _not_embedded(name: str, address: str) -> str:
     what = {"audio": "sounds", "video": "films"}.get(name, "pages")
-    shown = escape(address[:_LONGEST_ADDRESS])
-    opened = f'<a href="{shown}" target="_blank">{shown}</a>'
-    return f"<p><small>[cellblock loads no {what} into outputs: open {opened} yourself]</small></p>"
+    return f"[cellblock loads no {what} into outputs: open {address} yourself]"
 
 
 # --- a regular shape, before a tree is built ----------------------------------------------------

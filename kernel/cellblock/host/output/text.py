@@ -12,23 +12,32 @@ import math
 import re
 from base64 import b64encode
 from datetime import date
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
+from cellblock.render.headings import OwnLines
 
-class Frame(str):
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+class Frame(OwnLines):
     """HTML that shows a page in frames of its own (``frames.framed``)."""
 
-    __slots__ = ("library",)
+    __slots__ = ("library", "page")
 
     #: The name of the chart library that the page takes from another output; empty for none.
     library: str
+    #: The beginning of the page as the guest sent it, without long scripts: for who reads its text.
+    page: str
 
-    def __new__(cls, html: str, library: str = "") -> Self:
+    def __new__(
+        cls, html: str, hosts: Collection[str] = (), *, library: str = "", page: str = ""
+    ) -> Self:
         """Make one of finished HTML."""
-        frame = super().__new__(cls, html)
-        frame.library = library
+        frame = super().__new__(cls, html, hosts)
+        frame.library, frame.page = library, page
         return frame
 
 
@@ -41,15 +50,16 @@ _LINE_END: Final = re.compile("\r\n?")
 #: Of ASCII what is not suspect: taken away in one pass, which is ten times as fast as looking.
 _HARMLESS: Final = bytes({*b"\b\t\n\r", *range(0x20, 0x7F)})
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-#: Group 1 is what stays. An escape that starts nothing known goes by itself, so what is left
-#: can't join up with what follows it.
+#: What goes: all but the sequences that the first line has. An escape that starts nothing known
+#: goes by itself, so what is left can't join up with what follows it.
 _CONTROL: Final = re.compile(
-    "(\x1b\\[[0-9;:]{0,64}m|\x1b\\[[0-2]?K)"
-    "|\x1b[\\]PX^_][^\x07\x1b\x9c\n\r]*+(?:\x07|\x1b\\\\|\x9c)"
+    "(?!\x1b\\[[0-9;:]{0,64}m|\x1b\\[[0-2]?K)(?:"
+    "\x1b[\\]PX^_][^\x07\x1b\x9c\n\r]*+(?:\x07|\x1b\\\\|\x9c)"
     "|\x1b\\[[0-?]*+[ -/]*+[@-~]"
     "|\x1b[ -/]*+[0-~]"
-    "|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+    "|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f])"
 )
+_COLOUR: Final = re.compile("\x1b\\[[0-9;:]*m")
 _NOT_SHOWN: Final = re.compile("\x1b\\[[0-9;:]*m|\x1b\\[[0-2]?K|[\b\r]")
 #: The start of a sequence that the next write may complete.
 _TAIL: Final = re.compile("\x1b(?:\\[[0-9;:]{0,64})?\\Z")
@@ -91,28 +101,61 @@ def clean_controls(text: Any) -> str:
         return ""
     if is_plain(text):
         return text
-    text = _CONTROL.sub(r"\1", text)
+    text = _CONTROL.sub("", text)
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def clean_line(text: Any, limit: int) -> str:
-    """Return ``text`` as one line without any control at all, at most ``limit`` characters."""
-    shown = _NOT_SHOWN.sub("", cut(clean_controls(text), 4 * limit))
+    """Return ``text`` as one line without any control at all, at most ``limit`` characters.
+
+    Of bytes and text no more than 16 times as many are looked at.
+    """
+    if isinstance(text, str | bytes | bytearray):
+        text = text[: 16 * limit]
+    shown = _NOT_SHOWN.sub("", clean_controls(text)[: 4 * limit])
     line = " ".join(shown.splitlines())
     return "".join(char if char.isprintable() else " " for char in line[:limit])
 
 
 def without_styles(text: str) -> str:
-    """Return cleaned text without colours; what would redraw a line starts a new one."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    """Return cleaned text without colours, and of each line that was redrawn the last state.
+
+    A progress bar is one line. Whoever has a text in pieces joins them first.
+    """
+    if "\r" in text:
+        text = "\n".join(map(_last_state, text.split("\n")))
     return _NOT_SHOWN.sub("", text)
 
 
-def cut(text: str, limit: int) -> str:
-    """Return ``text`` within ``limit`` characters, saying how much was left out."""
-    if len(text) <= limit:
+def _last_state(line: str) -> str:
+    """Return what stands behind a line's last carriage return that something follows.
+
+    Colours are nothing; blanks are something, and so is a line that is erased.
+    """
+    if "\r" not in line:
+        return line
+    return next(filter(None, reversed(_COLOUR.sub("", line).split("\r"))), "")
+
+
+def cut(text: str, limit: int, beyond: int = 0) -> str:
+    """Return ``text`` within ``limit`` characters, saying how much was left out.
+
+    That is ``beyond`` more than can be seen of it.
+    """
+    left = max(0, len(text) - limit) + beyond
+    if not left:
         return text
-    return f"{text[:limit]}\n[cellblock: {len(text) - limit:,} more characters left out]\n"
+    return f"{text[:limit]}\n[cellblock: {left:,} more characters left out]\n"
+
+
+def clean_and_cut(text: Any, limit: int) -> str:
+    """Return ``text`` as ``clean_text`` does, within ``limit`` characters.
+
+    No more than four times as many are cleaned, which takes time.
+    """
+    if not isinstance(text, str):
+        text = clean_controls(text)
+    return cut(clean_text(text[: 4 * limit]), limit, beyond=max(0, len(text) - 4 * limit))
 
 
 def split_tail(text: str) -> tuple[str, str]:

@@ -164,7 +164,7 @@ _CHARACTERS: Final = re.compile(
 #: Rows of names in quotes, as ``GridspecLayout`` writes them.
 _AREAS: Final = re.compile(r"""(?:\s*+"[\w .-]*+")++\s*+""", re.ASCII)
 _MOST_AREAS: Final = 100_000
-_CALL: Final = re.compile(r"([\w-]*+)\(", re.ASCII)
+_CALL: Final = re.compile(r"(?<![\w-])([\w-]*+)\(", re.ASCII)
 _COLOR: Final = re.compile(r"#?[\w(),.%/ -]{0,100}", re.ASCII)
 _NO_OFFSET: Final = re.compile(r"(?:0(?:px|%|em)?|auto|inherit|initial|unset|revert)?")
 _CLASS: Final = re.compile(r"[A-Za-z_][\w-]{0,99}", re.ASCII)
@@ -251,8 +251,10 @@ def html(value: Any, scope: Scope) -> str | None:
 
 
 def formula(value: Any, scope: Scope) -> str | None:
-    """Return text in which formulas are set."""
+    """Return text in which formulas are set; of too much, a word in its place."""
     shown = text(value, scope)
+    if shown and gateway.marks(shown) > gateway.MAX_MARKS:
+        return "[cellblock left out too much markup]"
     return tex.clean_formulas(shown) if shown else shown
 
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from cellblock.wire import messages
 
 
-WIDGET: Final = "jupyter.widget"
+WIDGET: Final = gateway.WIDGET
 CONTROL: Final = "jupyter.widget.control"
-VIEW: Final = "application/vnd.jupyter.widget-view+json"
+VIEW: Final = gateway.VIEW
 #: Comms that may be open at once (a page of controls has some hundreds), and ids that links name.
 MOST: Final = 20_000
 MOST_LINKED: Final = 100_000

@@ -6,12 +6,12 @@ judged here before anything is done. Code that may hang or crash runs in worker 
 - ``tools``: the operator's functions. All calls of cells come by its broker.
 - ``operations``: the host's own functions: files, HTTP, packages.
 - ``llm``: calls of language models, which ``llm_client`` makes in a worker.
-- ``relay``: connections to listed addresses. A guest connects nothing itself. It asks the relay, a
-  process on the host's side, over a socket of its own. The relay looks the name
-  up, judges the address that it finds, begins to connect to that very address, and hands the socket
-  over. ``addresses`` says which may be connected to, for ``operations`` too.
+- ``relay``: connections to listed hosts, which are neighbours in a session's own network. A guest
+  connects to one there. The relay, a process on the host's side, takes that, looks the name up,
+  judges the address that it finds, connects to that very address, and copies bytes. ``addresses``
+  says which may be connected to, for ``operations`` too.
 - ``artifacts``: files that cells leave for their user.
-- ``scratch``: files that a program puts into the scratch folder, or takes from there.
+- ``exchange``: files that a program puts into the scratch folder, or takes from there.
 - ``changes``: what cells staged of the project: listing it, dropping it.
 - ``keepable``: why some of it is not kept; ``never_kept``, the names.
 - ``keeping``: making it in the project.

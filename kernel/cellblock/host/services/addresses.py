@@ -1,8 +1,8 @@
 """Which addresses may be connected to: by kind of address, and by a policy's entries.
 
-Pure: the caller looks names up. What a name leads to is judged as well (DNS rebinding): a listed
-name reaches only addresses that it was found at here and that are public. An address that is not
-public has to be listed itself.
+Pure: the caller looks names up, and connects to the very addresses that were judged (DNS
+rebinding). A listed name reaches only those that are public. An address that is not public has to
+be listed itself.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from cellblock.policy.network import LOCALHOST, IPAddress, parse_address
+from cellblock.policy.network import IPAddress, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from cellblock.wire.messages import Neighbour
 
     Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -101,67 +103,38 @@ def _is_in(address: IPAddress, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-#: The addresses of ``localhost``, whatever a resolver says.
-LOOPBACK: Final = ("127.0.0.1", "::1")
-#: Addresses of one name that count, the latest ones: a large service has others in each answer.
+#: Addresses of one name that are tried.
 MAX_ADDRESSES: Final = 64
 
 
 class Allowlist:
-    """The entries of one policy, and where their names are. Raises ``network.AddressError``."""
+    """The entries of one policy. Raises ``network.AddressError``."""
 
     def __init__(self, entries: Iterable[str]) -> None:
-        self._ports: dict[str, set[int]] = {}
-        self._listed: set[tuple[IPAddress, int]] = set()
-        self._found: dict[str, dict[IPAddress, None]] = {}
-        for address in map(parse_address, entries):
-            if address.literal is not None:
-                self._listed.add((address.literal, address.port))
-                continue
-            self._ports.setdefault(address.host, set()).add(address.port)
-            if address.host == LOCALHOST:
-                here = map(ipaddress.ip_address, LOOPBACK)
-                self._listed.update((one, address.port) for one in here)
+        listed = [parse_address(entry) for entry in entries]
+        self._entries = frozenset(map(str, listed))
+        self._literals = {(each.literal, each.port) for each in listed if each.literal is not None}
 
-    def knows(self, name: str) -> bool:
-        """Whether a name is listed, with any port; only such names are looked up."""
-        return name in self._ports
+    def has(self, neighbour: Neighbour) -> bool:
+        """Whether the host that guests find as this neighbour is listed, by name or address."""
+        address = ipaddress.ip_address(neighbour.address)
+        return neighbour.entry in self._entries or (address, neighbour.port) in self._literals
 
-    def found(self, name: str, addresses: Iterable[str]) -> tuple[list[str], str]:
-        """Record where a listed name is.
+    def reachable(self, addresses: Iterable[str], port: int) -> tuple[list[IPAddress], str]:
+        """Return those of a listed name's addresses that may be reached, and one that may not.
 
-        Return the addresses that may be reached by it, and one that may not, or "".
+        Empty where there is none.
         """
-        good, bad = list[str](), ""
-        known = self._found.setdefault(name, {})
+        good, bad = list[IPAddress](), ""
         for text in addresses:
             address = read(text)
             if address is None:
                 continue
-            listed = any((address, port) in self._listed for port in self._ports[name])
-            if listed or is_public(address):
-                known.pop(address, None)
-                known[address] = None
-                good.append(str(address))
+            if (address, port) in self._literals or is_public(address):
+                good.append(address)
             else:
                 bad = str(address)
-        while len(known) > MAX_ADDRESSES:
-            del known[next(iter(known))]
-        return good, bad
-
-    def reaches(self, address: IPAddress, port: int) -> bool:
-        """Whether this address and port may be connected to."""
-        if (address, port) in self._listed:
-            return True
-        return is_public(address) and bool(self.names(address, port))
-
-    def names(self, address: IPAddress, port: int) -> list[str]:
-        """Return the names listed with this port that were found at an address."""
-        return [
-            name
-            for name, ports in self._ports.items()
-            if port in ports and address in self._found.get(name, ())
-        ]
+        return good[:MAX_ADDRESSES], bad
 
 
 def read(text: str) -> IPAddress | None:

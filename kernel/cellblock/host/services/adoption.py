@@ -221,7 +221,8 @@ def _is_laid(folder: str) -> bool:
 
 def _remove_settled(one: Staged) -> None:
     """Remove what was kept or dropped: cells see the project there, as the user has it."""
-    for name, (_, staged) in one.settled().items():
+    for name, known in one.settled().items():
+        staged = known.staged
         for root, folder, _ in one.layers:
             if not within(name, root) or staged is None:
                 continue

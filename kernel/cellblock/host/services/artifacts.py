@@ -6,8 +6,8 @@ or shown. Cells can't write to the folder of copies. What is there already, and 
 this session, is never written to: the copy gets another name.
 
 ``ArtifactCollector`` walks over the folders that cells may write, finds what matches the policy's
-``Patterns`` and has changed, and copies it, in short steps between which the host's loop goes on.
-Imports ``policy.paths``.
+``Patterns`` and has changed, and copies it, in a thread (``host.threads``): cells can keep their
+folders locked. Imports ``policy.paths``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import os
 import re
 import secrets
 import stat
-import time
 import traceback
 import unicodedata
 from dataclasses import dataclass, field
@@ -30,24 +29,23 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from cellblock.descriptors import FOLDER, NEW, closing, open_unlinked
+from cellblock.host import threads
 from cellblock.host.sparse import end_file, read_parts, write_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
 
     from cellblock.host.reactor import Reactor
 
 
-#: Seconds of one step.
-STEP: Final = 0.02
 #: Files that are copied of one cell, and of a session; and that are listed as skipped.
 MAX_PER_CELL: Final = 200
 MAX_PER_SESSION: Final = 2_000
 MAX_SKIPPED: Final = 50
-#: Entries of one walk, folders within each other, and entries between which others have their turn.
+#: Entries of one walk, and folders within each other.
 MAX_ENTRIES: Final = 20_000
 MAX_DEPTH: Final = 32
-ENTRIES_PER_TURN: Final = 500
 #: Names that are tried if others have theirs.
 _MAX_NUMBER: Final = 1_000
 #: Doesn't wait for a pipe that was put there, nor take a terminal.
@@ -174,12 +172,13 @@ class ArtifactCollector:
             max_bytes,
             max_total_bytes,
         )
-        #: The folder of copies.
+        #: The folder of copies, while there is something to copy.
         self._fd: int | None = None
         #: States at the last look; None before the first cell.
         self._known: dict[Key, tuple[int, ...]] | None = None
         self._copies: dict[Key, Copied] = {}
         self._closed = False
+        self._work: threads.Work[None] | None = None
 
     def begin(self) -> None:
         """Note what is there before the first cell: that is no cell's artifact."""
@@ -187,45 +186,38 @@ class ArtifactCollector:
             self._known = {}
             # What is beyond the bound of a walk counts as new.
             with contextlib.suppress(TooManyEntries):
-                for entry in self._search():
-                    if entry is not None:
-                        self._known[entry.key] = entry.state
+                self._known.update((entry.key, entry.state) for entry in self._search())
 
     def after_cell(self, done: Callable[[CellArtifacts], None]) -> None:
-        """Copy what is new or changed; ``done`` gets the result, at once if there is little."""
+        """Copy what is new or changed, in a thread; ``done`` gets the result in the loop."""
         found = CellArtifacts()
-        steps = self._collect(found)
 
-        def go_on() -> None:
-            try:
-                until = time.monotonic() + STEP
-                for _ in steps:
-                    if self._closed:
-                        return
-                    if time.monotonic() > until:
-                        self._reactor.call_later(0, go_on)
-                        return
-            except Exception:  # a fault of ours costs artifacts, not the cell's end
-                traceback.print_exc()
+        def end(outcome: Future[None]) -> None:
+            if (error := outcome.exception()) is not None:
+                # A fault of ours costs artifacts, not the cell's end.
+                traceback.print_exception(error)
             done(found)
 
-        go_on()
+        self._work = threads.begin(self._reactor, lambda: self._collect(found), end)
 
     def close(self) -> None:
         """Copy nothing more; what is in the folder of copies stays."""
         self._closed = True
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        if self._work is not None:
+            self._work.forget()
 
-    def _collect(self, found: CellArtifacts) -> Generator[None, None, None]:
-        """Copy; yield where others may have their turn."""
+    def _collect(self, found: CellArtifacts) -> None:
+        try:
+            self._copy_new(found)
+        finally:
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
+
+    def _copy_new(self, found: CellArtifacts) -> None:
         before, seen = self._known or {}, dict[Key, tuple[int, ...]]()
         try:
             for entry in self._search():
-                yield
-                if entry is None:
-                    continue
                 seen[entry.key] = entry.state
                 if before.get(entry.key) == entry.state:
                     continue
@@ -233,7 +225,7 @@ class ArtifactCollector:
                     found.uncounted = True
                     continue
                 try:
-                    found.artifacts.append((yield from self._copy(entry)))
+                    found.artifacts.append(self._copy(entry))
                 except (NotCopied, OSError) as exc:
                     why = exc.strerror if isinstance(exc, OSError) else None
                     why = str(exc) if why is None else f"it can't be copied: {why}"
@@ -246,8 +238,8 @@ class ArtifactCollector:
             found.uncounted = True
         self._known = seen
 
-    def _search(self) -> Iterator[Entry | None]:
-        """Yield what matches, and None where others may have their turn. Raises TooManyEntries.
+    def _search(self) -> Iterator[Entry]:
+        """Yield what matches. Raises TooManyEntries.
 
         An entry is valid until the next one; what can't be opened is left out.
         """
@@ -260,7 +252,7 @@ class ArtifactCollector:
 
     # --- copying ------------------------------------------------------------------------------
 
-    def _copy(self, entry: Entry) -> Generator[None, None, Artifact]:
+    def _copy(self, entry: Entry) -> Artifact:
         """Copy a file, block by block. Raises NotCopied, OSError."""
         earlier = self._copies.get(entry.key)
         if earlier is None and len(self._copies) >= MAX_PER_SESSION:
@@ -282,7 +274,7 @@ class ArtifactCollector:
             wanted = safe_path(entry.path)
             folder, above = self._folder_of(wanted if earlier is None else earlier[0].name)
             try:
-                copied = yield from self._copy_to(folder, above, wanted, source, earlier)
+                copied = self._copy_to(folder, above, wanted, source, earlier)
             finally:
                 os.close(folder)
         finally:
@@ -291,7 +283,12 @@ class ArtifactCollector:
         return copied[0]
 
     def _check_size(self, size: int, earlier: Copied | None) -> None:
-        """Raise NotCopied for a file that is too large, where it takes the place of ``earlier``."""
+        """Raise NotCopied for a file that is too large, where it takes the place of ``earlier``.
+
+        And for any, once the session has ended.
+        """
+        if self._closed:
+            raise NotCopied("the session has ended")
         if self._max_bytes is not None and size > self._max_bytes:
             raise NotCopied(f"it is larger than {self._max_bytes:,} bytes (artifact_max_bytes)")
         if self._max_total_bytes is None:
@@ -321,7 +318,7 @@ class ArtifactCollector:
 
     def _copy_to(
         self, folder: int, above: str, wanted: str, source: int, earlier: Copied | None
-    ) -> Generator[None, None, Copied]:
+    ) -> Copied:
         """Copy a file, which may grow, into a folder; leave nothing there if that fails."""
         last, is_new = _free_name(folder, wanted.rpartition("/")[2], earlier)
         part = f".cellblock-{secrets.token_hex(8)}.part"
@@ -333,7 +330,6 @@ class ArtifactCollector:
                     self._check_size(size, earlier)
                     digest.update(piece.data)
                     write_part(target, piece)
-                    yield
                 end_file(target)
             # Closed: only now does a file server know the time.
             state = _state(os.lstat(part, dir_fd=folder))
@@ -350,7 +346,7 @@ class ArtifactCollector:
 
 def _walk(
     folder: int, root: str, path: str, patterns: Patterns, counter: Iterator[int], depth: int = 0
-) -> Iterator[Entry | None]:
+) -> Iterator[Entry]:
     """Walk through a folder, and close it.
 
     Each folder is opened by its name within the one above, through no link: whatever is moved or
@@ -360,11 +356,8 @@ def _walk(
     try:
         with os.scandir(folder) as found:
             for entry in found:
-                count = next(counter)
-                if count > MAX_ENTRIES:
+                if next(counter) > MAX_ENTRIES:
                     raise TooManyEntries
-                if count % ENTRIES_PER_TURN == 0:
-                    yield None
                 its = patterns.down(entry.name)
                 if not its.left:
                     continue

@@ -19,10 +19,11 @@ import hashlib
 import json
 import os
 import stat
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -40,17 +41,21 @@ from cellblock.descriptors import (
 from cellblock.errors import ChangesError
 from cellblock.host.services.keepable import (
     DEEPEST,
+    FOLDER_IN_ITS_PLACE,
     IN_ITS_PLACE,
     TOO_DEEP,
     UNREADABLE,
     Reasons,
     is_setting,
     why_never,
+    why_secret,
 )
+from cellblock.host.sparse import read_parts
 from cellblock.policy.folders import changes_folder
 from cellblock.policy.model import Audit
 from cellblock.policy.paths import within
-from cellblock.render.text import unified, visible
+from cellblock.render.headings import Heading
+from cellblock.render.text import exactly, unified, visible
 from cellblock.wire.messages import HOME, UPPER
 
 if TYPE_CHECKING:
@@ -130,6 +135,32 @@ class Kept(Struct, frozen=True):
     sha256: str
 
 
+class Settled(NamedTuple):
+    """What was kept or dropped: the user's file and the staged one, as they were left.
+
+    ``content`` is the SHA-256 of what was kept; of what was dropped it is empty.
+    """
+
+    yours: State
+    staged: State
+    content: str = ""
+
+    def is_of(self, change: Change) -> bool:
+        """Return whether a change is what was kept or dropped, by both files' states."""
+        return (self.yours, self.staged) == (change.yours, change.staged)
+
+
+class Diff(NamedTuple):
+    """A unified diff, or a line about what is none; ``cut`` lines of it are not in it whole.
+
+    A line that a terminal may show in another order is followed by one that begins with ``!`` and
+    repeats it in the order of its text.
+    """
+
+    text: str
+    cut: int = 0
+
+
 #: What of a policy's audit log those need who keep something when the session is over.
 _LOG: Final = ("folder", "max_bytes", "fsync", "required")
 
@@ -159,7 +190,7 @@ class Staged:
     kept: list[Kept] = field(default_factory=list, repr=False, compare=False)
 
     def is_written_to(self) -> bool:
-        """Whether cells wrote anything that is listed. Takes microseconds."""
+        """Whether cells wrote anything that is listed. Cells can lock the folders: for a thread."""
         for _, folder, _ in self.layers:
             home = is_of_home(folder)
             with contextlib.suppress(OSError), os.scandir(f"{folder}/{UPPER}") as entries:
@@ -172,7 +203,7 @@ class Staged:
         return any(is_of_home(folder) for _, folder, _ in self.layers)
 
     def commits(self) -> tuple[State, ...]:
-        """Return what changes when a cell commits to the repository at a root. Takes microseconds.
+        """Return what changes when a cell commits to the repository at a root; for a thread.
 
         That it is not kept is said at once: git tells the cell that all is well.
         """
@@ -189,18 +220,14 @@ class Staged:
         return f"{changes_folder()}/{self.id}"
 
     def changes(self, paths: Collection[str] = (), most: int | None = None) -> list[Change]:
-        """Return what differs from the project, sorted; with ``paths``, what is at or beneath them.
+        """Return what differs from the project; with ``paths``, what is at or beneath them.
 
+        Files of the user's that changed or were deleted come first, since new ones may be so many
+        that nobody sees what stands behind them; then each is sorted by its name.
         A path that is not absolute begins at ``base``, or beneath the only root. A folder counts by
         the files in it. It takes 30 µs an entry. Raises ChangesError for more than ``most`` entries
         (``MOST_ENTRIES``), or for folders too deep.
         """
-        return finish(self.listing(paths, most))
-
-    def listing(
-        self, paths: Collection[str] = (), most: int | None = None
-    ) -> Generator[None, None, list[Change]]:
-        """Return the same as ``changes`` in steps of an entry, for a loop that has to go on."""
         bounds, settled, paths = _Bounds(most or MOST_ENTRIES), self.settled(), self.named(paths)
         found = list[Change]()
         for root, folder, hidden in self.layers:
@@ -214,12 +241,8 @@ class Staged:
                 bounds,
                 at_home=is_of_home(folder),
             )
-            for change in walk.changes(f"{folder}/{UPPER}"):
-                if change is None:
-                    yield
-                else:
-                    found.append(change)
-        return sorted(found, key=lambda change: change.name)
+            found += walk.changes(f"{folder}/{UPPER}")
+        return sorted(found, key=lambda change: (change.kind == "new", change.name))
 
     def named(self, paths: Collection[str]) -> list[str]:
         """Return whole paths. Raises ChangesError for one that could be in more than one root."""
@@ -267,7 +290,7 @@ class Staged:
                 when = time.strftime("%H:%M:%S", time.localtime(change.yours_since))
                 what = f"{visible(self.label(change))} was changed by somebody else at {when}"
                 raise ChangesError(
-                    f"nothing was kept: {what}, after the session began. Keep the other files by "
+                    f"{Heading.NOT_KEPT}{what}, after the session began. Keep the other files by "
                     "their names, or this one over yours with --overwrite; `cellblock changes diff "
                     f"{self.id}` shows how they differ"
                 )
@@ -285,20 +308,22 @@ class Staged:
         path = os.path.relpath(change.name, self.base)
         return f"./{path}" if path.startswith("-") else path
 
-    def diff(self, change: Change, digest: str = "", *, whole: bool = False) -> str:
+    def diff(self, change: Change, digest: str = "", *, most: int | None = _MOST_LINES) -> Diff:
         """Return a text file's unified diff, or a line about what is none; never an empty one.
 
-        With a ``digest``, of the file that has that SHA-256 and of no other. What is left out of
-        one that is not ``whole`` is said. The file's name is a cell's choice: it stays within its
-        line.
+        With a ``digest``, of the file that has that SHA-256 and of no other. At most ``most`` lines
+        of it, none too long, or all for None; what is left out is said. The file's name is a cell's
+        choice: it stays within its line.
         """
         name = visible(self.label(change))
+        if self._hides(change):
+            return _said(f"{name}: not shown, as the policy denies it")
         new = self._text(change, staged=True) if change.kind != "deleted" else ""
         old = self._text(change, staged=False) if change.kind != "new" else ""
         if new is None or old is None:
-            return f"{name}: not a text, or too large to be shown"
+            return _said(f"{name}: not a text, or too large to be shown")
         if digest and hashlib.sha256(new.encode()).hexdigest() != digest:
-            return f"{name}: it changes while it is looked at"
+            return _said(f"{name}: it changes while it is looked at")
         # As git has it: what Python alone takes for the end of a line is part of one.
         lines = unified(
             old.removesuffix("\n").split("\n") if old else [],
@@ -309,11 +334,16 @@ class Staged:
         for text, whose in ((old, "yours"), (new, "the staged one")):
             if text and not text.endswith("\n"):
                 lines.append(f"\\ no newline at the end of {whose}")
-        if not whole:
-            cut = len(lines) - _MOST_LINES
-            lines = [_cut(line) for line in lines[:_MOST_LINES]]
-            lines += [f"… {cut:,} more lines"] if cut > 0 else []
-        return "\n".join(lines)
+        if most is None:
+            return _said(*lines)
+        shown, left_out = [_cut(line) for line in lines[:most]], max(0, len(lines) - most)
+        cut = left_out + sum(len(line) > _LONGEST_LINE for line in lines[:most])
+        shown += [f"… {left_out:,} more lines"] if left_out else []
+        return _said(*shown, cut=cut)
+
+    def _hides(self, change: Change) -> bool:
+        """Whether the policy denies what is there: a narrower one may do so since."""
+        return any(root == change.root and change.path in hidden for root, _, hidden in self.layers)
 
     def _text(self, change: Change, *, staged: bool) -> str | None:
         """Return a file's text, staged or yours; None where it is none, or too long."""
@@ -342,19 +372,28 @@ class Staged:
 
     # --- what is no longer staged -------------------------------------------------------------
 
-    def settled(self) -> Mapping[str, tuple[State, State]]:
+    def settled(self) -> dict[str, Settled]:
         """Return what was kept or dropped: your file and the staged one, as they were left."""
         try:
             with open(f"{self.folder}/{_SETTLED}", encoding="utf-8") as file:
                 found = json.loads(file.read(_MOST_SETTLED))
-            states = ((name, map(_state_of, each)) for name, each in found.items())
-            return {name: (yours, staged) for name, (yours, staged) in states}
+            return {
+                name: Settled(_state_of(yours), _state_of(staged), str(content))
+                for name, (yours, staged, content) in found.items()
+            }
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
-    def settle(self, changes: Sequence[Change]) -> None:
-        """Note that these are no longer staged, until a file of theirs changes. Raises OSError."""
-        known = {**self.settled(), **{one.name: (one.yours, one.staged) for one in changes}}
+    def settle(self, changes: Sequence[Change], contents: Mapping[str, str] | None = None) -> None:
+        """Note that these are no longer staged, until a file of theirs changes. Raises OSError.
+
+        ``contents`` are SHA-256 digests of staged files that were kept, by name.
+        """
+        left = {
+            one.name: Settled(one.yours, one.staged, (contents or {}).get(one.name, ""))
+            for one in changes
+        }
+        known = {**self.settled(), **left}
         new = f"{self.folder}/{_SETTLED}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
@@ -452,6 +491,11 @@ def _beneath(root: str, path: str) -> str | None:
     return asked[len(top) + 1 :] if asked.startswith(f"{top}/") else None
 
 
+def _said(*lines: str, cut: int = 0) -> Diff:
+    shown = (each for line in lines for each in (line, *(f"! {note}" for note in exactly(line))))
+    return Diff("\n".join(shown), cut)
+
+
 def _cut(line: str) -> str:
     cut = len(line) - _LONGEST_LINE
     return line if cut <= 0 else f"{line[:_LONGEST_LINE]}… {cut:,} more characters"
@@ -514,7 +558,7 @@ class _Walk:
         self,
         root: str,
         hidden: frozenset[str],
-        settled: Mapping[str, tuple[State, State]],
+        settled: dict[str, Settled],
         began: float,
         wanted: Sequence[str | None],
         bounds: _Bounds,
@@ -531,8 +575,8 @@ class _Walk:
         self._blocked = 0
         self._asked, self._wanted = bool(wanted), [path for path in wanted if path is not None]
 
-    def changes(self, upper: str) -> Iterator[Change | None]:
-        """Yield what differs, and None before each entry is looked at. Raises ChangesError."""
+    def changes(self, upper: str) -> Iterator[Change]:
+        """Yield what differs. Raises ChangesError."""
         with contextlib.ExitStack() as stack:
             try:
                 above = stack.enter_context(closing(os.open(upper, FOLDER)))
@@ -543,16 +587,16 @@ class _Walk:
                 below = stack.enter_context(closing(open_unlinked(self._root, FOLDER)))
             yield from self._folder("", above, below, 0)
 
-    def _folder(
-        self, prefix: str, above: int, below: int | None, depth: int
-    ) -> Iterator[Change | None]:
+    def _folder(self, prefix: str, above: int, below: int | None, depth: int) -> Iterator[Change]:
         """Compare a folder of the layer with the same of the project."""
         names = self._names(prefix, above)
         for name in names:
-            yield None
             path = f"{prefix}{name}"
             staged, before = status(above, name), status(below, name)
-            if staged is None or path in self._hidden:
+            if staged is None:
+                continue
+            if path in self._hidden:
+                yield from self._in_a_hidden_place(path, staged)
                 continue
             if self._at_home and not prefix and is_setting(name):
                 continue
@@ -562,11 +606,27 @@ class _Walk:
             elif is_whiteout(staged):
                 yield from self._deleted(path, below, name, before, staged, staged.st_ctime_ns)
             elif not self._is_same(above, below, name, staged, before):
+                self._look_at_settled(path, above, name, staged)
                 yield from self._instead(path, below, name, staged, before, never)
         for name in self._covered(prefix, above, below, names):
-            yield None
-            if f"{prefix}{name}" not in self._hidden:
-                yield from self._deleted(f"{prefix}{name}", below, name, status(below, name), None)
+            there = status(below, name)
+            yield from self._deleted(f"{prefix}{name}", below, name, there, None, self._began)
+
+    def _in_a_hidden_place(self, path: str, staged: os.stat_result) -> Iterator[Change]:
+        """Yield what cells made where they see nothing of the user's, if that holds secrets.
+
+        Its name alone, which the cells gave it: what the user has there is not looked at.
+        """
+        if not is_whiteout(staged) and (why := why_secret(path)):
+            yield from self._unless_settled(
+                Change(self._root, path, "new", None, None, why, staged=state(staged))
+            )
+
+    def _unless_settled(self, made: Change) -> Iterator[Change]:
+        """Yield what is never kept, unless it was dropped as it is."""
+        known = self._settled.get(made.name)
+        if known is None or not known.is_of(made):
+            yield made
 
     def _instead(
         self,
@@ -576,21 +636,22 @@ class _Walk:
         staged: os.stat_result,
         before: os.stat_result | None,
         never: str,
-    ) -> Iterator[Change | None]:
+    ) -> Iterator[Change]:
         """Yield what stands in a place of the project, or that of a folder which is gone there.
 
         Where ``never`` says why it is not kept, that is one change for all beneath it.
         """
         if never:
             kind: Kind = "new" if before is None else "changed"
-            made = Change(self._root, path, kind, None, None, never, staged=state(staged))
-            if self._settled.get(made.name) != (None, made.staged):
-                yield made
+            size, was = size_of(staged), size_of(before)
+            yield from self._unless_settled(
+                Change(self._root, path, kind, size, was, never, staged=state(staged))
+            )
             return
         yield from self._change(path, staged, before)
         if before is not None and stat.S_ISDIR(before.st_mode):
             for one in self._deleted(path, below, name, before, None):
-                yield one and replace(one, why_not=one.why_not or IN_ITS_PLACE)
+                yield replace(one, why_not=one.why_not or IN_ITS_PLACE)
 
     def _names(self, prefix: str, folder: int) -> list[str]:
         """Return the names in a folder that are wanted, or lead there."""
@@ -627,9 +688,29 @@ class _Walk:
         except OSError:
             return False
 
+    def _look_at_settled(self, path: str, above: int, name: str, staged: os.stat_result) -> None:
+        """Count a file that was kept as staged again if it has another content by now.
+
+        Its state does not say so while a cell has it mapped: only the first write to a page of a
+        mapping changes the times (mmap(2)).
+        """
+        full = Change(self._root, path, "changed", None, None).name
+        known = self._settled.get(full)
+        if known is None or not known.content or not self._bounds.compares(staged.st_size):
+            return
+        with contextlib.suppress(OSError), closing(os.open(name, FILE, dir_fd=above)) as file:
+            content, left = hashlib.sha256(), staged.st_size
+            for part in read_parts(file):
+                left -= len(part.data)
+                if left < 0:  # it grows meanwhile
+                    break
+                content.update(part.data)
+            if content.hexdigest() != known.content:
+                self._settled[full] = known._replace(staged=None)
+
     def _enter(
         self, path: str, above: int, below: int | None, name: str, depth: int
-    ) -> Iterator[Change | None]:
+    ) -> Iterator[Change]:
         if depth >= DEEPEST:
             yield Change(self._root, path, "new", None, None, TOO_DEEP)
             return
@@ -643,12 +724,19 @@ class _Walk:
             if there is not None and stat.S_ISDIR(there.st_mode):
                 with contextlib.suppress(OSError):
                     under = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=below)))
-            elif there is not None:
-                if not self._at_home:
-                    yield from self._change(path, status(above, name), there, deleted=True)
-                self._blocked += 1
-            yield from self._folder(f"{path}/", inner, under, depth + 1)
-            self._blocked -= there is not None and not stat.S_ISDIR(there.st_mode)
+            blocks = there is not None and not stat.S_ISDIR(there.st_mode)
+            self._blocked += blocks
+            why = ""
+            for one in self._folder(f"{path}/", inner, under, depth + 1):
+                why = FOLDER_IN_ITS_PLACE
+                yield one
+            self._blocked -= blocks
+            if not blocks:
+                return
+            # Without what took its place, the user would be left with neither.
+            now = status(above, name)
+            for one in self._deleted(path, below, name, there, now, self._began):
+                yield replace(one, why_not=one.why_not or why)
 
     def _deleted(
         self,
@@ -658,10 +746,12 @@ class _Walk:
         before: os.stat_result | None,
         staged: os.stat_result | None,
         when: int | None = None,
-    ) -> Iterator[Change | None]:
-        """Yield what was deleted with a name: the files of a folder one by one, None before each.
+    ) -> Iterator[Change]:
+        """Yield what was deleted with a name: the files of a folder one by one.
 
-        What the user made or changed after ``when`` is not what was deleted.
+        What the user made or changed after ``when`` is not what was deleted: when there came a
+        whiteout. A folder that was made does not say when. There may have been nothing then, as
+        where one is mounted over to deny it, so nothing that came since the session began is meant.
         """
         if before is None or path in self._hidden or self._at_home:
             return
@@ -680,7 +770,6 @@ class _Walk:
             except OSError:
                 return
             for inner in self._names(f"{path}/", fd):
-                yield None
                 below_it = status(fd, inner)
                 yield from self._deleted(f"{path}/{inner}", fd, inner, below_it, None, when)
 
@@ -706,9 +795,10 @@ class _Walk:
             staged=state(staged),
             yours=state(there),
         )
-        yours, was = self._settled.get(made.name, (None, None))
-        if made.name in self._settled and (yours, was) == (made.yours, made.staged):
+        known = self._settled.get(made.name)
+        if known is not None and known.is_of(made):
             return
+        yours = None if known is None else known.yours
         newer = there is not None and there.st_ctime_ns > self._began and made.yours != yours
         yield replace(made, yours_since=there.st_ctime) if newer and there else made
 
@@ -730,6 +820,11 @@ def is_opaque(folder: int) -> bool:
         return os.getxattr(folder, "user.overlay.opaque") == b"y"
     except OSError:
         return False
+
+
+def size_of(found: os.stat_result | None) -> int | None:
+    """Return the bytes of a regular file; None for anything else."""
+    return None if found is None or not stat.S_ISREG(found.st_mode) else found.st_size
 
 
 def is_whiteout(found: os.stat_result) -> bool:
@@ -791,7 +886,7 @@ def of_layers(
 
 
 def begin(staged: Staged) -> Staged:
-    """Write down, beside the layers, what they are of; remove those that are too old.
+    """Write down, beside the layers, what they are of.
 
     Return the same with a descriptor that tells, while it is open, that the session runs. Raises
     OSError.
@@ -817,25 +912,41 @@ def begin(staged: Staged) -> Staged:
     os.replace(new, f"{staged.folder}/{_INFO}")
     if staged.lock >= 0:
         os.close(staged.lock)
-    _sweep(staged.id)
     return replace(staged, lock=fd)
 
 
-def _sweep(own: str) -> None:
-    """Remove what can no longer be kept: by age, and the oldest of too many."""
+_sweeping = threading.Lock()
+
+
+def sweep_in_thread() -> None:
+    """Sweep beside a session that begins, unless that is being done: a disk may take its time."""
+    if _sweeping.acquire(blocking=False):
+        threading.Thread(target=_sweep_once, name="cellblock-sweep", daemon=True).start()
+
+
+def _sweep_once() -> None:
+    try:
+        sweep()
+    finally:
+        _sweeping.release()
+
+
+def sweep() -> None:
+    """Remove what can no longer be kept: by age, and the oldest of too many. Raises nothing."""
     began = list[tuple[float, str]]()
     with contextlib.suppress(OSError), os.scandir(changes_folder()) as entries:
         for entry in entries:
             try:
                 began.append((os.stat(f"{entry.path}/{_INFO}").st_mtime, entry.name))
             except OSError:
-                if entry.name != own and time.time() - entry.stat().st_mtime > _ORPHANED:
-                    remove_tree(entry.path)
+                with contextlib.suppress(OSError):
+                    if time.time() - entry.stat().st_mtime > _ORPHANED:
+                        remove_tree(entry.path)
     began.sort(reverse=True)
     for number, (when, name) in enumerate(began):
         old = number >= MOST_SESSIONS or time.time() - when > KEPT_FOR
         one = Staged(name, ())
-        if old and name != own and (lock := one.take()) >= 0:
+        if old and (lock := one.take()) >= 0:
             remove_tree(one.folder)
             os.close(lock)
 

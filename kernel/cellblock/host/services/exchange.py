@@ -11,19 +11,22 @@ opened in the folder before it, through no link, and what was opened is what is 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import re
 import secrets
 import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from cellblock.descriptors import closing
+from cellblock.descriptors import FILE, FOLDER, NEW, closing
 from cellblock.errors import ExchangeError
 from cellblock.host.sparse import PART, Part, end_file, read_parts, write_part
-from cellblock.policy.paths import within
+from cellblock.policy.paths import open_named, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -38,6 +41,9 @@ _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 #: A named pipe, or a lease of another process, is not waited for.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MOST_PARTS: Final = 32
+#: What the folder of a fork is called, in the scratch folder of what that is a fork of.
+FORK_FOLDER: Final = ".fork-{}"
+_FORK_FOLDER: Final = re.compile(FORK_FOLDER.replace(".", r"\.").format("[0-9a-f]{32}"))
 #: Entries of folders that one listing looks at.
 MOST_ENTRIES: Final = 20_000
 
@@ -61,6 +67,18 @@ Stamp = tuple[int, int, int]
 def stamp(found: os.stat_result) -> Stamp:
     """Return what tells whether a file was written to since."""
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A file that was put into a folder of cells, who may have written to it before it stood there.
+
+    Another stamp says that it was written to. The same one says nothing: cells may have mapped the
+    file, and only the first write to a page of a mapping changes the times (mmap(2)).
+    """
+
+    stamp: Stamp
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +123,8 @@ class CellFolder:
             root = max(roots, key=len, default="")
             path = name[len(root) :] if root else ".."
         parts = tuple(part for part in path.split("/") if part not in ("", "."))
-        if ".." in parts or not _is_name(name) or len(parts) > _MOST_PARTS:
+        is_forks = root == self._scratch and parts and _FORK_FOLDER.fullmatch(parts[0])
+        if is_forks or ".." in parts or not _is_name(name) or len(parts) > _MOST_PARTS:
             where = f"name one beneath {self.begins_in}, without .."
             raise ExchangeError(f"{name!r} is no file of the sandbox: {where}")
         return self._placed(Place(root, parts))
@@ -177,44 +196,76 @@ def _is_name(text: str) -> bool:
         return False
 
 
-def put(folder: int, place: Place, source: Source, most: int | None) -> Stamp:
-    """Copy ``source`` to a place in ``folder``, which is closed; return the copy's stamp.
+def put(
+    folder: int, place: Place, source: Source, most: int | None, written: Sequence[str] = ()
+) -> Put:
+    """Copy ``source`` to a place in ``folder``, which is closed; return what tells the copy.
 
-    What has that name, a link too, is replaced as a whole. Raises ExchangeError for more than
+    What has that name, a link too, is replaced as a whole. No link in folders that are ``written``
+    to leads to a source. Raises ExchangeError for more than
     ``most`` bytes, OSError for a ``source`` that can't be read, TypeError for one that is no bytes.
     """
     name = "/".join(place.parts)
-    with _parent(folder, place, make=True) as (above, last), _parts_of(source) as (parts, size):
+    with _parent(folder, place, make=True) as (above, last), _parts_of(source, written) as found:
+        parts, size = found
         _check_size(name, size, most, "scratch_max_bytes")
         unfinished = f".{secrets.token_hex(16)}"
         with _errors(name):
             made = os.open(unfinished, _MAKE, 0o644, dir_fd=above)
         try:
             with closing(made), _errors(name):
-                _copy(parts, made, name, most, "scratch_max_bytes")
+                content = hashlib.blake2b()
+                _copy(_hashed(parts, content), made, name, most, "scratch_max_bytes")
                 os.rename(unfinished, last, src_dir_fd=above, dst_dir_fd=above)
-                return stamp(os.stat(last, dir_fd=above, follow_symlinks=False))
+                status = os.stat(last, dir_fd=above, follow_symlinks=False)
+                return Put(stamp(status), content.digest())
         except BaseException:
             with suppress(OSError):
                 os.unlink(unfinished, dir_fd=above)
             raise
 
 
-def take(folder: int, place: Place, target: str | Path, most: int) -> None:
+def is_as_put(folder: int, name: str, put: Put) -> bool:
+    """Return whether a file beneath ``folder``, which stays open, is as it was put there."""
+    place = Place("", tuple(name.split("/")))
+    with suppress(ExchangeError, OSError), _opened(os.dup(folder), place, put.stamp[0]) as opened:
+        file = opened[0]
+        if stamp(os.fstat(file)) != put.stamp:
+            return False
+        content = hashlib.blake2b()
+        for _ in _hashed(read_parts(file), content):
+            pass
+        return content.digest() == put.digest and stamp(os.fstat(file)) == put.stamp
+    return False
+
+
+def _hashed(parts: Iterator[Part], content: hashlib.blake2b) -> Iterator[Part]:
+    for part in parts:
+        content.update(part.data)
+        yield part
+
+
+def take(
+    folder: int, place: Place, target: str | Path, most: int, written: Sequence[str] = ()
+) -> None:
     """Copy the file at a place in ``folder``, which is closed, to ``target``.
 
     Raises ExchangeError for what is no file of up to ``most`` bytes, OSError for a ``target`` that
-    can't be written. What was there before is replaced once all is copied.
+    can't be written. What was there before is replaced once all is copied. No link in folders that
+    are ``written`` to leads to where that is.
     """
     with _opened(folder, place, most) as (opened, name):
-        target = Path(target)
-        unfinished = target.with_name(f".{secrets.token_hex(16)}")
-        try:
-            with unfinished.open("xb") as copy:
-                _copy(read_parts(opened), copy.fileno(), name, most, "max_bytes")
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        target, unfinished = Path(target), f".{secrets.token_hex(16)}"
+        with closing(open_named(target.parent, written, FOLDER)) as above:
+            copy = os.open(unfinished, NEW, 0o666, dir_fd=above)
+            try:
+                with closing(copy):
+                    _copy(read_parts(opened), copy, name, most, "max_bytes")
+                os.rename(unfinished, target.name, src_dir_fd=above, dst_dir_fd=above)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(unfinished, dir_fd=above)
+                raise
 
 
 def read(folder: int, place: Place, most: int) -> bytes:
@@ -247,13 +298,25 @@ def find(folder: int, names: Iterable[str]) -> list[tuple[str, os.stat_result]]:
     """Return those files of these names that are beneath ``folder``, which is closed."""
     found = list[tuple[str, os.stat_result]]()
     with closing(folder):
-        for name in sorted(names):
-            place = Place("", tuple(name.split("/")))
-            with suppress(ExchangeError, OSError), _parent(os.dup(folder), place) as (above, last):
-                status = os.stat(last, dir_fd=above, follow_symlinks=False)
-                if _is_file(status):
-                    found.append((name, status))
+        _find(folder, "", [name.split("/") for name in sorted(names)], found)
     return found
+
+
+def _find(
+    folder: int, prefix: str, names: list[list[str]], found: list[tuple[str, os.stat_result]]
+) -> None:
+    """Add to ``found`` what is there of these names in a folder; each folder is opened once."""
+    for first, group in groupby(names, itemgetter(0)):
+        # A name that is a folder's by now, or was, is found as what it is.
+        below = [rest for _, *rest in group if rest]
+        with suppress(OSError):  # it is gone, or can't be entered
+            if not below:
+                status = os.stat(first, dir_fd=folder, follow_symlinks=False)
+                if _is_file(status):
+                    found.append((prefix + first, status))
+                continue
+            with closing(os.open(first, _FOLDER, dir_fd=folder)) as inner:
+                _find(inner, f"{prefix}{first}/", below, found)
 
 
 def _walk(
@@ -322,16 +385,16 @@ def _opened(folder: int, place: Place, most: int) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def _parts_of(source: Source) -> Iterator[tuple[Iterator[Part], int]]:
+def _parts_of(source: Source, written: Sequence[str]) -> Iterator[tuple[Iterator[Part], int]]:
     """Yield the content of what is put somewhere, and its size as far as that is known."""
     if isinstance(source, bytes | bytearray | memoryview):
         content = bytes(source)
         yield iter([Part(content, is_hole=False)]), len(content)
     elif isinstance(source, str | os.PathLike):
-        with Path(source).open("rb") as file:
-            found = os.fstat(file.fileno())
+        with closing(open_named(source, written, FILE)) as file:
+            found = os.fstat(file)
             _check_regular(str(source), found)
-            yield read_parts(file.fileno()), found.st_size
+            yield read_parts(file), found.st_size
     else:
         yield _read_file(source), 0
 

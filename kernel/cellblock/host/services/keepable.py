@@ -6,9 +6,11 @@
 2. ``why_never``: a name that other programs run or trust (``never_kept``), or a virtual
    environment. Nothing in such a folder is looked at.
 3. ``TOO_DEEP``, ``UNREADABLE``: a folder that is not entered.
-4. ``Reasons.why_not``, of a file: it is none, or stands in the place of something else; it can't be
+4. ``why_secret``, of what cells made in the place of something denied, of which no more is said.
+5. ``Reasons.why_not``, of a file: it is none, or stands in the place of something else; it can't be
    read; its name is one of secrets; it would run unread; its name can't be shown.
-5. ``IN_ITS_PLACE``: files of the user's beneath a folder in whose place cells put a file.
+6. ``IN_ITS_PLACE``: files of the user's beneath a folder in whose place cells put a file, and a
+   file of theirs in whose place cells put a folder: ``FOLDER_IN_ITS_PLACE``.
 
 What the user changed since the session began may be kept, but not without being named
 (``Staged.chosen``). ``keeping`` says what is checked after that.
@@ -31,6 +33,7 @@ DEEPEST: Final = 64
 TOO_DEEP: Final = f"its folders are nested more than {DEEPEST} deep"
 UNREADABLE: Final = "it can't be read"
 IN_ITS_PLACE: Final = "a file is in the place of its folder"
+FOLDER_IN_ITS_PLACE: Final = "a folder is in its place, of which nothing can be kept"
 
 #: What runs in place of a module's source, without a change that could be read.
 _COMPILED: Final = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
@@ -58,6 +61,12 @@ def why_never(name: str, found: os.stat_result, *folders: int | None) -> str:
         return why
     marks = (status(folder, f"{name}/{ENVIRONMENT}") for folder in folders)
     return PROGRAMS if any(mark is not None for mark in marks) else ""
+
+
+def why_secret(path: str) -> str:
+    """Return why a file of this path, from a root, is not kept if its name is one of secrets."""
+    hit = pattern_of("/".join(map(folded, path.split("/"))), SECRETS)
+    return "files of this name hold secrets" if hit else ""
 
 
 class Reasons:
@@ -92,8 +101,8 @@ class Reasons:
             return "something that is no file is in its place"
         if not (found.st_mode & stat.S_IRUSR or os.geteuid() == 0):
             return UNREADABLE
-        if pattern_of("/".join(map(folded, path.split("/"))), SECRETS):
-            return "files of this name hold secrets"
+        if why := why_secret(path):
+            return why
         imported = "" if found is before else self._imported(path)
         return imported or ("" if path.isprintable() else "its name can't be shown")
 

@@ -24,9 +24,11 @@ What is checked, in this order, of a cell that says ``%changes keep``:
    (``_replace``).
 
 Programs, the command line and MCP have the user's consent before they call ``keep``, which begins
-at 3, and has a ``token`` for the digests where somebody was shown them; JupyterLab's extension
-(``jupyter.lab_changes``) has the digest of what it showed. If a check fails from 6 on, what was
-done is taken back.
+at 3, and has a ``token`` for the digests where somebody was shown them. JupyterLab's extension
+begins at 6, with the digest of what it showed. It does checks 2 to 5 itself, on its own listing
+(``jupyter.lab_changes``: ``Listing.note``, ``StagedChanges._agreed``), since the user saw only what
+can be kept. What is added to 3 is added there, too. If a check fails from 6 on, what was done is
+taken back.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ from cellblock.host.consent.approver import Decision
 from cellblock.host.consent.request import of_keeping
 from cellblock.host.services.changes import Change, Kept, Staged, enter, finish, state
 from cellblock.host.sparse import end_file, read_parts, write_part
+from cellblock.render.headings import Heading
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
@@ -97,14 +100,14 @@ def keep(
         return ()
     asked = finish(digests(staged, chosen)) if exactly else None
     if asked is not None and token(chosen, asked) != exactly:
-        raise ChangesError("nothing was kept: it is not what was shown any more; look again")
+        raise ChangesError(f"{Heading.NOT_KEPT}it is not what was shown any more; look again")
     audit = Audit()
     if place is not None:
         log = Log(Path(place.folder), max_bytes=place.max_bytes, fsync=place.fsync)
         audit = Audit(log, required=place.required)
     try:
         if why := audit.approved(of_keeping(chosen, {}, paths), Decision(scope="once", why=by)):
-            raise ChangesError(f"nothing was kept: {why}")
+            raise ChangesError(f"{Heading.NOT_KEPT}{why}")
         kept = finish(steps(staged, chosen, asked))
         staged.kept.extend(kept)
         audit.kept(kept, staged.session, by)
@@ -217,13 +220,13 @@ def steps(
         except OSError as error:
             busy = isinstance(error, BlockingIOError)
             why = "another one is being kept of this session" if busy else error.strerror
-            raise ChangesError(f"nothing was kept: {why}") from None
+            raise ChangesError(f"{Heading.NOT_KEPT}{why}") from None
         return (yield from keeping.run(changes))
 
 
 def _nothing(change: Change, error: OSError) -> ChangesError:
     what = visible(change.name)
-    return ChangesError(f"nothing was kept: {what}: {error.strerror or error}")
+    return ChangesError(f"{Heading.NOT_KEPT}{what}: {error.strerror or error}")
 
 
 def _copy(staged: Staged, change: Change, new: int | None) -> Generator[None, None, str]:
@@ -289,13 +292,13 @@ class _Keeping:
                 self._replace(place)
             at = None
             left = [replace(one.change, yours=self._left(one)) for one in self._placed]
-            self._staged.settle(left)
+            self._staged.settle(left, {one.change.name: one.sha256 for one in kept})
         except BaseException as error:
             self._take_back()
             if isinstance(error, OSError) and at is not None:
                 raise _nothing(at, error) from None
             if isinstance(error, OSError):
-                raise ChangesError(f"nothing was kept: {error.strerror or error}") from None
+                raise ChangesError(f"{Heading.NOT_KEPT}{error.strerror or error}") from None
             raise
         for place in self._placed:
             _unlink(place, place.was)

@@ -265,7 +265,9 @@ class _Completion(msgspec.Struct):
 #: Shorter ones are no secrets, and stand in any text.
 _MIN_KEY: Final = 8
 #: What looks like a key, or like part of one.
-_KEY_LIKE: Final = re.compile(r"\bsk-[\w*.…-]{4,}|\b[Bb]earer\s+\S+|\b\S*\*{3,}\S*")
+_KEY_LIKE: Final = re.compile(
+    r"(?<!\S)(?=[^\w\s]*+\w)\S*?\*{3,}\S*|\bsk-[\w*.…-]{4,}|\b[Bb]earer\s+\S+"
+)
 
 
 class Redactor:

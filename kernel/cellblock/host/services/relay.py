@@ -1,10 +1,15 @@
-"""The relay: both ends of the process that connects guests to listed addresses.
+"""The relay: both ends of the process that takes guests' connections to listed hosts further.
 
-The host's end (``Relay``) starts it, admits guests, and counts what they asked for. The process
-takes requests of guests in and hands connected sockets out. It holds no byte of a connection: a
-socket is handed over as soon as connecting has begun, and the OS kernel does the rest. A guest that
-asks for much waits. One that sends nonsense, or does not read its answers, is not served any more.
-The process ends with the host.
+In a session's own network each listed host is an address at which a socket listens
+(``guest.confine.own_network``). The zygote sends these sockets, and the relay accepts what comes
+there. Which host is meant is the socket that a connection came to: nothing is read that a guest
+wrote. The relay looks the host's name up, judges what it finds (``addresses``), connects to that
+very address, and copies bytes both ways until both sides have ended.
+
+A guest that does not read costs its own connection. One that opens many waits. A connection that
+can't be made is reset, and the host tells the user why. The process ends with the host.
+
+The host's end (``Relay``) starts the process, gives it the sockets of each zygote, and counts.
 """
 
 from __future__ import annotations
@@ -12,27 +17,31 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import queue
+import resource
 import select
 import socket
+import struct
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Address
-from threading import Lock, Semaphore, Thread
+from pathlib import Path
+from threading import Semaphore, Thread
 from typing import TYPE_CHECKING, Final, Literal
 
-from cellblock.descriptors import refuse_descriptors
-from cellblock.errors import WireError
+from msgspec.structs import replace
+
 from cellblock.host.guests.spawn import end_with_host, protect_host, set_process_name
 from cellblock.host.guests.worker_process import Worker
-from cellblock.host.services.addresses import LOOPBACK, Allowlist, read
-from cellblock.policy.network import LOCALHOST
+from cellblock.host.services.addresses import Allowlist, read
+from cellblock.policy.network import LOCALHOST, LOOPBACK
 from cellblock.wire import frames
-from cellblock.wire import relay as protocol
-from cellblock.wire.messages import Message
+from cellblock.wire.messages import Message, Neighbour
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     import msgspec
 
@@ -45,45 +54,48 @@ if TYPE_CHECKING:
 # --- messages between host and relay, over a socket of their own ------------------------------
 
 
-class Begin(Message, frozen=True, kw_only=True):
-    """First: the policy's entries."""
+class Entries(Message, frozen=True, kw_only=True):
+    """What the policy lists: first of all, and whenever it lists less."""
 
     entries: tuple[str, ...]
 
 
-class Admit(Message, frozen=True, kw_only=True):
-    """Serve a guest. The relay's end of its socket comes with this frame (SCM_RIGHTS)."""
+class Listener(Message, frozen=True, kw_only=True):
+    """Take what comes to a socket, which travels with this frame, to this neighbour."""
 
-    number: int
+    neighbour: Neighbour
+
+
+class Came(Message, frozen=True, kw_only=True):
+    """Guests have connected. Sent before the first of these connections is taken."""
 
 
 class Judged(Message, frozen=True, kw_only=True):
-    """A guest asked for a connection, or was refused a name (port 0). Sent before its answer.
+    """A guest's connection goes to an address, or may not: ``why`` says so to the user.
 
-    ``names`` are the listed ones that led there. A refused ``host`` is as the guest wrote it.
+    ``name`` is the listed name that led there.
     """
 
     verdict: Literal["reached", "refused"]
     host: str
-    port: int = 0
-    names: tuple[str, ...] = ()
+    port: int
+    name: str = ""
+    why: str = ""
 
     def __str__(self) -> str:
         """Return the address as records have it: ``93.184.216.34:443 (example.org)``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        place = f"{host}:{self.port}" if self.port else host
-        return f"{place} ({', '.join(self.names)})" if self.names else place
+        return f"{host}:{self.port} ({self.name})" if self.name else f"{host}:{self.port}"
 
 
-class Breach(Message, frozen=True, kw_only=True):
-    """A guest sent nonsense, or does not read its answers. It is not served any more."""
+class Failed(Message, frozen=True, kw_only=True):
+    """Nobody answers where a listed host is: ``why`` says so to the user."""
 
-    number: int
-    detail: str
+    why: str
 
 
-ToRelay = Begin | Admit
-FromRelay = Judged | Breach
+ToRelay = Entries | Listener
+FromRelay = Came | Judged | Failed
 
 
 # --- the host's end ---------------------------------------------------------------------------
@@ -92,107 +104,186 @@ FromRelay = Judged | Breach
 MAX_FAILED_STARTS: Final = 3
 #: Addresses of each verdict that are counted by themselves.
 MAX_COUNTED: Final = 50
+#: Hosts of one cell that the user is told about.
+MAX_TOLD: Final = 5
 
 
 @dataclass(slots=True)
 class RelayCounts:
-    """How often guests asked for an address since the last report; ``others`` in all."""
+    """How often guests connected to an address since the last report; ``others`` in all.
+
+    ``shared``: guests of several sessions did, which have one network.
+    """
 
     reached: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     others: int = 0
+    shared: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.reached or self.refused or self.others)
 
+    def add(self, message: Judged) -> None:
+        """Count a connection."""
+        counts = self.reached if message.verdict == "reached" else self.refused
+        address = str(message)
+        if address in counts or len(counts) < MAX_COUNTED:
+            counts[address] += 1
+        else:
+            self.others += 1
+
+
+@dataclass(eq=False, slots=True)
+class RelayUser:
+    """A session that has a relay: ``report`` gets what was connected to, ``tell`` what is said."""
+
+    report: Callable[[RelayCounts], None] = lambda _counts: None
+    tell: Callable[[str], None] = lambda _text: None
+    #: Since its last report, and since it was told last.
+    counts: RelayCounts = field(default_factory=RelayCounts)
+    told: dict[str, None] = field(default_factory=dict)
+
 
 class Relay:
-    """A relay for ``addresses``, as long as there are any; replaced if it ends.
+    """A relay for what a policy lists, as long as that is something; replaced if it ends.
 
-    ``breach`` gets what a guest did against the protocol, ``report`` what guests asked for.
+    A sandbox and its forks have guests of one zygote, in one network, and one relay: the last of
+    them to leave ends it. Whose guest connects nobody knows then, so each is told of all.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        addresses: tuple[str, ...],
-        breach: Callable[[str], None],
-        report: Callable[[RelayCounts], None] = lambda _counts: None,
+        entries: tuple[str, ...],
+        user: RelayUser | None = None,
     ) -> None:
-        self._reactor, self._breach, self._report = reactor, breach, report
-        self._addresses: tuple[str, ...] = ()
+        self._reactor = reactor
+        self._entries: tuple[str, ...] = ()
         self._worker: Worker[FromRelay] | None = None
-        self._failed_starts = self._admitted = 0
-        #: The guest that is served: its number, and the relay's end of its socket.
-        self._serving: tuple[int, int] | None = None
-        #: Whether it got a connection.
-        self._used = False
-        self._counts = RelayCounts()
-        self.narrow_to(addresses)
-
-    def narrow_to(self, addresses: tuple[str, ...]) -> None:
-        """Replace the list. The guest that is served is not served any more."""
-        if addresses == self._addresses:
-            return
-        self.account()
-        self.close()
-        self._addresses, self._failed_starts, self._used = addresses, 0, False
-        if addresses:
-            with contextlib.suppress(OSError):  # tried again when a guest is admitted
+        self._failed_starts = self._came = 0
+        self._users = [user or RelayUser()]
+        #: Whose sockets they are, and our own descriptors of these.
+        self._source: Mapping[Neighbour, int] | None = None
+        self._listeners: dict[Neighbour, socket.socket] = {}
+        if entries:
+            self._entries = entries
+            with contextlib.suppress(OSError):  # tried again when there is a zygote
                 self._running()
 
-    def admit(self) -> list[int]:
-        """Return the descriptor at which a new guest, or restored snapshot, asks; [] without list.
+    @property
+    def is_shared(self) -> bool:
+        """Whether several sessions have it."""
+        return len(self._users) > 1
 
-        The guest before it is not served any more. Raises OSError.
-        """
-        if not self._addresses:
-            return []
-        worker = self._running()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        refuse_descriptors(ours)
-        with theirs:
-            self._drop_guest()
-            self._admitted += 1
-            self._serving, self._used = (self._admitted, ours.detach()), False
-            worker.send_with(Admit(number=self._admitted), [self._serving[1]])
-            return [theirs.detach()]
+    def join(self, user: RelayUser) -> Relay:
+        """Return it for one session more."""
+        self._users.append(user)
+        return self
 
-    def made_connections(self, before: Callable[[], bool]) -> bool:
-        """Whether the guest got a connection since the last question, or had one ``before``."""
-        if not self._addresses:
-            return False
+    def leave(self, user: RelayUser) -> None:
+        """Let go of it; of the last session's all connections end."""
+        if len(self._users) == 1:
+            self.close()
+        self._users.remove(user)
+
+    def serves(self, listeners: Mapping[Neighbour, int]) -> bool:
+        """Whether it takes connections that come to a zygote's sockets."""
+        return listeners is self._source
+
+    def serve(self, listeners: Mapping[Neighbour, int]) -> None:
+        """Take connections of a zygote's guests, and no other's; ``listeners`` are its own."""
+        if not self._entries or self.serves(listeners):
+            return
+        self._end_worker()
+        self._source = listeners
+        allowed = Allowlist(self._entries)
+        for neighbour, fd in listeners.items():
+            if allowed.has(neighbour):
+                self._listeners[neighbour] = socket.socket(fileno=os.dup(fd))
+        self._give_listeners()
+
+    def narrow_to(self, entries: tuple[str, ...]) -> None:
+        """Have less be listed: what is not any more is reached no more, and is hung up on."""
+        if entries == self._entries:
+            return
+        for user in self._users:
+            self.account(user)
+        self._entries = entries
+        allowed = Allowlist(entries)
+        for neighbour in [each for each in self._listeners if not allowed.has(each)]:
+            _stop(self._listeners.pop(neighbour))
+        if not entries:
+            self._end_worker()
+        elif self._worker is not None:
+            self._worker.send(Entries(entries=entries))
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether any host is reached."""
+        return bool(self._listeners)
+
+    def came(self) -> int:
+        """Return a number that is another one if guests have connected since the last question."""
+        poll = select.poll()
+        for listener in self._listeners.values():
+            poll.register(listener, select.POLLIN)
+        # In this order: what does not wait there any more was told of before it was taken.
+        waits = bool(poll.poll(0))
         self._read()
-        used, self._used = self._used, False
-        return used or before()
+        return self._came + waits
 
-    def account(self) -> None:
-        """Report what was asked for since the last report: all that an ended cell did."""
-        if self._addresses:
-            self._read()
-            self._report(self._counts)
-            self._counts = RelayCounts()
+    def account(self, user: RelayUser) -> None:
+        """Report what guests connected to since the last report: all that an ended cell did."""
+        self._read()
+        counts, user.counts = user.counts, RelayCounts()
+        user.report(counts)
+
+    def say(self, user: RelayUser) -> None:
+        """Tell a session which listed hosts were not reached since the last call, and why."""
+        self._read()
+        told = list(user.told)
+        user.told.clear()
+        by = "a sandbox and its forks" if self.is_shared else ""
+        for text in told:
+            user.tell(f"{by} can't reach {text}".lstrip())
 
     def close(self) -> None:
-        """End the relay; connections that were handed over end with their guests."""
-        self._addresses = ()
-        self._drop_guest()
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.kill()
+        """End the relay, and all connections."""
+        self.narrow_to(())
 
-    def _drop_guest(self) -> None:
-        if self._serving is not None:
-            os.close(self._serving[1])
-            self._serving = None
+    def _end_worker(self) -> None:
+        worker, self._worker, self._source = self._worker, None, None
+        if worker is not None and (self._listeners or not self._entries):
+            worker.kill()
+        else:
+            self._worker = worker  # it has served nobody yet
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
 
     def _running(self) -> Worker[FromRelay]:
         if self._worker is None:
             self._worker = Worker(
                 self._reactor, __name__, FromRelay, self._on_message, self._on_lost
             )
-            self._worker.send(Begin(entries=self._addresses))
+            self._worker.send(Entries(entries=self._entries))
         return self._worker
+
+    def _give_listeners(self) -> None:
+        """Have a relay take what comes. Where there can be none, nobody waits for it."""
+        try:
+            worker = self._running()
+            for neighbour, listener in self._listeners.items():
+                worker.send_with(Listener(neighbour=neighbour), [listener.fileno()])
+        except OSError as error:
+            for user in self._users:
+                user.tell(f"can't reach listed hosts: {error.strerror}")
+            self._give_up()
+
+    def _give_up(self) -> None:
+        for listener in self._listeners.values():
+            _stop(listener)
+        self._listeners.clear()
 
     def _read(self) -> None:
         if self._worker is not None:
@@ -200,173 +291,379 @@ class Relay:
 
     def _on_message(self, message: FromRelay) -> None:
         self._failed_starts = 0
-        if isinstance(message, Breach):
-            if self._serving is not None and self._serving[0] == message.number:
-                self._breach(message.detail)
+        if isinstance(message, Came):
+            self._came += 1
             return
-        self._used = self._used or message.verdict == "reached"
-        counts = self._counts.reached if message.verdict == "reached" else self._counts.refused
-        address = str(message)
-        if address in counts or len(counts) < MAX_COUNTED:
-            counts[address] += 1
-        else:
-            self._counts.others += 1
+        for user in self._users:
+            if message.why and len(user.told) < MAX_TOLD:
+                user.told[message.why] = None
+            if isinstance(message, Judged):
+                user.counts.add(message)
+                user.counts.shared = user.counts.shared or self.is_shared
 
     def _on_lost(self, _why: str) -> None:
-        """Serve the same guest by another relay, where names have to be looked up again."""
+        """Have another relay take what comes; connections that there were have ended."""
         self._worker = None
         self._failed_starts += 1
-        if self._serving is None:
-            return
-        number, fd = self._serving
         if self._failed_starts < MAX_FAILED_STARTS:
-            with contextlib.suppress(OSError):
-                self._running().send_with(Admit(number=number), [fd])
-                return
-        self._drop_guest()  # so that nobody waits for an answer
+            self._give_listeners()
+        else:
+            self._give_up()
 
 
-# --- the process ------------------------------------------------------------------------------
+def _stop(listener: socket.socket) -> None:
+    """Have nobody connect to a socket any more, whoever else holds it."""
+    with listener, contextlib.suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
 
-#: Names that are looked up at once, and requests that may wait for an answer.
+
+# --- the process: names -----------------------------------------------------------------------
+
+#: Names that are looked up at once.
 MAX_LOOK_UPS: Final = 8
-MAX_WAITING: Final = 64
 #: Seconds for which an answer is used again.
 CACHE_SECONDS: Final = 5.0
 
 
 def look_up(name: str) -> list[str]:
     """Return the addresses of a name, as this machine's resolver has them. Raises gaierror."""
-    if name == LOCALHOST:
-        return list(LOOPBACK)
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a name is, or ``why`` it is nowhere."""
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    why: str = ""
 
 
 class Names:
     """Looks listed names up, in threads, since getaddrinfo(3) blocks.
 
-    However often a guest asks, a name is looked up once at a time, and once in ``CACHE_SECONDS``.
+    However often guests ask, a name is looked up once at a time, and once in ``CACHE_SECONDS``. A
+    byte comes through the pipe ``woken`` when ``found`` has something.
     """
 
-    def __init__(self, allowlist: Allowlist, look_up: LookUp) -> None:
-        self._allowlist, self._look_up = allowlist, look_up
-        self._lock, self._room = Lock(), Semaphore(MAX_LOOK_UPS)
-        #: Pipes that wait for a name that is being looked up.
-        self._waiting: dict[str, list[int]] = {}
-        self._known: dict[str, tuple[float, protocol.Found]] = {}
+    def __init__(self, look_up: LookUp) -> None:
+        self._look_up, self._room = look_up, Semaphore(MAX_LOOK_UPS)
+        self._known: dict[str, tuple[float, Found]] = {}
+        self._asked: set[str] = set()
+        self._answers = queue.SimpleQueue[Found]()
+        self.woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def answer(self, name: str, pipe: int) -> bool:
-        """Write ``Found`` for a listed name to a pipe, now or later; False if too many wait.
-
-        Closes the pipe. Called from the relay's thread only.
-        """
-        is_new = False
-        with self._lock:
-            when, found = self._known.get(name, (-CACHE_SECONDS, protocol.Found()))
-            is_fresh = time.monotonic() - when < CACHE_SECONDS
-            if not is_fresh:
-                if sum(map(len, self._waiting.values())) >= MAX_WAITING:
-                    return False
-                is_new = name not in self._waiting
-                self._waiting.setdefault(name, []).append(pipe)
-        if is_fresh:
-            _write(pipe, found)
-        elif is_new:
+    def ask(self, name: str) -> Found | None:
+        """Return where a name is if that is known; else have it looked up."""
+        when, found = self._known.get(name, (-CACHE_SECONDS, Found(name)))
+        if time.monotonic() - when < CACHE_SECONDS:
+            return found
+        if name not in self._asked:
+            self._asked.add(name)
             Thread(target=self._find, args=[name], name="look-up", daemon=True).start()
-        return True
+        return None
+
+    def found(self) -> list[Found]:
+        """Return what was found since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.woken, 1_024)
+        found = list[Found]()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._answers.get_nowait())
+        for each in found:
+            self._known[each.name] = time.monotonic(), each
+            self._asked.discard(each.name)
+        return found
 
     def _find(self, name: str) -> None:
         try:
             with self._room:
-                addresses = list(self._look_up(name))
-            found = self._judge(name, addresses)
+                found = Found(name, tuple(self._look_up(name)))
         except socket.gaierror as error:
-            why = f"{name}: {error.strerror}"[:500]
-            found = protocol.Found(error=error.errno or socket.EAI_AGAIN, why=why)
-        except Exception as error:  # whatever it is, the request has an answer
-            found = protocol.Found(error=socket.EAI_AGAIN, why=f"{name}: {type(error).__name__}")
-        with self._lock:
-            self._known[name] = time.monotonic(), found
-            pipes = self._waiting.pop(name, [])
-        for pipe in pipes:
-            _write(pipe, found)
-
-    def _judge(self, name: str, addresses: list[str]) -> protocol.Found:
-        with self._lock:
-            good, bad = self._allowlist.found(name, addresses)
-        if good:
-            return protocol.Found(addresses=tuple(good[:64]))
-        if not bad:
-            return protocol.Found(error=socket.EAI_NONAME, why=f"{name} is nowhere")
-        why = f"{name} is at {bad}, which is not a public address: list that with its port, too"
-        return protocol.Found(error=socket.EAI_FAIL, why=why)
+            found = Found(name, why=str(error.strerror)[:_LONGEST_WHY])
+        except Exception as error:  # whatever it is, the connection has an end
+            found = Found(name, why=type(error).__name__)
+        self._answers.put(found)
+        with contextlib.suppress(BlockingIOError):  # full: it will be read
+            os.write(self._wake, b"x")
 
 
-def _write(pipe: int, found: protocol.Found) -> None:
-    """Write as much as fits a pipe at once, and close it; the guest may have gone."""
-    with contextlib.suppress(OSError):
-        os.write(pipe, protocol.encode(found))
-    os.close(pipe)
+# --- the process: connections -----------------------------------------------------------------
 
+_LONGEST_WHY: Final = 500
+#: Bytes that are on their way in one direction of a connection, in a pipe.
+PIPE_BYTES: Final = 256 << 10
+#: F_SETPIPE_SZ (fcntl(2)), SPLICE_F_MOVE and SPLICE_F_NONBLOCK (splice(2)).
+_SET_PIPE_SIZE: Final = 1031
+_SPLICE: Final = 1 | 2
+#: Pipes that are kept for the next use.
+_MOST_PIPES: Final = 32
+#: Times that a direction is served until the others have their turn.
+_TURNS: Final = 4
+
+
+class Flow:
+    """One direction: what ``source`` sends goes to ``target``, then that it has ended.
+
+    The bytes go through a pipe, which the OS kernel copies nothing for (splice(2)). There is one
+    only while something is on its way.
+    """
+
+    def __init__(self, source: socket.socket, target: socket.socket, pipes: Pipes) -> None:
+        self.source, self.target, self._pipes = source, target, pipes
+        #: Bytes that are in the pipe, and that went in and out until now.
+        self.held = self.moved = 0
+        self._pipe: tuple[int, int] | None = None
+        self._has_ended = self.is_done = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether it waits for what the source sends."""
+        return not self.held and not self._has_ended
+
+    def move(self) -> None:
+        """Move what can be moved at once. Raises OSError when either side has gone."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_TURNS):
+                if self.reads:
+                    self._fill()
+                if self.held:
+                    self._empty()
+                if self._has_ended:
+                    self.target.shutdown(socket.SHUT_WR)
+                    self.is_done = True
+                    break
+        if not self.held:
+            self.close()
+
+    def _fill(self) -> None:
+        self._pipe = self._pipe or self._pipes.take()
+        self.held = os.splice(self.source.fileno(), self._pipe[1], PIPE_BYTES, flags=_SPLICE)
+        self.moved += self.held
+        self._has_ended = not self.held
+
+    def _empty(self) -> None:
+        while self.held and self._pipe is not None:
+            out = self.target.fileno()
+            sent = os.splice(self._pipe[0], out, self.held, flags=_SPLICE)
+            self.held -= sent
+            self.moved += sent
+
+    def close(self) -> None:
+        """Give the pipe back."""
+        if self._pipe is not None:
+            self._pipes.give_back(self._pipe, is_empty=not self.held)
+            self._pipe = None
+
+
+class Pipes:
+    """Pipes that are empty, for whichever flow needs one."""
+
+    def __init__(self) -> None:
+        self._free: list[tuple[int, int]] = []
+
+    def take(self) -> tuple[int, int]:
+        """Return a pipe. Raises OSError where there can be none."""
+        if self._free:
+            return self._free.pop()
+        import fcntl  # noqa: PLC0415 - there is no relay where there is no such module
+
+        pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # this user has many: it is smaller then
+            fcntl.fcntl(pipe[1], _SET_PIPE_SIZE, PIPE_BYTES)
+        return pipe
+
+    def give_back(self, pipe: tuple[int, int], *, is_empty: bool) -> None:
+        """Keep a pipe for the next flow, or close it."""
+        if is_empty and len(self._free) < _MOST_PIPES:
+            self._free.append(pipe)
+            return
+        for fd in pipe:
+            os.close(fd)
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """A guest's connection, ``near``, and its way on: ``far``, when that is known."""
+
+    neighbour: Neighbour
+    near: socket.socket
+    #: Addresses that are yet to be tried, the one that ``far`` is for, and when it, or a guest that
+    #: has left, has had its time.
+    targets: list[IPAddress] = field(default_factory=list)
+    address: IPAddress | None = None
+    far: socket.socket | None = None
+    give_up_at: float = 0.0
+    flows: tuple[Flow, ...] = ()
+    #: Whether the guest sends no more: it has closed its socket, or the half of it.
+    has_left: bool = False
+    #: Bytes that had been moved when it was last looked at.
+    moved: int = 0
+
+    def sockets(self) -> list[socket.socket]:
+        """Return both sockets, or the only one."""
+        return [self.near] if self.far is None else [self.near, self.far]
+
+
+# --- the process: serving ---------------------------------------------------------------------
 
 READ_SIZE: Final = 1 << 16
-#: Requests of one guest that are answered in a slot of so many seconds; the others wait.
+#: Connections of one session; further ones wait until one of these has ended.
+MAX_CONNECTIONS: Final = 256
+#: Connections that are taken in a slot of so many seconds; further ones wait for the next.
 MAX_PER_SLOT: Final = 200
 SLOT_SECONDS: Final = 0.1
-#: Bytes of answers that may wait for a guest: more than an honest one needs, and few descriptors.
-BACKLOG: Final = 8 << 10
+#: Seconds that an address of several, and the last one, has to answer in.
+FIRST_SECONDS: Final = 5.0
+LAST_SECONDS: Final = 60.0
+#: Seconds without a byte that a connection has whose guest sends no more.
+LEFT_SECONDS: Final = 60.0
+#: Descriptors of one connection, two sockets and two pipes; and those that nobody takes for one.
+FILES_EACH: Final = 6
+SPARE_FILES: Final = 64
+#: Seconds for which Linux keeps the port of a connection that has ended (TIME_WAIT).
+PORT_SECONDS: Final = 60.0
+#: Ports that Linux gives to who connects (ip(7)), and what it does where nobody says.
+_PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_USUAL_PORTS: Final = 32_768, 60_999
+#: What a socket of the relay's may hold each way. Linux doubles it, and enlarges it no more.
+BUFFER_BYTES: Final = 256 << 10
+#: A guest whose FIN waits behind bytes that nobody takes is gone some day: that is asked for.
+_KEEP_ALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+)
+#: struct linger: closing resets (socket(7)).
+_RESET: Final = struct.pack("ii", 1, 0)
 
 
-class Refused(Exception):
-    """A request is answered with an error number instead of a descriptor."""
+def most_per_port_seconds() -> int:
+    """Return how many connections a session may make in ``PORT_SECONDS``: a quarter of the ports.
 
-    def __init__(self, number: int, why: str = "") -> None:
-        self.number, self.why = number, why
-        super().__init__(why)
+    The user's other programs need some, too.
+    """
+    first, last = _USUAL_PORTS
+    with contextlib.suppress(OSError, ValueError):
+        first, last = map(int, _PORT_RANGE.read_text(encoding="ascii").split())
+    return max(1, (last - first + 1) // 4)
+
+
+class Pace:
+    """How fast connections are taken: so many in a slot, and ``most`` in ``PORT_SECONDS``."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken, self._slot_ends, self._rests = 0, 0.0, False
+        #: When earlier slots ended, and how many were taken in each; how many in all of these.
+        self._slots = deque[tuple[float, int]]()
+        self._before = 0
+
+    def take(self) -> None:
+        """Count one."""
+        self._taken += 1
+
+    def rest(self) -> None:
+        """Take none until the next slot."""
+        self._rests = True
+
+    def allows(self, now: float) -> bool:
+        """Whether one more is taken at this time."""
+        if now >= self._slot_ends:
+            if self._taken:
+                self._slots.append((now, self._taken))
+                self._before += self._taken
+            self._taken, self._slot_ends, self._rests = 0, now + SLOT_SECONDS, False
+        while self._slots and now - self._slots[0][0] >= PORT_SECONDS:
+            self._before -= self._slots.popleft()[1]
+        return not self._rests and self._taken < min(MAX_PER_SLOT, self._most - self._before)
+
+    def next_look(self) -> float:
+        """Return when more may be taken, if none is now."""
+        if self._slots and self._before >= self._most:
+            return self._slots[0][0] + PORT_SECONDS
+        return self._slot_ends
 
 
 class Server:
     """Serves one session's guests. ``control`` is the socket to the host, which sends the list."""
 
     def __init__(self, control: socket.socket, look_up: LookUp = look_up) -> None:
-        self._control, self._look_up = control, look_up
+        self._control = control
+        self._names, self._pipes = Names(look_up), Pipes()
         self._allowed = Allowlist(())
-        self._names = Names(self._allowed, look_up)
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[ToRelay] = frames.Decoder(ToRelay)
-        self._poll = select.poll()
-        self._poll.register(control, select.POLLIN)
-        #: Guests by descriptor: number and socket.
-        self._guests: dict[int, tuple[int, socket.socket]] = {}
-        #: Requests in this slot, by a guest's descriptor, and when it ends.
-        self._asked: dict[int, int] = {}
-        self._slot_ends = 0.0
-        #: Descriptors that came before their ``Admit`` was complete.
+        self._epoll = select.epoll()
+        for fd in (control.fileno(), self._names.woken):
+            self._epoll.register(fd, select.EPOLLIN)
+        #: Descriptors that came before their ``Listener`` was complete.
         self._received: list[int] = []
+        self._listeners: dict[int, tuple[socket.socket, Neighbour]] = {}
+        #: Connections by both of their descriptors, and what is waited for at each of these.
+        self._connections: dict[int, Connection] = {}
+        self._waited_for: dict[int, int] = {}
+        self._all: set[Connection] = set()
+        #: Those that have a time until which: they are connecting, or their guest has left.
+        self._timed: set[Connection] = set()
+        #: Sockets of connections that have ended. They are closed when all events are served: else
+        #: an event of one that had the same number would be taken for a new one's.
+        self._closing: list[socket.socket] = []
+        self._files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        #: How fast connections are taken, and whether any are now.
+        self._pace, self._is_taking = Pace(most_per_port_seconds()), True
 
     def serve(self) -> None:
         """Serve until the host hangs up."""
         while True:
-            for fd, _ in self._poll.poll(self._begin_slot()):
+            for fd, events in self._epoll.poll(self._next_look()):
                 if fd == self._control.fileno():
                     if not self._read_control():
                         return
-                elif fd in self._guests:
-                    self._read_request(fd)
+                elif fd == self._names.woken:
+                    self._go_on_with_found()
+                elif fd in self._listeners:
+                    self._accept(fd)
+                elif (connection := self._connections.get(fd)) is not None:
+                    if fd == connection.near.fileno() and events & select.EPOLLRDHUP:
+                        connection.has_left = True
+                    self._serve(connection, events)
+            self._look_at_time()
+            while self._closing:
+                self._closing.pop().close()
 
-    def _begin_slot(self) -> int | None:
-        """Begin a slot if the last has ended; return its milliseconds if a guest waits for it."""
+    # --- time ---------------------------------------------------------------------------------
+
+    def _next_look(self) -> float | None:
+        """Return the seconds until something is due that no socket tells."""
+        due = [each.give_up_at for each in self._timed]
+        if not self._is_taking and self._has_room():
+            due.append(self._pace.next_look())
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _look_at_time(self) -> None:
         now = time.monotonic()
-        if now >= self._slot_ends:
-            for fd in self._asked:
-                if fd in self._guests:
-                    self._poll.register(fd, select.POLLIN)
-            self._asked.clear()
-            self._slot_ends = now + SLOT_SECONDS
-        if any(asked >= MAX_PER_SLOT for asked in self._asked.values()):
-            return int((self._slot_ends - now) * 1_000) + 1
-        return None
+        is_taking = self._pace.allows(now) and self._has_room()
+        if is_taking != self._is_taking:
+            self._is_taking = is_taking
+            for fd in self._listeners:
+                if is_taking:
+                    self._epoll.register(fd, select.EPOLLIN)
+                else:
+                    self._epoll.unregister(fd)
+        for connection in [each for each in self._timed if each.give_up_at <= now]:
+            if connection.flows:
+                self._end(connection, reset=True)
+            else:
+                self._try_next(connection, errno.ETIMEDOUT)
+
+    def _has_room(self) -> bool:
+        files = self._files - SPARE_FILES - len(self._listeners)
+        return len(self._all) < min(MAX_CONNECTIONS, max(1, files // FILES_EACH))
+
+    # --- the host -----------------------------------------------------------------------------
 
     def _read_control(self) -> bool:
         """Handle messages of the host; return whether it is still there."""
@@ -377,118 +674,261 @@ class Server:
         self._received += fds
         for payload in self._splitter.feed(data):
             message = self._decode(payload)
-            if isinstance(message, Begin):
-                self._allowed = Allowlist(message.entries)
-                self._names = Names(self._allowed, self._look_up)
+            if isinstance(message, Entries):
+                self._narrow_to(message.entries)
             elif self._received:
-                sock = socket.socket(fileno=self._received.pop(0))
-                sock.setblocking(False)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BACKLOG)
-                self._guests[sock.fileno()] = message.number, sock
-                self._poll.register(sock, select.POLLIN)
+                self._listen(message.neighbour, self._received.pop(0))
         return bool(data)
+
+    def _narrow_to(self, entries: tuple[str, ...]) -> None:
+        self._allowed = Allowlist(entries)
+        for fd, (_, neighbour) in list(self._listeners.items()):
+            if not self._allowed.has(neighbour):
+                self._stop_listening(fd)
+        for connection in list(self._all):
+            may = partial(self._may, connection)
+            connection.targets = list(filter(may, connection.targets))
+            there = connection.address
+            if not self._allowed.has(connection.neighbour) or not (there is None or may(there)):
+                self._end(connection, reset=True)
+
+    def _may(self, connection: Connection, address: IPAddress) -> bool:
+        """Whether the list still has what a connection is for be at an address."""
+        neighbour = connection.neighbour
+        if not neighbour.name:
+            return self._allowed.has(neighbour)
+        if neighbour.name == LOCALHOST:
+            return self._allowed.has(replace(neighbour, address=str(address)))
+        good, _ = self._allowed.reachable([str(address)], neighbour.port)
+        return bool(good)
+
+    def _listen(self, neighbour: Neighbour, fd: int) -> None:
+        os.set_inheritable(fd, False)
+        listener = socket.socket(fileno=fd)
+        listener.setblocking(False)
+        self._listeners[fd] = listener, neighbour
+        if self._is_taking:
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def _stop_listening(self, fd: int) -> None:
+        listener, _ = self._listeners.pop(fd)
+        if self._is_taking:
+            self._epoll.unregister(fd)
+        _stop(listener)
 
     def _report(self, message: msgspec.Struct) -> None:
         with contextlib.suppress(OSError):  # the host has gone: the next read says so
             self._control.sendall(frames.encode(message))
 
-    # --- a guest ------------------------------------------------------------------------------
+    # --- a connection -------------------------------------------------------------------------
 
-    def _read_request(self, fd: int) -> None:
-        number, sock = self._guests[fd]
-        self._asked[fd] = self._asked.get(fd, 0) + 1
-        if self._asked[fd] >= MAX_PER_SLOT:
-            self._poll.unregister(fd)
+    def _accept(self, fd: int) -> None:
+        listener, neighbour = self._listeners[fd]
+        self._report(Came())
         try:
-            packet, ancillary, flags, _ = sock.recvmsg(protocol.MOST)
-            if not packet:
-                self._drop_guest(fd)
-            elif ancillary or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-                detail = "a packet that is too large, or has a descriptor for the relay"
-                self._breach(fd, number, detail)
-            else:
-                self._answer(sock, protocol.request(packet))
+            near, _ = listener.accept()
         except BlockingIOError:
-            self._breach(fd, number, "it does not read what the relay answers")
-        except WireError as exc:
-            self._breach(fd, number, f"{exc} for the relay")
-        except OSError:
-            self._drop_guest(fd)
+            return
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # the host has shut it down
+                self._stop_listening(fd)
+            self._pace.rest()  # or there are no descriptors: not to be tried at once
+            return
+        self._pace.take()
+        near.setblocking(False)
+        _bound_buffers(near)
+        for level, option, value in _KEEP_ALIVE:
+            near.setsockopt(level, option, value)
+        connection = Connection(neighbour, near)
+        self._all.add(connection)
+        self._connections[near.fileno()] = connection
+        self._wait(near, 0)
+        if neighbour.name in ("", LOCALHOST):
+            # Who listens at one of both addresses is there by the other, too.
+            others = LOOPBACK if neighbour.name else ()
+            there = dict.fromkeys((neighbour.address, *others))
+            listed = (each for each in there if self._allowed.has(replace(neighbour, address=each)))
+            self._begin(connection, listed)
+        elif (found := self._names.ask(neighbour.name)) is not None:
+            self._go_on(connection, found)
 
-    def _answer(self, sock: socket.socket, request: protocol.Resolve | protocol.Connect) -> None:
-        """Do what is asked for, and hand over the descriptor. Raises OSError."""
-        try:
-            if isinstance(request, protocol.Resolve):
-                given = self._resolve(request.name.lower().removesuffix("."))
-            else:
-                given = self._connect(request.address, request.port)
-            _hand_over(sock, protocol.Answer(nonce=request.nonce), given)
-        except Refused as refused:
-            answer = protocol.Answer(nonce=request.nonce, errno=refused.number, why=refused.why)
-            sock.send(protocol.encode(answer))
+    def _go_on_with_found(self) -> None:
+        for found in self._names.found():
+            for each in [each for each in self._all if each.neighbour.name == found.name]:
+                if each.far is None:
+                    self._go_on(each, found)
 
-    def _resolve(self, name: str) -> int:
-        """Return the end of a pipe from which the answer can be read. Raises Refused."""
-        if not self._allowed.knows(name):
-            self._report(Judged(verdict="refused", host=name))
-            raise Refused(errno.EACCES, f"{name} is not on the list")
-        try:
-            ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as exc:
-            raise Refused(exc.errno or errno.EMFILE) from None
-        if not self._names.answer(name, theirs):
-            os.close(ours)
-            os.close(theirs)
-            raise Refused(errno.EAGAIN, "too many names are being looked up")
-        return ours
+    def _go_on(self, connection: Connection, found: Found) -> None:
+        """Begin to connect to where a name is, as far as that may be reached."""
+        name, port, entry = found.name, connection.neighbour.port, connection.neighbour.entry
+        good, bad = self._allowed.reachable(found.addresses, port)
+        if good:
+            self._begin(connection, map(str, good))
+            return
+        if bad:
+            why = f"{entry}: it is at {bad}, which is not a public address; list that, too"
+            self._report(Judged(verdict="refused", host=bad, port=port, name=name, why=why))
+        else:
+            self._report(Failed(why=f"{entry}: {found.why or 'it has no address'}"))
+        self._end(connection, reset=True)
 
-    def _connect(self, text: str, port: int) -> int:
-        """Begin to connect; return the socket's descriptor. Raises Refused."""
-        address = read(text)
-        if address is None or not self._allowed.reaches(address, port):
-            judged = Judged(verdict="refused", host=text, port=port)
-            self._report(judged)
-            place = f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
-            raise Refused(errno.EACCES, f"{place} is not on the list")
-        names = tuple(self._allowed.names(address, port))
-        self._report(Judged(verdict="reached", host=str(address), port=port, names=names))
-        return _begin_connecting(address, port)
+    def _begin(self, connection: Connection, addresses: Iterable[str]) -> None:
+        connection.targets = [each for each in map(read, addresses) if each is not None]
+        self._try_next(connection, errno.EHOSTUNREACH)
 
-    def _breach(self, fd: int, number: int, detail: str) -> None:
-        self._drop_guest(fd)
-        self._report(Breach(number=number, detail=detail))
+    def _try_next(self, connection: Connection, error: int) -> None:
+        """Connect to the next of the addresses, after an error of the one before."""
+        self._forget_far(connection)
+        neighbour = connection.neighbour
+        while connection.targets:
+            target = connection.targets.pop(0)
+            host, name = str(target), neighbour.name
+            self._report(Judged(verdict="reached", host=host, port=neighbour.port, name=name))
+            try:
+                connection.far = _connecting(target, neighbour.port)
+            except OSError as exc:
+                error = exc.errno or errno.EMFILE
+                continue
+            connection.address = target
+            seconds = FIRST_SECONDS if connection.targets else LAST_SECONDS
+            connection.give_up_at = time.monotonic() + seconds
+            self._timed.add(connection)
+            self._connections[connection.far.fileno()] = connection
+            self._wait(connection.far, select.EPOLLOUT)
+            return
+        self._report(Failed(why=f"{neighbour.entry}: {os.strerror(error)}"))
+        self._end(connection, reset=True)
 
-    def _drop_guest(self, fd: int) -> None:
-        _, sock = self._guests.pop(fd)
-        with contextlib.suppress(KeyError):
-            self._poll.unregister(fd)
-        self._asked.pop(fd, None)
-        sock.close()
+    def _serve(self, connection: Connection, events: int) -> None:
+        if connection.far is None or not connection.flows:
+            self._go_on_connecting(connection, events)
+        elif not _move(connection) or events & (select.EPOLLERR | select.EPOLLPRI):
+            if events & select.EPOLLPRI:
+                why = f"{connection.neighbour.entry}: out-of-band data, which is not passed on"
+                self._report(Failed(why=why))
+            self._end(connection, reset=True)
+            return
+        if connection.flows:
+            self._wait_for_more(connection)
+
+    def _wait_for_more(self, connection: Connection) -> None:
+        up, down = connection.flows
+        if up.is_done and down.is_done:
+            self._end(connection)
+            return
+        for out, back in ((up, down), (down, up)):
+            # Nothing behind an urgent byte (tcp(7)) is read until somebody takes that byte.
+            wanted = select.EPOLLIN | select.EPOLLPRI if out.reads else 0
+            wanted |= select.EPOLLOUT if back.held else 0
+            # That a guest has left is to be known also while nothing more is read of it.
+            wanted |= select.EPOLLRDHUP if out is up and not connection.has_left else 0
+            self._wait(out.source, wanted, without_hang_up=True)
+        moved = up.moved + down.moved
+        if connection.has_left and (connection not in self._timed or moved != connection.moved):
+            connection.give_up_at = time.monotonic() + LEFT_SECONDS
+            self._timed.add(connection)
+        connection.moved = moved
+
+    def _go_on_connecting(self, connection: Connection, events: int) -> None:
+        """See what has become of a socket that is connecting, or a guest that waits for it."""
+        far = connection.far
+        if far is not None:
+            error = far.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                self._try_next(connection, error)
+                return
+            if _is_connected(far):
+                for sock in (connection.near, far):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.targets = []
+                self._timed.discard(connection)
+                up = Flow(connection.near, far, self._pipes)
+                connection.flows = up, Flow(far, connection.near, self._pipes)
+                return
+        if events & (select.EPOLLHUP | select.EPOLLERR):
+            self._end(connection, reset=True)  # the guest has gone
+
+    def _wait(self, sock: socket.socket, events: int, *, without_hang_up: bool = False) -> None:
+        """Wait for events at a socket; for a hang-up, too, unless nothing else is waited for."""
+        fd, known = sock.fileno(), self._waited_for.get(sock.fileno())
+        if events == 0 and without_hang_up:
+            if known is not None:
+                self._epoll.unregister(fd)
+                del self._waited_for[fd]
+            return
+        if known is None:
+            self._epoll.register(fd, events)
+        elif known != events:
+            self._epoll.modify(fd, events)
+        self._waited_for[fd] = events
+
+    def _end(self, connection: Connection, *, reset: bool = False) -> None:
+        """End a connection; with ``reset`` both sides hear that it is broken."""
+        for flow in connection.flows:
+            flow.close()
+        for sock in connection.sockets():
+            if reset:
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._forget(sock)
+        self._all.discard(connection)
+        self._timed.discard(connection)
+
+    def _forget_far(self, connection: Connection) -> None:
+        if connection.far is not None:
+            self._forget(connection.far)
+            connection.far = None
+
+    def _forget(self, sock: socket.socket) -> None:
+        self._wait(sock, 0, without_hang_up=True)
+        self._connections.pop(sock.fileno(), None)
+        self._closing.append(sock)
 
 
-def _hand_over(sock: socket.socket, answer: protocol.Answer, given: int) -> None:
-    """Give a descriptor away. Raises Refused, OSError."""
+def _move(connection: Connection) -> bool:
+    """Move what can be moved; return whether there is nobody that has gone."""
     try:
-        socket.send_fds(sock, [protocol.encode(answer)], [given])
-    except OSError as exc:
-        if exc.errno != errno.ETOOMANYREFS:  # a limit of this user's, over all his processes
-            raise
-        raise Refused(errno.ENOBUFS, "too many sockets are on their way") from None
-    finally:
-        os.close(given)
+        for flow in connection.flows:
+            if not flow.is_done:
+                flow.move()
+    except OSError:  # or there are no pipes
+        return False
+    return True
 
 
-def _begin_connecting(address: IPAddress, port: int) -> int:
-    """Begin to connect to this very address, whatever any name means by now. Raises Refused."""
+def _connecting(address: IPAddress, port: int) -> socket.socket:
+    """Return a socket that connects to this very address, whatever any name means by now.
+
+    Raises OSError.
+    """
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    _bound_buffers(sock)
+    error = sock.connect_ex((str(address), port))
+    if error not in (0, errno.EINPROGRESS):
+        sock.close()
+        raise OSError(error, os.strerror(error))
+    return sock
+
+
+def _bound_buffers(sock: socket.socket) -> None:
+    """Have a socket hold little: all programs of the machine share the memory of these."""
+    for each in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        sock.setsockopt(socket.SOL_SOCKET, each, BUFFER_BYTES)
+
+
+def _raise_file_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # as it was, then, and fewer connections
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _is_connected(sock: socket.socket) -> bool:
     try:
-        with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
-            error = sock.connect_ex((str(address), port))
-            if error in (0, errno.EINPROGRESS):
-                return sock.detach()
-    except OSError as exc:
-        error = exc.errno or errno.EMFILE
-    raise Refused(error)
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 def main(fd: int, host: int) -> None:
@@ -498,6 +938,7 @@ def main(fd: int, host: int) -> None:
     set_process_name(b"cb-relay")
     control = socket.socket(fileno=fd)
     control.set_inheritable(False)
+    _raise_file_limit()
     try:
         Server(control).serve()
     finally:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends.base import Backend, Chosen, View
     from cellblock.host.services.changes import Staged
+    from cellblock.host.services.operations.grants import OperationGrants
     from cellblock.host.session.granted_services import GrantedServices
     from cellblock.policy.model import Policy
 
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 _FILES_OF_A_COPY: Final = 4
 #: The folder of the project that cells write to where nothing can be staged.
 _WORK: Final = "work"
+#: Files that a cell's ``read_deny_paths`` may name by a pattern.
+MOST_NAMED: Final = 1_000
 #: Where guests find programs.
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
@@ -80,6 +83,8 @@ class SessionOptions(Struct, frozen=True):
     #: Whether cells have a home folder that is staged like the project. Programs exchange files
     #: with theirs in the scratch folder, and there that is it.
     stages_home: bool = False
+    #: Whether guests of one zygote may be of several sessions: those of a pool's sandboxes.
+    pooled: bool = False
 
     @property
     def project(self) -> Path:
@@ -122,7 +127,7 @@ class SessionConfig(Struct, frozen=True):
     wrap: Wrapping | None
     project: Path
     #: What operations of the host may touch; None where none is granted.
-    operations: catalog.OperationGrants | None = None
+    operations: OperationGrants | None = None
     #: Paths of the host's own, and of the front's, that no guest reads.
     private: tuple[Path, ...] = ()
     #: What is there beneath the roots that is denied by its name.
@@ -196,11 +201,16 @@ class SessionConfig(Struct, frozen=True):
         """Whether guests of one zygote are kept apart: by Landlock, or not at all.
 
         A container's limits are for one guest, and its scratch folder is nowhere outside. What one
-        session stages no other sees, nor its /dev/shm and /proc.
+        session stages no other sees, nor its /dev/shm and /proc: those take mounts of its own. Nor
+        is it in the network that another one has with listed hosts.
         """
         plan = self.prepare.plan
         locks = plan.locks
+        if plan.own_mounts:
+            return True
         if plan.layers or SHARED_MEMORY in plan.write_roots or PROC in plan.read_roots:
+            return False
+        if plan.neighbours:
             return False
         return not locks or ("landlock" in locks and "container" not in locks)
 
@@ -291,13 +301,13 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
             narrowed,
             chosen,
             layers=layers,
-            project=options.project,
-            scratch=options.scratch,
+            places=(options.project, options.scratch),
             unreadable=(private, secrets),
             cwd=_first_cwd(policy, options.project, options.scratch),
             inputs=inputs_from_file(options.inputs, policy.filesystem_write_roots)
             if isinstance(options.inputs, str)
             else options.inputs,
+            pooled=options.pooled,
         )
         # By the operator's policy: a notebook may leave cells nothing that they could write.
         if services := granted_services(replace(config, policy=policy)):
@@ -322,6 +332,9 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
 def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
     """Return the same for a narrower policy. Raises PolicyError, BackendError."""
     secrets, _ = _secrets(config.policy, policy, config.project)
+    if len({*secrets} - {*config.secrets}) > MOST_NAMED:  # each is looked up, and hidden
+        what = f"name more than {MOST_NAMED:,} files"
+        raise PolicyError(what, key="read_deny_paths", remedy="Deny the folder that they are in.")
     # What has come to a write root since is the cells' own, unless its name was no secret's.
     before = config.policy.read_deny_paths
     secrets = tuple(
@@ -335,8 +348,7 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
         policy,
         config.chosen,
         layers=cover(config.prepare.plan.layers, policy, (*config.private, *named)),
-        project=config.project,
-        scratch=config.scratch,
+        places=(config.project, config.scratch),
         unreadable=(config.private, named),
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
@@ -394,20 +406,21 @@ def _resolved(
     chosen: Chosen,
     *,
     layers: tuple[messages.Layer, ...],
-    project: Path,
-    scratch: Path,
+    places: tuple[Path, Path],
     unreadable: tuple[tuple[Path, ...], tuple[Path, ...]],
     cwd: str,
     inputs: dict[str, str],
+    pooled: bool = False,
 ) -> SessionConfig:
     """Return the config of a policy; guests begin in ``cwd`` if they can read any of that.
 
-    ``unreadable`` are what is private and what has the name of a secret.
+    ``places`` are project and scratch; ``unreadable`` is what is private, and what has the name of
+    a secret.
     """
-    private, secrets = unreadable
+    (project, scratch), (private, secrets) = places, unreadable
     operations = catalog.grants_of(policy, project=project, private=private)
     folders: Any = {"private": (*private, *secrets), "project": project, "scratch": scratch}
-    plan, wrap = planned(policy, chosen.backend, layers=layers, **folders)
+    plan, wrap = planned(policy, chosen.backend, layers=layers, pooled=pooled, **folders)
     check_out_of_reach(policy, plan)
     prepare = prepare_message(policy, plan, project, scratch, inputs)
     if can_see(plan, cwd):
@@ -549,10 +562,11 @@ def planned(
     project: Path,
     scratch: Path,
     layers: tuple[messages.Layer, ...] = (),
+    pooled: bool = False,
 ) -> tuple[messages.Plan, Wrapping | None]:
     """Return what guests lock, and what their zygote is wrapped in, if it is."""
     folders: Any = {"scratch": scratch, "project": project, "private": private}
-    plan = make_plan(policy, backend, layers=layers, **folders)
+    plan = make_plan(policy, backend, layers=layers, pooled=pooled, **folders)
     if not backend.wraps:
         return plan, None
     view = make_view(policy, plan, **folders)

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from cellblock.descriptors import FOLDER, closing, open_unlinked, read_regular
+from cellblock.descriptors import FILE, FOLDER, closing, read_regular
 from cellblock.errors import InputError
 from cellblock.policy.folders import cache_folder
-from cellblock.policy.paths import follow, within
+from cellblock.policy.paths import open_named
 
 if TYPE_CHECKING:
     import sqlite3
@@ -265,11 +265,7 @@ def inputs_from_file(path: str, written: Sequence[str] = ()) -> dict[str, str]:
 
 
 def _read(path: str, written: Sequence[str]) -> bytes:
-    end, links = follow(os.path.abspath(os.path.expanduser(path)))
-    if link := next((at for at in links for root in written if within(at, root)), None):
-        what = f"a link leads there that cells could change: {link}"
-        raise InputError(what, file=path, remedy="Name a file.")
-    with closing(open_unlinked(end, os.O_RDONLY | os.O_NONBLOCK)) as fd:
+    with closing(open_named(os.path.expanduser(path), written, FILE)) as fd:
         content = read_regular(fd, MOST_BYTES + 1)
     if content is None:
         raise InputError("not a regular file", file=path, remedy="Give a file.")

@@ -10,12 +10,13 @@ so: ``--fresh`` takes a new guest instead.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from msgspec import structs
 
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.errors import BackendError, PolicyError
+from cellblock.host import threads
 from cellblock.host.audit import records
 from cellblock.host.cell.lacking import lacking
 from cellblock.host.consent.admission import AdmissionGate
@@ -40,12 +41,15 @@ from cellblock.render import policy_card
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
 
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
     from cellblock.host.cell.cell import Front
     from cellblock.host.guests.process import Guest
+    from cellblock.host.guests.worker_process import Started
+    from cellblock.host.reactor import Reactor
     from cellblock.host.services.tools.calls import Approval
     from cellblock.host.services.tools.runner import InProcessTools
     from cellblock.host.session.config import SessionConfig
@@ -56,24 +60,37 @@ if TYPE_CHECKING:
     from cellblock.policy.narrow_requests import NarrowRequest
 
     MakeTools = Callable[[Policy], InProcessTools]
+    TakeWorker = Callable[[], Started | None]
 
 
 _MAGIC: Final = f"%{SHOWS_POLICY}"
 _NAMES: Final = "names that were seen before can still be looked up"
 _NAMED: Final = ("filesystem_read_roots", "read_deny_paths")
+#: Seconds to look at the folders that a policy names: it takes some milliseconds.
+PATIENCE: Final = 3.0
+_BUSY: Final = f"names folders that could not be looked at within {PATIENCE:g} s"
+_END_THEM: Final = "Cells keep them busy: end what they have started, or try again."
 
 
 # --- settings -----------------------------------------------------------------------------------
 
 
 def settings_of(
-    config: SessionConfig, front: Front, make_tools: MakeTools | None = None
+    config: SessionConfig,
+    front: Front,
+    make_tools: MakeTools | None = None,
+    take_worker: TakeWorker = lambda: None,
 ) -> SessionSettings:
-    """Return what a session enforces at its start; ``make_tools`` makes tools of a program's."""
+    """Return what a session enforces at its start.
+
+    ``make_tools`` makes tools of a program's, ``take_worker`` returns the worker of the operator's
+    if that was started ahead.
+    """
     policy = config.policy
     tools = Tooling(
         policy=policy,
         functions=None if make_tools is None else lambda: make_tools(policy),
+        worker=take_worker,
         operations=config.operations,
         budgets=front.views.budgets,
         approval=approval_of(policy, front),
@@ -123,10 +140,22 @@ class NarrowedSession(Protocol):
         """Put a narrower policy in force."""
 
 
+class Weighed(NamedTuple):
+    """What a cell asks for; the settings with that, or else what is wrong with it."""
+
+    asked: NarrowRequest
+    settings: SessionSettings | None
+    findings: tuple[Finding, ...]
+
+
 class Narrower:
     """Narrows one session's policy, as its cells ask."""
 
-    def __init__(self, config: SessionConfig, front: Front, tooling: Tooling | None) -> None:
+    def __init__(
+        self, reactor: Reactor, config: SessionConfig, front: Front, tooling: Tooling | None
+    ) -> None:
+        self._reactor = reactor
+        self._weighing: threads.Work[SessionSettings | tuple[Finding, ...]] | None = None
         self._config, self._front, self._tooling = config, front, tooling
         #: The config of the settings that were made last.
         self._next = config
@@ -150,10 +179,42 @@ class Narrower:
             and narrow_requests.is_narrow_cell(request.code)
         )
 
+    def weigh_cell(
+        self, request: ExecuteRequest, session: NarrowedSession, then: Callable[[Weighed], None]
+    ) -> None:
+        """Find out whether a cell's narrowing can be had; ``then`` gets the answer in the loop.
+
+        In a thread: to look up what it names waits for who keeps those folders locked.
+        """
+        code, rules = request.code, session.settings.rules
+        asked, findings = narrow_requests.read_cell(code, rules)
+        if findings:
+            then(Weighed(asked, None, findings))
+            return
+
+        def end(outcome: Future[SessionSettings | tuple[Finding, ...]]) -> None:
+            try:
+                found = outcome.result()
+            except OSError:  # late, or there can be no more threads
+                found = explained([PolicyError(_BUSY, remedy=_END_THEM)], asked, code, rules)
+            if isinstance(found, tuple):
+                then(Weighed(asked, None, found))
+            else:
+                then(Weighed(asked, found, ()))
+
+        weigh = partial(self._weigh_request, asked, code, rules)
+        self._weighing = threads.begin(self._reactor, weigh, end, seconds=PATIENCE)
+
+    def close(self) -> None:
+        """Narrow nothing more: the session ends."""
+        if self._weighing is not None:
+            self._weighing.forget()
+
     def narrow(
         self,
         request: ExecuteRequest,
         session: NarrowedSession,
+        weighed: Weighed,
         done: Callable[[Outcome], None],
         *,
         admitted_by: str = "",
@@ -163,10 +224,16 @@ class Narrower:
         ``admitted_by`` says what admitted the cell, where not every cell is.
         """
         audit, code, rules = self._front.audit, request.code, session.settings.rules
-        asked, findings = narrow_requests.read_cell(code, rules)
-        settings: SessionSettings | None = None
-        if not findings:
-            settings, findings = self._weigh_request(asked, code, session)
+        asked, settings, findings = weighed
+        if settings is not None:
+            try:
+                used = session.requests.used
+                step = (
+                    NarrowingStep.fresh if asked.fresh else self._step(settings.policy, used=used)
+                )
+                settings = structs.replace(settings, step=step)
+            except PolicyError as error:
+                settings, findings = None, explained([error], asked, code, rules, NOT_KEPT)
         unwritten = audit.decided(request, findings, (), by=admitted_by)
         if settings is None or unwritten is not None:
             status: Literal["denied", "refused"] = "denied" if findings else "refused"
@@ -206,22 +273,19 @@ class Narrower:
     # --- whether it may be --------------------------------------------------------------------
 
     def _weigh_request(
-        self, asked: NarrowRequest, code: str, session: NarrowedSession
-    ) -> tuple[SessionSettings | None, tuple[Finding, ...]]:
+        self, asked: NarrowRequest, code: str, rules: Rules
+    ) -> SessionSettings | tuple[Finding, ...]:
         """Return the settings that a cell asks for, or why it can't have them."""
-        rules = session.settings.rules
         policy, wrong = self.weigh(asked.changes)
         if wrong:
-            return None, explained(wrong, asked, code, rules)
+            return explained(wrong, asked, code, rules)
         try:
-            fresh = asked.fresh
-            step = NarrowingStep.fresh if fresh else self._step(policy, used=session.requests.used)
-            return self.settings_under(policy, step), ()
+            return self.settings_under(policy)
         except PolicyError as error:
             problem = error
         except BackendError as error:
             problem = PolicyError(str(error), remedy="Run `cellblock doctor`.")
-        return None, explained([problem], asked, code, rules, NOT_KEPT)
+        return explained([problem], asked, code, rules, NOT_KEPT)
 
     def weigh(self, changes: Mapping[str, Any]) -> tuple[Policy, tuple[PolicyError, ...]]:
         """Return a narrower policy, or all that is wrong with the changes."""
@@ -250,7 +314,7 @@ class Narrower:
         possible = self.policy.snapshots != "off" and self._front.views.gated
         return NarrowingStep.relock if possible else None
 
-    def settings_under(self, policy: Policy, step: NarrowingStep) -> SessionSettings:
+    def settings_under(self, policy: Policy) -> SessionSettings:
         """Return the settings of a narrower policy. Raises PolicyError, BackendError."""
         if refusal := self._front.views.refusal_under(policy):
             remedy = "Leave that out, or choose a machine or a backend that can."
@@ -264,7 +328,6 @@ class Narrower:
             config,
             self._front,
             tools,
-            step=step,
             changed=recorded_changes(self.policy, policy, config.scratch),
             digest=paths.without_scratch(policy, config.scratch).digest(),
             tools_gone=frozenset(map(tool_name, self.policy.tools)) - names,
@@ -329,7 +392,7 @@ class Narrower:
         self._known_gaps = {(gap.capability, gap.consequence) for gap in views.gaps}
         if settings.step is NarrowingStep.relock:
             wrapped = self._config.chosen.backend.wraps
-            views.lasting |= _lasting(settings.changed, wrapped=wrapped)
+            views.lasting |= _lasting(settings.changed, self._before, wrapped=wrapped)
         views.narrowed(self._config)
         views.tools_in_force = tuple(
             tool for tool in views.tools_in_force if tool.name not in settings.tools_gone
@@ -371,14 +434,17 @@ class Narrower:
         self._front.outputs.card(card)
 
 
-def _lasting(fields: Mapping[str, str], *, wrapped: bool) -> dict[str, str]:
+def _lasting(fields: Mapping[str, str], before: Policy, *, wrapped: bool) -> dict[str, str]:
     """Return what a guest that got more locks for these fields still has, by field.
 
-    ``wrapped``: what guests see was decided when they were started.
+    ``before`` is the policy until now. ``wrapped``: what guests see was decided when they were
+    started.
     """
     found = {}
     for name in fields:
-        holes = [ROWS[name].stays] if ROWS[name].stays else []
+        # Connections to listed hosts are the relay's to end.
+        ends = name == "network_access" and before.network_access is not True
+        holes = [ROWS[name].stays] if ROWS[name].stays and not ends else []
         holes += [_NAMES] if wrapped and name in _NAMED else []
         if holes:
             found[name] = "; ".join(holes)

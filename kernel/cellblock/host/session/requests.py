@@ -46,16 +46,17 @@ from msgspec.structs import replace
 from cellblock.analysis.dataflow import RepeatableCells
 from cellblock.analysis.magic_table import SHOWN_BY_HOST
 from cellblock.analysis.magics import steps_of_undo
+from cellblock.analysis.transform import is_python
 from cellblock.descriptors import FOLDER, open_beneath, open_unlinked
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import Supervisor
 from cellblock.host.limits.deadlines import Deadlines
 from cellblock.host.limits.monitor import Mark, Monitor
-from cellblock.host.services.relay import Relay
+from cellblock.host.services.relay import Relay, RelayUser
 from cellblock.host.services.tools.broker import Broker
 from cellblock.host.services.tools.calls import CellCalls, Tooling
-from cellblock.host.session.types import ESTIMATED, NarrowingStep, Refused, Stopped
+from cellblock.host.session.types import CHARGED, ESTIMATED, NarrowingStep, Refused, Stopped
 from cellblock.host.state.chain import PastRequest
 from cellblock.host.state.core import MAX_LOSSES
 from cellblock.policy.paths import within
@@ -63,7 +64,7 @@ from cellblock.wire import messages
 from cellblock.wire.messages import UPPER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Front
@@ -94,6 +95,7 @@ _ANSWERS: Final[dict[type, type]] = {
     messages.Inspect: messages.Inspected,
     messages.ListVariables: messages.Variables,
     messages.GetVariable: messages.VariableValue,
+    messages.ShrinkImage: messages.ShrunkImage,
     messages.SetVariables: messages.Done,
 }
 
@@ -267,13 +269,16 @@ class Requests:
         approver: Approver | None = None,
     ) -> None:
         self._front, self._audit, self._approver, self._clock = front, audit, approver, clock
-        self._relay = Relay(reactor, settings.addresses, self._on_relay_breach, audit.asked)
+        self._addresses, self._reactor = settings.addresses, reactor
+        self._relay_user = RelayUser(self._audit.asked, self.on_notice)
+        self._relay = self._make_relay()
+        #: What it said of connections last.
+        self._came = 0
         policy, prepare = settings.policy, settings.prepare
         self._layers = prepare.plan.layers
         self.supervisor = Supervisor(
-            reactor, self, policy, prepare, zygotes, clock, self._relay.admit
+            reactor, self, policy, prepare, zygotes, clock, self._on_listening
         )
-        self._reactor = reactor
         self.tools = Broker(
             reactor,
             self.supervisor,
@@ -301,6 +306,9 @@ class Requests:
         )
         self._monitor.others = self.supervisor.snapshots.others
         self._monitor.holds = self.supervisor.snapshots.holds
+        self.supervisor.snapshots.programs = self._monitor.programs
+        self.supervisor.snapshots.programs_held = lambda: self._monitor.programs_held
+        self.supervisor.snapshots.programs_shown = lambda: self._monitor.programs_shown
         self._monitor.orphans_cpu = lambda: self.supervisor.orphans_cpu
         self._monitor.answering_cpu = lambda: self.supervisor.answering_cpu
         self._monitor.held_together = self.supervisor.snapshots.held_together
@@ -662,8 +670,12 @@ class Requests:
         """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
         sent = [one for one in self._all() if one.runs_code and one.state > RequestState.admitted]
         if urgent:
-            estimated = why == "memory" and self._monitor.is_estimate
-            self.supervisor.replace(Stopped(why, ESTIMATED if estimated else ""))
+            detail = ""
+            if why == "memory" and self._monitor.is_estimate:
+                detail = ESTIMATED
+            elif why == "memory" and self._monitor.is_charged:
+                detail = CHARGED
+            self.supervisor.replace(Stopped(why, detail))
         elif sent:
             # What requests take that run at the same time can't be told apart. It counts from
             # when the first of them began, and for that one.
@@ -679,14 +691,6 @@ class Requests:
 
     def _violation(self, what: str) -> None:
         self.supervisor.replace(Stopped("violation", f"protocol violation: {what}"))
-
-    def _on_relay_breach(self, what: str) -> None:
-        """End a guest for what it told the relay, once it is known what it had begun before."""
-        guest = self.supervisor.guest
-        if guest is not None:
-            guest.read_rest()
-            if guest is self.supervisor.guest:
-                self._violation(what)
 
     # --- the user: questions and interrupts ---------------------------------------------------
 
@@ -788,7 +792,7 @@ class Requests:
         self._deadlines_of(request).stop()
         if self._approver is not None:
             self._approver.end()  # the answer may have to wait for a snapshot
-        if self._relay.made_connections(self.supervisor.snapshots.chain.had_connections):
+        if self._has_connected():
             for one in self._all():
                 one.called = True
         failed = message.error is not None
@@ -796,6 +800,27 @@ class Requests:
             self._keep(request, request.stopped(request.over, kept=True))
         elif failed or not self._goes_back(request, message):
             self._keep(request, message)
+
+    def _make_relay(self) -> Relay:
+        return Relay(self._reactor, self._addresses, self._relay_user)
+
+    def _take_relay(self) -> None:
+        """Have a relay of one's own, and leave the one before to forks and whom they are of."""
+        self._relay.leave(self._relay_user)
+        self._relay, self._came = self._make_relay(), 0
+
+    def _on_listening(self, listeners: Mapping[messages.Neighbour, int]) -> None:
+        """Have guests of a zygote be connected to what is listed."""
+        if self._relay.is_shared and not self._relay.serves(listeners):
+            self._take_relay()
+        self._relay.serve(listeners)
+
+    def _has_connected(self) -> bool:
+        """Return whether a guest connected to a listed host, or had before what runs began."""
+        before, self._came = self._came, self._relay.came()
+        if not self._relay.has_hosts:
+            return False
+        return self._came != before or self.supervisor.snapshots.chain.had_connections()
 
     def _goes_back(self, request: InFlight, reply: messages.Done) -> bool:
         """Do what a cell asked for with the states before it, or its own; return whether it did."""
@@ -816,7 +841,7 @@ class Requests:
         """
         now, message = self._clock(), request.message
         seconds = now - request.began_at
-        exact = (
+        repeatable = (
             isinstance(message, messages.Execute)
             and self._repeatable.judge(message.source)  # it may define what a later one calls
             and not message.user_expressions
@@ -835,7 +860,17 @@ class Requests:
 
         # What ran beside another is not run again by itself.
         once = request.called or request.overlapped
-        past = PastRequest(message, seconds, exact, ended=now, side_effects=once)
+        past = PastRequest(
+            message,
+            seconds,
+            repeatable=repeatable,
+            ended=now,
+            side_effects=once,
+            is_unparsed=isinstance(message, messages.Execute)
+            and isinstance(reply, messages.Done)
+            and reply.error is not None  # else it need not be parsed
+            and not is_python(message.raw),
+        )
         self.supervisor.ran(past, answer, alone=not self._others(request))
 
     def _undo_when_alone(self, request: InFlight, reply: messages.Done) -> None:
@@ -944,8 +979,9 @@ class Requests:
         self.tool_calls = self.tools.end(request.subshell)
         if guest is not None and not others:
             guest.throttle(on=True)
+        self._relay.say(self._relay_user)
         request.done(reply)
-        self._relay.account()
+        self._relay.account(self._relay_user)
         if self._alone is not None or self._waiting():
             # Not now: what has ended is yet to be recorded, and a snapshot of it to be taken.
             self._look_in(0)
@@ -953,6 +989,9 @@ class Requests:
     def continue_from(self, parent: Requests) -> None:
         """Go on numbering, and knowing what cells do again alike, where a fork's parent is."""
         self._last_id, self._repeatable = parent._last_id, copy.deepcopy(parent._repeatable)
+        self._relay.leave(self._relay_user)
+        self._relay = parent._relay.join(self._relay_user)  # they are in the same network
+        self._came = self._relay.came()
 
     # --- what the supervisor tells ------------------------------------------------------------
 
@@ -1055,6 +1094,9 @@ class Requests:
         self._monitor.narrow_to(settings.policy)
         if settings.tools is not None:
             self.tools.narrow_to(settings.tools, settings.tools_gone)
+        self._addresses = settings.addresses
+        if self._relay.is_shared:  # then a new guest comes, of another zygote
+            self._take_relay()
         self._relay.narrow_to(settings.addresses)
         self.used = self.used and settings.step is not NarrowingStep.fresh
 
@@ -1080,7 +1122,8 @@ class Requests:
         What is written there is staged: the OS kernel does so for guests and host alike.
         """
         zygote = self.supervisor.zygote
-        for root, folder in (zygote.seen_folders if zygote is not None else {}).items():
+        seen = () if zygote is None else tuple(zygote.seen_folders.items())
+        for root, folder in seen:  # any thread may ask
             if within(path, root):
                 return open_beneath(folder, path[len(root) :])
         if any(within(path, layer.root) for layer in self._layers):
@@ -1094,7 +1137,8 @@ class Requests:
 
     def disconnect(self) -> None:
         """End guests' connections and calls, and account for what they asked for."""
-        self._relay.narrow_to(())
+        self._addresses = ()
+        self._take_relay()
         self.tools.drop()
 
     def close(self) -> bool:

@@ -18,6 +18,7 @@ import shlex
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,26 +28,30 @@ from cellblock.analysis.analyser import as_written
 from cellblock.analysis.imports import granting
 from cellblock.analysis.names import BINDABLE_BUILTINS
 from cellblock.errors import AdmissionError, ChangesError
+from cellblock.host import threads
 from cellblock.host.audit import records
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import UNWRITTEN, Audit
+from cellblock.host.cell.written import Looks
 from cellblock.host.consent.approver import Approver, Prompt
 from cellblock.host.consent.grants import GrantContext, Grants
-from cellblock.host.consent.request import of_keeping
+from cellblock.host.consent.request import of_keeping, too_many
 from cellblock.host.guests import background
 from cellblock.host.services import changes, keeping
 from cellblock.host.session.config import granted_services
-from cellblock.host.session.narrowing import Narrower, recorded_changes, settings_of
+from cellblock.host.session.narrowing import Narrower, Weighed, recorded_changes, settings_of
 from cellblock.host.session.requests import Requests, RequestState
 from cellblock.host.session.types import ExecuteRequest, Outcome, outcome_of
 from cellblock.policy import paths
 from cellblock.render import tables
+from cellblock.render.headings import Heading
 from cellblock.render.text import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
@@ -57,7 +62,7 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor
     from cellblock.host.services.changes import Change, Kept, Staged
     from cellblock.host.session.config import SessionConfig
-    from cellblock.host.session.narrowing import MakeTools
+    from cellblock.host.session.narrowing import MakeTools, TakeWorker
     from cellblock.host.session.types import (
         Reply,
         SessionSettings,
@@ -97,9 +102,11 @@ class Keeper:
     """Does what such cells say, for one session."""
 
     def __init__(self, reactor: Reactor, front: Front, policy: str) -> None:
-        self._front = front
+        self._reactor, self._front = reactor, front
         self._grants = Grants(GrantContext(scope="", policy=policy, digest=""), None)
         self._steps = keeping.StepRunner(reactor, _STEP)
+        #: A listing under way.
+        self._listing: threads.Work[list[Change]] | None = None
         self._failed: Callable[[str], None] = lambda _why: None
         self._approver: Approver | None = None
 
@@ -127,24 +134,20 @@ class Keeper:
             ended(Outcome("error", error=error))
 
         self._failed, staged = failed, self._front.views.listable()
-        try:
-            if staged is None:
-                failed("nothing is staged under this policy")
-            elif words[0] == "drop":
-                self._drop(staged, words[1:])
-                ended(Outcome("ok"))
-            else:
-                self._keep(staged, words[1:], request, ended)
-        except (ChangesError, OSError) as error:
-            failed(str(error))
+        if staged is None:
+            failed("nothing is staged under this policy")
+        elif words[0] == "drop":
+            self._drop(staged, words[1:], ended)
+        else:
+            self._keep(staged, words[1:], request, ended)
 
     def interrupt(self) -> bool:
         """Keep nothing of what is asked about or copied now; return whether anything is."""
         if self._approver is not None:
             self._approver.interrupt()
-        elif self._steps.runs:
-            self._steps.stop()
-            self._failed("nothing was kept: it was interrupted")
+        elif self._steps.runs or self._listing is not None:
+            self.close()
+            self._failed(f"{Heading.NOT_KEPT}it was interrupted")
         else:
             return False
         return True
@@ -152,39 +155,68 @@ class Keeper:
     def close(self) -> None:
         """Take back what is not whole: the session ends."""
         self._steps.stop()
+        if self._listing is not None:
+            self._listing.forget()
+            self._listing = None
 
     # --- dropping -----------------------------------------------------------------------------
 
-    def _drop(self, staged: Staged, words: Sequence[str]) -> None:
+    def _drop(self, staged: Staged, words: Sequence[str], ended: Done) -> None:
+        def dropped(outcome: Future[Sequence[Change]]) -> None:
+            try:
+                rows = _rows(staged, outcome.result())
+            except (ChangesError, OSError) as error:
+                self._failed(str(error))
+                return
+            self._front.outputs.card(tables.settled_changes(rows, kept=False))
+            ended(Outcome("ok"))
+
         if words:
-            raise ChangesError("%changes drop takes nothing: it drops all that is staged")
-        dropped = staged.drop()
-        self._front.outputs.card(tables.settled_changes(_rows(staged, dropped), kept=False))
+            self._failed("%changes drop takes nothing: it drops all that is staged")
+        else:
+            threads.begin(self._reactor, staged.drop, dropped)
 
     # --- keeping ------------------------------------------------------------------------------
 
     def _keep(
         self, staged: Staged, words: Sequence[str], request: ExecuteRequest, ended: Done
     ) -> None:
-        """Read what is to be kept, ask, and keep it. Raises ChangesError, OSError."""
+        """Read what is to be kept, ask, and keep it."""
         options = [word for word in words if word.startswith("--")]
         if other := next((word for word in options if word != OVERWRITE), None):
-            raise ChangesError(f"%changes keep has no option {other}: there is {OVERWRITE}")
+            self._failed(f"%changes keep has no option {other}: there is {OVERWRITE}")
+            return
         paths = [word for word in words if not word.startswith("--")]
-        chosen = staged.chosen(paths, overwrite=bool(options))
+
+        def listed(outcome: Future[list[Change]]) -> None:
+            self._listing = None
+            try:
+                self._ask(staged, outcome.result(), (options, paths), request, ended)
+            except (ChangesError, OSError) as error:
+                self._failed(str(error))
+
+        chosen = partial(staged.chosen, paths, overwrite=bool(options))
+        self._listing = threads.begin(self._reactor, chosen, listed)
+
+    def _ask(
+        self,
+        staged: Staged,
+        chosen: Sequence[Change],
+        asked: tuple[Sequence[str], Sequence[str]],
+        request: ExecuteRequest,
+        ended: Done,
+    ) -> None:
+        """Ask about what is to be kept, and keep it. Raises ChangesError."""
+        options, paths = asked
         words = [staged.id, *options, *staged.named(paths)]
-        where = f"`cellblock changes keep {shlex.join(words)}` in a terminal"
+        command = shlex.join(words)
         if not chosen:
             raise ChangesError("nothing is staged that could be kept")
-        if self._front.consult is None:
-            where += ", Sandbox.keep() in the program, or --changes keep of `cellblock run`"
         if self._front.consult is None or not request.allow_stdin:
-            raise ChangesError(f"nobody can be asked here, and keeping is yours to say: {where}")
+            raise ChangesError(self._front.views.how_to_keep.refused.format(command))
         if not of_keeping(chosen, {}, paths).whole:
-            raise ChangesError(
-                f"{len(chosen):,} files in so many folders can't be asked about at once: name some "
-                f"of the folders, or keep them with {where}"
-            )
+            where = f"`cellblock changes keep {command}` in a terminal"
+            raise ChangesError(f"{too_many(chosen)}, or keep them with {where}")
 
         def read(digests: Mapping[str, str]) -> None:
             self._front.outputs.card(self._front.views.changes_card(staged, chosen, digests))
@@ -195,7 +227,7 @@ class Keeper:
             approver.end()
             self._approver = None
             if decision.scope is None:
-                self._failed(f"nothing was kept: {decision.why}")
+                self._failed(f"{Heading.NOT_KEPT}{decision.why}")
             else:
                 self._steps.run(keeping.steps(staged, chosen, digests), kept, self._failed)
 
@@ -278,13 +310,14 @@ def open_session(
     front: Front,
     zygotes: ZygoteSource,
     make_tools: MakeTools | None = None,
+    take_worker: TakeWorker = lambda: None,
 ) -> Session:
-    """Return the session of a front; ``make_tools`` makes tools of a program's own."""
+    """Return the session of a front; the last two arguments are those of ``settings_of``."""
     if front.inherited is None:  # nobody could have written to its folder before
         background.place_font_list(Path(config.prepare.scratch))
-    settings = settings_of(config, front, make_tools)
+    settings = settings_of(config, front, make_tools, take_worker)
     front.views.templates_in_force = settings.gate.templates
-    narrower = Narrower(config, front, settings.tools)
+    narrower = Narrower(reactor, config, front, settings.tools)
     keeper = Keeper(reactor, front, config.policy.name)
     session = Session(
         reactor,
@@ -299,7 +332,9 @@ def open_session(
         policy, own = paths.without_scratch(config.policy, config.scratch), front.audit.session
         staged = changes.of_layers(layers, policy, own, config.names, config.adopted)
         front.views.staged = changes.begin(replace(staged, base=config.prepare.cwd))
+        changes.sweep_in_thread()
         front.views.told_of_staging = config.adopted is not None
+    session.looks = front.looks = Looks(reactor)
     if services := granted_services(config):
         front.exports = services.exports(reactor, session.requests.open_folder)
     return session
@@ -329,6 +364,8 @@ class Session:
             reactor, front, settings, zygotes, front.audit, clock=clock, approver=approver
         )
         self._narrower, self._keeper = narrower, keeper
+        #: Looks at what cells wrote; None where nobody is told.
+        self.looks: Looks | None = None
         #: Asks the user, where the policy has that; None where nobody is asked.
         self._approver = approver
         #: The numbers, in the audit log, of the cells that were sent and have not ended.
@@ -337,9 +374,10 @@ class Session:
         #: state leaves them here; the guest looks at the variables themselves.
         self.own_builtins = frozenset[str]()
 
-    def start(self) -> None:
-        """Have a guest ready before the first request."""
-        self.requests.tools.open(self._on_tools, self._on_tools_failed)
+    def start(self, parent: Session | None = None) -> None:
+        """Have a guest ready before the first request; a fork has the tools of its ``parent``."""
+        known = {} if parent is None else parent.requests.tools.from_workers
+        self.requests.tools.open(self._on_tools, self._on_tools_failed, known)
         self.requests.prepare_guest()
 
     def _on_tools(self, tools: tuple[messages.Tool, ...]) -> None:
@@ -420,10 +458,15 @@ class Session:
         if keeper is not None and keeps:
             keeper.run(request, done, admitted_by=ruling.by)
         elif narrower is not None:
-            self.requests.when_alone(
-                lambda: narrower.narrow(request, self, done, admitted_by=ruling.by),
-                lambda: done(_failed("KeyboardInterrupt", "it waited for subshells")),
-            )
+            by = ruling.by
+
+            def narrow(weighed: Weighed) -> None:
+                self.requests.when_alone(
+                    lambda: narrower.narrow(request, self, weighed, done, admitted_by=by),
+                    lambda: done(_failed("KeyboardInterrupt", "it waited for subshells")),
+                )
+
+            narrower.weigh_cell(request, self, narrow)
 
     def _leave(self, request: ExecuteRequest, done: Done, *, keeps: bool, admitted_by: str) -> None:
         """Have the front end end its session: the user typed so, and no guest is asked."""
@@ -452,9 +495,8 @@ class Session:
         if findings and ask is not None and not ruling.findings and template is None:
             if self._ask_user(source, findings, ask):
                 return
-        elif findings and answer is not None and answer.asked:
-            remedy = "" if self._approver is None else self._approver.wording.remedy
-            findings = tuple(replace(one, remedy=remedy, rewrite="") for one in findings)
+        elif findings and answer is not None and answer.remedy:
+            findings = tuple(replace(one, remedy=answer.remedy, rewrite="") for one in findings)
         elif findings and (problem := self._lost_answer(answer)) is not None:
             self._audit.undecided(request, UNWRITTEN)
             done(Outcome("refused", unwritten=problem))
@@ -600,6 +642,17 @@ class Session:
         message = messages.GetVariable(id=self.requests.next_id(), name=name)
         self._query(message, done)
 
+    def shrink_image(
+        self, image: bytes, most: int, done: Callable[[Any], None], seconds: float | None = None
+    ) -> None:
+        """Have the guest make an image of ``most`` bytes of one; ``done`` gets ``ShrunkImage``.
+
+        Or None, after so many ``seconds``. The guest reads the file, because a guest wrote it: no
+        decoder of the host's is fed by one.
+        """
+        number = self.requests.next_id()
+        self._query(messages.ShrinkImage(id=number, image=image, most=most), done, seconds)
+
     def set_variables(
         self, values: Mapping[str, messages.Value], done: Callable[[Reply], None]
     ) -> None:
@@ -625,11 +678,13 @@ class Session:
         message = messages.SetVariables(id=self.requests.next_id(), values=dict(values))
         self.requests.submit(message, done)
 
-    def _query(self, message: messages.Query, done: Callable[[Any], None]) -> None:
+    def _query(
+        self, message: messages.Query, done: Callable[[Any], None], seconds: float | None = None
+    ) -> None:
         def finish(reply: Any) -> None:
             done(reply if isinstance(reply, messages.QueryReply) else None)
 
-        self.requests.submit(message, finish)
+        self.requests.submit(message, finish, seconds)
 
     @property
     def awaits(self) -> bool:
@@ -712,6 +767,10 @@ class Session:
         self.requests.disconnect()
         if self._keeper is not None:
             self._keeper.close()
+        if self._narrower is not None:
+            self._narrower.close()
+        if self.looks is not None:
+            self.looks.close()
         while self._running:
             self._audit.cut_off(self._running.pop())
 

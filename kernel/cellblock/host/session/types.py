@@ -38,6 +38,8 @@ Why = Literal[
     "deep",
     "files",
     "folders",
+    "locked",
+    "mapped",
     "scratch",
     "interrupt",
     "crash",
@@ -103,6 +105,8 @@ class Restored(Struct, frozen=True):
 
 #: The detail of ``Stopped`` where it could only be estimated what processes share of memory.
 ESTIMATED: Final = "estimated"
+#: The same where there is too much only with memory of the OS kernel's.
+CHARGED: Final = "charged"
 
 
 class Stopped(Struct, frozen=True):
@@ -183,6 +187,8 @@ class Outcome(Struct, frozen=True):
     tool_calls: CellCalls = field(default_factory=CellCalls)
     #: Its last expression's value, as the guest encoded it.
     value: bytes = messages.NOTHING
+    #: How a program that ``!`` ran failed, as the guest says: its status, 0 for none.
+    program_status: int = 0
 
 
 #: What ended a request: the guest's answer, or why there is none. A text: no guest could be had.
@@ -211,8 +217,10 @@ def outcome_of(
         return Outcome("denied", findings=findings, **common)
     if reply.error is not None:
         return Outcome("error", error=reply.error, payload=reply.payload, **common)
-    expressions = {**reply.user_expressions, **refused_expressions}
-    return Outcome("ok", expressions, reply.payload, value=reply.value, **common)
+    expressions, status = {**reply.user_expressions, **refused_expressions}, reply.program_status
+    return Outcome(
+        "ok", expressions, reply.payload, value=reply.value, program_status=status, **common
+    )
 
 
 def _guest_finding(raw: dict[str, Any]) -> Finding:
@@ -266,9 +274,9 @@ class SessionSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """What guests may connect to, through the relay."""
+        """What guests reach by way of the relay."""
         listed = self.policy.network_access
-        return listed if self.prepare.plan.relayed and isinstance(listed, tuple) else ()
+        return listed if self.prepare.plan.neighbours and isinstance(listed, tuple) else ()
 
 
 def unasked(message: messages.FromGuest, *, served: bool) -> str:

@@ -7,7 +7,6 @@ and hears of them, reads for it what it asks for, and carries out its actions.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from functools import partial
@@ -69,8 +68,6 @@ class Serving(Protocol):
     """What snapshots need of the supervisor that has them."""
 
     zygote: Zygote | None
-    #: Returns the descriptor at which a guest asks for connections, if any. Raises OSError.
-    relay: Callable[[], list[int]]
 
     @property
     def owner(self) -> SnapshotOwner:
@@ -124,7 +121,14 @@ class Snapshots:
         #: The host's ends of all processes that have not ended, by the core's numbers.
         self._processes: dict[int, Guest] = {}
         #: What guest and copies descend from: the last, when there is none.
-        self._lineage: Lineage | None = None
+        self.lineage: Lineage | None = None
+        #: Which of its sessions are those of these processes, by their user's number.
+        self._user = 0
+        #: What cells have started, with copies among it; the bytes that these processes hold by
+        #: themselves, and those that they show.
+        self.programs: Callable[[], list[int]] = list
+        self.programs_held: Callable[[], int] = int
+        self.programs_shown: Callable[[], int] = int
         self._carries_out = False
         self._stats = StatReader()
         #: Of a fork: what it had when it was made, and whose it was.
@@ -239,13 +243,34 @@ class Snapshots:
     def begin(self, *, idle: bool) -> None:
         """Serve by the guest that was started."""
         if (guest := self.current) is not None:
-            self._use_lineage(guest.lineage)
+            self._use_lineage(guest.lineage, guest.lineage.number)
             self.play(self.core.guest_is_ready, idle=idle)
 
-    def _use_lineage(self, lineage: Lineage) -> None:
-        self._lineage = lineage
+    def _use_lineage(self, lineage: Lineage, user: int) -> None:
+        self.lineage, self._user = lineage, user
         if self not in lineage.users:
             lineage.users.append(self)
+
+    def _new_user(self, lineage: Lineage) -> int:
+        """Return the number of a fork: where cells start programs it has sessions of its own."""
+        zygote = self._supervisor.zygote
+        if zygote is None or not self.core.policy.subprocess_execution:
+            return lineage.number
+        return zygote.new_user()
+
+    def _is_in_own_session(self, guest: Guest) -> bool:
+        """Return whether a copy is in a session of its user's, or whose it is decides nothing."""
+        if guest.pid is None or not self.core.policy.subprocess_execution:
+            return True
+        return self.holds(guest.pid)
+
+    def _has_begun_session(self, number: int) -> bool:
+        """Return whether a copy that says it has taken over is in a session of its user's.
+
+        Whoever stays in another's would leave programs there, as that one's.
+        """
+        self._read_zygote()  # it says which sessions there are before one begins
+        return self._is_in_own_session(self._processes[number])
 
     def _know(self, number: int, guest: Guest) -> None:
         """Hear a process from now on."""
@@ -268,7 +293,7 @@ class Snapshots:
                 if self._is_new(number):
                     self.play(core.fork_stood, number, connections)
                 else:
-                    self.play(core.misspoke, number)
+                    self.play(core.copy_ended, number, killed=False)
             case messages.SnapshotReady(id=other):
                 self.play(core.fork_parted, number, other)
             case messages.SnapshotFailed(id=other, errno=error):
@@ -276,9 +301,12 @@ class Snapshots:
             case _ if number == core.guest:
                 if core.takeover is not None and not core.takeover.confined:
                     self._read_zygote()  # it says so before the copy can
-                self.play(core.takeover_said, message)
+                if isinstance(message, messages.Resumed) and not self._has_begun_session(number):
+                    self.play(core.copy_ended, number, killed=False)
+                else:
+                    self.play(core.takeover_said, message)
             case _:
-                self.play(core.misspoke, number)
+                self.play(core.copy_ended, number, killed=False)
 
     def _read_zygote(self) -> None:
         if self._supervisor.zygote is not None:
@@ -314,7 +342,7 @@ class Snapshots:
         except OSError as exc:
             self.play(self.core.fork_not_asked, number, exc.strerror or "")
             return
-        made.lineage = maker.lineage
+        made.lineage, made.session = maker.lineage, maker.session
         self._know(number, made)
         if self._supervisor.zygote is not None:
             # Only ``maker`` may use this fork: a running cell could take it otherwise. The pid is
@@ -335,24 +363,21 @@ class Snapshots:
             self.play(self.core.emptied)
 
     def _take_over(self, guest: Guest, action: act.TakeOver) -> None:
-        """Tell a copy to take over, and give it a way to the relay of its own."""
+        """Tell a copy to take over."""
+        begins = not self._is_in_own_session(guest)
+        if begins and self._supervisor.zygote is not None:
+            self._supervisor.zygote.begin_session(guest, self._user)
+            guest.session = guest.pid or -1
         resume = messages.Resume(
             seed=os.urandom(32),
+            session=begins,
             again=action.again,
             inputs=action.inputs,
             plan=action.plan,
             place=action.place,
             fork=action.fork,
         )
-        relay = list[int]()
-        with contextlib.suppress(OSError):  # the guest is told that there is none when it asks
-            relay = self._supervisor.relay()
-        try:
-            if not (relay and guest.send_with(resume, relay)):
-                self._send(guest, action.number, resume)
-        finally:
-            for fd in relay:
-                os.close(fd)
+        self._send(guest, action.number, resume)
 
     def _send(self, guest: Guest, number: int, message: messages.ToGuest) -> None:
         try:
@@ -392,7 +417,7 @@ class Snapshots:
 
     def others_are_settled(self) -> bool:
         """Return whether nothing is being forked of other guests in the same sessions."""
-        users = self._lineage.users if self._lineage is not None else ()
+        users = self.lineage.users if self.lineage is not None else ()
         return all(user.is_settled() for user in users if user is not self)
 
     # --- what a session asks for ----------------------------------------------------------------
@@ -448,9 +473,12 @@ class Snapshots:
 
         What there is stays until it serves.
         """
-        if self._lineage is None:
+        user = self._user
+        if self.lineage is None:
             self.base, self.parent = replace(had, huge=None), parent
-        self._use_lineage(guest.lineage)
+        if self.lineage is not guest.lineage:
+            user = self._new_user(guest.lineage)
+        self._use_lineage(guest.lineage, user)
         number = self.core.adopt(had, takeover)
         self._know(number, guest)
         self._carry_out_all()
@@ -507,14 +535,14 @@ class Snapshots:
         written to a guest's memory. If the guests may hold too much by what each of them has, the
         OS kernel is asked, too.
         """
-        users = self._lineage.users if self._lineage is not None else []
+        users = self.lineage.users if self.lineage is not None else []
         if len(users) <= 1:
             return 0
         estimate = sum(user.held_in_tree() for user in users)
         most = self.core.policy.forks_max_bytes
         if most is None or estimate > most:
             return estimate
-        whole = sum(private_bytes(user.guest_pid()) for user in users)
+        whole = sum(user.shown() for user in users)
         if whole <= most:
             return estimate
         # One of them asks for all: there is one reading at a time.
@@ -528,12 +556,16 @@ class Snapshots:
         An answer is returned once, 0 while there is none. What only copies have does not count.
         """
         found = self._together.take() or 0
-        users = self._lineage.users if self._lineage is not None else []
+        users = self.lineage.users if self.lineage is not None else []
         groups = {pid: user.pids() for user in users if (pid := user.guest_pid()) is not None}
+        programs = {pid for user in users for pid in user.programs()}
+        programs.difference_update(*groups.values())
 
         def ask() -> int:
-            known = shares.read({pid for pids in groups.values() for pid in pids}) or {}
-            return sum(_of_guest(guest, pids, known) for guest, pids in groups.items())
+            known = shares.read({*programs, *(pid for pids in groups.values() for pid in pids)})
+            known = known or {}
+            of_programs = sum(known[pid].share for pid in programs if pid in known)
+            return of_programs + sum(_of_guest(pid, pids, known) for pid, pids in groups.items())
 
         self._together.begin_if_due(ask)
         return found
@@ -543,16 +575,24 @@ class Snapshots:
         return self._pid(self.core.guest)
 
     def held_in_tree(self) -> int:
-        """Return what the guest holds, or a fork for itself, and what forks of it still hold."""
+        """Return what the guest holds, or a fork for itself, and what forks of it still hold.
+
+        What programs of its cells hold is as they were last looked at.
+        """
         guest = self.core.guest
-        if self._lineage is None or guest is None:
+        if self.lineage is None or guest is None:
             return 0
         now = Reading(self.resident(guest), self.core.given + page_faults(self._pid(guest)))
         held = now.size if self.base is None else memory.added(self.base, now)
-        users = self._lineage.users
+        users = self.lineage.users
         forks = (one for one in users if isinstance(one, Snapshots) and one.parent is self)
         bases = sorted((one.base for one in forks if one.base), key=lambda one: one.faults)
+        held += self.programs_held()
         return held + sum(memory.left_behind(*both) for both in pairwise([*bases, now]))
+
+    def shown(self) -> int:
+        """Return the bytes that the guest shows, and the programs that its cells have started."""
+        return private_bytes(self.guest_pid()) + self.programs_shown()
 
     def is_settled(self) -> bool:
         """Return whether nothing is being forked."""
@@ -560,11 +600,16 @@ class Snapshots:
 
     def others(self) -> list[int]:
         """Return the processes of forks that descend from the same guest, and of their copies."""
-        return self._lineage.others(self) if self._lineage is not None else []
+        return self.lineage.others(self) if self.lineage is not None else []
 
     def holds(self, pid: int) -> bool:
-        """Return whether a process is in a session of the guest's."""
-        return self._lineage is not None and self._lineage.holds(pid)
+        """Return whether a process is in a session of the guest's, and of none of its forks."""
+        return self.lineage is not None and self.lineage.user_of(pid) == self._user
+
+    def had_started(self, ended: messages.Reaped) -> bool:
+        """Return whether a process that ended was in a session of the guest's."""
+        lineage = self.lineage
+        return lineage is not None and lineage.sessions.get(ended.session) == self._user
 
     def pids(self) -> list[int]:
         """Return the processes that the guest and its copies are."""
@@ -577,17 +622,18 @@ class Snapshots:
         """
         guest, zygote = self.current, self._supervisor.zygote
         if guest is not None and zygote is not None and guest.pid is not None:
-            zygote.keep_only(guest.lineage, self.pids(), self.others())
+            zygote.keep_only(guest.lineage, self._user, self.pids(), self.others())
 
     def _end_all(self) -> None:
         """Have whatever was forked of the guest ended: nothing of it is to go on."""
-        lineage, self._lineage = self._lineage, None
+        lineage, self.lineage = self.lineage, None
         if lineage is None:
             return
         if self in lineage.users:
             lineage.users.remove(self)
         if self._supervisor.zygote is not None:
-            self._supervisor.zygote.keep_only(lineage, (), lineage.others(self))
+            zygote = self._supervisor.zygote
+            zygote.keep_only(lineage, self._user, (), lineage.others(self))
 
 
 def _again(request: PastRequest) -> messages.ToGuest:

@@ -9,6 +9,6 @@ wants to know which process is the guest asks ``Core``, and nobody else notes it
 - ``takeover``: what is run again and told when a copy takes over, and how long it has.
 - ``names``: checkpoints and branches.
 
-``host.snapshots.driver`` plays it to real processes. May import ``wire``, ``errors``,
-``host.session.types``, and what ``host.snapshots.memory`` and ``host.limits`` compute.
+``host.snapshots.driver`` plays it to real processes. May import ``analysis``, ``wire``, ``policy``
+as types, ``host.session.types``, and what ``host.snapshots.memory`` and ``host.limits`` compute.
 """

@@ -36,12 +36,21 @@ class PastRequest(Struct, frozen=True):
 
     message: Any
     seconds: float
-    #: It comes out the same a second time (ADR 0148).
+    #: It comes out the same a second time (ADR 0148), and so does what came after it.
     repeatable: bool = False
+    #: It comes out the same, but not what came after it, for which random numbers were new.
+    last_repeatable: bool = False
     #: When it ended.
     ended: float = 0.0
     #: It did something outside of the guest that must not be done twice.
     side_effects: bool = False
+    #: Nothing of it ran, as its source is not Python.
+    is_unparsed: bool = False
+
+    @property
+    def comes_out_the_same(self) -> bool:
+        """Whether it does so a second time, whatever came after it."""
+        return self.repeatable or self.last_repeatable
 
     @property
     def short(self) -> bool:
@@ -56,7 +65,7 @@ class PastRequest(Struct, frozen=True):
     @property
     def is_step(self) -> bool:
         """Whether it is such a cell, and does more than to show what the host has."""
-        return self.visible and not runs_nothing(self.message.raw)
+        return self.visible and not (self.is_unparsed or runs_nothing(self.message.raw))
 
 
 def is_visible(message: Any) -> bool:

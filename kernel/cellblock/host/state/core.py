@@ -273,9 +273,9 @@ class Core:
     ) -> None:
         """Record that a request ran to its end; ``answer`` is told when it may be answered.
 
-        A short one may be as soon as the one before it is kept: in the millisecond until its own
-        snapshot stands, it is the only one to be run again. A long one can't be run again, so
-        it is answered when what it did is safe, whichever one process is killed next; so is one
+        A short request is answered once the previous snapshot is kept: until its own stands, at
+        most this request would have to be run again. A long one can't be run again, so it is
+        answered when what it did is safe, whichever one process is killed next; so is one
         with side effects. What comes out the same when it is run again is safe already: none is
         taken for it, until about a second's work would have to be done again.
 
@@ -469,14 +469,14 @@ class Core:
             snapshot.copy.forks.discard(number)
             self._settle(snapshot)
         else:
-            self.misspoke(maker)
+            self.copy_ended(maker, killed=False)
 
     def fork_failed(self, maker: int, number: int, error: int) -> None:
         """Hear guest or copy say that it could not fork."""
         snapshot = self._held_by(maker)
         if snapshot is not None:
             if number not in snapshot.copy.forks:
-                self.misspoke(maker)
+                self.copy_ended(maker, killed=False)
                 return
             snapshot.copy.forks.discard(number)
         made = self._held_by(number)
@@ -514,15 +514,11 @@ class Core:
             return
         self._budget.say("failed", f"one could not be made ({os.strerror(error)})")
 
-    def misspoke(self, number: int) -> None:
-        """End a copy that said what it may not, or whose process is not the guest's."""
-        if self.takeover is not None and number == self.guest:
-            self._fail()
-        elif (snapshot := self._held_by(number)) is not None:
-            self._drop(snapshot)
-
     def copy_ended(self, number: int, *, killed: bool = True) -> None:
-        """Go on without a copy that ended; it was ``killed``, or broke the protocol."""
+        """Go on without a copy that ended.
+
+        It was ``killed``; or it lied: it said what it may not, or its process is not the guest's.
+        """
         if self.takeover is not None and number == self.guest:
             self._fail(killed=killed)
             return

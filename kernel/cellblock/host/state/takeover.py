@@ -124,16 +124,17 @@ class Takeover:
     def _may_run_again(self) -> list[PastRequest]:
         """Return what of what is missing is run again: all, or what is repeatable before the rest.
 
-        What was short had just ended, or a snapshot would hold it: the newest has ended with its
-        guest where there is more than one. After an attack they are suspects.
+        Short requests missing here ended a moment ago; if there are several, the newest copy died
+        with the guest. After an attack only those that are repeatable are trusted.
         """
         suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
         trusted = self.stopped.why not in suspect
-        once = [request for request in self._missed if not request.repeatable]
+        once = [request for request in self._missed if not request.comes_out_the_same]
         lately = all(one.short and self._lost_at - one.ended < LATELY for one in once)
         if trusted and lately:
             return list(self._missed)
-        return list(takewhile(lambda one: one.repeatable, self._missed))
+        due = list(takewhile(lambda one: one.repeatable, self._missed))
+        return due + [one for one in self._missed[len(due) :][:1] if one.last_repeatable]
 
     def tells(self) -> tuple[int, list[tuple[int, str]]]:
         """Return what a copy is told: how many cells it runs again, and the sources of others.
@@ -173,7 +174,7 @@ class Takeover:
                 self._resumed = message
                 return Heard.progress
             case messages.Done(id=number, error=error) if self._runs(number):
-                if error is not None and self._due[0].repeatable:
+                if error is not None and self._due[0].comes_out_the_same:
                     return Heard.wrong  # it fails now
                 self._again.append(self._due.pop(0))
                 self._missed.pop(0)
@@ -202,16 +203,19 @@ class Takeover:
     def fails(self, now: float, *, killed: bool) -> bool:
         """Record that the copy did not take over; return whether its state is good all the same.
 
-        Who was killed says nothing against its state. Nor does one that did not get over a cell
-        which it ran again: up to there it was right. Its twin takes over without that cell and
-        those behind it, which are told.
+        Who was killed says nothing against its state. A copy that failed while running a cell again
+        also has a good state: that of before the cell. Its twin takes over. If the copy lied or was
+        late, or ``MAX_STUMBLES`` copies were killed at this cell, the twin does so without that
+        cell and those behind it, which are told.
         """
         if self._resumed is not None and self._due:
             stumbled = self._due[0].message
             self._stumbled.append(stumbled)
             often = self._stumbled.count(stumbled) >= MAX_STUMBLES
             if not killed or often:  # else whoever killed it is at fault
-                self._missed[0] = replace(self._missed[0], repeatable=False, ended=-math.inf)
+                self._missed[0] = replace(
+                    self._missed[0], repeatable=False, last_repeatable=False, ended=-math.inf
+                )
             killed = True
         self.snapshot, self.stopped = None, self._otherwise
         self._left -= now - self._began
@@ -223,10 +227,10 @@ class Takeover:
         An older snapshot lacks it, should this guest end at once. Behind the last, random numbers
         are new: what comes next is not run again from before that.
         """
-        return [
-            replace(request, ended=now, repeatable=request.repeatable and number < 0)
-            for number, request in enumerate(self._again, 1 - len(self._again))
-        ]
+        past = [replace(request, ended=now) for request in self._again]
+        if past and past[-1].comes_out_the_same:
+            past[-1] = replace(past[-1], repeatable=False, last_repeatable=True)
+        return past
 
     def outcome(self) -> Stopped:
         """Return the outcome, with what became of the state."""
@@ -239,7 +243,7 @@ class Takeover:
                 files=resumed.files,
                 connections=resumed.connections,
                 emptied=self.emptied,
-                again=_counts([request for request in self._again if not request.repeatable]),
+                again=_counts([one for one in self._again if not one.comes_out_the_same]),
                 missed=_counts(self._missed),
             ),
         )

@@ -1,8 +1,12 @@
 """What a computed name reaches, guard by guard: each alone, without source check or audit hook."""
 
+import collections
+import enum
 import os
 import random
 import types
+import typing
+import weakref
 
 import pytest
 
@@ -141,17 +145,96 @@ READ = {
     "getattr": lambda: access.guarded_getattr(ERROR, "obj"),
     "the object's own method": lambda: access.guarded_getattr(ERROR, "__getattribute__")("obj"),
     "super": lambda: OwnError(obj=library).read(),
-    "an alias": lambda: access.guarded_getattr(types.GenericAlias(ERROR, int), "obj"),
-    "an alias of an alias": lambda: access.guarded_getattr(
-        types.GenericAlias(types.GenericAlias(ERROR, int), int), "obj"
-    ),
 }
 
 
 @pytest.mark.parametrize("way", READ)
 def test_no_error_hands_out_what_the_library_could_not_read_from(way):
     assert READ[way]() is None
-    assert access.guarded_getattr(Answer(obj=library), "obj") is library
+
+
+Alias = type(typing.List[int])  # noqa: UP006 - typing's own kind of alias
+
+
+class OwnAlias(Alias, _root=True):
+    """An alias of a cell's class, which leaves what it does not find to the library."""
+
+    def __init__(self, origin, of):
+        super().__init__(origin, of, name="a")
+        vars(self)["obj"] = "own"
+
+    @property
+    def obj(self):
+        raise AttributeError("obj")
+
+
+class Calling(AttributeError):
+    def __call__(self):
+        pass
+
+
+CALLING = Calling(obj=library)
+FORWARDED = {
+    "a proxy": lambda: weakref.proxy(CALLING),
+    "a method": lambda: types.MethodType(CALLING, 0),
+    "an alias": lambda: types.GenericAlias(ERROR, int),
+    "an alias of an alias": lambda: types.GenericAlias(types.GenericAlias(ERROR, int), int),
+    "an alias of typing's": lambda: Alias(ERROR, (int,), name="a"),
+    "an alias of a cell's class": lambda: OwnAlias(ERROR, (int,)),
+    "super of a proxy": lambda: super(object, weakref.proxy(CALLING)),
+}
+
+
+@pytest.mark.parametrize("what", FORWARDED)
+def test_nothing_reads_obj_in_the_place_of_another_object(what):
+    forwards = FORWARDED[what]()
+    assert not access.guarded_hasattr(forwards, "obj")
+    with pytest.raises(AttributeError):
+        access.read(forwards, "obj")
+
+
+def test_no_method_of_a_library_reads_obj_of_another_object():
+    posing = Answer(__origin__=ERROR)
+    read_for = access.guarded_getattr(Alias, "__getattr__")
+    with pytest.raises(AttributeError):
+        read_for(posing, "obj")
+    vars(posing)["obj"] = "own"
+    assert read_for(posing, "obj") == "own"
+
+
+def test_what_an_object_its_class_or_a_cells_method_has_as_obj_is_read():
+    class Base:
+        @property
+        def obj(self):
+            asked.append(self)
+            return "property"
+
+    class Derived(Base):
+        @property
+        def obj(self):
+            return access.read(super(), "obj")
+
+    class Slots:
+        __slots__ = ("obj",)
+
+    class Kind(enum.Enum):
+        obj = 1
+
+    asked = []
+    own_getattr = types.FunctionType((lambda _, name: name).__code__, {"__builtins__": {}})
+    made = type("Made", (), {"__getattr__": own_getattr})()
+    taken = type("Taken", (), {"obj": 1, "__getattribute__": own_getattr})()
+    slots = Slots()
+    slots.obj = "slot"
+    fields = collections.namedtuple("Fields", "obj")("field")  # noqa: PYI024 - the old way
+    held = (Answer(obj=library), Base(), Derived(), slots, fields, made, taken, memoryview(b"x"))
+    found = [access.read(each, "obj") for each in held]
+    assert found == [library, "property", "property", "slot", "field", "obj", "obj", b"x"]
+    assert len(asked) == 2
+    assert access.read(Kind, "obj") is Kind.obj
+    assert type(access.read(Base, "obj")) is property
+    with pytest.raises(AttributeViolation):
+        access.read(AttributeError, "obj")
 
 
 def test_a_module_is_no_objects_parser():

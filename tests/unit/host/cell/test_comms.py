@@ -53,11 +53,12 @@ class Refusals:
         """Take what goes to the audit log."""
 
 
-def test_a_refused_module_is_told_once_a_session_and_another_still_is():
+def refused(display, modules):
+    """Return the cards of cells that open a widget of these modules each."""
     cards = []
-    policy = Policy().replace(display="sanitized", widget_modules=("mine",))
+    policy = Policy().replace(display=display, widget_modules=("mine",))
     traffic = CommTraffic(Publisher(), policy, dict, print, withheld=Refusals(), linked=set())
-    for cell, module in enumerate(["bqplot", "bqplot", "other", "bqplot"]):
+    for cell, module in enumerate(modules):
         traffic.begin()
         state = {"_model_module": module, "_model_name": "FigureModel"}
         content = {"comm_id": f"c{cell}", "target_name": "jupyter.widget", "data": {"state": state}}
@@ -65,6 +66,18 @@ def test_a_refused_module_is_told_once_a_session_and_another_still_is():
         quota = Quota({"stdout": CAP, "stderr": CAP, "display": CAP})
         traffic.from_guest(message, None, quota, cards.append)
         traffic.end()
+    return cards
+
+
+def test_where_text_alone_is_shown_one_card_says_what_is_shown_of_widgets():
+    (card,) = refused("text", ["@jupyter-widgets/base", "@jupyter-widgets/controls", "mine"])
+    assert 'Widgets are shown as text: display = "text"' in card["text/plain"]
+    assert "script" not in card["text/plain"]
+    assert "widget_modules" not in card["text/plain"]
+
+
+def test_a_refused_module_is_told_once_a_session_and_another_still_is():
+    cards = refused("sanitized", ["bqplot", "bqplot", "other", "bqplot"])
     assert [name in str(card) for card, name in zip(cards, ("bqplot", "other"), strict=True)] == [
         True
     ] * 2

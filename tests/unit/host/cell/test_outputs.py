@@ -1,5 +1,6 @@
 """What is published of a cell's output, with nothing but the sockets left out."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -8,15 +9,18 @@ from cellblock.host.audit.recorder import Audit
 from cellblock.host.cell import outputs
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.outputs import Outputs
+from cellblock.host.cell.quota import Quota
 from cellblock.host.cell.status import Views
+from cellblock.host.cell.transcript import BY_HOST
 from cellblock.wire import messages
 
 
 class Publisher:
     def __init__(self):
-        self.published, self.under = [], []
+        self.published, self.under, self.by_host = [], [], []
 
-    def publish(self, kind, content, parent):
+    def publish(self, kind, content, parent, *, metadata=None):
+        self.by_host += [kind] * (metadata == BY_HOST)
         self.published.append((kind, content))
         self.under.append((parent, kind))
 
@@ -67,6 +71,14 @@ def test_the_id_of_a_display_is_cleaned_once(out, monkeypatch):
     transient = {"display_id": real("a\x00b")}
     assert [c["transient"] for _, c in out._publisher.published] == [transient, transient]
     assert asked == ["a\x00b"] * 2
+
+
+def test_markup_counts_as_what_was_to_be_sanitised_whatever_is_left_of_it(out):
+    out._quota = Quota({"stdout": 100, "stderr": 100, "display": 5_000})
+    hidden = {"text/html": f"<style>{'a{}' * 500}</style>"}
+    for _ in range(9):
+        out.show(messages.Display(data=hidden))
+    assert len(out._publisher.published) == 3  # of 9
 
 
 @pytest.fixture
@@ -124,3 +136,46 @@ def test_a_subshells_code_shows_nothing_under_the_cell_of_a_guest_that_is_gone(o
     assert {*shows_everything(beside, 1)} >= {("cell 1", "stream"), ("cell 1", "display_data")}
     out.on_new_guest()
     assert {where for where, _ in shows_everything(beside, 1)} == {"comm message"}
+
+
+@pytest.fixture
+def narrow(tmp_path, monkeypatch):
+    """Return outputs of which each cell may show 8,000 bytes of stdout."""
+    views = Views()
+    caps = {"stdout": 8_000, "stderr": 8_000, "display": 8_000}
+    monkeypatch.setattr(views, "quota", lambda: Quota(caps))
+    return Outputs(Publisher(), views, FlowControl(), OutputLog(tmp_path / "kept", 0), Audit())
+
+
+NOTE = re.compile(r"(?m)^\[cellblock left out ([\d,]+) bytes of stdout here: .*\]\n")
+
+
+@pytest.mark.parametrize("flushed", [1, 7, 20, 3_000])
+def test_a_gap_is_marked_where_it_is_and_no_line_stands_there_that_was_not_printed(narrow, flushed):
+    text = "".join(f"amount {number}\n" for number in range(3_000))
+    say(narrow, *(("stdout", text[at : at + flushed]) for at in range(0, len(text), flushed)))
+    say(narrow, ("stderr", "a warning"))
+    narrow.end()
+    assert texts(narrow, "stderr") == "a warning"
+    head, missing, tail = NOTE.split(texts(narrow, "stdout"))
+    assert text.startswith(head.removesuffix("…\n"))
+    assert text.endswith(tail.removeprefix("…"))
+    printed = set(text.splitlines())
+    shown = [*head.splitlines(), *tail.splitlines()]
+    assert all(line in printed for line in shown if "…" not in line)
+    kept = len(head.removesuffix("…\n")) + len(tail.removeprefix("…"))
+    assert int(missing.replace(",", "")) == len(text) - kept
+
+
+def test_a_line_that_is_cut_has_dots_where_it_is_cut(narrow):
+    say(narrow, ("stdout", "x" * 100_000))
+    narrow.end()
+    head, _, tail = NOTE.split(texts(narrow, "stdout"))
+    assert head.strip("x") == "…\n"
+    assert tail.strip("x") == "…"
+
+
+def test_one_byte_is_one_byte(narrow):
+    say(narrow, ("stdout", "x" * 8_000), ("stdout", "x"))
+    narrow.end()
+    assert "left out 1 byte of stdout" in texts(narrow, "stdout")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.host.cell.quota import MOST_TAIL, DisplayTail, Quota, TextTail
+from cellblock.host.cell.quota import MOST_TAIL, DisplayTail, EndOfText, Quota, TextTail
 
 CAP = 8_000
 ROOM = CAP // 8
@@ -16,7 +16,8 @@ def said(count, pieces):
     """Return what is shown at once, at the end, and how many bytes are left out between."""
     one = quota(count)
     head = "".join(one.text("stdout", piece) for piece in pieces)
-    return head, *one.end_of_text("stdout", lambda text: text)
+    end = one.end_of_text("stdout", lambda text: text)
+    return head, end.text, end.left_out
 
 
 def lines(count):
@@ -92,8 +93,36 @@ def test_a_second_end_shows_what_came_since_and_stays_within_the_cap():
     for _ in range(5):
         for piece in lines(1_000):
             size += len(one.text("stdout", piece))
-        size += len(one.end_of_text("stdout", lambda text: text)[0])
+        size += len(one.end_of_text("stdout", lambda text: text).text)
     assert size <= CAP
+
+
+@pytest.mark.parametrize("join", [False, True])
+def test_the_head_ends_with_a_line_and_the_tail_begins_with_one(join):
+    head, tail, left_out = said(CAP + 7, ["".join(lines(3_000))] if join else lines(3_000))
+    assert left_out
+    assert head.endswith("\n")
+    assert not {*head.splitlines(), *tail.splitlines()} - set("".join(lines(3_000)).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "cut"),
+    [
+        (lines(3_000), (False, False)),
+        # The line was flushed in two pieces, and the first is shown.
+        (["x" * (CAP - ROOM - 33), "\n", "row ", "y" * 99 + "\n", *lines(3_000)], (True, False)),
+        (["x" * 9 * CAP], (True, True)),
+        ([*lines(100), "x" * 9 * CAP], (True, True)),
+        ([*lines(300), "x" * 9 * CAP], (False, True)),
+    ],
+)
+def test_a_line_that_is_cut_is_told_of(pieces, cut):
+    one = quota()
+    for piece in pieces:
+        one.text("stdout", piece)
+    end = one.end_of_text("stdout", lambda text: text)
+    assert end.left_out
+    assert (end.cut_before, end.cut_behind) == cut
 
 
 # --- displays ---------------------------------------------------------------------------------
@@ -165,9 +194,9 @@ def test_a_clear_empties_the_tail_at_once_or_with_what_comes_next():
         one.text("stdout", "x" * (CAP - ROOM))
         one.text("stdout", "old\n")
         one.clear(0, wait=wait)
-        assert one.end_of_text("stdout", lambda text: text)[0] == between
+        assert one.end_of_text("stdout", lambda text: text).text == between
         one.text("stdout", "new\n")
-        assert one.end_of_text("stdout", lambda text: text)[0] == after
+        assert one.end_of_text("stdout", lambda text: text).text == after
 
 
 def test_a_clear_for_which_there_is_no_room_is_owed_from_the_next_output_on():
@@ -179,7 +208,7 @@ def test_a_clear_for_which_there_is_no_room_is_owed_from_the_next_output_on():
     assert one.clear_owed
     assert not one.clear(0, wait=True)
     assert not one.text("stdout", "b\n")
-    assert one.end_of_text("stdout", lambda text: text) == ("b\n", 2)
+    assert one.end_of_text("stdout", lambda text: text) == EndOfText("b\n", 2)
     assert one.displays_left_out() == 0
 
 

@@ -6,7 +6,7 @@ from cellblock.host.cell import status
 from cellblock.host.session.types import Stopped
 
 
-@pytest.mark.parametrize("why", ["breach", "crash", "lost", "violation"])
+@pytest.mark.parametrize("why", ["breach", "crash", "silent", "violation"])
 def test_nothing_that_a_guest_says_acts_on_a_terminal(why):
     _, said = status.stop_reason(Stopped(why, "os.open\r\x1b[2K\u202elive"), None)
     assert "os.open" in said

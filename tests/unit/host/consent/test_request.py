@@ -4,12 +4,14 @@
 import itertools
 
 import msgspec
+import pandas as pd
 import pytest
 
 from cellblock.analysis.imports import Import
 from cellblock.host.consent import approver, request
+from cellblock.host.services.changes import Change
 from cellblock.host.services.tools.calls import Call
-from cellblock.wire import messages
+from cellblock.wire import arrays, messages, values
 from support.approvals import UNDER, call, cell
 
 CALL = """\
@@ -163,6 +165,34 @@ def test_what_is_too_long_to_be_shown_whole_is_offered_for_all_calls_only():
     assert wanted.shown[0].startswith("  It is too long to be shown whole: 2,000,0")
 
 
+def staged(name, kind):
+    return Change("/lab", name, kind, None if kind == "deleted" else 16, None)
+
+
+def test_each_file_of_the_users_is_named_however_many_are_new():
+    many = [staged(f"a{number:03}", "new") for number in range(300)]
+    users = [staged("run.sh", "changed"), staged("zz", "deleted")]
+    wanted = request.of_keeping([*many, *users], {}, ())
+    assert wanted.whole
+    assert wanted.shown == (
+        "  changed = /lab/run.sh, 16 bytes",
+        "  deleted = /lab/zz",
+        "  new = 300 files in /lab, 4.688 KiB",
+    )
+
+
+@pytest.mark.parametrize("kind", ["changed", "deleted"])
+def test_what_replaces_or_deletes_more_files_than_can_be_named_is_not_asked_about(kind):
+    users = [staged(f"{number}", kind) for number in range(41)]
+    assert request.of_keeping(users[:40], {}, ()).whole
+    assert not request.of_keeping(users, {}, ()).whole
+    assert not request.of_keeping([*users[:40], staged("new", "new")], {}, ()).whole
+    assert request.too_many(users) == (
+        "41 staged files can't be asked about at once: a question has 40 lines, and names each "
+        "file of yours that changed or is deleted. Keep fewer paths at once"
+    )
+
+
 def test_each_request_has_a_hash_of_its_own():
     same = [of_call(call("a", "b", number=n)).sha256 for n in (1, 2)]
     other = [of_call(one).sha256 for one in (call("a", "c"), call("a", data="b"))]
@@ -197,3 +227,82 @@ def test_arguments_that_are_nested_deeper_than_is_followed_are_not_shown_whole()
         if wanted is not None:
             made = request.with_lines(wanted)
             assert made.whole or "can't be allowed by itself" in made.shown[-1]
+
+
+TABLE = pd.DataFrame(
+    {
+        "city": ["Rome", None, "Bari"],
+        "sold": [1, 2, 3],
+        "price": [1.5, float("nan"), -0.0],
+        "open": [True, False, True],
+        "day": pd.to_datetime(["2026-01-01 00:00", "2026-01-02 12:30", None]),
+        "kind": pd.Categorical(["u", None, "v"]),
+    },
+    index=pd.Index(["a", "b", "c"], name="key"),
+)
+
+
+def of_table(*args, **kwargs):
+    arguments = values.encode(values.plain((list(args), kwargs), arrays.data), 2**24)
+    return of_call(msgspec.structs.replace(call(), arguments=arguments))
+
+
+def test_a_table_is_shown_by_its_shape_columns_and_rows():
+    wanted = of_table(TABLE, {"of": [TABLE[["sold"]].reset_index(drop=True)]})
+    assert wanted.whole
+    assert list(wanted.shown) == [
+        "  path = a table of pandas: 3 rows, 6 columns",
+        "    columns: index 'key' (text), 'city' (text), 'sold' (int64),",
+        "        'price' (float64), 'open' (bool), 'day' (time),",
+        "        'kind' (category of text)",
+        "    row 0: 'a', 'Rome', 1, 1.5, True, 2026-01-01 00:00:00, 'u'",
+        "    row 1: 'b', None, 2, None, False, 2026-01-02 12:30:00, None",
+        "    row 2: 'c', 'Bari', 3, -0.0, True, None, 'v'",
+        "  data = {'of': [<a table of pandas: 3 rows, 1 column; columns: 'sold' (i¬",
+        "      nt64); row 0: 1; row 1: 2; row 2: 3>]}",
+    ]
+
+
+@pytest.mark.parametrize("rows", [21, 100_000])
+def test_a_long_table_is_shown_by_its_first_rows_and_not_allowed_by_itself(rows):
+    wanted = of_table("x", pd.DataFrame({"n": range(rows), "text": "t" * 70}))
+    assert not wanted.whole
+    shown = [line for line in wanted.shown if "path" not in line]
+    assert shown[0] == f"  data = a table of pandas: {rows:,} rows, 2 columns"
+    assert shown[2] == f"    row 0: 0, '{'t' * 36}..."
+    assert shown[7] == f"    ... {rows - 5:,} more rows"
+    assert not any("not ASCII" in line for line in shown)
+    assert shown[-1] == "  So it can't be allowed by itself."
+
+
+def test_only_a_tables_own_letters_are_named_and_a_long_field_is_broken_with_a_mark():
+    wanted = of_table(
+        pd.DataFrame({"n": range(30), "\u0430": "\u2026"} | {str(n): 0 for n in range(30)})
+    )
+    assert wanted.shown[-3:-2] == ("  not ASCII: \u0430 (U+0430), \u2026 (U+2026)",)
+    (line,) = (line for line in of_table(pd.DataFrame({"x" * 70: [1]})).shown if "x" in line[-2:])
+    assert line.endswith("x\N{NOT SIGN}")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"buffers": (None, b"\x01")},
+        {"buffers": (None, None)},
+        {"buffers": (None,)},
+        {"type": "string", "buffers": (None, b"\x05\0\0\0\xff\0\0\0", b"x")},
+        {"type": "string", "buffers": (None, b"\0\0\0\0\x01\0\0\0", b"\xff")},
+        {"type": "list<x>"},
+    ],
+)
+def test_a_forged_table_is_not_shown_whole(forged):
+    column = messages.Column(name="n", type="int64", length=1, buffers=(None, b"\0" * 8))
+    frame = messages.Frame(library="pandas", columns=(msgspec.structs.replace(column, **forged),))
+    extension = msgspec.msgpack.Ext(1, msgspec.msgpack.encode(frame))
+    wanted = of_call(
+        msgspec.structs.replace(
+            call(), arguments=msgspec.Raw(msgspec.msgpack.encode(([extension], {})))
+        )
+    )
+    assert not wanted.whole
+    assert "    row 0: <can't be read>" in wanted.shown

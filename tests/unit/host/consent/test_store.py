@@ -71,6 +71,14 @@ def test_a_cell_with_crlf_is_approved_as_it_stands_and_as_front_ends_send_it(des
     assert not admits(desk, "x = '''a\rb'''")
 
 
+@pytest.mark.parametrize("cell", ["x = f \\\r\r\n('a')", "# a\rx = 1\r\n"])
+def test_a_cell_with_a_carriage_return_that_ends_no_line_is_approved_only_as_it_stands(desk, cell):
+    """Without the line ends of CR LF it would be another program: a call in two lines is in one."""
+    desk.approve(cell)
+    assert admits(desk, cell)
+    assert not admits(desk, cell.replace("\r\n", "\n"))
+
+
 # --- attacks on the file ----------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ class Share:
 
     def __init__(self, reactor, shared, name, left):
         self.share = ZygoteSource(reactor, shared, place(name), lambda: left.append(name))
-        self.heard = []
+        self.heard, self.guests = [], []
         self.zygote = self.share.get(PREPARE, self)
 
     def on_zygote(self, message):
@@ -43,8 +43,16 @@ class Share:
 
     def fork(self, reactor):
         guest = Guest(reactor, print, print, print)
+        self.guests.append(guest)
         self.share.fork(self.zygote, guest)
         return guest
+
+    def close(self):
+        """Close what a supervisor's guests and its zygote have open."""
+        for guest in self.guests:
+            guest.reaped()
+            guest._hang_up()
+        self.zygote._release()
 
     def leave(self):
         return self.share.leave(self.zygote)
@@ -58,6 +66,7 @@ class Zygotes:
 
     def __init__(self):
         self.reactor, self.theirs, self.left = Reactor(), [], []
+        self.shares = []
         self.shared = SharedZygote(self.reactor, self._spawn, PREPARE)
 
     def _spawn(self):
@@ -66,7 +75,8 @@ class Zygotes:
         return ours, 2**22 + 7
 
     def share(self, name):
-        return Share(self.reactor, self.shared, name, self.left)
+        self.shares.append(Share(self.reactor, self.shared, name, self.left))
+        return self.shares[-1]
 
     def fork(self, share):
         return share.fork(self.reactor)
@@ -94,6 +104,8 @@ def zygotes(monkeypatch):
     monkeypatch.setattr("cellblock.host.guests.zygote.os.kill", lambda *_: None)
     yield made
     made.shared.close()
+    for share in made.shares:
+        share.close()
     for sock in made.theirs:
         sock.close()
 
@@ -115,9 +127,10 @@ def test_forks_of_all_are_numbered_apart_and_the_zygote_never_has_their_places(
         release(guest)
 
     release = Guest.close_child_fds
-    monkeypatch.setattr(Guest, "close_child_fds", keep)
     a, b = zygotes.share("a"), zygotes.share("b")
-    first, second = zygotes.fork(a), zygotes.fork(b)
+    with monkeypatch.context() as kept:
+        kept.setattr(Guest, "close_child_fds", keep)
+        first, second = zygotes.fork(a), zygotes.fork(b)
     prepare, *forks = zygotes.told()
     assert (type(prepare), len(zygotes.theirs)) == (messages.Prepare, 1)
     assert forks == [messages.Fork(id=1), messages.Fork(id=2)]
@@ -260,3 +273,25 @@ def test_sandboxes_that_share_a_zygote_have_no_network_in_which_they_would_hear_
     shared = SharedZygote(Reactor(), None, msgspec.structs.replace(PREPARE, plan=plan))
     told = shared._prepare.plan
     assert (told.loopback, told.local_sockets) == (False, False)
+
+
+def test_a_sandbox_with_a_list_whose_zygote_only_its_forks_share_keeps_its_network():
+    listed = (messages.Neighbour(name="db.example", address="127.80.0.1", port=1),)
+    plan = msgspec.structs.replace(PREPARE.plan, loopback=True, neighbours=listed)
+    shared = SharedZygote(Reactor(), None, msgspec.structs.replace(PREPARE, plan=plan))
+    assert shared._prepare.plan == plan
+
+
+def test_a_zygote_whose_word_was_read_before_the_loop_came_to_it_is_not_waited_for_nor_lost(
+    zygotes,
+):
+    """A loop calls back for all that was ready at once; a copy's channel has the zygote read."""
+    one = zygotes.share("a")
+    fd = one.zygote._sock.fileno()
+    one.zygote._sock.settimeout(0.01)  # in which it would be lost
+    on_ready = zygotes.reactor._fds[fd][0]
+    socket.send_fds(zygotes.theirs[-1], [bytes(frames.encode(messages.Obeyed()))], [])
+    one.zygote.read_rest()
+    on_ready()
+    assert one.heard == []
+    assert not one.zygote.closed

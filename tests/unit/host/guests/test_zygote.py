@@ -64,7 +64,7 @@ def test_a_zygote_that_does_not_end_its_guests_is_killed_and_they_with_it(sessio
     monkeypatch.setattr(zygote, "PATIENCE", 0.3)
     all_of_them = ends(session)
     os.kill(all_of_them[1], signal.SIGSTOP)
-    assert session.close() is False  # their folder is left to whoever starts next
+    assert session.close() is True  # their folder is the caller's to remove
     assert processes.gone([*all_of_them]) == []
 
 

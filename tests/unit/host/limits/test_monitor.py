@@ -30,7 +30,7 @@ from cellblock.host.limits.monitor import (
 from cellblock.host.limits.processes import Gauge
 from cellblock.host.limits.scratch import STUCK
 from cellblock.host.limits.shared_memory import SharedMemory
-from cellblock.host.limits.shares import Shares
+from cellblock.host.limits.shares import Shares, have_one_memory
 from cellblock.policy.model import Policy
 from support import processes
 from support.simulator import NOBODYS_PID, Reactor
@@ -111,20 +111,41 @@ def test_bounds_that_become_narrower_count_from_the_next_request_on(process):
     assert seen == [("memory", True)]
 
 
+@pytest.mark.parametrize("in_fork", [False, True])
+def test_pages_of_files_that_are_mapped_often_are_too_many(process, monkeypatch, tmp_path, in_fork):
+    """Who unmaps them holds up whoever waits for what that locks, and no signal ends it."""
+    monkeypatch.setattr("cellblock.host.limits.monitor.MOST_MAPPED", 256 << 20)
+    (tmp_path / "large").write_bytes(bytes(16 << 20))
+    reactor, _, seen = watched(process, subprocess_execution=True)
+    do(process, f"import mmap; file = open({str(tmp_path / 'large')!r}, 'rb')")
+    once = "[kept.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)), sum(kept[-1][::4096])]"
+    do(process, once)
+    reactor.advance(FIRST_LOOK + PACE)
+    assert seen == []
+    maps = f"[{once} for _ in range(20)]"
+    if in_fork:
+        fork(process, f"{maps}, open({str(tmp_path / 'done')!r}, 'w').close()")
+        processes.until((tmp_path / "done").exists)
+    else:
+        do(process, maps)
+    reactor.advance(PACE)
+    assert seen == [("mapped", True)]
+
+
 def test_memory_that_range_locks_take_counts_for_who_has_many(process, monkeypatch):
     monkeypatch.setattr(kernel_memory, "MANY_LOCKS", 500)
     sizes = iter([*[300 << 20] * 2, *[400 << 20] * 3])
     monkeypatch.setattr(kernel_memory, "_unreclaimable", lambda: next(sizes))
     do(process, "import fcntl, tempfile; file = tempfile.TemporaryFile()")
     lock = "[fcntl.lockf(file, fcntl.{}, 1, at) for at in range(0, 2 * 600, 2)]"
-    locks = KernelMemory()
+    locks, seconds = KernelMemory(), itertools.count()
 
-    assert locks.held(lambda: [process.pid]) == 0
+    assert locks.held(lambda: [process.pid], next(seconds)) == 0
     do(process, lock.format("LOCK_EX"))
-    assert locks.held(lambda: [process.pid]) == 100 << 20
-    assert locks.held(lambda: [os.getpid()]) == 0
+    assert locks.held(lambda: [process.pid], next(seconds)) == 100 << 20
+    assert locks.held(lambda: [os.getpid()], next(seconds)) == 0
     do(process, lock.format("LOCK_UN"))
-    assert locks.held(lambda: [process.pid]) == 0
+    assert locks.held(lambda: [process.pid], next(seconds)) == 0
 
 
 def test_locks_of_a_process_that_has_ended_count_for_who_shares_its_descriptors(
@@ -133,30 +154,30 @@ def test_locks_of_a_process_that_has_ended_count_for_who_shares_its_descriptors(
     monkeypatch.setattr(kernel_memory, "MANY_LOCKS", 500)
     sizes = iter([*[300 << 20] * 2, *[400 << 20] * 2])
     monkeypatch.setattr(kernel_memory, "_unreclaimable", lambda: next(sizes))
-    locks = KernelMemory()
+    locks, seconds = KernelMemory(), itertools.count()
     lock = "[fcntl.lockf(file, fcntl.LOCK_EX, 1, at) for at in range(0, 2 * 600, 2)]"
     clone_files = f"ctypes.CDLL(None).syscall({MACHINE.numbers['clone']}, 0x411, 0, 0, 0, 0)"
     do(process, "import ctypes, fcntl, tempfile; file = tempfile.TemporaryFile()")
 
-    assert locks.held(lambda: [process.pid]) == 0
+    assert locks.held(lambda: [process.pid], next(seconds)) == 0
     do(process, f"child = {clone_files} or ({lock}, os._exit(0))")
     do(process, "os.waitpid(child, 0)")
-    assert locks.held(lambda: [process.pid]) == 100 << 20
+    assert locks.held(lambda: [process.pid], next(seconds)) == 100 << 20
     do(process, "file.close()")
-    assert locks.held(lambda: [process.pid]) == 0
+    assert locks.held(lambda: [process.pid], next(seconds)) == 0
 
 
 def test_what_the_machine_took_counts_for_a_session_while_it_has_several_processes(monkeypatch):
     """Mappings of a process that descends from many by forks take kilobytes each."""
     sizes = iter(size << 20 for size in (300, 900, 1000, 1500, 1500, 1400))
     monkeypatch.setattr(kernel_memory, "_unreclaimable", lambda: next(sizes))
-    kernel = KernelMemory()
+    kernel, seconds = KernelMemory(), itertools.count()
     alone, two = [NOBODYS_PID], [NOBODYS_PID] * 2
-    assert kernel.held(lambda: alone) == 0
-    assert kernel.held(lambda: two) == 100 << 20
-    assert kernel.held(lambda: two) == 600 << 20
-    assert kernel.held(lambda: alone) == 0
-    assert kernel.held(lambda: two) == 0
+    assert kernel.held(lambda: alone, next(seconds)) == 0
+    assert kernel.held(lambda: two, next(seconds)) == 100 << 20
+    assert kernel.held(lambda: two, next(seconds)) == 600 << 20
+    assert kernel.held(lambda: alone, next(seconds)) == 0
+    assert kernel.held(lambda: two, next(seconds)) == 0
 
 
 def test_a_process_that_is_called_as_a_field_is_shows_its_own_memory(process):
@@ -199,15 +220,27 @@ def test_what_range_locks_take_is_in_the_memory_that_is_limited(process, monkeyp
     grown = 0
     monkeypatch.setattr(kernel_memory, "MANY_LOCKS", 500)
     monkeypatch.setattr(kernel_memory, "_unreclaimable", lambda: grown)
-    reactor, _, seen = watched(process, memory_max_bytes=200 << 20)
+    reactor, monitor, seen = watched(process, memory_max_bytes=200 << 20)
     lock = "[fcntl.lockf(file, fcntl.LOCK_EX, 1, at) for at in range(0, 2 * 600, 2)]"
     do(process, "import fcntl, tempfile; file = tempfile.TemporaryFile()")
     do(process, lock)
     reactor.advance(FIRST_LOOK)
     assert seen == []
+    burn(process, 0.2)
     grown = 300 << 20
     reactor.advance(PACE)
     assert seen == [("memory", True)]
+    assert monitor.is_charged
+
+
+def test_a_session_that_sleeps_is_not_charged_with_what_another_makes(monkeypatch):
+    """A session with a sleeping program was stopped for another's sockets."""
+    sizes = iter(size << 20 for size in (300, 900, 900, 1900))
+    monkeypatch.setattr(kernel_memory, "_unreclaimable", lambda: next(sizes))
+    kernel, two = KernelMemory(), [NOBODYS_PID] * 2
+    assert kernel.held(lambda: two, 0.001) == 0
+    assert kernel.held(lambda: two, 10.0) == 0  # what it did after that is no reason
+    assert kernel.held(lambda: two, 10.25) == (512 << 20) + int(0.001 * kernel_memory.MADE)
 
 
 def test_memory_of_the_os_kernels_is_read_here():
@@ -218,6 +251,7 @@ STATUS = """
 VmHWM:	  9 kB
 VmRSS:	  8 kB
 RssAnon:	  1 kB
+RssFile:	  5 kB
 RssShmem:	  2 kB
 VmPTE:	  4 kB
 VmSwap:	  16 kB
@@ -307,7 +341,7 @@ def test_a_folder_that_can_not_be_read_holds_nothing_up_and_counts_as_full(proce
     reactor.advance(STUCK - PACE)
     assert seen == []
     reactor.advance(2 * PACE)
-    assert set(seen) == {("scratch", False)}
+    assert set(seen) == {("locked", False)}
     # The next cell did not lock it, and has as long; when it can be read, all is well.
     monitor.end()
     monitor.begin(process.pid)
@@ -320,8 +354,8 @@ def test_a_folder_that_can_not_be_read_holds_nothing_up_and_counts_as_full(proce
     assert seen == []
 
 
-@pytest.mark.parametrize(("entries", "counts"), [(1, {("scratch", False)}), (20, set())])
-def test_a_folder_of_which_hardly_an_entry_is_read_counts_as_full(
+@pytest.mark.parametrize(("entries", "counts"), [(1, {("locked", False)}), (20, set())])
+def test_a_folder_of_which_hardly_an_entry_is_read_stops_the_cell(
     process, tmp_path, lock, entries, counts
 ):
     reactor, monitor, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
@@ -364,7 +398,7 @@ def test_a_look_that_takes_its_time_is_heard_of_before_the_next_is_due(process, 
     assert ("scratch", True) in seen
 
 
-def test_a_folder_that_no_thread_can_look_at_counts_as_full(process, tmp_path, monkeypatch):
+def test_a_folder_that_no_thread_can_look_at_stops_the_cell(process, tmp_path, monkeypatch):
     def start(_):
         raise RuntimeError("can't start new thread")
 
@@ -373,7 +407,7 @@ def test_a_folder_that_no_thread_can_look_at_counts_as_full(process, tmp_path, m
     reactor.advance(STUCK)
     assert seen == []
     reactor.advance(2 * PACE)
-    assert set(seen) == {("scratch", False)}
+    assert set(seen) == {("locked", False)}
 
 
 def test_files_that_only_a_snapshot_still_has_are_the_sessions(process, tmp_path, monkeypatch):
@@ -449,6 +483,17 @@ def test_an_idle_guest_is_looked_at_less_and_less_and_a_balloon_is_still_found(p
     do(process, "kept.append(b'x' * 100_000_000)")
     reactor.advance(IDLE_MOST)
     assert set(seen) == {("memory", True)}
+
+
+def test_of_forks_that_hold_too_much_between_cells_one_that_works_is_told_of(process):
+    reactor, monitor, seen = watched(process, forks_max_bytes=100)
+    monitor.held_together = lambda: 200
+    monitor.end()
+    reactor.advance(2 * IDLE_PACE)
+    assert seen == []
+    burn(process, 0.5)
+    reactor.advance(4 * IDLE_PACE)
+    assert seen == [("forks", True)]
 
 
 def test_what_a_cell_left_in_the_folder_ends_no_idle_guest_and_what_comes_later_does(
@@ -580,7 +625,7 @@ def all_is_known(process, monkeypatch):
     def know():
         own = of_processes.process_memory(process.pid)
         with monkeypatch.context() as patch:
-            patch.setattr(Shares, "of", lambda _: Shares(share=0, alone=0, whole=0))
+            patch.setattr(Shares, "of", lambda _: Shares(share=0, alone=0, whole=1 << 40))
             family.held(own)
             assert family.measured(own, {}) == pytest.approx(0, abs=5_000_000)
         return family, own
@@ -651,7 +696,7 @@ def test_pages_of_workers_that_were_waited_for_are_counted_once(process, all_is_
 def test_what_no_count_has_is_found_by_asking_now_and_then(process, monkeypatch, share):
     """A process was given pages by a child that shared its memory, and whose end it ignored."""
     monkeypatch.setattr(of_family, "huge_pages", lambda: 0)
-    monkeypatch.setattr(Shares, "of", lambda _: Shares(share, alone=0, whole=share))
+    monkeypatch.setattr(Shares, "of", lambda _: Shares(share, alone=0, whole=1 << 40))
     do(process, "kept.append(bytearray(b'x') * 80_000_000)")
     reactor, monitor, seen = watched(process, subprocess_execution=True, memory_max_bytes=40 << 20)
     fork(process, "None")
@@ -663,14 +708,105 @@ def test_what_no_count_has_is_found_by_asking_now_and_then(process, monkeypatch,
     bury(process)
 
 
+@pytest.mark.parametrize("readings", [1, of_family.READINGS])
+def test_sharers_that_end_before_they_are_read_hide_no_page(process, monkeypatch, readings):
+    """Each has an eighth of all pages when the first of them is read, and that one alone later."""
+    do(process, PIPE)
+    family = Family(process.pid)
+    twin = f"os.fork() or ({SAY}, time.sleep(60), os._exit(0))"
+    fork(process, f"{ALLOCATE}, [{twin} for _ in range(7)], {SAY}")
+    for _ in range(8):
+        do(process, HEAR)
+    (holder, *sharers), real = family.pids(), Shares.of
+    assert len(sharers) == 7
+
+    def read(pid):
+        found = real(pid)
+        if pid == holder and sharers:
+            for sharer in sharers:
+                os.kill(sharer, signal.SIGKILL)
+            # One without memory of its own may still be unmapping what it shared.
+            assert processes.gone(sharers, 60) == []
+            sharers.clear()
+        return found
+
+    monkeypatch.setattr(Shares, "of", read)
+    monkeypatch.setattr(of_family, "READINGS", readings)
+    own = Gauge(process.pid).memory()
+    family.held(own)
+    measured = family.measured(own, {})
+    bury(process)
+    if measured is None:
+        pytest.skip("this user may not read what processes share that are not dumpable")
+    assert measured >= 55_000_000
+    assert measured < 90_000_000 or readings == 1
+
+
+SHARING = """
+import ctypes
+libc = ctypes.CDLL(None)
+space = ctypes.create_string_buffer(1 << 16)
+top = ctypes.c_void_p(ctypes.addressof(space) + (1 << 15))
+child = libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), top, 0x100 | 17, None)
+"""
+
+
+def test_a_child_that_shares_memory_until_its_program_begins_counts_once(process):
+    do(process, ALLOCATE)
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    do(process, f"exec({SHARING!r})")
+    assert len(family.pids()) == 1
+    family._known = None
+    assert family.held(own) >= 55_000_000
+    measured = family.measured(own, {})
+    if measured is not None:
+        assert measured < 20_000_000
+        assert family.held(own) < 20_000_000
+    bury(process)
+
+
+def test_a_process_whose_first_thread_has_ended_has_no_memory_in_common_by_that(process):
+    end = f"ctypes.CDLL(None).syscall({MACHINE.numbers['exit']}, 0)"
+    go_on = "threading.Thread(target=time.sleep, args=(60,)).start()"
+    do(process, f"import ctypes, threading; {PIPE}")
+    family = Family(process.pid)
+    inner = f"os.fork() or ({ALLOCATE}, {go_on}, {end})"
+    fork(process, f"{inner}, {go_on}, {end}")
+    assert processes.until(lambda: len(family.pids()) == 2)
+    for pid in family.pids():
+        status = Path(f"/proc/{pid}/status")
+        assert processes.until(lambda status=status: "zombie" in status.read_text())
+    parent, child = family.pids()
+    assert not have_one_memory(child, parent)
+    assert of_family._private([parent, child])[child] > 50_000_000
+    os.kill(child, signal.SIGKILL)
+    bury(process)
+
+
+def test_programs_that_were_waited_for_count_no_more_than_what_runs(process, monkeypatch):
+    """What they were given may be their parent's (vfork(2)), until a look shows that it is not."""
+    monkeypatch.setattr(of_family, "huge_pages", lambda: 0)
+    do(process, ALLOCATE)
+    family, own = Family(process.pid), Gauge(process.pid).memory()
+    for _ in range(3):
+        fork(process, AND_LET_GO)
+        bury(process)
+    do(process, "import subprocess; p = subprocess.Popen(['sleep', '60'])")
+    family.held(own)
+    fork(process, "None")
+    assert family.held(own) < 20_000_000
+    bury(process)
+    do(process, "p.kill(), p.wait()")
+
+
 def test_a_process_that_is_gone_hides_no_other(process):
     """Whoever ends while the OS kernel is asked, or stays a zombie, has nothing."""
     fork(process, "None")
     family, own = Family(process.pid), Gauge(process.pid).memory()
-    memories = family._memories({})
+    pids = [process.pid, *family.pids(), NOBODYS_PID]
     bury(process)
-    assert len(memories) == 2
-    assert family._measure(own, memories | {NOBODYS_PID: own}) is not None
+    assert len(pids) == 3
+    assert family._measure(own, lambda: pids) is not None
 
 
 def test_a_process_whose_first_thread_has_ended_hides_no_other(process):

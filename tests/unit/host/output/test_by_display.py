@@ -22,6 +22,25 @@ def test_text_is_the_plain_text_or_says_what_it_left_out():
     assert shown == {"text/plain": note}
 
 
+@pytest.mark.parametrize(
+    ("bundle", "text"),
+    [
+        ({"text/markdown": "# a\r\nb"}, "# a\nb"),
+        ({"application/json": {"a": [1]}}, '{"a": [1]}'),
+        ({"text/html": "<p>a <b>b</b></p><p>&#27;[2Jc</p>"}, "a b\nc"),
+        ({"text/html": "<p>a<script>act()</script></p>"}, "a\n[cellblock left out script]"),
+        ({"image/png": b""}, "<Figure> [cellblock shows text only, and left out image/png]"),
+        (
+            {"text/html": "<hr>", "image/png": b""},
+            "<Figure> [cellblock shows text only, and left out text/html, image/png]",
+        ),
+        ({}, "<Figure>"),
+    ],
+)
+def test_text_of_an_object_with_only_a_name_is_that_of_another_type(bundle, text):
+    assert gateway.text({"text/plain": "<Figure>", **bundle}) == {"text/plain": text}
+
+
 def test_sanitized_has_no_script_and_names_what_would_show_it():
     assert "act()" not in gateway.sanitized(BUNDLE)["text/html"]
     figure = {"text/plain": "Figure", "application/vnd.plotly.v1+json": {}}

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from cellblock.host.output import html, markup
+from cellblock.host.output import gateway, html, markup, widget_models
 from cellblock.host.output.gateway import clean_bundle, isolated
 from cellblock.host.output.text import RefusedError
 
@@ -256,11 +256,44 @@ def test_a_tag_with_thousands_of_attributes_goes():
     assert html.clean(f"<b {attributes}>x</b>") == "x"
 
 
-def test_html_and_drawings_that_would_take_seconds_go_whole():
-    for mime, text in (("text/html", "<b>" * 1_600_000), ("image/svg+xml", "<g>" * 600_000)):
-        assert clean_bundle({mime: text}) == {
-            "text/plain": f"[cellblock left out {mime} (too much markup)]"
-        }
+#: What costs most for each character, and how many take seconds.
+SLOW = {
+    "tags": ("text/html", "<b>", 600_000),
+    "attributes": ("text/html", "<p lang=a id=b dir=c>", 250_000),
+    "rules": ("text/html", "<style>" + "a{}" * 1_000_000, 1),
+    "drawing": ("image/svg+xml", "<g>", 600_000),
+    "entities": ("text/markdown", "&amp", 1_100_000),
+    "classes": ("text/markdown", '<p class="a">', 250_000),
+    "commands": ("text/latex", "\\a", 1_100_000),
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_markup_that_would_take_seconds_goes_whole(kind):
+    mime, piece, number = SLOW[kind]
+    assert clean_bundle({mime: piece * number}) == {
+        "text/plain": f"[cellblock left out {mime} (too much markup)]"
+    }
+
+
+def test_all_markup_of_a_bundle_has_one_bound(monkeypatch):
+    monkeypatch.setattr(gateway, "MAX_MARKS", 10)
+    # By the order of the table, in which HTML comes first.
+    clean = clean_bundle({"text/html": "<b>1</b>", "text/markdown": "**2**, *3*"})
+    assert clean == {"text/html": "<b>1</b>"}
+    assert clean_bundle({"text/html": "<b>1</b>", "text/markdown": "*2*"}).keys() == {
+        "text/html",
+        "text/markdown",
+    }
+
+
+def test_the_markup_of_a_widget_has_that_bound(monkeypatch):
+    monkeypatch.setattr(gateway, "MAX_MARKS", 10)
+    assert (
+        widget_models.html("<b>1</b>" * 3, None)
+        == "<small>[cellblock left out too much markup]</small>"
+    )
+    assert widget_models.formula("$a$" * 9, None) == "[cellblock left out too much markup]"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cellblock.host.output import gateway
 from cellblock.host.output.gateway import clean_stream
-from cellblock.host.output.text import clean_text, split_tail
+from cellblock.host.output.text import clean_and_cut, clean_line, clean_text, split_tail
 
 KEPT = re.compile("\x1b\\[[0-9;:]*m|\x1b\\[[0-2]?K")
 
@@ -131,3 +131,11 @@ def test_only_kept_sequences_are_left_and_cleaning_twice_changes_nothing(text):
     assert "\x1b" not in KEPT.sub("", clean)
     assert not re.search("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]", clean)
     assert clean_text(clean) == clean
+
+
+def test_what_is_cut_is_not_cleaned_first():
+    colour = "\x1b[1m"
+    assert clean_line(colour * 100 + "x", 10) == ""
+    assert clean_line(colour * 8 + "x", 10) == "x"
+    assert clean_and_cut("\0" * 100 + "x", 10) == "\n[cellblock: 61 more characters left out]\n"
+    assert clean_and_cut("\0" * 39 + "x", 10) == "x"

@@ -12,6 +12,7 @@ from cellblock.host.services.addresses import (
     read,
     refusal,
 )
+from cellblock.wire.messages import Neighbour
 
 PUBLIC = [
     "93.184.216.34",
@@ -103,72 +104,49 @@ def test_where_private_addresses_may_be_asked_those_of_credentials_may_not():
     assert refusal(["224.0.0.1"], private=True) == "it has no public address"
 
 
-def reaches(allowlist, text, port):
-    return allowlist.reaches(read(text), port)
+def found_as(address, port, name=""):
+    return Neighbour(name=name, address=address, port=port)
 
 
-def test_a_listed_address_is_reached_at_its_port_and_nothing_else_is():
-    allowlist = Allowlist(["10.0.0.5:5432", "[2001:db8::1]:443"])
-    assert reaches(allowlist, "10.0.0.5", 5432)
-    assert reaches(allowlist, "::ffff:10.0.0.5", 5432)
-    assert reaches(allowlist, "2001:db8:0::1", 443)
-    for text, port in (("10.0.0.5", 5433), ("10.0.0.6", 5432), ("2001:db8::1", 5432)):
-        assert not reaches(allowlist, text, port)
-
-
-def test_a_listed_name_is_reached_where_it_was_found_and_at_no_other_port():
-    allowlist = Allowlist(["example.org:443", "example.org:80", "other.example:22"])
-    assert not reaches(allowlist, "93.184.216.34", 443)
-    assert allowlist.found("example.org", ["93.184.216.34"]) == (["93.184.216.34"], "")
-    assert reaches(allowlist, "93.184.216.34", 443)
-    assert reaches(allowlist, "93.184.216.34", 80)
-    assert not reaches(allowlist, "93.184.216.34", 22)
-    assert not reaches(allowlist, "93.184.216.35", 443)
-    assert allowlist.names(read("93.184.216.34"), 443) == ["example.org"]
-
-
-def test_other_names_are_not_to_be_looked_up():
-    allowlist = Allowlist(["example.org:443", "10.0.0.5:5432"])
-    assert allowlist.knows("example.org")
-    for name in ("www.example.org", "org", "example.org.", "EXAMPLE.org", "10.0.0.5", "localhost"):
-        assert not allowlist.knows(name)
-    assert not allowlist.knows("")
+def test_who_is_found_at_a_listed_address_or_by_a_listed_name_is_listed():
+    allowlist = Allowlist(["10.0.0.5:5432", "[2001:db8:0::1]:443", "example.org:443"])
+    assert allowlist.has(found_as("10.0.0.5", 5432))
+    assert allowlist.has(found_as("2001:db8::1", 443))
+    assert allowlist.has(found_as("127.80.0.1", 443, "example.org"))
+    for each in (
+        found_as("10.0.0.5", 5433),
+        found_as("10.0.0.6", 5432),
+        found_as("127.80.0.1", 80, "example.org"),
+        found_as("127.80.0.1", 443, "www.example.org"),
+        found_as("127.80.0.1", 443),
+    ):
+        assert not allowlist.has(each)
+    # By its address, where only its name is listed no more.
+    assert Allowlist(["127.0.0.1:80"]).has(found_as("127.0.0.1", 80, "localhost"))
 
 
 def test_a_name_that_is_made_to_lead_inside_leads_nowhere():
     for text in NOT_PUBLIC:
         allowlist = Allowlist(["rebound.example:80"])
-        good, bad = allowlist.found("rebound.example", ["93.184.216.34", text])
-        assert good == ["93.184.216.34"], text
+        good, bad = allowlist.reachable(["93.184.216.34", text], 80)
+        assert good == [read("93.184.216.34")], text
         assert read(bad) == read(text), text
-        assert not reaches(allowlist, text, 80), text
 
 
 def test_a_name_leads_inside_where_that_address_is_listed_at_the_same_port():
-    allowlist = Allowlist(["db.example:5432", "10.0.0.5:5432", "10.0.0.5:22", "10.0.0.6:22"])
-    assert allowlist.found("db.example", ["10.0.0.5", "10.0.0.6"]) == (["10.0.0.5"], "10.0.0.6")
-    assert reaches(allowlist, "10.0.0.5", 5432)
-    assert not reaches(allowlist, "10.0.0.6", 5432)
+    allowlist = Allowlist(["db.example:5432", "10.0.0.5:5432", "10.0.0.6:22"])
+    found = allowlist.reachable(["10.0.0.5", "10.0.0.6"], 5432)
+    assert found == ([read("10.0.0.5")], "10.0.0.6")
+    assert allowlist.reachable(["::ffff:10.0.0.5"], 5432) == ([read("10.0.0.5")], "")
 
 
-def test_localhost_is_this_machine_whatever_a_name_server_says():
-    allowlist = Allowlist(["localhost:8080"])
-    assert reaches(allowlist, "127.0.0.1", 8080)
-    assert reaches(allowlist, "::1", 8080)
-    assert not reaches(allowlist, "127.0.0.2", 8080)
-    assert not reaches(allowlist, "127.0.0.1", 80)
-
-
-def test_of_a_name_that_moves_the_latest_addresses_count():
+def test_not_all_addresses_of_a_name_are_tried():
     allowlist = Allowlist(["example.org:443"])
-    for last in range(MAX_ADDRESSES + 1):
-        allowlist.found("example.org", [f"8.8.8.{last}"])
-    assert not reaches(allowlist, "8.8.8.0", 443)
-    assert reaches(allowlist, "8.8.8.1", 443)
-    assert reaches(allowlist, f"8.8.8.{MAX_ADDRESSES}", 443)
+    good, _ = allowlist.reachable((f"8.8.8.{last}" for last in range(200)), 443)
+    assert len(good) == MAX_ADDRESSES
 
 
 def test_what_is_no_address_is_none():
     allowlist = Allowlist(["example.org:443"])
-    assert allowlist.found("example.org", ["", "example.org", "127.1", "1"]) == ([], "")
+    assert allowlist.reachable(["", "example.org", "127.1", "1"], 443) == ([], "")
     assert read("127.1") is read("0x7f000001") is read("example.org") is None

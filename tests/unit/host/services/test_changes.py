@@ -1,6 +1,7 @@
 """What the host reads out of a layer that a hostile guest made, within bounds."""
 
 import os
+import stat
 import time
 
 import pytest
@@ -34,7 +35,7 @@ def test_only_regular_files_can_be_kept_and_nothing_is_followed(upper, staged):
         "sub/.git": "never",
         os.fsdecode(b"\xff"): "never",
     }
-    assert [one.path for one in staged.chosen()] == ["folder/new", "old"]
+    assert [one.path for one in staged.chosen()] == ["old", "folder/new"]
     with pytest.raises(ChangesError, match="not a regular file"):
         staged.chosen(["link"])
 
@@ -64,6 +65,7 @@ def test_a_session_that_wrote_nothing_leaves_nothing_and_another_its_changes_for
     again = upper.parent.parent.parent / "two"
     again.mkdir()
     os.close(changes.begin(changes.replace(staged, id="two")).lock)
+    changes.sweep()
     assert {one.id for one in changes.sessions()} == {"one", "two"}
 
 
@@ -76,24 +78,18 @@ def test_of_too_many_sessions_the_oldest_goes(upper, staged, monkeypatch):
         info = store / name / "session.json"
         os.utime(info, (time.time() - age, time.time() - age))
     os.close(changes.begin(staged).lock)
+    changes.sweep()
     assert {one.id for one in changes.sessions()} == {"one", "third"}
 
 
-def test_a_listing_goes_in_steps_of_an_entry_whatever_comes_of_it(project, upper, staged):
-    """A host lists between its other work."""
+def test_what_is_as_it_was_or_settled_is_not_listed(project, upper, staged):
     for number in range(30):
         (project / f"same{number}").write_text("x")
         (upper / f"same{number}").write_text("x")
         (upper / f"settled{number}").write_text("x")
         (upper / f"new{number}").write_text("x")
     staged.settle([one for one in staged.changes() if one.path.startswith("settled")])
-    found = []
-
-    def listing():
-        found.extend((yield from staged.listing()))
-
-    assert sum(1 for _ in listing()) == 90
-    assert {one.path for one in found} == {f"new{number}" for number in range(30)}
+    assert {one.path for one in staged.changes()} == {f"new{number}" for number in range(30)}
 
 
 def test_a_folder_with_files_without_end_is_not_read_to_its_end(upper, staged, monkeypatch):
@@ -160,7 +156,7 @@ def test_a_hostile_text_costs_its_diff_no_minutes(upper, project, staged):
     (upper / "old").write_text("\n".join(lines[::-1]))
     began = time.process_time()
     (change,) = staged.changes()
-    assert len(staged.diff(change).splitlines()) == 401
+    assert len(staged.diff(change).text.splitlines()) == 401
     assert time.process_time() - began < 1
 
 
@@ -171,6 +167,8 @@ def test_named_paths_are_found_in_folders_that_were_made_anew(upper, project, st
     (upper / "folder").mkdir()
     (upper / "folder" / "kept").write_text("after")
     os.setxattr(upper / "folder", "user.overlay.opaque", b"y")
+    assert kinds(staged) == {"folder/kept": "changed"}  # what came later is the user's
+    staged = changes.replace(staged, began=time.time() + 60)  # the project is older
     assert kinds(staged) == {
         "folder/gone": "deleted",
         "folder/kept": "changed",
@@ -246,7 +244,8 @@ def test_what_is_denied_is_neither_listed_nor_shown_where_its_folder_was_deleted
         for name in ("public", "denied"):
             (project / folder / name).write_text("text")
     hidden = ("secret", "gone/denied", "anew/denied", "later/denied")
-    denying = changes.replace(staged, layers=((*staged.layers[0][:2], hidden),))
+    layers, older = ((*staged.layers[0][:2], hidden),), time.time() + 60
+    denying = changes.replace(staged, layers=layers, began=older)
     os.mknod(upper / "gone", 0o020000, os.makedev(0, 0))
     (upper / "anew").mkdir()
     os.setxattr(upper / "anew", "user.overlay.opaque", b"y")
@@ -301,12 +300,18 @@ def test_a_file_in_place_of_a_folder_and_the_other_way_round_are_listed_whole(
     assert found == {
         "folder": ("new", "something that is no file is in its place"),
         "folder/in": ("deleted", "a file is in the place of its folder"),
-        "old": ("deleted", ""),
+        "old": ("deleted", "a folder is in its place, of which nothing can be kept"),
         "old/in": ("new", "something that is no file is in its place"),
     }
+    (upper / "good").write_text("x")
+    assert [one.path for one in staged.chosen(overwrite=True)] == ["good"]
+
+
+def test_a_file_whose_place_an_empty_folder_took_can_be_deleted(upper, project, staged):
+    (upper / "old" / "empty").mkdir(parents=True)
+    assert [(one.path, one.kind) for one in staged.chosen(overwrite=True)] == [("old", "deleted")]
     finish(steps(staged, staged.chosen(overwrite=True)))
     assert not (project / "old").exists()
-    assert [one.path for one in staged.chosen()] == ["old/in"]
 
 
 def test_what_python_would_import_from_the_project_is_not_kept(upper, project, staged, monkeypatch):
@@ -364,7 +369,7 @@ def test_a_name_is_one_line_of_a_diff(upper, project, staged, content):
     expected = [f"{shown}: not a text, or too large to be shown"]
     if content == b"x\n":
         expected = ["--- /dev/null", f"+++ {shown} (staged)", "@@ -0,0 +1 @@", "+x"]
-    assert staged.diff(change).split("\n") == expected
+    assert staged.diff(change).text.split("\n") == expected
 
 
 LINE_ENDS = ["\x0c", "\r", "\x0b", "\x1c", "\x85", "\u2028"]
@@ -375,22 +380,55 @@ def test_a_change_of_line_ends_alone_is_shown(upper, project, staged, end):
     (project / "old").write_text(f"# harmless{end}import os", newline="")
     (upper / "old").write_text("# harmless\nimport os", newline="")
     (change,) = staged.changes()
-    assert "+import os" in staged.diff(change)
+    assert "+import os" in staged.diff(change).text
 
 
 def test_a_last_line_end_is_shown_and_what_is_cut_is_said(upper, staged):
     (upper / "old").write_text("before\n")
     (change,) = staged.changes()
-    assert "no newline at the end" in staged.diff(change)
+    assert "no newline at the end" in staged.diff(change).text
     (upper / "new").write_text("one\n")
-    assert staged.diff(staged.chosen(["new"])[0]).split("@@\n")[1] == "+one"
+    assert staged.diff(staged.chosen(["new"])[0]).text.split("@@\n")[1] == "+one"
     (upper / "new").unlink()
     (upper / "old").write_text("".join(f"{n}\n" for n in range(1_000)))
     (change,) = staged.changes()
-    assert staged.diff(change).splitlines()[-1] == "… 605 more lines"
-    assert "\n+999\n" in staged.diff(change, whole=True)
+    text, cut = staged.diff(change)
+    assert text.splitlines()[-1] == "… 605 more lines"
+    assert cut == 605
+    text, cut = staged.diff(change, most=60)
+    assert text.splitlines()[-1] == "… 945 more lines"
+    assert cut == 945
+    text, cut = staged.diff(change, most=None)
+    assert "\n+999\n" in text
+    assert cut == 0
     (upper / "old").write_text("x" * 999)
-    assert "… 500 more characters" in staged.diff(staged.changes()[0])
+    text, cut = staged.diff(staged.changes()[0])
+    assert "… 500 more characters" in text
+    assert cut == 1
+
+
+def test_a_line_of_a_diff_that_may_be_shown_in_another_order_is_also_shown_in_its_own(
+    upper, project, staged
+):
+    (upper / "new").write_text("# \u05d0 ; import os ; \u05d1\nx = 1\n")
+    (upper / "\u05d0 (staged)").write_bytes(b"\xff")
+    text, binary = (staged.diff(change).text for change in staged.changes())
+    _, _, behind = text.partition("+# \u05d0 ; import os ; \u05d1\n")
+    note = "! runs from right to left; exactly: "
+    assert behind == f"{note}+# \\u05d0 ; import os ; \\u05d1\n+x = 1"
+    _, _, behind = binary.partition("\n")
+    assert behind == f"{note}{project}/\\u05d0 (staged): not a text, or too large to be shown"
+
+
+def test_the_users_own_files_are_listed_before_all_that_are_new(upper, project, staged):
+    for name in ("run.sh", "zz"):
+        (project / name).write_text("the user's")
+    (upper / "run.sh").write_text("evil")
+    os.mknod(upper / "zz", stat.S_IFCHR, 0)
+    for number in range(120):
+        (upper / f"a{number:03}").write_text("x")
+    kinds = [(change.path, change.kind) for change in staged.changes()[:3]]
+    assert kinds == [("run.sh", "changed"), ("zz", "deleted"), ("a000", "new")]
 
 
 def test_a_root_whose_way_became_a_link_is_not_read(upper, staged, tmp_path):
@@ -413,4 +451,26 @@ def test_folders_of_sessions_that_never_began_are_removed(upper, staged):
         (store / name / "0" / "upper").mkdir(parents=True)
         os.utime(store / name, (time.time() - age, time.time() - age))
     os.close(changes.begin(staged).lock)
+    changes.sweep()
     assert sorted(path.name for path in store.iterdir()) == ["one", "starting"]
+
+
+def test_of_a_secret_in_a_denied_place_a_listing_has_the_name_alone(upper, project, staged):
+    layers = ((*staged.layers[0][:2], (".env", ".env.local", "secret")),)
+    denying = changes.replace(staged, layers=layers)
+    (project / ".env").write_text("KEY=yours")
+    for name in (".env", "secret"):
+        (upper / name).write_text("KEY=the cells'")
+    os.mknod(upper / ".env.local", stat.S_IFCHR, 0)
+    (listed,) = denying.changes()
+    assert (listed.path, listed.kind, listed.size, listed.before) == (".env", "new", None, None)
+    assert listed.why_not == "files of this name hold secrets"
+    assert denying.diff(listed).text == f"{project}/.env: not shown, as the policy denies it"
+    denying.settle([listed])
+    assert denying.changes() == []
+
+
+def test_what_is_never_kept_has_its_size(upper, staged):
+    (upper / "AGENTS.md").write_text("four")
+    (upper / ".git").mkdir()
+    assert [(one.path, one.size) for one in staged.changes()] == [(".git", None), ("AGENTS.md", 4)]

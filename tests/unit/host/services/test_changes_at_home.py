@@ -117,4 +117,4 @@ def test_a_file_of_the_users_is_shown_beside_the_one_to_come(at_home, written):
     (written / "notes").write_text("a cell's")
     (change,) = at_home.changes()
     assert (change.kind, change.before) == ("changed", 4)
-    assert "-mine\n+a cell's" in at_home.diff(change)
+    assert "-mine\n+a cell's" in at_home.diff(change).text

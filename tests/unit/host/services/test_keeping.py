@@ -27,7 +27,7 @@ def test_what_is_kept_takes_its_place_without_set_user_id_and_is_staged_no_more(
     (upper / "folder" / "new").write_text("new")
     (upper / "folder" / "new").chmod(0o6777)
     (upper / "old").write_text("after")
-    assert "+after" in staged.diff(staged.chosen(["old"])[0])
+    assert "+after" in staged.diff(staged.chosen(["old"])[0]).text
 
     finish(steps(staged, staged.chosen()))
 
@@ -143,8 +143,8 @@ def test_each_kept_file_is_on_an_audit_log_after_what_allowed_it(upper, project,
         "a terminal",
     )
     assert [(one["change"], one["name"], one["bytes"], one.get("sha256", "")) for one in kept] == [
-        ("new", f"{project}/new", 3, sha256(b"new").hexdigest()),
         ("deleted", f"{project}/old", 0, ""),
+        ("new", f"{project}/new", 3, sha256(b"new").hexdigest()),
     ]
     assert {(one["of"], one["by"]) for one in kept} == {("0123456789abcdef", "a terminal")}
     assert last["kind"] == "session-end"

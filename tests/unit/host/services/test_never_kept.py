@@ -19,13 +19,15 @@ AGENTS.md CLAUDE.md GEMINI.md HEAD Jenkinsfile conftest.py jupyter_server_config
 lab.code-workspace mise.local.toml node_modules/left-pad/index.js pyvenv.cfg sitecustomize.py
 usercustomize.py venv/lib/python3.13/site-packages/numpy/__init__.py matplotlibrc dark.mplstyle
 lab/index.html.j2 .jupytext.py voila.json nbgrader_config.py gunicorn.conf.py .numba_config.yaml
-.gnuplot
+.gnuplot hie.yaml .bsp/scala.json buildServer.json omnisharp.json .graphqlrc.js graphql.config.js setup.cfg phpstan.neon
+phpstan.neon.dist .lintr rust-toolchain rust-toolchain.toml .bazelversion .bazeliskrc .radian_profile .perldb .lfsconfig
+eslint.config.mjs tailwind.config.ts jest.config.cjs vite.config.mts .merlin .proverc .jedi/project.json
 """
 #: Work that people make on purpose, and run or read when they want to.
 KEPT = """
 .gitignore .editorconfig .python/a.py AGENTS.csv Makefile agents/run.py bashrc config/a.toml
 data/cargo.csv environment.yml figure.mpl fit.py page.html.j2 git/a.py head/scan.csv model.pth notebook.ipynb
-package.json pyproject.toml requirements.txt setup.cfg setup.py src/types.py test_fit.py venv.md
+fit.config.json fit.config.py package.json pyproject.toml requirements.txt run.config.weights setup.py src/types.py test_fit.py venv.md
 """
 
 

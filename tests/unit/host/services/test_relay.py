@@ -1,17 +1,19 @@
-"""The relay, asked by guests that mean well and by others."""
+"""The relay, by guests that mean well and by others."""
 
 import errno
+import hashlib
 import os
 import select
 import socket
+import struct
 import threading
 import time
 
 import pytest
 
 from cellblock.host.services import relay
-from cellblock.wire import relay as protocol
-from support.relays import SECONDS, Relay, after, flood, read
+from cellblock.wire.messages import Neighbour
+from support.relays import SECONDS, Relay, after, is_reset
 
 
 @pytest.fixture
@@ -39,54 +41,30 @@ def port(listener):
     return listener.getsockname()[1]
 
 
-def test_what_is_listed_is_connected_and_handed_in(start, listener, port):
-    guest = start(f"127.0.0.1:{port}").guest()
-    answer, (sock,) = guest.connect(port)
+@pytest.fixture
+def reach(start, port):
+    """Connect, as guests do, to what listens outside."""
+    return start(f"127.0.0.1:{port}").neighbour(port)
+
+
+def taken(listener):
     peer, _ = listener.accept()
-    with sock, peer:
-        sock.setblocking(True)
-        sock.sendall(b"to")
-        peer.sendall(b"fro")
-        assert (answer.errno, peer.recv(9), sock.recv(9)) == (0, b"to", b"fro")
-        assert sock.getpeername() == ("127.0.0.1", port)
+    peer.settimeout(SECONDS)
+    return peer
 
 
-def test_a_connection_is_told_before_it_is_answered(start, port):
-    relayed = start(f"127.0.0.1:{port}", "10.0.0.5:5432")
-    guest = relayed.guest()
-    guest.connect(port)
-    guest.connect(port, "10.0.0.5")
-    guest.resolve("example.org")
-    assert [relayed.said() for _ in range(3)] == [
-        relay.Judged(verdict="reached", host="127.0.0.1", port=port),
-        relay.Judged(verdict="refused", host="10.0.0.5", port=port),
-        relay.Judged(verdict="refused", host="example.org"),
-    ]
+def read_all(sock):
+    data = bytearray()
+    while part := sock.recv(1 << 16):
+        data += part
+    return bytes(data)
 
 
-OTHERS = {
-    "127.0.0.2": "127.0.0.2:{}",
-    "::1": "[::1]:{}",
-    "0.0.0.0": "0.0.0.0:{}",
-    "::ffff:127.0.0.2": "[::ffff:127.0.0.2]:{}",
-    "127.1": "127.1:{}",
-    "localhost": "localhost:{}",
-    "169.254.169.254": "169.254.169.254:{}",
-}
-
-
-@pytest.mark.parametrize("host", OTHERS)
-def test_other_hosts_are_not(start, listener, port, host):
-    answer, given = start(f"127.0.0.1:{port}").guest().connect(port, host)
-    assert (answer.errno, given) == (errno.EACCES, [])
-    assert answer.why == f"{OTHERS[host].format(port)} is not on the list"
-    nobody_came(listener)
-
-
-def test_other_ports_are_not(start, listener, port):
-    answer, given = start(f"127.0.0.1:{port % 65_535 + 1}").guest().connect(port)
-    assert (answer.errno, given) == (errno.EACCES, [])
-    nobody_came(listener)
+def until(condition):
+    deadline = time.monotonic() + SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert condition()
 
 
 def nobody_came(listener):
@@ -95,214 +73,375 @@ def nobody_came(listener):
         listener.accept()
 
 
-def test_what_refuses_is_told_by_the_os_kernel(start, listener, port):
-    guest = start(f"127.0.0.1:{port}").guest()
+# --- what is listed -------------------------------------------------------------------------------
+
+
+def test_bytes_go_both_ways_and_each_side_may_end_before_the_other(reach, listener):
+    with reach() as guest, taken(listener) as peer:
+        guest.sendall(b"to")
+        peer.sendall(b"fro")
+        assert (peer.recv(9), guest.recv(9)) == (b"to", b"fro")
+        guest.shutdown(socket.SHUT_WR)
+        assert peer.recv(9) == b""
+        peer.sendall(b"later")
+        peer.shutdown(socket.SHUT_WR)
+        assert read_all(guest) == b"later"
+
+
+def test_much_goes_both_ways_at_once_and_arrives_as_it_was(reach, listener):
+    data = os.urandom(1 << 20) * 16
+    with reach() as guest, taken(listener) as peer:
+        both = [threading.Thread(target=one.sendall, args=[data]) for one in (guest, peer)]
+        found = []
+
+        def read(sock):
+            digest, left = hashlib.sha256(), len(data)
+            while left:
+                part = sock.recv(1 << 18)
+                digest.update(part)
+                left -= len(part)
+            found.append(digest.digest())
+
+        both += [threading.Thread(target=read, args=[one]) for one in (guest, peer)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join(SECONDS)
+    assert found == [hashlib.sha256(data).digest()] * 2
+
+
+def test_more_than_sixty_four_are_connected_at_once(reach, listener):
+    pairs = [(reach(), taken(listener)) for _ in range(80)]
+    for guest, peer in pairs:
+        guest.sendall(b"x")
+        peer.sendall(b"y")
+    assert {(peer.recv(2), guest.recv(2)) for guest, peer in pairs} == {(b"x", b"y")}
+    for guest, peer in pairs:
+        guest.close()
+        peer.close()
+
+
+def test_the_host_knows_that_somebody_came_before_that_is_taken(start, port):
+    relayed = start(f"127.0.0.1:{port}")
+    relayed.neighbour(port)().close()
+    assert relayed.said_of_all() == relay.Came()
+    reached = relay.Judged(verdict="reached", host="127.0.0.1", port=port)
+    assert relayed.said_of_all() == reached
+
+
+@pytest.mark.parametrize("of_guest", [True, False])
+def test_a_connection_that_one_side_resets_is_reset_for_the_other(reach, listener, of_guest):
+    with reach() as guest, taken(listener) as peer:
+        one, other = (guest, peer) if of_guest else (peer, guest)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.close()
+        assert is_reset(other)
+
+
+def test_where_nobody_answers_a_guest_is_reset_and_the_user_is_told(start, listener, port):
+    relayed = start(f"127.0.0.1:{port}")
     listener.close()
-    answer, given = guest.connect(port)
-    if not answer.errno:  # it was under way when it was handed in
-        poll = select.poll()
-        poll.register(given[0], select.POLLOUT)
-        poll.poll(SECONDS * 1_000)
-        answer = protocol.Answer(
-            nonce=answer.nonce, errno=given[0].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        )
-    assert answer.errno == errno.ECONNREFUSED
+    with relayed.neighbour(port)() as guest:
+        assert is_reset(guest)
+    assert relayed.said().verdict == "reached"
+    assert relayed.said() == relay.Failed(why=f"127.0.0.1:{port}: Connection refused")
+
+
+def test_localhost_is_this_machine_by_either_address(start, listener, port):
+    relayed = start(f"localhost:{port}")
+    with relayed.neighbour(port, name="localhost", address="::1")(), taken(listener):
+        assert relayed.asked == []
+
+
+def test_localhost_that_only_its_address_is_left_of_is_that_address(start, listener, port):
+    relayed = start(f"[::1]:{port}")
+    with relayed.neighbour(port, name="localhost", address="::1")() as guest:
+        assert is_reset(guest)
+    nobody_came(listener)
 
 
 # --- names ----------------------------------------------------------------------------------------
 
 
-def test_a_listed_name_leads_to_where_it_was_found(start, port):
+def test_a_listed_name_leads_to_where_it_was_found(start, listener, port):
     relayed = start(f"db.example:{port}", f"127.0.0.1:{port}")
     relayed.book["db.example"] = ["127.0.0.1"]
-    guest = relayed.guest()
-    assert guest.resolve("DB.example.").addresses == ("127.0.0.1",)
-    answer, (sock,) = guest.connect(port)
-    sock.close()
-    assert answer.errno == 0
-    assert relayed.said().names == ("db.example",)
+    with relayed.neighbour(port, name="db.example", address="127.80.0.1")(), taken(listener):
+        reached = relay.Judged(verdict="reached", host="127.0.0.1", port=port, name="db.example")
+        assert relayed.said() == reached
+    assert str(reached) == f"127.0.0.1:{port} (db.example)"
 
 
-def test_other_names_are_not_asked_for(start):
-    relayed = start("db.example:443")
-    guest = relayed.guest()
-    for name in ("secret-in-a-label.example", "www.db.example", "localhost", "127.0.0.1"):
-        answer = guest.resolve(name)
-        assert (answer.errno, answer.why) == (errno.EACCES, f"{name} is not on the list")
-    assert relayed.asked == []
+@pytest.mark.parametrize("where", ["127.0.0.1", "::1", "10.0.0.1", "169.254.169.254", "0.0.0.0"])
+def test_a_listed_name_that_leads_inside_is_not_followed(start, listener, port, where):
+    relayed = start(f"inside.example:{port}", "127.0.0.1:1")
+    relayed.book["inside.example"] = [where]
+    with relayed.neighbour(port, name="inside.example", address="127.80.0.1")() as guest:
+        assert is_reset(guest)
+    told = relayed.said()
+    assert (told.verdict, told.host) == ("refused", where)
+    assert told.why.endswith(f"it is at {where}, which is not a public address; list that, too")
+    nobody_came(listener)
 
 
-def test_localhost_is_not_looked_up(monkeypatch):
-    monkeypatch.delattr(socket, "getaddrinfo")
-    assert relay.look_up("localhost") == ["127.0.0.1", "::1"]
-
-
-def test_a_name_that_comes_to_lead_inside_leads_nowhere(start, port, monkeypatch):
-    """DNS rebinding: what is looked up later is judged later, and never at connecting."""
+def test_a_name_that_comes_to_lead_inside_leads_nowhere(start, listener, port, monkeypatch):
+    """DNS rebinding: what is connected to is what was judged."""
     monkeypatch.setattr(relay, "CACHE_SECONDS", 0.0)
+    tried = []
+
+    def connecting(address, _port):
+        tried.append(str(address))
+        raise OSError(errno.ENETUNREACH, "unreachable")
+
+    monkeypatch.setattr(relay, "_connecting", connecting)
     relayed = start(f"rebound.example:{port}")
-    relayed.book["rebound.example"] = ["93.184.216.34"]
-    guest = relayed.guest()
-    assert guest.resolve("rebound.example").addresses == ("93.184.216.34",)
-    relayed.book["rebound.example"] = ["127.0.0.1"]
-    found = guest.resolve("rebound.example")
-    assert (found.addresses, found.error) == ((), socket.EAI_FAIL)
-    assert found.why == (
-        "rebound.example is at 127.0.0.1, which is not a public address: "
-        "list that with its port, too"
-    )
-    assert guest.connect(port)[0].errno == errno.EACCES
-    assert relayed.asked == ["rebound.example"] * 2
+    reach = relayed.neighbour(port, name="rebound.example", address="127.80.0.1")
+    for there in (["93.184.216.34"], ["127.0.0.1"], ["127.0.0.1", "93.184.216.35"]):
+        relayed.book["rebound.example"] = there
+        with reach() as guest:
+            assert is_reset(guest)
+    assert tried == ["93.184.216.34", "93.184.216.35"]
+    assert relayed.asked == ["rebound.example"] * 3
+    nobody_came(listener)
 
 
-def test_a_name_is_asked_for_once_however_many_ask(start):
-    relayed, go = start("slow.example:443"), threading.Event()
-    relayed.book["slow.example"] = after(go, ["93.184.216.34"])
-    guest, pipes = relayed.guest(), []
-    for _ in range(20):
-        guest.tell(protocol.Resolve(nonce=os.urandom(8), name="slow.example"))
-        pipes += guest.hear()[1]
+def test_a_name_is_asked_for_once_however_many_wait(start, listener, port):
+    relayed, go = start(f"slow.example:{port}", f"127.0.0.1:{port}"), threading.Event()
+    relayed.book["slow.example"] = after(go, ["127.0.0.1"])
+    reach = relayed.neighbour(port, name="slow.example", address="127.80.0.1")
+    guests = [reach() for _ in range(20)]
+    until(lambda: len(relayed.server._all) == 20)
     go.set()
-    assert {read(pipe).addresses for pipe in pipes} == {("93.184.216.34",)}
+    peers = [taken(listener) for _ in guests]
     assert relayed.asked == ["slow.example"]
+    for one in (*guests, *peers):
+        one.close()
 
 
-def test_eight_names_are_looked_up_at_once(start):
+def test_eight_names_are_looked_up_at_once_and_hold_up_nobody_else(start, listener, port):
     names = [f"slow{number}.example" for number in range(12)]
-    relayed, go = start(*(f"{name}:443" for name in names)), threading.Event()
-    relayed.book = {name: after(go, ["93.184.216.34"]) for name in names}
-    guest, pipes = relayed.guest(), []
+    relayed = start(*(f"{name}:443" for name in names), f"127.0.0.1:{port}")
+    go, guests = threading.Event(), []
+    relayed.book = {name: after(go, []) for name in names}
     for name in names:
-        guest.tell(protocol.Resolve(nonce=os.urandom(8), name=name))
-        pipes += guest.hear()[1]
-    deadline = time.monotonic() + 0.2
-    while len(relayed.asked) < 12 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(relayed.asked) == relay.MAX_LOOK_UPS == 8
+        guests += [relayed.neighbour(443, name=name, address="127.80.0.1")()]
+    until(lambda: len(relayed.server._all) == 12 and len(relayed.asked) == 8)
+    with relayed.neighbour(port)(), taken(listener):
+        assert len(relayed.asked) == relay.MAX_LOOK_UPS == 8
     go.set()
-    assert {read(pipe).addresses for pipe in pipes} == {("93.184.216.34",)}
-
-
-def test_a_name_server_that_hangs_holds_up_nobody_else(start, port):
-    relayed, go = start("slow.example:443", f"127.0.0.1:{port}"), threading.Event()
-    relayed.book["slow.example"] = after(go, [])
-    guest, pipes = relayed.guest(), []
-    for number in range(relay.MAX_WAITING + 1):
-        guest.tell(protocol.Resolve(nonce=os.urandom(8), name="slow.example"))
-        answer, fds = guest.hear()
-        pipes += fds
-        assert answer.errno == (errno.EAGAIN if number == relay.MAX_WAITING else 0)
-    assert guest.connect(port)[0].errno == 0
-    go.set()
-    assert read(pipes[0]).error == socket.EAI_NONAME
-    for pipe in pipes[1:]:
-        os.close(pipe)
+    for guest in guests:
+        assert is_reset(guest)
+        guest.close()
 
 
 @pytest.mark.parametrize(
-    ("raised", "error"),
+    ("raised", "why"),
     [
-        (socket.gaierror(socket.EAI_NONAME, "unknown"), socket.EAI_NONAME),
-        (OSError(errno.EMFILE, "no descriptors"), socket.EAI_AGAIN),
-        (UnicodeError("label too long"), socket.EAI_AGAIN),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "unknown"),
+        (OSError(errno.EMFILE, "no descriptors"), "OSError"),
+        (UnicodeError("label too long"), "UnicodeError"),
     ],
 )
-def test_a_question_always_has_an_answer(start, raised, error):
+def test_a_look_up_that_fails_ends_the_connection(start, raised, why):
     def fail():
         raise raised
 
     relayed = start("db.example:443")
     relayed.book["db.example"] = fail
-    assert relayed.guest().resolve("db.example").error == error
+    with relayed.neighbour(443, name="db.example", address="127.80.0.1")() as guest:
+        assert is_reset(guest)
+    assert relayed.said() == relay.Failed(why=f"db.example:443: {why}")
 
 
 # --- guests that do not mean well -----------------------------------------------------------------
 
-NONCE = b"12345678"
+
+def fill(sock):
+    """Send until nothing is taken any more; return how many bytes were."""
+    sock.setblocking(False)
+    sent, poll = 0, select.poll()
+    poll.register(sock, select.POLLOUT)
+    while poll.poll(500):
+        sent += sock.send(bytes(1 << 16))
+    return sent
 
 
-def connect(address="127.0.0.1", port=1, nonce=NONCE):
-    return protocol.encode(protocol.Connect(nonce=nonce, address=address, port=port))
+def test_who_does_not_read_holds_up_its_own_connection_alone(reach, listener):
+    with reach(), taken(listener) as peer:
+        assert fill(peer) < 64 << 20
+        with reach() as honest, taken(listener) as other:
+            other.sendall(b"x")
+            assert honest.recv(1) == b"x"
 
 
-GARBAGE = {
-    "zeros": b"\0" * 100,
-    "text": b"CONNECT example.org:443 HTTP/1.1\r\n\r\n",
-    "socks": b"\x05\x01\x00",
-    "no map": protocol.encode(protocol.Answer(nonce=NONCE)),
-    "cut": connect()[:-1],
-    "and more": connect() + b"x",
-    "short nonce": connect(nonce=b""),
-    "port 0": connect(port=0),
-    "port 65536": connect(port=65_536),
-    "no host": connect(""),
-    "long name": protocol.encode(protocol.Resolve(nonce=NONCE, name="a" * 254)),
-    "nested": b"\x91" * 1_000,
-    "too large": b"x" * (protocol.MOST + 1),
-    "huge": b"x" * 100_000,
-}
-
-
-@pytest.mark.parametrize("kind", GARBAGE)
-def test_who_talks_nonsense_is_not_served_any_more_and_others_are(start, port, kind):
+def test_who_opens_many_waits_until_one_has_ended(start, listener, port, monkeypatch):
+    monkeypatch.setattr(relay, "MAX_CONNECTIONS", 4)
     relayed = start(f"127.0.0.1:{port}")
-    hostile, honest = relayed.guest(7), relayed.guest(8)
-    hostile.sock.send(GARBAGE[kind])
-    told = relayed.said()
-    assert isinstance(told, relay.Breach)
-    assert (told.number, told.detail.endswith(" for the relay")) == (7, True)
-    assert hostile.hear() == (None, [])
-    assert honest.connect(port)[0].errno == 0
+    reach = relayed.neighbour(port)
+    guests = [reach() for _ in range(5)]
+    peers = [taken(listener) for _ in range(4)]
+    until(lambda: not relayed.server._is_taking)
+    nobody_came(listener)
+    listener.settimeout(SECONDS)
+    guests.pop(0).close()
+    peers.pop(0).close()
+    peers.append(taken(listener))
+    for one in (*guests, *peers):
+        one.close()
 
 
-def test_a_descriptor_is_not_taken(start):
-    relayed = start("127.0.0.1:1")
-    hostile = relayed.guest()
-    socket.send_fds(hostile.sock, [connect()], [0])
-    assert relayed.said().detail == "a packet that is too large, or has a descriptor for the relay"
-    assert not hostile.is_heard()
-
-
-def test_who_does_not_read_is_not_served_any_more_and_others_are(start, port):
-    relayed = start(f"127.0.0.1:{port}")
-    hostile, honest = relayed.guest(7), relayed.guest(8)
-    with pytest.raises(OSError, match=r"Broken pipe|reset"):
-        flood(hostile.sock, connect("127.0.0.9"))
-    while isinstance(told := relayed.said(), relay.Judged):
-        pass
-    assert told == relay.Breach(number=7, detail="it does not read what the relay answers")
-    assert honest.connect(port)[0].errno == 0
-
-
-def test_who_asks_for_much_waits_and_others_do_not(start, port, monkeypatch):
-    monkeypatch.setattr(relay, "SLOT_SECONDS", 60.0)
-    relayed = start(f"127.0.0.1:{port}")
-    hostile, honest = relayed.guest(7), relayed.guest(8)
-    for _ in range(relay.MAX_PER_SLOT):
-        assert hostile.connect(1)[0].errno == errno.EACCES
-    hostile.sock.settimeout(0.2)
-    with pytest.raises(TimeoutError):
-        hostile.connect(1)
-    assert honest.connect(port)[0].errno == 0
-    assert hostile.is_heard()
-
-
-def test_who_asked_for_much_is_served_again(start, monkeypatch):
+def test_who_connects_often_waits_for_the_next_slot(start, listener, port, monkeypatch):
     monkeypatch.setattr(relay, "MAX_PER_SLOT", 5)
-    guest = start("10.0.0.1:1").guest()
+    reach = start(f"127.0.0.1:{port}").neighbour(port)
     began = time.monotonic()
     for _ in range(16):
-        assert guest.connect(1)[0].errno == errno.EACCES
+        with reach(), taken(listener):
+            pass
     assert time.monotonic() - began > relay.SLOT_SECONDS
 
 
-def test_a_guest_that_hangs_up_leaves_nothing(start):
-    relayed = start("10.0.0.1:1")
-    guests = [relayed.guest(number) for number in range(5)]
-    for guest in guests[:4]:
-        guest.sock.close()
-    assert guests[4].connect(1)[0].errno == errno.EACCES
-    deadline = time.monotonic() + SECONDS
-    while len(relayed.server._guests) > 1 and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert len(relayed.server._guests) == 1
+def test_guests_that_hang_up_leave_nothing(start, listener, port):
+    relayed, go = start(f"127.0.0.1:{port}", "slow.example:1"), threading.Event()
+    relayed.book["slow.example"] = after(go, [])
+    reach = relayed.neighbour(port)
+    for _ in range(5):
+        reach().close()
+        taken(listener).close()
+    waits = relayed.neighbour(1, name="slow.example", address="127.80.0.1")()
+    until(lambda: relayed.asked)
+    waits.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    waits.close()
+    server = relayed.server
+    until(lambda: not (server._all or server._connections or server._waited_for))
+    go.set()
+
+
+@pytest.mark.parametrize("of_guest", [True, False])
+def test_an_urgent_byte_breaks_a_connection_off(start, listener, port, of_guest):
+    relayed = start(f"127.0.0.1:{port}")
+    with relayed.neighbour(port)() as guest, taken(listener) as peer:
+        one, other = (guest, peer) if of_guest else (peer, guest)
+        one.send(b"u", socket.MSG_OOB)
+        assert is_reset(other)
+        assert is_reset(one)
+    assert relayed.said().verdict == "reached"
+    assert "out-of-band data" in relayed.said().why
+
+
+def test_a_guest_that_has_left_gives_its_place_back(start, listener, port, monkeypatch):
+    monkeypatch.setattr(relay, "LEFT_SECONDS", 0.2)
+    relayed = start(f"127.0.0.1:{port}")
+    reach = relayed.neighbour(port)
+    with reach() as stays, taken(listener) as its_peer:
+        reach().close()
+        with taken(listener) as hangs:
+            assert read_all(hangs) == b""
+            until(lambda: len(relayed.server._all) == 1)
+        its_peer.sendall(b"x")
+        assert stays.recv(1) == b"x"
+
+
+def test_a_guest_that_breaks_off_what_nobody_reads_gives_its_place_back(start, listener, port):
+    relayed = start(f"127.0.0.1:{port}")
+    guest = relayed.neighbour(port)()
+    with taken(listener):
+        fill(guest)
+        guest.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        guest.close()
+        until(lambda: not relayed.server._all)
+
+
+def test_who_has_ended_its_side_hears_as_long_as_something_comes(
+    start, listener, port, monkeypatch
+):
+    monkeypatch.setattr(relay, "LEFT_SECONDS", 1.0)
+    with start(f"127.0.0.1:{port}").neighbour(port)() as guest, taken(listener) as peer:
+        guest.shutdown(socket.SHUT_WR)
+        began = time.monotonic()
+        while time.monotonic() - began < 2 * relay.LEFT_SECONDS:
+            peer.sendall(b"x")
+            assert guest.recv(1) == b"x"
+            time.sleep(0.05)
+
+
+def test_there_are_as_many_connections_as_descriptors_for_them(start, port):
+    relayed = start(f"127.0.0.1:{port}")
+    relayed.server._files = relay.SPARE_FILES + 1 + 2 * relay.FILES_EACH
+    reach = relayed.neighbour(port)
+    guests = [reach() for _ in range(3)]
+    until(lambda: not relayed.server._is_taking)
+    assert len(relayed.server._all) == 2
+    for one in guests:
+        one.close()
+
+
+def test_a_session_leaves_most_ports_to_others():
+    pace, now, taken_until = relay.Pace(500), 100.0, []
+    while now < 100.0 + 2.5 * relay.PORT_SECONDS:
+        while pace.allows(now):
+            pace.take()
+            taken_until.append(now)
+        now = pace.next_look()
+    assert len(taken_until) == 1_500
+    for when in taken_until:
+        assert sum(when <= each < when + relay.PORT_SECONDS for each in taken_until) <= 500
+
+
+def test_sockets_hold_little(start, listener, port):
+    relayed = start(f"127.0.0.1:{port}")
+    with relayed.neighbour(port)(), taken(listener):
+        until(lambda: any(each.flows for each in relayed.server._all))
+        for each in relayed.server._all:
+            for sock in each.sockets():
+                for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                    held = sock.getsockopt(socket.SOL_SOCKET, option)
+                    assert held <= 2 * relay.BUFFER_BYTES
+
+
+# --- a narrower list ------------------------------------------------------------------------------
+
+
+def test_who_is_not_listed_any_more_is_hung_up_on_and_reached_no_more(start, listener, port):
+    with socket.create_server(("127.0.0.1", 0)) as kept:
+        kept.settimeout(SECONDS)
+        entries = [f"127.0.0.1:{port}", f"127.0.0.1:{kept.getsockname()[1]}"]
+        relayed = start(*entries)
+        reach, reach_kept = relayed.neighbour(port), relayed.neighbour(kept.getsockname()[1])
+        with reach() as guest, taken(listener) as peer, reach_kept() as other, taken(kept) as far:
+            relayed.narrow_to(entries[1])
+            assert is_reset(guest)
+            assert is_reset(peer)
+            other.sendall(b"x")
+            assert far.recv(1) == b"x"
+            with pytest.raises(ConnectionRefusedError):
+                reach()
+            with reach_kept(), taken(kept):
+                pass
+
+
+def test_a_name_is_left_where_it_may_not_be_any_more(start, listener, port):
+    relayed = start(f"db.example:{port}", f"127.0.0.1:{port}")
+    relayed.book["db.example"] = ["127.0.0.1"]
+    reach = relayed.neighbour(port, name="db.example", address="127.80.0.1")
+    with reach() as guest, taken(listener) as peer:
+        relayed.narrow_to(f"db.example:{port}")
+        assert is_reset(guest)
+        assert is_reset(peer)
+
+
+def test_what_is_listed_still_stays(start, listener, port):
+    entries = [f"db.example:{port}", f"localhost:{port}", f"127.0.0.1:{port}"]
+    relayed = start(*entries, "127.0.0.1:1")
+    relayed.book["db.example"] = ["127.0.0.1"]
+    ways = [
+        relayed.neighbour(port, name="db.example", address="127.80.0.1"),
+        relayed.neighbour(port, name="localhost"),
+        relayed.neighbour(port),
+    ]
+    pairs = [(reach(), taken(listener)) for reach in ways]
+    relayed.narrow_to(*entries)
+    until(lambda: not relayed.server._allowed.has(Neighbour(address="127.0.0.1", port=1)))
+    for guest, peer in pairs:
+        with guest, peer:
+            guest.sendall(b"x")
+            assert peer.recv(1) == b"x"

@@ -10,7 +10,9 @@ import pytest
 
 from cellblock.analysis import Rules, admission
 from cellblock.errors import BackendError, PolicyError
+from cellblock.host import threads
 from cellblock.host.consent.admission import AdmissionGate
+from cellblock.host.session import narrowing
 from cellblock.host.session.narrowing import Narrower
 from cellblock.host.session.types import ExecuteRequest, NarrowingStep, SessionSettings
 from cellblock.host.snapshots import memory
@@ -38,11 +40,15 @@ class Scope(Narrower):
         )
         self.places = Places("the cell", folder, folder, folder)
         self.step, self.refusal = NarrowingStep.relock, None
-        self.adopted, self.shown = [], []
+        self.adopted, self.shown, self._weighing = [], [], None
 
     @property
     def _front(self):
         return self.sim
+
+    @property
+    def _reactor(self):
+        return self.sim.reactor
 
     def weigh(self, changes):
         return try_narrow(self.policy, changes, places=self.places)
@@ -50,14 +56,13 @@ class Scope(Narrower):
     def locking_step(self):
         return self.step
 
-    def settings_under(self, policy, step):
+    def settings_under(self, policy):
         if self.refusal is not None:
             raise self.refusal
         return SessionSettings(
             policy=policy,
             changed=dict.fromkeys(changed_fields(self.policy, policy), ""),
             digest="",
-            step=step,
             rules=replace(RULES, magics=frozenset(policy.magics)),
             prepare=self.prepare(policy),
             zygote=self.sim.spawn,
@@ -127,6 +132,29 @@ def test_what_the_host_keeps_is_in_force_at_once_and_no_guest_is_asked(sim, scop
     assert signal.SIGINT not in sim.signals()
     sim.reactor.advance(0.2)
     assert signal.SIGINT in sim.signals()
+
+
+def test_others_have_their_turn_while_what_a_narrowing_names_is_looked_up(sim, scope, monkeypatch):
+    """Cells lock the folders that they then name: the host looked there in its loop."""
+    begun, passed = [], []
+    monkeypatch.setattr(threads, "_start", begun.append)
+    assert narrow(sim, "timeout=5") is None
+    sim.reactor.call_later(1, lambda: passed.append("others"))
+    sim.reactor.advance(narrowing.PATIENCE)
+    assert passed == ["others"]
+    assert "could not be looked at within 3 s" in sim.outcomes[-1].findings[0].why
+    begun[0]()  # too late
+    sim.reactor.turn()
+    assert nothing_changed(sim, scope)
+    assert narrow(sim, "timeout=4") is None
+    begun[1]()
+    sim.reactor.turn()
+    assert scope.policy.timeout == 4.0
+    assert narrow(sim, "timeout=3") is None
+    sim.session.close()
+    begun[2]()
+    sim.reactor.turn()
+    assert scope.policy.timeout == 4.0
 
 
 def test_what_the_host_keeps_is_in_force_though_it_can_not_be_shown(sim, scope, monkeypatch):

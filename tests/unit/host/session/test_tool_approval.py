@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cellblock.host.services.tools.calls import NOBODY_ASKED
 from cellblock.host.session.narrowing import approval_of
 from cellblock.policy.model import Policy
 from support.approvals import call
@@ -18,7 +19,7 @@ def decides(approvals, **who):
 def test_where_the_policy_has_users_asked_and_nobody_can_be_every_call_is_refused():
     ran, refused = [], []
     decides("prompt").decide(call("a"), lambda: ran.append("a"), refused.append)
-    assert (ran, refused) == ([], ["nobody can be asked: a program runs the cells"])
+    assert (ran, refused) == ([], [NOBODY_ASKED])
 
 
 APPROVER, OWN = object(), object()

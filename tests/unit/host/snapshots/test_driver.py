@@ -298,3 +298,15 @@ def test_a_copy_that_does_not_say_what_it_has_to_is_none(stepwise, monkeypatch, 
 
     assert snapshots.chain == [older]
     assert copy.gone()
+
+
+def test_a_state_whose_copy_lied_while_it_waited_is_copied_again_in_idle_time(stepwise):
+    sim = stepwise()
+    snapshots = sim.session.requests.supervisor.snapshots
+    (only,) = snapshots.chain
+    snapshots.process_of(only).on_message(messages.Resumed())
+    assert snapshots.chain == []
+
+    sim.reactor.advance(core.IDLE)
+
+    assert stood(snapshots.chain) == [False]

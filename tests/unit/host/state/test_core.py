@@ -117,12 +117,18 @@ class Session:
         self.core.guest_lost(CRASH)
         return self.acts()
 
-    def takes_over(self):
-        """Have the copy that is tried leave a twin, take over and serve; return what that tells."""
+    def takes_over(self, *again):
+        """Have the copy that is tried leave a twin, take over and serve; return what that tells.
+
+        It runs the cells ``again`` that it is asked to.
+        """
         taker, twin = self.core.guest, self.core.takeover.snapshot.copy.number
         if twin != taker:
             self.stands(twin)
         self.core.takeover_said(messages.Resumed())
+        for count in again:
+            assert self.acts()[-1].request.message == cell(count)
+            self.core.takeover_said(DONE(id=count))
         assert Serve(taker) in self.acts()
         self.core.served(taker)
         acts = self.acts()
@@ -352,6 +358,16 @@ def test_guests_that_are_lost_again_and_again_while_nothing_runs_are_restored_no
         sim.takes_over()
     assert StartAnew(CRASH) in sim.lost()
     assert sim.core.chain == []
+
+
+def test_a_long_cell_that_was_run_again_is_so_once_more_if_its_guest_ends_before_it_is_copied(sim):
+    sim.keeps(1)
+    sim.ends(2, 0.5, repeatable=True)
+    sim.lost()
+    sim.takes_over(2)
+    sim.core.copy_ended(sim.core.chain[-1].copy.number)
+    sim.lost()
+    assert sim.takes_over(2).restored == Restored()
 
 
 def test_cells_are_run_again_one_after_the_other_and_then_it_serves(sim):

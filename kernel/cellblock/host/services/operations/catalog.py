@@ -1,8 +1,7 @@
-"""The operations: how cells see them, what a policy grants them, and what they fail with.
+"""The operations: how cells see them, and what a policy grants them.
 
 The descriptions (``Tool``) are written out, so that they are known without importing what runs
-them; a test compares each with its function's signature. An ``OperationError`` reaches the cell as
-it stands, so its message holds nothing of this machine.
+them; a test compares each with its function's signature.
 """
 
 from __future__ import annotations
@@ -10,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from msgspec import field
 from msgspec.structs import replace
 
 from cellblock.backends import plan
 from cellblock.errors import PolicyError
+from cellblock.host.services.operations.grants import OperationError, OperationGrants
 from cellblock.policy.paths import is_pattern
-from cellblock.wire.messages import Parameter, Struct, Tool
+from cellblock.wire.messages import Parameter, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,21 +145,6 @@ _NEEDED: Final = {
 # --- what a policy grants: decided by the host, before a guest exists -------------------------
 
 
-class OperationGrants(Struct, frozen=True, kw_only=True):
-    """What operations may touch; it crosses to the worker.
-
-    ``tables`` are the policy's own, as plain data: ``policy.operations.Operations`` reads them.
-    Relative paths are relative to ``project``. ``denied`` are canonical paths that are neither
-    read nor written, and patterns of names that are not beneath a root. ``packages`` is the folder
-    that packages are kept in.
-    """
-
-    project: str
-    denied: tuple[str, ...] = ()
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
-    packages: str = ""
-
-
 def grants_of(
     policy: Policy, *, project: Path, private: Sequence[Path] = ()
 ) -> OperationGrants | None:
@@ -225,14 +209,6 @@ UNWRITTEN: Final = frozenset(
         "ValueError",
     }
 )
-
-
-class OperationError(Exception):
-    """An operation was refused or failed. The cell sees ``kind`` as the error's type."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind, self.message = kind, message
 
 
 def not_granted(message: str) -> OperationError:

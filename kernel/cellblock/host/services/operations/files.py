@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.descriptors import NEW, closing
-from cellblock.host.services.operations.catalog import OperationError, not_granted, os_failure
+from cellblock.host.services.operations.catalog import not_granted, os_failure
+from cellblock.host.services.operations.grants import OperationError
 from cellblock.policy.paths import pattern_beneath, within
 
 if TYPE_CHECKING:

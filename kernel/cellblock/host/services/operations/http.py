@@ -23,7 +23,8 @@ import httpcore
 
 from cellblock.host.services import addresses
 from cellblock.host.services.operations import urls
-from cellblock.host.services.operations.catalog import OperationError, not_granted
+from cellblock.host.services.operations.catalog import not_granted
+from cellblock.host.services.operations.grants import OperationError
 from cellblock.policy.network import is_address
 
 if TYPE_CHECKING:

@@ -44,7 +44,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import is_normalized_name
 from packaging.version import VERSION_PATTERN
 
-from cellblock.host.services.operations.catalog import TRANSIENT, OperationError, not_granted
+from cellblock.host.services.operations.catalog import TRANSIENT, not_granted
+from cellblock.host.services.operations.grants import OperationError
 from cellblock.host.services.tools.calls import report_progress
 from cellblock.host.services.tools.path_free import without_paths
 from cellblock.policy import operations

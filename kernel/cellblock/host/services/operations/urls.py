@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-from cellblock.host.services.operations.catalog import OperationError, not_granted
+from cellblock.host.services.operations.catalog import not_granted
+from cellblock.host.services.operations.grants import OperationError
 from cellblock.policy import network
 
 if TYPE_CHECKING:

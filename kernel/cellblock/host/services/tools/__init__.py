@@ -16,9 +16,10 @@ The parts, in the order in which a call meets them:
   ``worker_messages``, what they say to each other.
   ``runner`` runs its calls, and those of functions of a program that uses the Python API, in that.
 - ``registry``: makes tools of functions, and **validates a call's arguments** against their type
-  hints, right before the call (``with_validation``; for operations ``load_operations``). Language
+  hints, right before the call and before anybody is asked about it (``with_validation``). Language
   models validate theirs in the host (``llm.read``). Turns a result or exception into what a cell
   may see (``path_free``).
+- ``mcp_servers``: tools of the operator's MCP servers, as functions, in a worker of their own.
 
 Imports the wire and ``render.text``; ``providers`` and ``registry`` also ``operations`` and
 ``llm``, whose calls come by the same way.

@@ -3,8 +3,9 @@
 What a guest says is a name, an id of its own choosing and some bytes. The broker checks the name,
 the size and the policy's limits (``tool_max_…``), has the call approved, and only then gives it to
 its provider, under a number of the host's own. Its arguments are validated where the tool runs
-(``registry``). ``Providers`` and all that they import are loaded when a session has tools, or a
-guest calls one.
+(``registry``): before somebody is asked about it, and again when it runs, since both begin with the
+same bytes and nothing is kept in between. ``Providers`` and all that they import are loaded when a
+session has tools, or a guest calls one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cellblock.host.services.tools.calls import Answer, Call, CallRecord, CellCa
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.guests.process import Guest
@@ -125,6 +126,9 @@ class Broker:
         #: Calls without an answer, by the guest's id, and the bytes of their arguments.
         self._pending: dict[int, _PendingCall] = {}
         self._bytes, self._held = 0, False
+        #: Calls that nobody was asked about yet, in the order in which they came, and what asks;
+        #: None while their arguments are validated.
+        self._unasked: dict[int, Callable[[], None] | None] = {}
         #: By the subshell of their request; 0 is the main shell.
         self._accounts = {0: _Account()}
         #: Answers that wait until the guest has read the request before them.
@@ -156,12 +160,22 @@ class Broker:
         """Folders that installed packages are imported from."""
         return () if self._providers is None else self._providers.paths
 
+    @property
+    def from_workers(self) -> Mapping[str, tuple[messages.Tool, ...]]:
+        """The operator's tools that cells may call, as far as known, by the policy's field."""
+        return {} if self._providers is None else self._providers.from_workers
+
     def open(
         self,
         on_tools: Callable[[tuple[messages.Tool, ...]], None],
         on_failed: Callable[[PolicyError], None],
+        known: Mapping[str, tuple[messages.Tool, ...]],
     ) -> None:
-        """Find out which tools there are, install packages, and call one of the two."""
+        """Find out which tools there are, install packages, and call one of the two.
+
+        A fork's guest is a copy, and may call its parent's tools before any worker has started:
+        ``known`` are the ``from_workers`` of that, and empty for any other session.
+        """
         providers = self._providers
         if providers is None:
             on_tools(())
@@ -172,6 +186,7 @@ class Broker:
                 self._guests.equip(providers.tools, providers.paths)
             on_tools(providers.tools)
 
+        providers.expect(known)
         providers.open(ready, on_failed, self._tell)
 
     def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
@@ -301,9 +316,45 @@ class Broker:
         elif self._audit.barred():
             self._refuse(one, _UNLOGGED)
         else:
-            approval.decide(
-                call, begin, lambda why: self._refuse(one, Answer(kind="NotApproved", message=why))
+            self._check(
+                one,
+                providers,
+                call,
+                lambda: approval.decide(
+                    call,
+                    begin,
+                    lambda why: self._refuse(one, Answer(kind="NotApproved", message=why)),
+                ),
             )
+
+    def _check(
+        self, one: _PendingCall, providers: Providers, call: Call, ask: Callable[[], None]
+    ) -> None:
+        """Have a call's arguments validated, and then call ``ask``, in the order of calls.
+
+        What can't run is answered as it would be when it ran: nobody is asked about it.
+        """
+
+        def checked(answer: Answer) -> None:
+            if not self._is_pending(one):
+                return
+            if answer.kind:
+                self._settle(one, answer, "error")
+            else:
+                self._unasked[one.number] = ask
+                self._ask_in_line()
+
+        self._unasked[one.number] = None
+        providers.check(msgspec.structs.replace(call, answer=checked))
+
+    def _ask_in_line(self) -> None:
+        """Ask about the calls that no earlier one keeps waiting."""
+        while self._unasked:
+            number, ask = next(iter(self._unasked.items()))
+            if ask is None:
+                return
+            del self._unasked[number]
+            ask()
 
     def _refuse(self, one: _PendingCall, answer: Answer) -> None:
         self._settle(one, answer, "refused")
@@ -324,6 +375,7 @@ class Broker:
         one would ask about the next.
         """
         self._unsent.clear()
+        self._unasked.clear()
         for one in list(reversed(self._pending.values())):
             self._stop_asking(one)
         for one in list(self._pending.values()):
@@ -340,6 +392,8 @@ class Broker:
     def _forget(self, one: _PendingCall) -> None:
         del self._pending[one.message.id]
         self._bytes -= len(bytes(one.message.arguments))
+        if self._unasked.pop(one.number, self) is not self:
+            self._ask_in_line()
 
     # --- answers ------------------------------------------------------------------------------
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cellblock.errors import PolicyError
-    from cellblock.host.services.operations.catalog import OperationGrants
+    from cellblock.host.guests.worker_process import Started
+    from cellblock.host.services.operations.grants import OperationGrants
     from cellblock.policy.model import Policy
     from cellblock.render.tables import Budget
     from cellblock.wire.messages import Tool
@@ -45,7 +46,8 @@ class Call(msgspec.Struct, frozen=True):
     """One call that was admitted. ``answer`` is called exactly once.
 
     Before that, ``tell`` may get lines about the call's progress, for the user who waits. ``cell``
-    is the number of the cell that calls, as ``ToolCall`` has it: a guest's word.
+    is the number of the cell that calls, as ``ToolCall`` has it: a guest's word. With
+    ``checks_only`` its arguments are validated, and an answer without an error says that they fit.
     """
 
     number: int
@@ -54,6 +56,7 @@ class Call(msgspec.Struct, frozen=True):
     answer: Callable[[Answer], None]
     tell: Callable[[str], None] = _ignore
     cell: int = 0
+    checks_only: bool = False
 
 
 class Quota:
@@ -94,6 +97,13 @@ class Approval(Protocol):
         """Note that nobody waits for this call any more; harmless if it is decided."""
 
 
+#: Why a call is refused where nobody can be asked: what a cell can do, and what the operator can.
+NOBODY_ASKED: Final = (
+    "nobody can be asked: a program runs the cells. Do without this call; the operator can allow "
+    'it, unasked, with approvals = "never" in the policy, or have the program asked, by approve='
+)
+
+
 class DenyAll:
     """Approves of nothing: the policy has users asked, and a program has none to ask."""
 
@@ -101,10 +111,37 @@ class DenyAll:
         self, _call: Call, _proceed: Callable[[], None], refuse: Callable[[str], None], /
     ) -> None:
         """Refuse the call."""
-        refuse("nobody can be asked: a program runs the cells")
+        refuse(NOBODY_ASKED)
 
     def dropped(self, _number: int, /) -> None:
         """Do nothing: nobody was asked."""
+
+
+#: The attribute of a program's function that says that nobody is asked about its calls.
+UNASKED: Final = "__cellblock_unasked__"
+
+
+class AllowNamed:
+    """Approves of calls of some functions of the program's own; ``others`` decides about the rest.
+
+    For a function that does nothing but hand the program its cell's answer.
+    """
+
+    def __init__(self, names: frozenset[str], others: Approval) -> None:
+        self._names, self._others = names, others
+
+    def decide(
+        self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None], /
+    ) -> None:
+        """Have the call made, or decided about."""
+        if call.tool.name in self._names:
+            proceed()
+        else:
+            self._others.decide(call, proceed, refuse)
+
+    def dropped(self, number: int, /) -> None:
+        """Hand that on: who was not asked about the call takes no notice."""
+        self._others.dropped(number)
 
 
 class ToolSource(Protocol):
@@ -140,6 +177,8 @@ class Tooling(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     #: Makes the source of functions of the program that has the cells run.
     functions: Callable[[], ToolSource] | None = None
+    #: Returns the worker of the operator's functions if one was started ahead, once.
+    worker: Callable[[], Started | None] = lambda: None
     #: What operations may touch; None if the policy grants none.
     operations: OperationGrants | None = None
     #: Gets what tells how much of a session's quota is used, by the name of what uses it.

@@ -19,7 +19,7 @@ import os
 import re
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httpx2
 import mcp_types as types
@@ -30,8 +30,10 @@ from mcp.shared.exceptions import MCPError
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.template_schema import checker
 from cellblock.host.output.text import clean_line, clean_text
-from cellblock.host.services.operations.catalog import OperationError
+from cellblock.host.services.operations.grants import OperationError
+from cellblock.host.services.tools.path_free import without_paths
 from cellblock.host.services.tools.registry import InvalidToolError, RegisteredTool
+from cellblock.host.services.tools.worker import CHANGED
 from cellblock.render.text import visible_lines
 from cellblock.wire.messages import Parameter, Tool
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.analysis.admission import Problem
-    from cellblock.policy.model import McpServer
+    from cellblock.policy.mcp_servers import McpServer
 
 #: Seconds that a server has to start and name its tools: less than the host waits for all.
 STARTING: Final = 40.0
@@ -49,6 +51,9 @@ _MAX_PAGES: Final = 20
 _MAX_PARAMETERS: Final = 60
 _MAX_DOC: Final = 4_000
 _MAX_LINE: Final = 200
+#: Levels of a type hint that is made of a schema, and types that one names.
+_MAX_DEPTH: Final = 3
+_MAX_PARTS: Final = 5
 _ALL: Final = "*"
 _REQUIRED, _OPTIONAL, _ANY = 1, 3, 4
 _TYPES: Final = {
@@ -82,7 +87,8 @@ def connect(servers: Mapping[str, McpServer]) -> dict[str, RegisteredTool]:
     threading.Thread(target=loop.run_forever, daemon=True, name="mcp").start()
     found: dict[str, RegisteredTool] = {}
     for name, server in servers.items():
-        client, tools = asyncio.run_coroutine_threadsafe(_opened(name, server), loop).result()
+        own = _Server(name, server)
+        tools = asyncio.run_coroutine_threadsafe(own.opened(), loop).result().tools
         wanted = [tool for tool in tools if _ALL in server.tools or tool.name in server.tools]
         missing = set(server.tools) - {_ALL} - {tool.name for tool in tools}
         if missing:
@@ -90,7 +96,7 @@ def connect(servers: Mapping[str, McpServer]) -> dict[str, RegisteredTool]:
             remedy = f"It has: {shown or 'none'}."
             raise InvalidToolError(name, f"it has no tool {min(missing)}", remedy)
         for tool in wanted:
-            made = _registered(name, tool, client, loop)
+            made = _registered(own, tool, loop)
             if made.tool.name in found:
                 message = f"two of its tools are {made.tool.name} in cells"
                 raise InvalidToolError(name, message, "Name one of them in its tools.")
@@ -98,22 +104,82 @@ def connect(servers: Mapping[str, McpServer]) -> dict[str, RegisteredTool]:
     return found
 
 
-async def _opened(name: str, server: McpServer) -> tuple[Client, list[types.Tool]]:
-    """Start a server's task; return its client and what it offers. Raises InvalidToolError."""
-    ready = asyncio.get_running_loop().create_future()
-    _TASKS.add(asyncio.create_task(_serve(server, ready), name=name))
-    try:
-        return await asyncio.wait_for(ready, STARTING)
-    except TimeoutError:
-        message = f"it did not start within {STARTING:g} s"
-    except Exception as exc:  # whatever a program or a network does
-        message = f"it can't be had: {_cause(exc)}"
-    what = server.url or " ".join(server.command)
-    raise InvalidToolError(name, message, f"Try it by itself: {what}")
+class _Connection(NamedTuple):
+    """A connection, and what the server offers there. ``task`` keeps it open."""
+
+    client: Client
+    tools: list[types.Tool]
+    task: asyncio.Task[None]
 
 
-#: They would be collected otherwise.
-_TASKS: Final = set[asyncio.Task[None]]()
+class _Server:
+    """A server: connected to when it is asked for, and again once the connection was lost.
+
+    All of it is called on one loop.
+    """
+
+    def __init__(self, name: str, settings: McpServer) -> None:
+        self.name, self._settings = name, settings
+        self._opening: asyncio.Task[_Connection] | None = None
+
+    async def opened(self) -> _Connection:
+        """Return the connection. Raises InvalidToolError.
+
+        Who is cancelled meanwhile does not end what others wait for.
+        """
+        return await asyncio.shield(self._open_once())
+
+    def _open_once(self) -> asyncio.Task[_Connection]:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        return self._opening
+
+    async def _open(self) -> _Connection:
+        ready = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(_serve(self._settings, ready), name=self.name)
+        try:
+            client, tools = await asyncio.wait_for(ready, STARTING)
+            return _Connection(client, tools, task)
+        except TimeoutError:
+            message = f"it did not start within {STARTING:g} s"
+        except Exception as exc:  # whatever a program or a network does
+            message = f"it can't be had: {_cause(exc)}"
+        self._opening = None
+        task.cancel()
+        what = self._settings.url or " ".join(self._settings.command)
+        raise InvalidToolError(self.name, message, f"Try it by itself: {what}")
+
+    async def call(self, tool: types.Tool, arguments: dict[str, Any]) -> types.CallToolResult:
+        """Call a tool that the server had at the start.
+
+        Raises OperationError where the server is lost, or its tool is another by now; and as the
+        SDK does.
+        """
+        opening = self._open_once()
+        try:
+            connection = await asyncio.shield(opening)
+        except InvalidToolError as exc:
+            said = without_paths(f"the MCP server {self.name}: {exc.message}")
+            raise OperationError("WorkerLost", said) from None
+        known = (one for one in connection.tools if one.name == tool.name)
+        if not any(_takes_and_gives(one) == _takes_and_gives(tool) for one in known):
+            raise OperationError("WorkerLost", CHANGED)
+        try:
+            return await connection.client.call_tool(tool.name, arguments)
+        except MCPError as exc:
+            if exc.code != types.CONNECTION_CLOSED and str(exc) != "Session terminated":
+                raise
+        connection.task.cancel()
+        if self._opening is opening:  # not what another call has opened since
+            self._opening = None
+        ended = "closed the connection" if self._settings.url else "ended"
+        again = "makes another" if self._settings.url else "starts it again"
+        said = f"the MCP server {self.name} has {ended}: the next call {again}"
+        raise OperationError("WorkerLost", said)
+
+
+def _takes_and_gives(tool: types.Tool) -> tuple[Any, Any]:
+    return tool.input_schema, tool.output_schema
 
 
 async def _serve(server: McpServer, ready: asyncio.Future[tuple[Client, list[types.Tool]]]) -> None:
@@ -130,9 +196,10 @@ async def _serve(server: McpServer, ready: asyncio.Future[tuple[Client, list[typ
             ready.set_result((client, tools[:MAX_TOOLS]))
             await asyncio.Event().wait()
     except BaseException as exc:
-        if ready.done():
+        if not ready.done():
+            ready.set_exception(exc if isinstance(exc, Exception) else McpError("it was ended"))
+        elif not isinstance(exc, Exception):  # those calls find the connection closed, and say so
             raise
-        ready.set_exception(exc if isinstance(exc, Exception) else McpError("it was ended"))
 
 
 def _client(server: McpServer, stack: contextlib.AsyncExitStack) -> Client:
@@ -157,10 +224,9 @@ def _cause(error: BaseException) -> str:
 # --- a server's tool as a function ------------------------------------------------------------
 
 
-def _registered(
-    server: str, tool: types.Tool, client: Client, loop: asyncio.AbstractEventLoop
-) -> RegisteredTool:
+def _registered(own: _Server, tool: types.Tool, loop: asyncio.AbstractEventLoop) -> RegisteredTool:
     """Return a tool as cells have it. Raises InvalidToolError."""
+    server = own.name
     name = f"{server}_{re.sub(r'[^0-9A-Za-z_]', '_', tool.name)}"[:_MAX_LINE]
     schema = tool.input_schema
     try:
@@ -170,22 +236,57 @@ def _registered(
         raise InvalidToolError(server, message[:1_000], "Leave it out of its tools.") from None
     parameters = _parameters(schema)
     required = [one.name for one in parameters if one.kind == _REQUIRED]
+    returned = tool.output_schema or {}
+    wrapped = _wrapped(returned)
+
+    def check_given(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        return _arguments(name, required, args, kwargs, check)
 
     async def call(*args: Any, **kwargs: Any) -> Any:
-        given = _arguments(name, required, args, kwargs, check)
-        answer = asyncio.run_coroutine_threadsafe(client.call_tool(tool.name, given), loop)
+        given = check_given(*args, **kwargs)
+        answer = asyncio.run_coroutine_threadsafe(own.call(tool, given), loop)
         try:
-            return _value(await asyncio.wrap_future(answer))
-        except (asyncio.CancelledError, McpError):
+            return _value(await asyncio.wrap_future(answer), is_wrapped=wrapped is not None)
+        except (asyncio.CancelledError, McpError, OperationError):
             raise
         except Exception as exc:
-            forgot = str(exc) == "Session terminated"
-            if isinstance(exc, MCPError) and (forgot or exc.code == types.CONNECTION_CLOSED):
-                os._exit(1)  # the next call starts a worker, and that the server
             raise McpError(_cause(exc)) from None
 
-    made = Tool(name=name, parameters=parameters, doc=_doc(server, tool, parameters), is_async=True)
-    return RegisteredTool(made, call)
+    made = Tool(
+        name=name,
+        parameters=parameters,
+        returns=_hint(returned if wrapped is None else wrapped),
+        doc=_doc(server, tool, parameters),
+        is_async=True,
+    )
+    return RegisteredTool(made, call, check_given)
+
+
+def _wrapped(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the schema of the value in an object whose only field is ``result``, else None.
+
+    Structured content has to be an object: so the SDKs wrap what a tool returns that is none.
+    """
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or list(properties) != ["result"]:
+        return None
+    value = properties["result"]
+    only = schema.get("required") == ["result"] and not schema.get("additionalProperties")
+    return value if only and isinstance(value, dict) else None
+
+
+def _hint(schema: Any, depth: int = 0) -> str:
+    """Return a type hint for what a schema takes, as far as a short one says it; else ``""``."""
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return ""
+    if isinstance(parts := schema.get("anyOf"), list):
+        hints = [_hint(one, depth + 1) for one in parts] if len(parts) <= _MAX_PARTS else [""]
+        return " | ".join(dict.fromkeys(hints)) if all(hints) else ""
+    said = schema.get("type")
+    names = said if isinstance(said, list) else [said]
+    hints = [_TYPES[one] for one in names if isinstance(one, str) and one in _TYPES]
+    items = _hint(schema.get("items"), depth + 1)
+    return " | ".join(f"list[{items}]" if one == "list" and items else one for one in hints)
 
 
 def _arguments(
@@ -236,18 +337,17 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
 
 def _parameter(name: str, own: Any, kind: int) -> Parameter:
     known: Mapping[str, Any] = own if isinstance(own, dict) else {}
-    said = known.get("type")
-    names = said if isinstance(said, list) else [said]
-    annotation = " | ".join(_TYPES[one] for one in names if isinstance(one, str) and one in _TYPES)
     default = None if kind == _REQUIRED else repr(known.get("default"))
     if default is not None and len(default) > _MAX_LINE:
         default = "..."
-    return Parameter(name=name, kind=kind, annotation=annotation, default=default)
+    return Parameter(name=name, kind=kind, annotation=_hint(known), default=default)
 
 
 def _doc(server: str, tool: types.Tool, parameters: tuple[Parameter, ...]) -> str:
     """Return what ``NAME_TOOL?`` shows: the server's words, cleaned, and whose they are."""
-    lines = [f"A tool of the MCP server {server}, which says of it:", "", tool.description or ""]
+    first, _, rest = (tool.description or "").strip().partition("\n")
+    # In one line: that is all that lists of tools show.
+    lines = [f"The MCP server {server} says of it: {first or 'nothing'}", *([rest] * bool(rest))]
     properties = tool.input_schema.get("properties")
     for one in parameters:
         own = properties.get(one.name) if isinstance(properties, dict) else None
@@ -257,13 +357,16 @@ def _doc(server: str, tool: types.Tool, parameters: tuple[Parameter, ...]) -> st
     return visible_lines(clean_text("\n".join(lines))[:_MAX_DOC])
 
 
-def _value(result: types.CallToolResult) -> Any:
-    """Return what a cell gets: structured data, or text, or blocks. Raises McpError."""
+def _value(result: types.CallToolResult, *, is_wrapped: bool) -> Any:
+    """Return what a cell gets: structured data, or text, or blocks. Raises McpError.
+
+    ``is_wrapped``: the data is in an object, beneath ``result``.
+    """
     texts = [one.text for one in result.content if isinstance(one, types.TextContent)]
     if result.is_error:
         raise McpError("\n".join(texts)[:2_000])
-    if result.structured_content is not None:
-        return result.structured_content
+    if (data := result.structured_content) is not None:
+        return data["result"] if is_wrapped and list(data) == ["result"] else data
     if len(texts) == len(result.content):
         return "\n".join(texts)
     return [one.model_dump(mode="json", exclude_none=True) for one in result.content]

@@ -11,13 +11,8 @@ from msgspec.structs import replace
 from cellblock.errors import PolicyError
 from cellblock.host.services import addresses, llm
 from cellblock.host.services.operations import catalog, files, urls
-from cellblock.host.services.operations.catalog import (
-    TRANSIENT,
-    UNWRITTEN,
-    OperationError,
-    OperationGrants,
-    not_granted,
-)
+from cellblock.host.services.operations.catalog import TRANSIENT, UNWRITTEN, not_granted
+from cellblock.host.services.operations.grants import OperationError, OperationGrants
 from cellblock.host.services.tools.calls import Answer, Call, Quota
 from cellblock.host.services.tools.worker import WorkerProvider
 from cellblock.host.services.tools.worker_messages import WorkerSettings
@@ -26,7 +21,7 @@ from cellblock.render.tables import WriteBudget
 from cellblock.wire import values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from cellblock.host.reactor import Reactor
     from cellblock.host.services.tools.calls import Tooling, ToolSource
@@ -35,11 +30,26 @@ if TYPE_CHECKING:
     from cellblock.wire import messages
 
 
+def _settings_of(policy: Policy) -> WorkerSettings:
+    return WorkerSettings(
+        timeout=policy.tool_timeout,
+        timeouts=policy.tool_timeouts,
+        max_bytes=policy.tool_max_bytes,
+        policy=policy.name,
+    )
+
+
+def functions_of(policy: Policy) -> WorkerSettings:
+    """Return the settings of the worker that runs the operator's functions."""
+    return replace(_settings_of(policy), entries=policy.tools)
+
+
 class Providers:
     """All that run calls for one session: each call goes to the provider that has its tool.
 
     The operator's tools are known when their worker has imported them. Operations and language
-    models are known at once, and their workers start with the first call.
+    models are known at once, and so are the operator's tools in a fork, by what it is a fork of:
+    their workers start with the first call.
     """
 
     def __init__(self, reactor: Reactor, tooling: Tooling) -> None:
@@ -52,18 +62,15 @@ class Providers:
         #: Names of tools that a narrower policy took away.
         self._gone = frozenset[str]()
         self._policy = policy = tooling.policy
-        settings = WorkerSettings(
-            timeout=policy.tool_timeout,
-            timeouts=policy.tool_timeouts,
-            max_bytes=policy.tool_max_bytes,
-            policy=policy.name,
-        )
+        #: Those of the operator's tools, by the field of the policy.
+        self._workers: dict[str, WorkerProvider] = {}
         if policy.tools:
-            functions = replace(settings, entries=policy.tools)
-            self._sources[WorkerProvider(reactor, functions)] = None
+            ahead = tooling.worker()
+            self._workers["tools"] = WorkerProvider(reactor, functions_of(policy), ahead)
         if policy.mcp:
-            servers = replace(settings, servers=policy.mcp)
-            self._sources[WorkerProvider(reactor, servers)] = None
+            servers = replace(_settings_of(policy), servers=policy.mcp)
+            self._workers["mcp"] = WorkerProvider(reactor, servers)
+        self._sources.update(dict.fromkeys(self._workers.values()))
         if tooling.functions is not None:
             self._sources[tooling.functions()] = None
         if tooling.operations is not None:
@@ -99,6 +106,15 @@ class Providers:
         """Folders that packages are imported from."""
         return self._paths or ()
 
+    @property
+    def from_workers(self) -> dict[str, tuple[messages.Tool, ...]]:
+        """The operator's tools that cells may call, as far as known, by the policy's field."""
+        return {
+            field: tuple(tool for tool in tools if tool.name not in self._gone)
+            for field, worker in self._workers.items()
+            if (tools := self._sources[worker]) is not None
+        }
+
     def tool(self, name: str) -> messages.Tool | None:
         """Return the tool of that name, if there is one."""
         return None if name in self._gone or name not in self._named else self._named[name][0]
@@ -107,6 +123,14 @@ class Providers:
         found = [(tool, source) for source, tools in self._sources.items() for tool in tools or ()]
         own = [(tool, one) for one in self._own for tool in one.tools]
         self._named = {tool.name: (tool, one) for tool, one in (*found, *own)}
+
+    def expect(self, known: Mapping[str, tuple[messages.Tool, ...]]) -> None:
+        """Take ``from_workers`` of a session under the same policy as known, before ``open``."""
+        for field, worker in self._workers.items():
+            if field in known:
+                worker.expect(known[field])
+                self._sources[worker] = known[field]
+        self._index()
 
     def open(
         self,
@@ -147,7 +171,7 @@ class Providers:
                 on_failed(error)
 
         settle()
-        for source in tuple(self._sources):
+        for source in [one for one, tools in self._sources.items() if tools is None]:
             source.open(partial(known, source), fail)
         if self._operations is not None:
             self._operations.open(installed, fail, tell)
@@ -164,6 +188,15 @@ class Providers:
         """Return the refusal of a call that the policy does not grant, before a user is asked."""
         _, provider = self._named.get(call.tool.name, (None, None))
         return provider.precheck(call) if isinstance(provider, _Own) else None
+
+    def check(self, call: Call) -> None:
+        """Answer whether a call's arguments fit, before a user is asked; nothing of it is run."""
+        _, provider = self._named[call.tool.name]
+        if isinstance(provider, llm.LlmProvider):
+            call.answer(Answer())  # its precheck has validated them
+        else:
+            source = provider.worker if isinstance(provider, OperationsProvider) else provider
+            source.begin(replace(call, checks_only=True))
 
     def begin(self, call: Call) -> None:
         """Run a call."""

@@ -1,10 +1,11 @@
 """Functions as tools: what cells are told of each, what they may give it, and what they get of it.
 
 An entry of the policy's ``tools`` is ``module:function`` (``load``). Operations are the host's own
-(``load_operations``).
+(``operations.loading``).
 
 **Arguments are validated here**, by pydantic against the function's type hints, in the process that
-runs the tool and right before it runs; what does not fit is answered as a ``ValidationError``. They
+runs the tool and right before it runs, and where people are asked about calls also before that;
+what does not fit is answered as a ``ValidationError``. They
 come from a hostile guest, and pydantic makes an error of everything that does not fit, so the
 values in a call's arguments are counted before.
 
@@ -23,8 +24,10 @@ import importlib
 import inspect
 import itertools
 import keyword
+import operator
 import re
 import sys
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,10 +38,9 @@ import pydantic
 
 from cellblock.analysis.names import REFUSED_BUILTINS, RESERVED
 from cellblock.errors import PolicyError
-from cellblock.host.services.operations import catalog, files
+from cellblock.host.services.operations.grants import OperationError
 from cellblock.host.services.tools.calls import MASK, Answer, is_secret_at, is_secret_named, mask
 from cellblock.host.services.tools.path_free import MAX_MESSAGE, without_paths
-from cellblock.policy import operations
 from cellblock.render.text import encodable
 from cellblock.tools import Secret
 from cellblock.wire import arrays, values
@@ -55,7 +57,8 @@ _RESERVED_NAMES: Final = {
 }  # fmt: skip
 _NAME_IT: Final = 'Give it one: def, or in a program tools={"name": …}.'
 _MAX_DOC, _MAX_TEXT = 10_000, 300
-_MODULES: Final = re.compile(r"\b(?:[^\W\d]\w*\.)+(?=[^\W\d])")
+#: A name behind the modules that it is in.
+_QUALIFIED: Final = re.compile(r"\b((?:[^\W\d]\w*\.)+)([^\W\d]\w*)")
 
 
 class InvalidToolError(Exception):
@@ -68,38 +71,19 @@ class InvalidToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTool:
-    """A tool: what cells are told of it, and what is called, which validates its arguments."""
+    """A tool: what cells are told of it, and what is called, which validates its arguments.
+
+    ``check`` raises what ``function`` raises for arguments that do not fit, and does nothing else.
+    """
 
     tool: Tool
     function: Callable[..., Any]
+    check: Callable[..., object]
 
 
 def load(entries: tuple[str, ...]) -> dict[str, RegisteredTool]:
     """Return the operator's tools by name. Raises InvalidToolError for the first that is none."""
     return register((entry, *_import_entry(entry)) for entry in entries)
-
-
-def load_operations(grants: catalog.OperationGrants) -> dict[str, RegisteredTool]:
-    """Return the operations that are granted, by name as cells have them."""
-    section = operations.Operations.of_values(grants.tables)
-    own = files.Files(section, project=grants.project, denied=grants.denied)
-    found: dict[str, Callable[..., Any]] = {
-        name: getattr(own, name) for name in section.with_roots()
-    }
-    if section.http is not None:
-        from cellblock.host.services.operations.http import Fetcher  # noqa: PLC0415 - of an extra
-
-        found["http"] = Fetcher(section.http).http
-    if section.install is not None:
-        from cellblock.host.services.operations.packages import Installer  # noqa: PLC0415 - start time
-
-        found["install"] = Installer(section.install, grants.packages).install
-    return {
-        f"{catalog.PREFIX}{name}": RegisteredTool(
-            tool := catalog.ALL[name], with_validation(tool, function)
-        )
-        for name, function in found.items()
-    }
 
 
 def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]:
@@ -118,7 +102,7 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
             raise InvalidToolError(entry, "it is no function", "Name one.")
         try:
             tool = _described(name, function)
-            found[name] = RegisteredTool(tool, with_validation(tool, function))
+            found[name] = with_validation(tool, function)
         except Exception as exc:  # pydantic's have no common base
             message = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
             remedy = (
@@ -214,8 +198,14 @@ def _text(hint: Any) -> str:
     if hint in (None, type(None)):
         return "None"
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
-    # A type's module is of no use in a cell; the texts of a Literal stay as they are.
-    return (text if "'" in text else _MODULES.sub("", text))[:_MAX_TEXT]
+    # A type's module is of no use in a cell, but a table's library, as several have such a type;
+    # the texts of a Literal stay as they are.
+    return (text if "'" in text else _QUALIFIED.sub(_short, text))[:_MAX_TEXT]
+
+
+def _short(found: re.Match[str]) -> str:
+    name = f"{found[1].partition('.')[0]}.{found[2]}"
+    return name if arrays.is_table_name(name) else found[2]
 
 
 # --- validation -------------------------------------------------------------------------------
@@ -224,40 +214,96 @@ def _text(hint: Any) -> str:
 MAX_VALUES: Final = 100_000
 
 
-def with_validation(tool: Tool, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` with validation: it raises ``pydantic.ValidationError``, or ValueError.
+#: What pydantic reads hints of.
+_FUNCTIONS: Final = (types.FunctionType, types.MethodType, functools.partial)
+
+
+def with_validation(tool: Tool, function: Callable[..., Any]) -> RegisteredTool:
+    """Return ``function`` as a tool: it raises ``pydantic.ValidationError``, or ValueError.
 
     Values are counted first: pydantic can't be interrupted while it makes an error of each misfit.
-    What is hinted as Any it does not read. Raises what pydantic raises for hints that it can't use.
+    What is hinted as Any it does not read. Raises what pydantic raises for hints that it can't use,
+    TypeError for what is called and is no function.
     """
+    if not isinstance(function, _FUNCTIONS):
+        raise TypeError("classes and objects that are called are not taken: pass a function")
     # Of a table pydantic sees that it is one.
-    takes_tables = any(map(_is_table, _hints(function)))
+    takes_tables = any(map(names_table, hints_of(function).values()))
     config = pydantic.ConfigDict(arbitrary_types_allowed=takes_tables)
-    validated = pydantic.validate_call(config=config)(function)
+
+    @functools.wraps(function)
+    def given(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return args, kwargs
+
+    own: Any = function.func if isinstance(function, functools.partial) else function
+    hints = hints_of(own)
+    if any(map(names_array, hints.values())):
+        given.__annotations__ = {name: _as_array(hint) for name, hint in hints.items()}
+    else:
+        given.__annotations__ = own.__annotations__
+    validated = pydantic.validate_call(config=config)(given)
     names = [one.name for one in tool.parameters]
     unread = {one.name for one in tool.parameters if one.annotation == "Any"}
 
-    @functools.wraps(function)
-    def bounded(*args: Any, **kwargs: Any) -> Any:
+    def check(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         named = (*itertools.zip_longest(names[: len(args)], args), *kwargs.items())
         if _has_more_values((value for name, value in named if name not in unread), MAX_VALUES):
             raise ValueError(f"it is given more than {MAX_VALUES:,} values: give fewer, or a text")
         return validated(*args, **kwargs)
 
-    return bounded
+    @functools.wraps(function)
+    def validating(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = check(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return RegisteredTool(tool, validating, check)
 
 
-def _hints(function: Callable[..., Any]) -> Iterable[Any]:
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return a function's type hints; none of an object that is called, and has none itself."""
     try:
-        return typing.get_type_hints(function).values()
+        return typing.get_type_hints(function)
     except (NameError, TypeError):
-        return ()
+        return {}
 
 
-def _is_table(hint: Any) -> bool:
+def names_array(hint: Any) -> bool:
+    """Return whether a type hint names numpy's arrays, maybe as one of several."""
+    numpy = sys.modules.get("numpy")
+    origin = typing.get_origin(hint)
+    # From numpy 2.5 on ``NDArray`` is an alias (``type NDArray[…] = ndarray[…]``).
+    kinds = (hint, origin, typing.get_origin(getattr(origin, "__value__", None)))
+    return numpy is not None and (
+        any(one is numpy.ndarray for one in kinds)
+        or (origin in _UNIONS and any(map(names_array, typing.get_args(hint))))
+    )
+
+
+_UNIONS: Final = (typing.Union, types.UnionType)
+
+
+def _as_array(hint: Any) -> Any:
+    """Return a hint with arrays, which cross as lists, made again of those."""
+    if typing.get_origin(hint) in _UNIONS:
+        return functools.reduce(operator.or_, map(_as_array, typing.get_args(hint)))
+    return _Array if names_array(hint) else hint
+
+
+def _made_array(value: Any) -> Any:
+    """Return an array of a list of numbers or texts. Raises ValueError for anything else."""
+    numpy: Any = sys.modules["numpy"]
+    made = numpy.asarray(value) if isinstance(value, list) else None
+    if made is None or made.dtype.kind not in "biufcUS":
+        raise ValueError("Input should be an array, or a list that is one")
+    return made
+
+
+_Array = typing.Annotated[typing.Any, pydantic.PlainValidator(_made_array)]
+
+
+def names_table(hint: Any) -> bool:
     """Return whether a type hint names a table, maybe as one of several."""
-    return arrays.is_table(hint) or any(map(_is_table, typing.get_args(hint)))
+    return arrays.is_table(hint) or any(map(names_table, typing.get_args(hint)))
 
 
 def _has_more_values(values: Iterable[Any], most: int) -> bool:
@@ -428,9 +474,11 @@ def encode_error(
     ``tool`` has the names of the parameters, for a validation error, and says which of the encoded
     ``arguments`` are secret.
     """
-    if isinstance(error, catalog.OperationError):
+    if isinstance(error, OperationError):
         # Its message is written by the host for cells: there is no path of this machine in it.
         return Answer(kind=error.kind, message=encodable(error.message)[:MAX_MESSAGE])
+    if isinstance(error, arrays.NotLoadedError) and tool is not None:
+        return Answer(kind="ValidationError", message=_of_other_library(error, tool))
     kind = type(error).__name__[:_MAX_KIND] or "Exception"  # a type may have no name
     try:
         message = _message(error, tool)
@@ -445,18 +493,52 @@ def _message(error: BaseException, tool: Tool | None) -> str:
     if isinstance(error, pydantic.ValidationError):
         if (many := error.error_count()) > _MAX_DETAILS:
             return f"{many:,} values do not fit the type hints"
-        # Without the values: one of them may be secret.
-        details = error.errors(include_url=False, include_context=False, include_input=False)
-        names = [one.name for one in tool.parameters] if tool is not None else []
-        return "; ".join(_detail(detail, names) for detail in details[:_SHOWN_DETAILS])
+        details = error.errors(include_url=False)
+        parameters = tool.parameters if tool is not None else ()
+        return "; ".join(_detail(detail, parameters) for detail in details[:_SHOWN_DETAILS])
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)
 
 
-def _detail(detail: Any, names: list[str]) -> str:
+def _detail(detail: Any, parameters: tuple[Parameter, ...]) -> str:
+    """Return what does not fit, and where. No value is shown: it may be secret."""
     first, *rest = detail["loc"] or ("",)
-    if isinstance(first, int) and first < len(names):
-        first = names[first]
+    own = next((one for one in parameters if one.name == first), None)
+    if isinstance(first, int) and first < len(parameters):
+        own = parameters[first]
+        first = own.name
     where = ".".join(map(str, (first, *rest)))
-    return f"{where}: {detail['msg']}" if where else str(detail["msg"])
+    said = str(detail["msg"])
+    if detail["type"] == "is_instance_of" and own is not None:
+        wanted = [one for one in _tables_in(own) if one.endswith(f".{detail['ctx']['class']}")]
+        if len(wanted) == 1:
+            said = _no_such_table(where, arrays.table_name(type(detail["input"])), wanted[0])
+    return f"{where}: {said}" if where else said
+
+
+def _tables_in(parameter: Parameter) -> list[str]:
+    """Return the names of tables that a parameter's hint has."""
+    names = re.findall(r"\b\w+\.\w+", parameter.annotation)
+    return [name for name in dict.fromkeys(names) if arrays.is_table_name(name)]
+
+
+def _no_such_table(where: str, given: str, wanted: str) -> str:
+    """Return what a value should be in place of a table that may be ``given``, and how it is."""
+    said = f"Input should be a {wanted}"
+    if not given:
+        return said
+    # A value within another has no name.
+    how = arrays.conversion(where if where.isidentifier() else "df", given, wanted)
+    return f"{said}, not a {given}" + (f": pass {how}" if how else "")
+
+
+def _of_other_library(error: arrays.NotLoadedError, tool: Tool) -> str:
+    """Return why a table can't be taken whose library only the cells have, and what can be."""
+    takes = [(one.name, table) for one in tool.parameters for table in _tables_in(one)]
+    ways = [
+        f"{name}: {_no_such_table(name, error.table, table)}"
+        for name, table in takes
+        if arrays.conversion(name, error.table, table)
+    ]
+    return ways[0] if len(ways) == 1 else f"{error}: pass lists or dicts"

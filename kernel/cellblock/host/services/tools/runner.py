@@ -300,8 +300,11 @@ class CallRunner:
         try:
             self._bind(call)
             args, kwargs = arrays.arguments(call.arguments)
-            value = self._tools[call.tool].function(*args, **kwargs)
-            return encode_result(value, self._max_bytes)
+            tool = self._tools[call.tool]
+            if call.checks_only:
+                tool.check(*args, **kwargs)
+                return Answer()
+            return encode_result(tool.function(*args, **kwargs), self._max_bytes)
         except Cancelled:
             raise
         except BaseException as exc:  # a tool's exception is its cell's
@@ -349,8 +352,11 @@ class CallRunner:
                 args, kwargs = arrays.arguments(call.arguments)
             else:  # this loop may be the host's, and tables of many columns take pandas a second
                 args, kwargs = await asyncio.to_thread(arrays.arguments, call.arguments)
-            value = await self._tools[call.tool].function(*args, **kwargs)
-            return encode_result(value, self._max_bytes)
+            tool = self._tools[call.tool]
+            if call.checks_only:
+                tool.check(*args, **kwargs)
+                return Answer()
+            return encode_result(await tool.function(*args, **kwargs), self._max_bytes)
         except BaseException as exc:  # as above; so is its cancellation
             if own.thread is None and not isinstance(exc, Exception | asyncio.CancelledError):
                 raise  # it ends the program, whose loop this is
@@ -491,7 +497,13 @@ class InProcessTools:
         self._calls[number] = call, timer
         self._blocking += not call.tool.is_async
         self._runner.begin(
-            Begin(number=number, tool=call.tool.name, arguments=call.arguments, cell=call.cell)
+            Begin(
+                number=number,
+                tool=call.tool.name,
+                arguments=call.arguments,
+                cell=call.cell,
+                checks_only=call.checks_only,
+            )
         )
 
     def _overdue(self, number: int, seconds: float) -> None:

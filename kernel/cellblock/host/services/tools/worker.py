@@ -13,10 +13,12 @@ runs calls.
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -46,6 +48,7 @@ from cellblock.wire.messages import Tool
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from cellblock.host.guests.worker_process import Started
     from cellblock.host.reactor import Reactor, Timer
     from cellblock.host.services.tools.calls import Call
 
@@ -67,6 +70,8 @@ MAX_HELD: Final = 96 * 2**20
 _CALL_OVERHEAD: Final = 4_096
 #: Workers in a row that may end while they import the tools.
 MAX_FAILED_STARTS: Final = 3
+#: Why a tool is called no longer that is another one since it was started again.
+CHANGED: Final = "it is not the tool that it was at the start: restart the kernel"
 #: Kinds of answers of calls that stopped because they were told to.
 _STOPPED: Final = ("Cancelled", "CancelledError")
 
@@ -111,11 +116,29 @@ class _RunningCall:
         return Answer(kind="TimeoutError", message=message)
 
 
-class WorkerProvider:
-    """A source of tools that run in a worker."""
+def load_ahead(started: Started, settings: WorkerSettings) -> None:
+    """Have a worker load its tools, for a ``WorkerProvider`` with the same settings.
 
-    def __init__(self, reactor: Reactor, settings: WorkerSettings) -> None:
-        self._reactor, self._settings = reactor, settings
+    A kernel does so as soon as it knows its policy: the tools are imported while the host imports
+    what makes a session. Waits until the worker has taken what it is told. Raises OSError.
+    """
+    started.sock.sendall(frames.encode(_load(settings)))
+
+
+def _load(settings: WorkerSettings) -> Load:
+    return Load(settings=settings, environment=dict(os.environb))
+
+
+class WorkerProvider:
+    """A source of tools that run in a worker, the first of which may have been started ahead."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        settings: WorkerSettings,
+        ahead: Started | None = None,
+    ) -> None:
+        self._reactor, self._settings, self._ahead = reactor, settings, ahead
         self._worker: Worker[FromWorker] | None = None
         #: Whether it has imported the tools, and the timer until it has to.
         self._loaded, self._failed_starts = False, 0
@@ -143,6 +166,13 @@ class WorkerProvider:
         """Start; exactly one of the two is called."""
         self._on_tools, self._on_failed = on_tools, on_failed
         self._start()
+
+    def expect(self, tools: tuple[Tool, ...]) -> None:
+        """Take the tools of a worker with the same settings as known, instead of ``open``.
+
+        The worker starts with the first call, which waits until it has imported them.
+        """
+        self._tools = _compared(tools)
 
     def narrow_to(self, timeout: float | None, timeouts: dict[str, float]) -> None:
         """Set the time limits; the worker goes on with what it has imported."""
@@ -211,8 +241,7 @@ class WorkerProvider:
             return
         for call in waiting:
             if self._loaded and call.tool.name in self._changed:
-                message = "it is not the tool that it was at the start: restart the kernel"
-                call.answer(Answer(kind="WorkerLost", message=message))
+                call.answer(Answer(kind="WorkerLost", message=CHANGED))
                 continue
             has_thread = call.tool.is_async or self._blocking < THREADS
             may_begin = self._loaded and not self._stopping and self._held < MAX_HELD
@@ -230,8 +259,14 @@ class WorkerProvider:
         if limit is not None:
             self._time(run, limit, self._overdue)
         if self._worker is not None:
-            begin = Begin(number=call.number, tool=name, arguments=call.arguments)
-            self._worker.send(begin)
+            self._worker.send(
+                Begin(
+                    number=call.number,
+                    tool=name,
+                    arguments=call.arguments,
+                    checks_only=call.checks_only,
+                )
+            )
             self._reactor.expect()
 
     def _overdue(self, run: _RunningCall) -> None:
@@ -275,15 +310,17 @@ class WorkerProvider:
     def _start(self) -> None:
         if self._failure:
             return
+        ahead, self._ahead = self._ahead, None
         try:
             self._worker = started = Worker(
-                self._reactor, __name__, FromWorker, self._on_message, self._on_lost
+                self._reactor, __name__, FromWorker, self._on_message, self._on_lost, ahead
             )
         except OSError as exc:
             self._fail("", f"no process could be started for them: {exc.strerror}", "")
             return
         self._loading = self._reactor.call_later(LOADING, self._too_slow)
-        started.send(Load(settings=self._settings, environment=dict(os.environb)))
+        if ahead is None:
+            started.send(_load(self._settings))
 
     def _too_slow(self) -> None:
         if self._worker is not None:
@@ -318,7 +355,7 @@ class WorkerProvider:
         self._loaded, self._failed_starts = True, 0
         if self._paused and self._worker is not None:
             self._worker.hold(held=True)
-        found = frozenset(structs.replace(tool, doc="") for tool in tools)
+        found = _compared(tools)
         if self._on_tools is not None:
             self._tools = found
             on_tools, self._on_tools = self._on_tools, None
@@ -366,6 +403,11 @@ class WorkerProvider:
             self._on_failed(error)
 
 
+def _compared(tools: tuple[Tool, ...]) -> frozenset[Tool]:
+    """Return what must be the same of tools in each of a provider's workers."""
+    return frozenset(structs.replace(tool, doc="") for tool in tools)
+
+
 # --- the process ------------------------------------------------------------------------------
 
 
@@ -380,6 +422,7 @@ def main(fd: int, host: int) -> None:
     if not isinstance(load, Load):
         return
     os.environb.update(load.environment)
+    gc.disable()  # none of what is imported is garbage
     # Only now: both import what reads the environment.
     from cellblock.host.services.tools import registry, runner  # noqa: PLC0415 - see above
 
@@ -387,20 +430,26 @@ def main(fd: int, host: int) -> None:
 
     def send(message: msgspec.Struct) -> None:
         frame = frames.encode(message)
-        with lock:
+        # Where the host has hung up, nobody waits for it, and the loop below ends.
+        with lock, suppress(BrokenPipeError, ConnectionResetError):
             sock.sendall(frame)
 
     try:
         if settings.servers:  # by the SDK, which is an extra
             tools = import_module(f"{__package__}.mcp_servers").connect(settings.servers)
         elif settings.operations is not None:
-            tools = registry.load_operations(settings.operations)
+            # Its imports would take each other worker 25 ms.
+            from cellblock.host.services.operations import loading  # noqa: PLC0415 - see above
+
+            tools = loading.load(settings.operations)
         else:
             tools = registry.load(settings.entries)
     except registry.InvalidToolError as exc:
         send(LoadFailed(entry=exc.entry, message=exc.message, remedy=exc.remedy))
         return
     send(Loaded(tools=tuple(one.tool for one in tools.values())))
+    gc.freeze()
+    gc.enable()
     calls = runner.CallRunner(tools, send, threads=THREADS, max_bytes=settings.max_bytes)
     for message in messages:
         match message:
@@ -416,6 +465,7 @@ READ_SIZE: Final = 1 << 16
 def _messages(sock: socket.socket) -> Iterator[ToWorker]:
     decode: frames.Decoder[ToWorker] = frames.Decoder(ToWorker)
     splitter = frames.Splitter(2 * frames.MAX_FRAME)
-    while data := sock.recv(READ_SIZE):
-        for payload in splitter.feed(data):
-            yield decode(payload)
+    with suppress(ConnectionResetError):  # the host hung up without reading all it was sent
+        while data := sock.recv(READ_SIZE):
+            for payload in splitter.feed(data):
+                yield decode(payload)

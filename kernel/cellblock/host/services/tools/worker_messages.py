@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from cellblock.host.services.operations.catalog import OperationGrants
+from cellblock.host.services.operations.grants import OperationGrants
 from cellblock.host.services.tools.calls import Answer
-from cellblock.policy.model import McpServer
+from cellblock.policy.mcp_servers import McpServer
 from cellblock.wire.messages import Message, Struct, Tool
 
 
@@ -35,12 +35,16 @@ class Load(Message, frozen=True, kw_only=True):
 
 
 class Begin(Message, frozen=True, kw_only=True):
-    """Run a tool. ``arguments`` are as a guest encoded them, ``cell`` is that of ``ToolCall``."""
+    """Run a tool. ``arguments`` are as a guest encoded them, ``cell`` is that of ``ToolCall``.
+
+    With ``checks_only`` they are validated, and nothing is run.
+    """
 
     number: int
     tool: str
     arguments: msgspec.Raw
     cell: int = 0
+    checks_only: bool = False
 
 
 class Cancel(Message, frozen=True, kw_only=True):

@@ -385,24 +385,25 @@ def test_a_fault_of_ours_costs_artifacts_and_not_the_end_of_a_cell(place, monkey
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_others_have_their_turn_while_much_is_copied_as_has_the_end_of_a_session(
+def test_others_have_their_turn_while_folders_are_locked_as_has_the_end_of_a_session(
     place, monkeypatch
 ):
-    monkeypatch.setattr(artifacts, "STEP", 0.0)
-    for number in range(5):
-        place.write(f"{number}")
-    found, turns = [], []
-    place.exports.after_cell(found.append)
-    assert not found
-    place.reactor.call_later(0, lambda: turns.append(len(found)))
-    place.reactor.advance(1)
-    assert turns == [0]
-    assert len(found[0].artifacts) == 5
+    threads, found = [], []
+    monkeypatch.setattr("cellblock.host.threads._start", threads.append)
     place.write("a")
-    place.exports.after_cell(found.append)
+    for _ in range(2):
+        place.exports.after_cell(found.append)
+    place.reactor.advance(60)
+    assert (found, len(threads)) == ([], 2)
+    threads[0]()
+    place.reactor.advance(1)
+    assert [len(one.artifacts) for one in found] == [1]
+    place.write("b")
     place.exports.close()
+    threads[1]()
     place.reactor.advance(1)
     assert len(found) == 1
+    assert [path.name for path in place.folder.iterdir()] == ["a"]
 
 
 def test_a_file_with_holes_is_copied_with_its_holes(place):

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.services.operations.catalog import UNWRITTEN, OperationError
+from cellblock.host.services.operations.catalog import UNWRITTEN
 from cellblock.host.services.operations.files import Files, real_name
+from cellblock.host.services.operations.grants import OperationError
 from cellblock.policy.operations import ListDir, Operations, ReadFile, WriteFile
 from cellblock.policy.paths import ANYWHERE
 

@@ -20,7 +20,7 @@ import pytest
 
 from cellblock.host.services import addresses
 from cellblock.host.services.operations import urls
-from cellblock.host.services.operations.catalog import OperationError
+from cellblock.host.services.operations.grants import OperationError
 from cellblock.host.services.operations.http import Fetcher, resolve
 from cellblock.policy.operations import Http
 from support import machines

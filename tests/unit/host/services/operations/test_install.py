@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.host.services.operations import packages
-from cellblock.host.services.operations.catalog import TRANSIENT, OperationError
+from cellblock.host.services.operations.catalog import TRANSIENT
+from cellblock.host.services.operations.grants import OperationError
 from cellblock.host.services.operations.packages import Installer
 from cellblock.host.services.tools import calls
 from cellblock.policy import operations

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from cellblock.errors import PolicyError
-from cellblock.host.services.operations import catalog
-from cellblock.host.services.operations.catalog import OperationError
+from cellblock.host.services.operations import catalog, loading
+from cellblock.host.services.operations.grants import OperationError, OperationGrants
 from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.host.services.tools.providers import OperationsProvider
@@ -25,7 +25,7 @@ from support.simulator import Reactor
 
 @pytest.mark.parametrize("name", catalog.ALL)
 def test_what_cells_are_told_is_the_signature_of_what_runs(everything, name):
-    found = registry.load_operations(everything)[f"ops.{name}"]
+    found = loading.load(everything)[f"ops.{name}"]
     described = registry._described(f"ops.{name}", found.function.__wrapped__)
     told = catalog.ALL[name]
     plain = tuple(replace(one, secret=False) for one in told.parameters)
@@ -54,13 +54,13 @@ BAD = {str(n): None for n in range(MANY)}
     ],
 )
 def test_arguments_that_are_a_flood_are_refused_unread(everything, name, args, kwargs):
-    function = registry.load_operations(everything)[f"ops.{name}"].function
+    function = loading.load(everything)[f"ops.{name}"].function
     with pytest.raises(ValueError, match="more than 100,000 values: give fewer"):
         function(*args, **kwargs)
 
 
 def test_what_is_sent_as_json_may_be_long(everything):
-    function = registry.load_operations(everything)["ops.http"].function
+    function = loading.load(everything)["ops.http"].function
     with pytest.raises(OperationError, match="is none of its hosts"):
         asyncio.run(function("http://b.example", json=[None] * 2_000, params={"a": 1}))
 
@@ -75,12 +75,12 @@ def test_the_guest_knows_all_operations_by_name_and_each_says_what_its_section_n
 
 def test_settings_cross_to_the_worker(everything):
     encoded = msgspec.msgpack.encode(everything)
-    crossed = msgspec.msgpack.decode(encoded, type=catalog.OperationGrants)
+    crossed = msgspec.msgpack.decode(encoded, type=OperationGrants)
     assert tables.Operations.of_values(crossed.tables) == tables.Operations.of_values(
         everything.tables
     )
     assert replace(crossed, tables={}) == replace(everything, tables={})
-    assert len(registry.load_operations(catalog.OperationGrants(project="/"))) == 0
+    assert len(loading.load(OperationGrants(project="/"))) == 0
 
 
 def policy(**granted):

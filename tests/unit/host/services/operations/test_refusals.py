@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from cellblock.host.services.operations import catalog
+from cellblock.host.services.operations.loading import load
 from cellblock.host.services.tools import providers
 from cellblock.host.services.tools.calls import Call
-from cellblock.host.services.tools.registry import load_operations
 from cellblock.policy.operations import Operations
 
 
@@ -61,7 +61,7 @@ def test_what_is_not_granted_is_refused_by_its_spelling_as_the_worker_does(
     name, *rest = args
     if name != "http":  # which is asked of servers, in its own tests
         with pytest.raises(Exception) as caught:
-            load_operations(everything)[f"ops.{name}"].function(*rest, **kwargs)
+            load(everything)[f"ops.{name}"].function(*rest, **kwargs)
         assert (caught.value.kind, str(caught.value)) == ("NotGranted", why)
 
 

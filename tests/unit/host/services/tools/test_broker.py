@@ -28,6 +28,8 @@ class Providers:
 
     def __init__(self):
         self.calls, self.cancelled, self.held = [], [], []
+        #: Calls whose arguments are validated until the test answers; None answers at once.
+        self.checking = None
         secret = messages.Parameter(name="key", kind=3, secret=True)
         parameters = (messages.Parameter(name="value", kind=1), secret)
         large = messages.Tool(name="ops.large", max_bytes=3_000_000)
@@ -41,6 +43,12 @@ class Providers:
 
     def precheck(self, _call):
         return None
+
+    def check(self, call):
+        if self.checking is None:
+            call.answer(Answer())
+        else:
+            self.checking.append(call)
 
     def begin(self, call):
         self.calls.append(call)
@@ -334,6 +342,30 @@ def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run(asked):
     harness.call(2)
     harness.broker.drop()
     assert set(asked.gone) == {call.number for call in asked.calls}
+
+
+def test_nobody_is_asked_about_a_call_that_can_not_run_and_about_others_in_their_order(asked):
+    harness = Harness(asked, in_flight=10, calls=10)
+    harness.provider.checking = checking = []
+    for number in range(1, 6):
+        harness.call(number)
+    assert asked.calls == []
+    checking[1].answer(Answer())
+    checking[2].answer(Answer(kind="ValidationError", message="value: no"))
+    assert asked.calls == []
+    assert [(one.id, one.kind) for one in harness.sent] == [(3, "ValidationError")]
+    checking[0].answer(Answer())
+    assert [call.number for call in asked.calls] == [1, 2]
+    checking[4].answer(Answer())
+    harness.withdraw(4)
+    assert [call.number for call in asked.calls] == [1, 2, 5]
+    harness.call(6)
+    harness.call(7)
+    checking[6].answer(Answer())
+    harness.broker.drop()
+    checking[5].answer(Answer())
+    assert len(asked.calls) == 3
+    assert harness.provider.calls == []
 
 
 def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):

@@ -87,3 +87,19 @@ def test_a_name_that_the_policy_has_is_no_functions(made):
         "tools: the policy has a tool of this name already (got 'llm'). Rename one of them."
     ]
     assert providers.awaited is True
+
+
+def test_a_fork_has_the_operators_tools_that_are_not_gone_before_any_worker_starts():
+    policy = Policy(tools=("module:look_up", "module:add"))
+    ready = []
+    fork = Providers(None, Tooling(policy=policy))
+    fork.expect({"tools": (Tool(name="look_up"), Tool(name="add"))})
+    fork.open(lambda: ready.append(True), pytest.fail, print)
+    assert (fork.awaited, ready, [tool.name for tool in fork.tools]) == (
+        False,
+        [True],
+        ["look_up", "add"],
+    )
+    fork.narrow_to(Tooling(policy=policy), {"add"})
+    assert fork.from_workers == {"tools": (Tool(name="look_up"),)}
+    fork.close()

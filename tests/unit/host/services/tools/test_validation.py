@@ -4,11 +4,17 @@ import asyncio
 import functools
 from typing import Annotated, Any
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pydantic
 import pytest
 from typing_extensions import TypedDict, Unpack
 
 from cellblock.host.services.tools.registry import encode_error, register
+from cellblock.wire import arrays
 
 MANY = 200_000
 
@@ -80,6 +86,18 @@ def test_what_fits_is_taken_as_ever():
         function(tree, y=1)
 
 
+def test_arrays_cross_as_lists_and_are_arrays_again_where_a_hint_says_so():
+    def take(a: np.ndarray, *, b: npt.NDArray[np.float64] | None = None, n: int = 1) -> Any:
+        return a, b, n
+
+    a, b, n = validated(take)([[1, 2]], b=[0.5], n="3")
+    assert (a.shape, b.tolist(), n) == ((1, 2), [0.5], 3)
+    assert validated(functools.partial(take))([1])[1] is None
+    for wrong in ([{"a": 1}], [None], {"a": 1}, "text", [[1], [1, 2]]):
+        with pytest.raises(pydantic.ValidationError):
+            validated(take)(wrong)
+
+
 def test_every_kind_of_function_is_checked():
     class Shop:
         def price(self, item: str, pieces: list[int]) -> int:
@@ -102,3 +120,53 @@ def test_every_kind_of_function_is_checked():
     assert validated(told)(deep="yes") == {"deep": True}
     with pytest.raises(pydantic.ValidationError):
         validated(Shop().price)("ab", [None])
+
+
+def refused_table(hint, value):
+    """Return what a cell reads whose table does not fit."""
+
+    def take(df):
+        return df
+
+    take.__annotations__["df"] = hint
+    made = register([("entry", "tool", take)])["tool"]
+    with pytest.raises(pydantic.ValidationError) as refused:
+        made.function(value)
+    return encode_error(refused.value, made.tool).message
+
+
+def test_a_table_that_does_not_fit_is_told_of_which_library_it_has_to_be():
+    frame = {"a": [1]}
+    seen = {
+        refused_table(pd.DataFrame, "text"): "df: Input should be a pandas.DataFrame",
+        refused_table(pd.DataFrame | None, pl.DataFrame(frame)): (
+            "df: Input should be a pandas.DataFrame, not a polars.DataFrame: pass df.to_pandas()"
+        ),
+        refused_table(list[pa.Table], [pd.DataFrame(frame)]): (
+            "df.0: Input should be a pyarrow.Table, not a pandas.DataFrame: "
+            "pass pyarrow.Table.from_pandas(df)"
+        ),
+        refused_table(pl.DataFrame, pd.DataFrame(frame)["a"]): (
+            "df: Input should be a polars.DataFrame, not a pandas.Series"
+        ),
+    }
+    assert list(seen) == list(seen.values())
+
+
+def test_a_table_of_a_library_that_only_cells_have_is_told_what_to_pass():
+    def take(rows: pd.DataFrame, rate: float = 1.0):
+        return rows, rate
+
+    def take_any(rows: list):
+        return rows
+
+    made = register([("entry", "take", take), ("entry", "take_any", take_any)])
+    assert made["take"].tool.parameters[0].annotation == "pandas.DataFrame"
+    error = arrays.NotLoadedError("polars", "polars.DataFrame")
+    answer = encode_error(error, made["take"].tool)
+    assert (answer.kind, answer.message) == (
+        "ValidationError",
+        "rows: Input should be a pandas.DataFrame, not a polars.DataFrame: pass rows.to_pandas()",
+    )
+    said = encode_error(error, made["take_any"].tool).message
+    assert said.endswith("has not imported: pass lists or dicts")

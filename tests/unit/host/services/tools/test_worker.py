@@ -15,8 +15,8 @@ LIMIT = 30.0
 class Worker:
     """Says what the test has it say; keeps it to itself while it is held."""
 
-    def __init__(self, _reactor, _module, _union, on_message, _on_lost):
-        self.on_message = on_message
+    def __init__(self, _reactor, _module, _union, on_message, _on_lost, started=None):
+        self.on_message, self.started = on_message, started
         self.held, self.killed, self.unread, self.sent = False, False, [], []
 
     def says(self, message):
@@ -67,6 +67,54 @@ def begin(provider):
     nothing = msgspec.Raw(msgspec.msgpack.encode(((), {})))
     provider.begin(Call(1, TOOL, nothing, answer=answers.append))
     return answers
+
+
+def test_a_worker_that_was_started_ahead_is_told_nothing_again_and_serves_once(
+    monkeypatch, reactor
+):
+    monkeypatch.setattr(protocol, "Worker", Worker)
+    settings, ahead = protocol.WorkerSettings(entries=("x",)), object()
+    provider = protocol.WorkerProvider(reactor, settings, ahead)
+    provider.open(lambda _tools: None, pytest.fail)
+    assert (provider._worker.started, provider._worker.sent) == (ahead, [])
+    provider._worker.says(protocol.Loaded(tools=(TOOL,)))
+    provider._on_lost("exit status 1")
+    begin(provider)
+    assert provider._worker.started is None
+    assert isinstance(provider._worker.sent[0], protocol.Load)
+
+
+def test_a_worker_whose_tools_are_known_starts_with_the_first_call_which_waits_for_it(
+    monkeypatch, reactor
+):
+    monkeypatch.setattr(protocol, "Worker", Worker)
+    provider = protocol.WorkerProvider(reactor, protocol.WorkerSettings(entries=("x",)))
+    provider.expect((TOOL,))
+    assert provider._worker is None
+    answers = begin(provider)
+    assert [type(one) for one in provider._worker.sent] == [protocol.Load]
+    provider._worker.says(protocol.Loaded(tools=(TOOL,)))
+    assert [type(one) for one in provider._worker.sent] == [protocol.Load, protocol.Begin]
+    provider._worker.says(RETURNED)
+    assert [one.value for one in answers] == [b"\x05"]
+
+
+@pytest.mark.parametrize("fails", ["says so", "takes too long", "ends"])
+def test_a_call_whose_worker_never_has_the_tools_that_are_known_is_answered(
+    monkeypatch, reactor, fails
+):
+    monkeypatch.setattr(protocol, "Worker", Worker)
+    provider = protocol.WorkerProvider(reactor, protocol.WorkerSettings(entries=("x",)))
+    provider.expect((TOOL,))
+    answers = begin(provider)
+    if fails == "says so":
+        provider._worker.says(protocol.LoadFailed(entry="x", message="it is gone", remedy=""))
+    elif fails == "takes too long":
+        reactor.advance(protocol.LOADING + 1)
+    else:
+        for _ in range(protocol.MAX_FAILED_STARTS):
+            provider._on_lost("exit status 1")
+    assert [one.kind for one in answers] == ["WorkerLost"]
 
 
 def test_a_tool_that_a_later_worker_has_otherwise_is_not_called(provider, worker):

@@ -1,0 +1,40 @@
+"""What a model is told of a sandbox before it writes a cell: its tools, and what it may do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cellblock.api.results import clipped
+from cellblock.render import policy_card, tables
+from cellblock.render.text import visible_lines
+
+if TYPE_CHECKING:
+    from cellblock.api.blocking import Sandbox
+    from cellblock.api.sandbox import AsyncSandbox
+
+#: Characters of tools and policy together.
+MAX_EXPLAINED: Final = 3_000
+_RUN_CELL: Final = (
+    "Run a cell of Python, and return what it printed, its last value, or why it failed. "
+    "Variables live from cell to cell. What the policy refuses says what to write instead."
+)
+
+
+def tools_text(sandbox: Sandbox | AsyncSandbox) -> str:
+    """Return the functions that cells of an open sandbox can call, as ``%tools`` shows them."""
+    return str(tables.tools(sandbox.tools, {})["text/plain"])
+
+
+def policy_text(sandbox: Sandbox | AsyncSandbox) -> str:
+    """Return what the policy of an open sandbox allows, and what of it is not enforced."""
+    policy = sandbox.policy
+    rules = policy.rules()
+    modules = sorted({*rules.modules, *rules.raw_modules}) if rules.language else None
+    return policy_card.allowances(policy.as_dict(), sandbox.gaps, modules)
+
+
+def run_cell_description(sandbox: Sandbox | AsyncSandbox) -> str:
+    """Return what a model reads of the tool that runs cells in an open sandbox."""
+    parts = [tools_text(sandbox)] if sandbox.tools else []
+    explained = visible_lines(clipped("\n\n".join([*parts, policy_text(sandbox)]), MAX_EXPLAINED))
+    return f"{_RUN_CELL}\n\n{explained}"

@@ -1,0 +1,174 @@
+"""A table in a question: its shape, its columns and its first rows.
+
+They are read from Arrow's buffers as the guest sent them, without a library: the host imports none
+for a guest, and no question waits for one. Who runs the call checks the buffers as a whole.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.render.cards import count
+from cellblock.render.text import pieces, width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cellblock.wire.messages import Column, Frame
+
+#: Rows of a table that is shown whole, and fields; of a larger one, rows and columns that are shown
+#: first, and characters of a field.
+MOST_ROWS: Final = 20
+MOST_FIELDS: Final = 400
+FIRST_ROWS, FIRST_COLUMNS, _FIELD = 5, 20, 40
+#: Characters of a longer field.
+_CUT: Final = _FIELD - len("...")
+#: How ``struct`` reads one value of Arrow's types.
+_FORMATS: Final = {
+    "int8": "<b",
+    "int16": "<h",
+    "int32": "<i",
+    "int64": "<q",
+    "uint8": "<B",
+    "uint16": "<H",
+    "uint32": "<I",
+    "uint64": "<Q",
+    "halffloat": "<e",
+    "float": "<f",
+    "double": "<d",
+    "date32[day]": "<i",
+    "timestamp": "<q",
+    "duration": "<q",
+}
+_OFFSETS: Final = {"string": "<i", "binary": "<i", "large_string": "<q", "large_binary": "<q"}
+_KINDS: Final = {"table": "table", "series": "column", "index": "index"}
+#: What people call Arrow's types; the others they do as well.
+_TYPES: Final = {
+    "string": "text",
+    "large_string": "text",
+    "binary": "bytes",
+    "large_binary": "bytes",
+    "halffloat": "float16",
+    "float": "float32",
+    "double": "float64",
+    "date32[day]": "date",
+    "timestamp": "time",
+}
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_UNREADABLE: Final = "<can't be read>"
+
+
+class ShownTable:
+    """A table within a call's arguments, as text. ``whole``: nothing of it is left out."""
+
+    def __init__(self, frame: Frame) -> None:
+        rows = frame.columns[0].length if frame.columns else 0
+        self.whole = rows <= MOST_ROWS and rows * len(frame.columns) <= MOST_FIELDS
+        self._frame, self._rows = frame, rows
+
+    def parts(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the shape, the columns, and what is said of each row that is shown.
+
+        Each is a text that begins, and items that follow it. What stands for what is left out is in
+        ASCII: the letters of the table alone are named to who reads it.
+        """
+        frame, rows, columns = self._frame, self._rows, self._frame.columns
+        beside = len(columns) - frame.index if frame.form == "table" else len(columns)
+        shape = f"{count(rows, 'row')}, {count(beside, 'column')}"
+        yield f"a {_KINDS[frame.form]} of {frame.library}: {shape}", []
+        shown = columns if self.whole else columns[:FIRST_COLUMNS]
+        left = len(columns) - len(shown)
+        names = [_named(one, index=n < frame.index) for n, one in enumerate(shown)]
+        if left:
+            names[-1] += f" and {left:,} more"
+        yield ("columns: ", names) if columns else ("no columns", [])
+        first = rows if self.whole else min(rows, FIRST_ROWS)
+        for number in range(first):
+            fields = [self._field(one, number) for one in shown]
+            yield f"row {number}: ", [*fields, *(["..."] if left else [])]
+        if rows > first:
+            yield f"... {count(rows - first, 'more row')}", []
+
+    def __repr__(self) -> str:
+        """Return all of that in one line, for a table within a list or dict."""
+        return f"<{'; '.join(begins + ', '.join(items) for begins, items in self.parts())}>"
+
+    def _field(self, column: Column, row: int) -> str:
+        try:
+            text = _literal(column, row)
+        except (struct.error, ValueError, IndexError, KeyError, TypeError):
+            self.whole = False
+            return _UNREADABLE
+        return text if self.whole or width(text) <= _FIELD else next(pieces(text, _CUT)) + "..."
+
+
+def _named(column: Column, *, index: bool) -> str:
+    of = column if column.categories is None else column.categories
+    kind = _TYPES.get(of.type, of.type) + (f" shown in UTC, of zone {of.zone}" if of.zone else "")
+    category = "" if column.categories is None else "category of "
+    return f"{'index ' if index else ''}{column.name!r} ({category}{kind})"
+
+
+def _literal(column: Column, row: int) -> str:
+    """Return a field as a literal. Raises for buffers that are not their type's."""
+    validity, *buffers = column.buffers
+    if not 0 <= row < column.length:
+        raise IndexError(row)
+    if validity is not None and not _bit(validity, row):
+        return "None"
+    if column.type == "bool":
+        return repr(_bit(_given(buffers[0]), row))
+    if column.type in _OFFSETS:
+        return _text(column, buffers, row)
+    value = _number(buffers[0], _FORMATS[column.type], row)
+    if column.categories is not None:
+        if column.categories.categories is not None:
+            raise ValueError("categories of categories")
+        return _literal(column.categories, value)
+    return _moment(column, value)
+
+
+def _text(column: Column, buffers: Sequence[bytes | None], row: int) -> str:
+    """Return the literal of a text, or of bytes."""
+    begin, end = (_number(buffers[0], _OFFSETS[column.type], at) for at in (row, row + 1))
+    content = (buffers[1] or b"")[begin:end]
+    if not 0 <= begin <= end or len(content) != end - begin:
+        raise ValueError("offsets that are none")
+    return repr(content if column.type.endswith("binary") else content.decode())
+
+
+def _moment(column: Column, value: Any) -> str:
+    """Return a number as what its column has: a date, a time, a duration, or a number."""
+    if column.type == "date32[day]":
+        return _time(value * 86_400, 0).removesuffix(" 00:00:00")
+    if column.type == "timestamp":
+        seconds, rest = divmod(value, per := _PER_SECOND[column.unit])
+        return _time(seconds, rest * (10**9 // per))
+    return f"{value} {column.unit}" if column.type == "duration" else repr(value)
+
+
+def _time(seconds: int, nanoseconds: int) -> str:
+    """Return a time in UTC; its number of seconds, where no calendar has that."""
+    rest = f".{nanoseconds:09}".rstrip("0") if nanoseconds else ""
+    try:
+        moment = _EPOCH + dt.timedelta(seconds=seconds)
+    except OverflowError:
+        return f"{seconds}{rest} s after 1970"
+    return f"{moment.replace(tzinfo=None).isoformat(' ')}{rest}"
+
+
+def _given(buffer: bytes | None) -> bytes:
+    if buffer is None:
+        raise ValueError("a buffer that is missing")
+    return buffer
+
+
+def _bit(buffer: bytes, at: int) -> bool:
+    return bool(buffer[at >> 3] >> (at & 7) & 1)
+
+
+def _number(buffer: bytes | None, form: str, at: int) -> Any:
+    return struct.unpack_from(form, _given(buffer), at * struct.calcsize(form))[0]

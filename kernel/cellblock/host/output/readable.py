@@ -1,0 +1,98 @@
+"""What can be read of a bundle by who has text alone, such as a language model.
+
+That is its plain text, unless this is only an object's name and there is Markdown, LaTeX, JSON or
+HTML. Of HTML it is the text, a row of a table in a line, cells between tabs; of a page in frames
+the text that its own HTML has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.host.output.text import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PLAIN, _HTML, _JSON = "text/plain", "text/html", "application/json"
+#: Types that are read as they are.
+_TEXTS: Final = ("text/markdown", "text/latex")
+#: All that is read in place of a name.
+TYPES: Final = (*_TEXTS, _JSON, _HTML)
+#: What Python calls an object that has no representation of its own.
+_NAME: Final = re.compile(r"<[^\n]*>")
+#: Characters that are read: of a longer text the beginning.
+_MOST: Final = 1 << 20
+_CELLS: Final = frozenset({"td", "th"})
+#: What begins and ends lines.
+_LINES: Final = frozenset(
+    {
+        "address", "article", "aside", "blockquote", "br", "caption", "dd", "details", "div", "dl",
+        "dt", "figcaption", "figure", "footer", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr",
+        "li", "main", "nav", "ol", "p", "pre", "section", "summary", "table", "tbody", "tfoot",
+        "thead", "tr", "ul",
+    }
+)  # fmt: skip
+#: What is inside is no text.
+_UNREAD: Final = frozenset(
+    {
+        "audio", "canvas", "noscript", "object", "script", "style", "svg", "template", "title",
+        "video",
+    }
+)  # fmt: skip
+_PRE: Final = re.compile(r"(<pre>.*?</pre>)", re.DOTALL)
+_BLANKS: Final = re.compile(r"[ \t\n\r\f]+")
+_AROUND_CELL: Final = re.compile(r" ?</t[dh]> ?")
+_LINE: Final = re.compile(rf"</?(?:{'|'.join(sorted(_LINES))})>")
+_CELL: Final = re.compile(r"<t[dh]> ?")
+
+
+def is_name(text: str) -> bool:
+    """Return whether a plain text is only an object's name, such as ``<Figure size 640x480>``."""
+    return _NAME.fullmatch(text.strip()) is not None
+
+
+def readable(data: Mapping[str, Any]) -> str:
+    """Return the text of a cleaned bundle; empty where there is none."""
+    text = str(data.get(_PLAIN, ""))
+    if text and not is_name(text):
+        return text
+    for kind in _TEXTS:
+        if str(data.get(kind, "")).strip():
+            return str(data[kind])
+    if _JSON in data:
+        return json.dumps(data[_JSON], ensure_ascii=False)
+    return _text_of_html(data[_HTML]) or text if _HTML in data else text
+
+
+def _text_of_html(value: Any) -> str:
+    if not isinstance(value, Frame):
+        return text_of(str(value))
+    from cellblock.host.output import html  # noqa: PLC0415 - a sandbox's start shows no markup
+
+    return text_of(html.text_of_page(value.page))
+
+
+def text_of(html: str) -> str:
+    """Return the text of HTML, empty where it has none. What is removed is whatever acts."""
+    import nh3  # noqa: PLC0415 - a sandbox's start shows no markup
+
+    kept = nh3.clean(
+        html[:_MOST],
+        tags={*_CELLS, *_LINES},
+        clean_content_tags=set(_UNREAD),
+        attributes={},
+    )
+    # What is left is well formed, and has no other "<" than those of its tags.
+    lines = list[str]()
+    for part in _PRE.split(kept):
+        if part.startswith("<pre>"):
+            lines += part.removeprefix("<pre>").removesuffix("</pre>").split("\n")
+            continue
+        flat = _CELL.sub("", _AROUND_CELL.sub("\t", _BLANKS.sub(" ", part)))
+        found = (line.strip(" ").removesuffix("\t") for line in _LINE.split(flat))
+        lines += [line for line in found if line.strip()]
+    return unescape(_LINE.sub("", "\n".join(lines))).strip("\n")
