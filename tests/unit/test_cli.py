@@ -79,17 +79,35 @@ def test_diff_says_which_of_two_policies_lets_cells_do_more(run, tmp_path):
     found = {one["field"]: one["cells"] for one in json.loads(out)}
     assert (status, found) == (
         1,
-        {
-            "allowed_modules": "may do more",
-            "magics": "may do less",
-            "preload": "",
-            "timeout": "may do less",
-        },
+        {"allowed_modules": "more", "magics": "less", "preload": "other", "timeout": "less"},
     )
     out = run("policy", "diff", "safe", "own.toml")[1]
     assert "+ numpy" in out
     assert "60.0 → 30.0" in out
     assert run("policy", "diff", "own.toml", "own.toml")[:2] == (0, "They allow the same.\n")
+
+
+def test_diff_shows_a_grant_as_more_and_what_is_not_there_as_not_granted(run, tmp_path):
+    (tmp_path / "old.toml").write_text(
+        'ops.http.hosts = ["a.example.org"]\nops.list_dir.roots = ["."]'
+    )
+    (tmp_path / "new.toml").write_text(
+        'ops.http = { hosts = ["a.example.org", "b.example.org"], timeout = 5, allow_private = true }\n'
+        'llm = { base_url = "http://127.0.0.1:1/v1", models = ["one"] }\n'
+        '[tools.mcp.weather]\ncommand = ["weather"]\ntools = ["*"]\n'
+    )
+    out = run("policy", "diff", "old.toml", "new.toml", "--json")[1]
+    assert {one["field"]: one["cells"] for one in json.loads(out)} == {
+        "llm": "more",
+        "mcp.weather": "more",
+        "ops.http.allow_private": "more",
+        "ops.http.hosts": "more",
+        "ops.http.timeout": "less",
+        "ops.list_dir": "less",
+    }
+    out = run("policy", "diff", "safe", "new.toml")[1]
+    assert "not granted → hosts" in out
+    assert "no limit" not in out
 
 
 def test_a_run_follows_no_link_to_its_inputs_that_cells_could_have_put_there(run, tmp_path):

@@ -11,9 +11,8 @@ from rich.table import Column, Table
 from cellblock.cli.common import AsJson, complain, load_policy, print_json, say, say_rich
 from cellblock.cli.main import group
 from cellblock.errors import CellblockError
-from cellblock.policy.model import ROWS, flat_fields
-from cellblock.policy.narrowing import wider
-from cellblock.policy.rows import Never
+from cellblock.policy.difference import Direction, differences
+from cellblock.policy.model import flat_fields
 from cellblock.policy.schema import json_schema
 
 if TYPE_CHECKING:
@@ -58,36 +57,28 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
 def diff(old: Spec, new: Spec, *, as_json: AsJson = False) -> None:
     """Show where cells may do more or less under NEW than under OLD; status 1 if they differ."""
     before, after = load_policy(old), load_policy(new)
-    was, now = flat_fields(before.as_dict()), flat_fields(after.as_dict())
-    rows = [
-        (key, was.get(key), now.get(key), _direction(key.partition(".")[0], before, after))
-        for key in {**was, **now}
-        if key != "name" and was.get(key) != now.get(key)
-    ]
+    found = differences(before, after)
     if as_json:
-        print_json([dict(zip(("field", "old", "new", "cells"), row, strict=True)) for row in rows])
-    elif rows:
+        print_json([one._asdict() for one in found])
+    elif found:
         table = Table(
             Column("field", no_wrap=True),
             f"{before.name} → {after.name}",
             Column("cells", no_wrap=True),
         )
-        for key, value, other, direction in rows:
-            table.add_row(key, _change(value, other), direction)
+        for one in found:
+            table.add_row(one.field, _change(one.old, one.new), _CELLS[one.cells])
         say_rich(table)
     else:
         say("They allow the same.")
-    raise typer.Exit(code=bool(rows))
+    raise typer.Exit(code=bool(found))
 
 
-def _direction(field: str, old: Policy, new: Policy) -> str:
-    """Return what cells may do under ``new``, against ``old``, by the rules of a narrowing."""
-    if isinstance(ROWS[field].narrower, Never):
-        return ""
-    more, less = wider(field, old, new), wider(field, new, old)
-    if more and less:
-        return "may do other things"
-    return "may do more" if more else "may do less" if less else ""
+_CELLS: Final[dict[Direction, str]] = {
+    "more": "may do more",
+    "less": "may do less",
+    "other": "may do other things",
+}
 
 
 def _change(old: object, new: object) -> str:
@@ -114,6 +105,9 @@ def _policy_table(policy: Policy) -> Table:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        granted = {key: own for key, own in value.items() if own not in (None, (), "")}
+        return ", ".join(f"{escape(key)} {_shown(own)}" for key, own in granted.items())
     if isinstance(value, tuple):
         return escape(", ".join(value)) or "[dim]nothing[/]"
     words = {None: "no limit", True: "yes", False: "no"}

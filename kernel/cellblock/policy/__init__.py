@@ -10,7 +10,8 @@ are frozen; whatever is wrong with one is one ``PolicyError`` with file, key, va
   are never read
 - ``network``, ``operations``, ``mcp_servers``: hosts and URLs that a policy names; ``[ops]`` and
   ``packages``; ``[mcp]``
-- ``narrowing``, ``narrow_requests``: a narrower policy, and what cells and notebooks ask for
+- ``narrowing``, ``narrow_requests``: a narrower policy, and what cells and notebooks ask for;
+  ``difference``: where one of two policies lets cells do more, or less
 
 Imports ``analysis``, ``descriptors`` and ``errors``. Importing this package imports nothing:
 start-up is measured.

@@ -1,0 +1,101 @@
+"""How two policies differ, field by field, and where cells may do more or less under the second.
+
+What an operator's table does not have is not granted: ``ops.http`` of a policy without that table
+is ``NOT_GRANTED``, whole, and is no table whose fields have no limit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from cellblock.policy.model import FIELDS, ROWS, SECTIONS
+from cellblock.policy.narrowing import wider
+from cellblock.policy.rows import Never
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cellblock.policy.model import Policy
+
+Direction = Literal["more", "less", "other"]
+#: Instead of a table that a policy does not have.
+NOT_GRANTED: Final = "not granted"
+#: Tables of grants: each table in ``ops`` and ``mcp`` is one, ``llm`` is one if it has an address.
+_GRANTING: Final = ("ops", "mcp")
+
+
+class Difference(NamedTuple):
+    """One field, or one table that one of two policies does not grant."""
+
+    field: str
+    """Its name; that of a field in a table has dots: ``ops.http.hosts``."""
+
+    old: Any
+    new: Any
+
+    cells: Direction
+    """What cells may do under the second policy, against the first."""
+
+
+def differences(old: Policy, new: Policy) -> list[Difference]:
+    """Return where two policies differ, but for their names, in the model's order."""
+    return [one for field in FIELDS if field != "name" for one in _of_field(field, old, new)]
+
+
+def _of_field(field: str, old: Policy, new: Policy) -> Iterator[Difference]:
+    before, after = old.as_dict()[field], new.as_dict()[field]
+    if before == after:
+        return
+    if field == "llm" and old.llm.granted != new.llm.granted:
+        before, after = (each if each["base_url"] else NOT_GRANTED for each in (before, after))
+        yield Difference(field, before, after, "more" if new.llm.granted else "less")
+    elif field in _GRANTING:
+        for name in {**before, **after}:
+            tables = before.get(name, NOT_GRANTED), after.get(name, NOT_GRANTED)
+            yield from _of_table(f"{field}.{name}", *tables)
+    elif field in SECTIONS:
+        yield from _of_table(field, before, after, grants=field == "llm")
+    else:
+        yield Difference(field, before, after, _direction(field, old, new))
+
+
+def _of_table(
+    name: str,
+    old: Mapping[str, Any] | str,
+    new: Mapping[str, Any] | str,
+    *,
+    grants: bool = True,
+) -> Iterator[Difference]:
+    """Compare two tables; ``grants`` says whether their fields are about what cells may do."""
+    if isinstance(old, str) or isinstance(new, str):
+        if old != new:
+            yield Difference(name, old, new, "more" if isinstance(old, str) else "less")
+        return
+    for key, value in new.items():
+        if (before := old[key]) != value:
+            cells: Direction = _of_values(before, value) if grants else "other"
+            yield Difference(f"{name}.{key}", before, value, cells)
+
+
+def _of_values(old: object, new: object) -> Direction:
+    """Compare what tables that grant something have: lists, numbers and switches grant more."""
+    match old, new:
+        case tuple(), tuple():
+            more, less = set(new) - set(old), set(old) - set(new)
+            return "other" if more and less else "more" if more else "less" if less else "other"
+        case int() | float(), int() | float():
+            return "more" if new > old else "less"
+        case None, int() | float():
+            return "less"
+        case int() | float(), None:
+            return "more"
+        case _:
+            return "other"
+
+
+def _direction(field: str, old: Policy, new: Policy) -> Direction:
+    """Compare a field by the rules of a narrowing."""
+    if isinstance(ROWS[field].narrower, Never):
+        return "other"
+    more, less = wider(field, old, new), wider(field, new, old)
+    return "other" if bool(more) == bool(less) else "more" if more else "less"
