@@ -22,6 +22,7 @@ def command(monkeypatch, capfd):
     """Run ``cellblock …`` in this process; return exit status, stdout and stderr."""
 
     def run(*args):
+        common._policy_of_kernel.cache_clear()  # a process runs one command
         monkeypatch.setattr(sys, "argv", ["cellblock", *args])
         with pytest.raises(SystemExit) as ended:
             main.main()
