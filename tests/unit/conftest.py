@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.cli import main
+from cellblock.cli import common, main
 
 # jsonschema imports it if it is there, for a format that nothing here has: it takes a second.
 sys.modules["rfc3987_syntax"] = None
