@@ -105,10 +105,12 @@ def _row(name: str, field: dict[str, Any], given: list[dict[str, Any]], section:
 def _type(field: dict[str, Any]) -> str:
     choices = field.get("anyOf", [field])
     words = {"array": "list", "number": "seconds", "boolean": "true or false", "null": '"none"'}
-    words["object"] = "table"
+    words |= {"object": "table", "size": "size"}
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     kinds = [choice.get("type", "object") for choice in choices]  # a reference is to a table
+    if any("pattern" in choice for choice in choices):  # a number of bytes, or a size with its unit
+        kinds = ["size", *(kind for kind in kinds if kind not in ("integer", "string"))]
     return " or ".join(words.get(kind, kind) for kind in kinds)
 
 

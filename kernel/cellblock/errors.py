@@ -21,9 +21,18 @@ A denial is not an exception: it is a value (``analysis.Finding``) that is shown
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class CellblockError(Exception):
     """Root of everything cellblock raises on purpose."""
+
+    def each(self) -> tuple[str, ...]:
+        """Return what went wrong, a text for each thing."""
+        return (str(self),)
 
 
 class _MendableError(CellblockError):
@@ -37,13 +46,37 @@ class _MendableError(CellblockError):
         super().__init__(message)
 
     def __str__(self) -> str:
-        where = f"{self.file}: {self.key}" if self.key else self.file
+        return f"{self.file}: {self.what()} {self.remedy}"
+
+    def what(self) -> str:
+        """Return what is wrong, without the file: ``timeout: wrong value (got 0).`` is one."""
+        key = f"{self.key}: " if self.key else ""
         got = f" (got {self.value})" if self.value else ""
-        return f"{where}: {self.message}{got}. {self.remedy}"
+        return f"{key}{self.message}{got}."
 
 
 class PolicyError(_MendableError):
-    """A policy that can't be read or kept."""
+    """A policy that can't be read or kept; ``others`` are what else is wrong with it."""
+
+    others: tuple[PolicyError, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self.each())
+
+    def each(self) -> tuple[str, ...]:
+        """Return what is wrong, a text for each thing."""
+        return tuple(_MendableError.__str__(one) for one in self.all())
+
+    def all(self) -> tuple[PolicyError, ...]:
+        """Return this one and the others, none of which has others of its own."""
+        return self, *self.others
+
+
+def together(errors: Sequence[PolicyError]) -> PolicyError:
+    """Return one error for all that is wrong; ``errors`` has one at least."""
+    first, *others = (one for error in errors for one in error.all())
+    first.others = tuple(others)
+    return first
 
 
 class InputError(PolicyError):

@@ -65,7 +65,7 @@ def test_the_table_of_commands_says_what_each_commands_own_help_begins_with(name
 def test_show_prints_every_field_of_any_policy_and_in_json_its_digest(run):
     status, out, _ = run("policy", "show")
     assert (status, run("policy", "show", "unsafe")[0]) == (0, 0)  # nothing runs
-    for shown in ("policy safe", "memory_max_bytes", "1,073,741,824"):
+    for shown in ("policy safe", "memory_max_bytes", "1 GiB"):
         assert shown in out
     status, out, _ = run("policy", "show", "data", "--json")
     shown = json.loads(out)

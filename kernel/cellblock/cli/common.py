@@ -81,6 +81,12 @@ def complain(text: str) -> None:
     say(f"cellblock: {text}", err=True)
 
 
+def complain_of(failure: CellblockError) -> None:
+    """Print what went wrong, a line for each thing."""
+    for each in failure.each():
+        complain(each)
+
+
 def complain_of_files(problems: Iterable[Problem]) -> None:
     """Print what is wrong with files, a line each."""
     for problem in problems:

@@ -35,7 +35,7 @@ from cellblock.cli.common import (
     AllowUnsafe,
     AsJson,
     PolicyOption,
-    complain,
+    complain_of,
     load_policy,
     print_json,
     say,
@@ -182,7 +182,7 @@ def doctor(
     try:
         report = doctor_report(loaded, run_probes)
     except BackendError as failure:
-        complain(str(failure))
+        complain_of(failure)
         raise typer.Exit(code=1) from None
     if as_json:
         print_json(msgspec.to_builtins(report))

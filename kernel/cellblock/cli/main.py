@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "install": "Install a kernel for a policy of your own, so that Jupyter offers it.",
     "uninstall": "Remove a kernel that `cellblock install` installed.",
     "doctor": "Try what this machine enforces of a policy, and say in a line whether that is all.",
-    "policy": "Show and check policies.",
+    "policy": "Show, check, compare and change policies.",
     "image": "Make images for backend docker.",
     "audit": "Show, verify and export audit logs.",
     "receipt": "Verify receipts of cells' results, and show the key that yours are signed with.",
@@ -107,7 +107,7 @@ def main() -> None:
     try:
         app()
     except CellblockError as failure:
-        from cellblock.cli.common import complain  # noqa: PLC0415 - help needs none of it
+        from cellblock.cli.common import complain_of  # noqa: PLC0415 - help needs none of it
 
-        complain(str(failure))
+        complain_of(failure)
         sys.exit(2)

@@ -1,19 +1,22 @@
-"""``cellblock policy``: show and check policies."""
+"""``cellblock policy``: show, check, compare and change policies."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from cellblock.cli.common import AsJson, complain, load_policy, print_json, say, say_rich
+from cellblock.cli.common import AsJson, complain_of, load_policy, print_json, say, say_rich
 from cellblock.cli.main import group
 from cellblock.errors import CellblockError
-from cellblock.policy.difference import Direction, differences
+from cellblock.policy.difference import Difference, Direction, differences
+from cellblock.policy.edit import add_lines
 from cellblock.policy.model import flat_fields
 from cellblock.policy.schema import json_schema
+from cellblock.policy.vocabulary import is_size, size_text
 
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
@@ -46,11 +49,26 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
         try:
             policy = load_policy(file)
         except CellblockError as failure:
-            complain(str(failure))
+            complain_of(failure)
             wrong += 1
         else:
             say(f"{file}: ok{_condition(policy)}")
     raise typer.Exit(code=bool(wrong))
+
+
+@app.command()
+def add(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A policy file; it may be new.")],
+    lines: Annotated[list[str], typer.Argument(metavar="LINE...", help="Lines as in a file.")],
+    *,
+    extends: Annotated[
+        str, typer.Option(metavar="PRESET", help="What a new file extends; default safe.")
+    ] = "safe",
+) -> None:
+    """Add lines to a policy file, as the card of a refusal gives them; a new file is made."""
+    before, after = add_lines(file, "\n".join(lines), extends=extends, project=Path.cwd())
+    _say_differences(before, after, differences(before, after))
+    say("Kernels read a policy when they start: restart those that are to have it.")
 
 
 @app.command()
@@ -60,18 +78,20 @@ def diff(old: Spec, new: Spec, *, as_json: AsJson = False) -> None:
     found = differences(before, after)
     if as_json:
         print_json([one._asdict() for one in found])
-    elif found:
-        table = Table(
-            Column("field", no_wrap=True),
-            f"{before.name} → {after.name}",
-            Column("cells", no_wrap=True),
-        )
-        for one in found:
-            table.add_row(one.field, _change(one.old, one.new), _CELLS[one.cells])
-        say_rich(table)
     else:
-        say("They allow the same.")
+        _say_differences(before, after, found)
     raise typer.Exit(code=bool(found))
+
+
+def _say_differences(before: Policy, after: Policy, found: list[Difference]) -> None:
+    if not found:
+        say("They allow the same.")
+        return
+    names = before.name if before.name == after.name else f"{before.name} → {after.name}"
+    table = Table(Column("field", no_wrap=True), names, Column("cells", no_wrap=True))
+    for one in found:
+        table.add_row(one.field, _change(one), _CELLS[one.cells])
+    say_rich(table)
 
 
 _CELLS: Final[dict[Direction, str]] = {
@@ -81,10 +101,11 @@ _CELLS: Final[dict[Direction, str]] = {
 }
 
 
-def _change(old: object, new: object) -> str:
+def _change(one: Difference) -> str:
     """Return how a value differs; of lists, what was added and what left out."""
+    old, new = one.old, one.new
     if not (isinstance(old, tuple) and isinstance(new, tuple)):
-        return f"{_shown(old)} → {_shown(new)}"
+        return f"{_shown(old, one.field)} → {_shown(new, one.field)}"
     added = tuple(entry for entry in new if entry not in old)
     left_out = tuple(entry for entry in old if entry not in new)
     signs = (("+", added), ("-", left_out))
@@ -100,16 +121,19 @@ def _condition(policy: Policy) -> str:
 def _policy_table(policy: Policy) -> Table:
     table = Table("field", "value", title=f"policy {policy.name}", title_justify="left")
     for field, value in flat_fields(policy.as_dict()).items():
-        table.add_row(field, _shown(value))
+        table.add_row(field, _shown(value, field))
     return table
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, field: str = "") -> str:
+    """Return a field's value for people; a size has its unit."""
     if isinstance(value, dict):
         granted = {key: own for key, own in value.items() if own not in (None, (), "")}
-        return ", ".join(f"{escape(key)} {_shown(own)}" for key, own in granted.items())
+        return ", ".join(f"{escape(key)} {_shown(own, key)}" for key, own in granted.items())
     if isinstance(value, tuple):
         return escape(", ".join(value)) or "[dim]nothing[/]"
+    if isinstance(value, int) and not isinstance(value, bool) and is_size(field.rpartition(".")[2]):
+        return size_text(value)
     words = {None: "no limit", True: "yes", False: "no"}
     if value is None or isinstance(value, bool):
         return words[value]

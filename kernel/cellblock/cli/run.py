@@ -31,7 +31,7 @@ from cellblock.cli.common import (
     Exclude,
     Jobs,
     NotebooksPolicyOption,
-    complain,
+    complain_of,
     complain_of_files,
     policy_of,
     unwritable,
@@ -248,7 +248,7 @@ def _write_junit(path: Path, ran: RunResult, seconds: float) -> bool:
         _check_writable(path)
         write_report(path, runner.junit(ran.results, seconds))
     except CellblockError as error:
-        complain(str(error))
+        complain_of(error)
         return False
     return True
 

@@ -12,6 +12,7 @@ are frozen; whatever is wrong with one is one ``PolicyError`` with file, key, va
   ``packages``; ``[mcp]``
 - ``narrowing``, ``narrow_requests``: a narrower policy, and what cells and notebooks ask for;
   ``difference``: where one of two policies lets cells do more, or less
+- ``edit``: lines that are added to a policy's file
 
 Imports ``analysis``, ``descriptors`` and ``errors``. Importing this package imports nothing:
 start-up is measured.

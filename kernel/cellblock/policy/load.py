@@ -6,7 +6,8 @@ A file is TOML. Its keys are the fields of ``model.Policy``, and two more::
     [add]                      # or adds to the preset's list
     allowed_modules = ["mylib"]
 
-Whatever is wrong raises exactly one ``PolicyError`` that names file, key, value and remedy.
+Whatever is wrong raises one ``PolicyError``, which names file, key, value and remedy, and so do its
+``others`` for what else is wrong with the file.
 """
 
 from __future__ import annotations
@@ -20,11 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cellblock.analysis.allowlist import GROUPS, expand_groups
-from cellblock.errors import PolicyError
+from cellblock.errors import PolicyError, together
 from cellblock.policy import paths
-from cellblock.policy.model import LISTS, OPTIONAL_FIELDS, SECTIONS, Policy, plain
+from cellblock.policy.model import FIELDS, LISTS, OPTIONAL_FIELDS, SECTIONS, Policy, plain
 from cellblock.policy.paths import Places, expand_group
-from cellblock.policy.vocabulary import FORMER_NAMES, MAX_NAME, PRESETS, TIERS, closest, frozen
+from cellblock.policy.vocabulary import (
+    FORMER_NAMES,
+    MAX_NAME,
+    PRESETS,
+    TIERS,
+    closest,
+    frozen,
+    is_size,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -116,11 +126,25 @@ def from_fields(
         if accepted is not None and repr(from_values(plain_values)) == repr(policy):
             accepted.add(digest)
     if known_modules is not None:
-        named = values.get("allowed_modules", ())
-        groups = [group for name, group in GROUPS.items() if name in named]
-        known = frozenset(known_modules).union(*groups)
-        schema.check(policy, file=file, known_modules=known, here=here)
+        _check_names(policy, values, file=file, known_modules=known_modules, here=here)
     return policy
+
+
+def _check_names(
+    policy: Policy,
+    values: Mapping[str, Any],
+    *,
+    file: str,
+    known_modules: Collection[str],
+    here: bool = True,
+) -> None:
+    """Raise PolicyError for each name of a policy that means nothing; ``values`` are its file's."""
+    from cellblock.policy import schema  # noqa: PLC0415 - kernels of presets start without
+
+    named = values.get("allowed_modules", ())
+    groups = [group for name, group in GROUPS.items() if name in named]
+    known = frozenset(known_modules).union(*groups)
+    schema.check(policy, file=file, known_modules=known, here=here)
 
 
 def _digest(values: dict[str, Any]) -> str:
@@ -235,9 +259,19 @@ def _file(places: Places, accepted: Accepted | None) -> Policy:
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
     inherited += tuple(expand_groups(GROUPS))
     values = _merged(base, own, spec)
-    policy = from_fields(values, file=spec, known_modules=inherited, accepted=accepted)
-    policy = paths.expand_paths(policy, replace(places, folder=path.resolve().parent))
-    paths.refuse_writable(path, policy, spec)
+    wrong = []
+    policy = from_fields(values, file=spec, accepted=accepted)
+    try:
+        _check_names(policy, values, file=spec, known_modules=inherited)
+    except PolicyError as error:
+        wrong.append(error)
+    try:
+        policy = paths.expand_paths(policy, replace(places, folder=path.resolve().parent))
+        paths.refuse_writable(path, policy, spec)
+    except PolicyError as error:
+        wrong.append(error)
+    if wrong:
+        raise together(wrong)
     return policy
 
 
@@ -254,6 +288,8 @@ def _read(path: Path, spec: str) -> dict[str, Any]:
             message, remedy = "larger than 1 MiB", "A policy is a page of text."
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as failure:
         message, remedy = f"not TOML: {failure}", "Mend it there."
+        if "twice" in message or "overwrite" in message or "immutable" in message:
+            remedy = "A key or a [table] is there twice: put all of its lines in one place."
     except FileNotFoundError:
         if "/" in spec or spec.endswith(".toml"):
             message, remedy = "no such file", "Check the path."
@@ -290,14 +326,26 @@ def _added(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, An
     wrong = {} if isinstance(added, dict) else {"add": (added, "Write a table: [add].")}
     for key, more in added.items() if isinstance(added, dict) else ():
         if key not in LISTS:
-            wrong[f"add.{key}"] = (more, closest(key, LISTS, what="lists"))
+            wrong[f"add.{key}"] = (more, _not_added(key))
         elif not isinstance(more, list):
             wrong[f"add.{key}"] = (more, "Give a list.")
         elif isinstance(before := values.get(key, []), list):
             values[key] = [*before, *more]
-    for key, (value, remedy) in wrong.items():
-        raise PolicyError("can't be added", file=spec, key=key, value=repr(value), remedy=remedy)
+    if wrong:
+        raise together(
+            [
+                PolicyError("can't be added", file=spec, key=key, value=repr(value), remedy=remedy)
+                for key, (value, remedy) in wrong.items()
+            ]
+        )
     return values
+
+
+def _not_added(key: str) -> str:
+    """Return what to do about a key in [add] that is no list's."""
+    if key in FIELDS:
+        return f"Put {key} above [add], and above any other [table]."
+    return closest(key, LISTS, what="lists")
 
 
 def _is_texts(value: object) -> bool:
@@ -308,10 +356,24 @@ def _is_texts(value: object) -> bool:
 _IN_TOOLS: Final = {"functions": "tools", "mcp": "mcp"}
 
 
+def _with_sizes(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with sizes that are texts, ``"8 GiB"``, as bytes, in tables, too."""
+    made = dict[str, Any]()
+    for key, value in values.items():
+        if isinstance(value, dict):
+            made[key] = _with_sizes(value)
+        elif isinstance(value, str) and is_size(key) and (size := size_of(value)) is not None:
+            made[key] = size
+        else:
+            made[key] = value
+    return made
+
+
 def normal(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with former spellings, "none" and groups of names replaced."""
+    """Return the values with former spellings, "none", sizes and groups of names replaced."""
     normal = {
-        key: None if key in OPTIONAL_FIELDS and v == "none" else v for key, v in values.items()
+        key: None if key in OPTIONAL_FIELDS and v == "none" else v
+        for key, v in _with_sizes(values).items()
     }
     tools: Any = normal.get("tools")
     if isinstance(tools, dict) and tools.keys() <= {"functions", "mcp"}:

@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.descriptors import open_unlinked, stat_unlinked
-from cellblock.errors import PolicyError
+from cellblock.errors import PolicyError, together
 from cellblock.policy.folders import cache_folder, data_folder, shipped_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.vocabulary import PLACEHOLDERS
@@ -511,48 +511,69 @@ def open_named(name: str | os.PathLike[str], written: Iterable[str], flags: int)
 
 
 def expand_paths(policy: Policy, places: Places) -> Policy:
-    """Return a policy with its paths made real. Raises PolicyError."""
+    """Return a policy with its paths made real. Raises PolicyError for all that can't be."""
+    wrong = list[PolicyError]()
+
+    def made_real(entry: str, key: str, expand: Callable[..., str | None]) -> str | None:
+        """Return a path; None for one that is optional, or wrong."""
+        try:
+            return expand(entry, key=key, places=places)
+        except PolicyError as error:
+            wrong.append(error)
+            return None
 
     def own(key: str, entry: str) -> str:
-        return expand_own(entry, key=key, places=places)
+        return made_real(entry, key, expand_own) or entry
 
     def of_operation(entry: str, key: str) -> str | None:
-        if not places.has_project and entry.startswith(_OF_PROJECT):
-            raise places.error("there is no project", key, entry, "Name one: project=, --project.")
-        if entry.startswith("{scratch}"):
-            remedy = "Name a folder of yours: cells use {scratch} themselves."
-            raise places.error("cells have no need of the host there", key, entry, remedy)
-        return expand(entry, key=key, places=places, must_exist=True)
+        return made_real(entry, key, _of_operation)
 
     paths: dict[str, Any] = {}
     for key, must_exist in PATHS.items():
-        found = (
-            expand(entry, key=key, places=places, must_exist=must_exist)
-            for written in getattr(policy, key)
-            if places.has_project or not written.startswith(_OF_PROJECT)
-            for entry in (
-                _in_both_homes(written)
-                if key == _DENIED
-                else _without_home(written, places.project, policy.read_deny_paths)
-            )
-        )
+        expand_one = functools.partial(expand, must_exist=must_exist)
+        entries = _written_paths(policy, key, places)
+        found = (made_real(entry, key, expand_one) for entry in entries)
         paths[key] = tuple(dict.fromkeys(path for path in found if path is not None))
     if policy.artifact_export_paths:  # else nothing is put there, and no policy differs by it
         key = "artifact_export_paths"
         written = getattr(policy, key)
         if not places.has_project:
             written = [_PROJECT.sub(_SCRATCH, entry) for entry in written]
-        patterns = (expand_pattern(entry, key=key, places=places) for entry in written)
+        patterns = (made_real(entry, key, expand_pattern) for entry in written)
         paths |= {
-            key: tuple(patterns),
+            key: tuple(path for path in patterns if path is not None),
             "artifact_folder": own("artifact_folder", policy.artifact_folder),
         }
-    return policy.replace(
+    made = policy.replace(
         **paths,
         **_with_own_places(policy, own),
         audit=dataclasses.replace(policy.audit, folder=own("audit.folder", policy.audit.folder)),
         ops=policy.operations and policy.operations.with_paths(of_operation),
     )
+    if wrong:
+        raise together(wrong)
+    return made
+
+
+def _written_paths(policy: Policy, key: str, places: Places) -> Iterator[str]:
+    """Yield a field's entries, with home's as they count where home lies in a project."""
+    for written in getattr(policy, key):
+        if not places.has_project and written.startswith(_OF_PROJECT):
+            continue
+        if key == _DENIED:
+            yield from _in_both_homes(written)
+        else:
+            yield from _without_home(written, places.project, policy.read_deny_paths)
+
+
+def _of_operation(entry: str, *, key: str, places: Places) -> str | None:
+    """Return a path that an operation of the host's has. Raises PolicyError as ``expand``."""
+    if not places.has_project and entry.startswith(_OF_PROJECT):
+        raise places.error("there is no project", key, entry, "Name one: project=, --project.")
+    if entry.startswith("{scratch}"):
+        remedy = "Name a folder of yours: cells use {scratch} themselves."
+        raise places.error("cells have no need of the host there", key, entry, remedy)
+    return expand(entry, key=key, places=places, must_exist=True)
 
 
 def _without_home(entry: str, project: Path, denied: Sequence[str]) -> Iterable[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.analysis.allowlist import GROUPS
 from cellblock.analysis.magic_table import MAGICS, of_name
-from cellblock.errors import PolicyError
+from cellblock.errors import PolicyError, together
 from cellblock.policy import network
 from cellblock.policy.mcp_servers import McpServer
 from cellblock.policy.model import (
@@ -34,9 +34,11 @@ from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
     HOST_TARGETS,
     MAX_NAME,
+    SIZE_PATTERN,
     WIDGET_TARGETS,
     closest,
     is_of_server,
+    is_size,
     tool_name,
 )
 
@@ -64,7 +66,7 @@ _EXPECTED = {"network_access": "true, false or a list of host:port texts"}
 def parse(values: Mapping[str, object], *, file: str) -> Policy:
     """Check ``values`` (field name to TOML value) and build the policy.
 
-    Raises PolicyError for the first thing wrong. Paths are taken as they stand.
+    Raises PolicyError for all that is wrong, one a key. Paths are taken as they stand.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - slow
 
@@ -72,7 +74,9 @@ def parse(values: Mapping[str, object], *, file: str) -> Policy:
         # JSON, because strict JSON input is where pydantic takes a list for a tuple.
         return _adapter().validate_json(json.dumps(values, default=str))
     except ValidationError as failure:
-        raise _explained(failure.errors(include_url=False)[0], values, file) from None
+        details = failure.errors(include_url=False)
+        found = [_explained(detail, values, file) for detail in details]
+        raise together(list({one.key: one for one in reversed(found)}.values())[::-1]) from None
 
 
 @cache
@@ -112,7 +116,18 @@ def json_schema() -> dict[str, Any]:
     schema["properties"]["tool_timeouts"]["default"] = {}
     schema["properties"]["mcp"]["default"] = {}
     schema["properties"]["ops"]["default"] = {}  # in a file there is no None
+    for table in (schema, *schema["$defs"].values()):
+        for name, field in table["properties"].items():
+            if is_size(name):
+                _allow_size(field)
     return schema
+
+
+def _allow_size(field: dict[str, Any]) -> None:
+    """Have the schema of a number of bytes take a size with its unit."""
+    number = {key: field.pop(key) for key in ("type", "minimum", "maximum") if key in field}
+    choices = field.setdefault("anyOf", [number])
+    choices.append({"type": "string", "pattern": SIZE_PATTERN})
 
 
 def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) -> PolicyError:
@@ -121,11 +136,17 @@ def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) ->
         return PolicyError(what, file=ascii(file), key="name", remedy=remedy)
     key, known = _named(detail["loc"])
     if known is not None:
-        remedy = closest(key.rpartition(".")[2], known, what="keys")
+        table, _, name = key.rpartition(".")
+        if table and name in (*FIELDS, "add", "extends"):
+            remedy = f"Put {name} above the first [table]: lines below [{table}] are that table's."
+        else:
+            remedy = closest(name, known, what="keys")
         return PolicyError("no such key", file=file, key=key, remedy=remedy)
     expected = _EXPECTED.get(key) or detail["msg"].removeprefix("Input should be ")
     for theirs, ours in _WORDS:
         expected = expected.replace(theirs, ours)
+    if is_size(key.rpartition(".")[2]):
+        expected = expected.replace("a whole number", 'a size, as in "8 GiB"')
     limit = ', or "none" for no limit' if key in OPTIONAL_FIELDS else ""
     value = detail["input"] if key not in _EXPECTED else values[key]
     remedy = f"It should be {expected}{limit}."
@@ -146,7 +167,7 @@ _AS_IMPORTED: Final = "Give a name as in an import statement."
 
 
 def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bool) -> None:
-    """Raise PolicyError unless every name in the policy means something.
+    """Raise PolicyError for each name in the policy that means nothing.
 
     ``here``: cells are to run on this machine, so the modules that it names, but for
     ``known_modules``, and what the host needs for it have to be installed.
@@ -155,14 +176,23 @@ def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bo
         _module_problems(policy, known_modules) if here else (),
         _word_problems(policy),
         _access_problems(policy),
-        _tool_problems(policy),
+        _tool_problems(policy, here=here),
         _server_problems(policy, here=here),
         _llm_problems(policy, here=here),
         operation_problems(policy.operations or Operations(), policy.packages, here=here),
     )
-    for key, message, value, remedy in problems:
-        shown = "" if value is None else repr(value)
-        raise PolicyError(message, file=file, key=key, value=shown, remedy=remedy)
+    wrong = [
+        PolicyError(
+            message,
+            file=file,
+            key=key,
+            value="" if value is None else repr(value),
+            remedy=remedy,
+        )
+        for key, message, value, remedy in problems
+    ]
+    if wrong:
+        raise together(wrong)
 
 
 def _word_problems(policy: Policy) -> Iterator[Problem]:
@@ -283,11 +313,13 @@ def _comm_problems(policy: Policy) -> Iterator[Problem]:
             yield "comm_targets", "a target of the host's own", name, "Remove the entry."
 
 
-def _tool_problems(policy: Policy) -> Iterator[Problem]:
+def _tool_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
     for entry in policy.tools:
         if not _TOOL.fullmatch(entry):
             remedy = "Write module:function."
             yield "tools", "not the name of a function", entry, remedy
+        elif here:
+            yield from _import_problems("tools", entry.partition(":")[0])
     tools = set(map(tool_name, policy.tools))
     for name in policy.tool_timeouts:
         if name not in tools and not is_of_server(name, policy.mcp):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -88,6 +89,36 @@ WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
 HOST_TARGETS: Final = "cellblock."
 #: The target on which an extension of JupyterLab's speaks with the host.
 LAB_TARGET: Final = "cellblock.lab"
+
+
+#: How many bytes are in what a file may say a size in.
+_UNITS: Final = {"B": 1} | {
+    f"{letter}{middle}B": base ** (1 + power)
+    for power, letter in enumerate("KMGT")
+    for middle, base in (("i", 1024), ("", 1000))
+}
+_SIZE: Final = re.compile(rf"(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})")
+#: The same for JSON schema.
+SIZE_PATTERN: Final = f"^{_SIZE.pattern}$"
+
+
+def is_size(field: str) -> bool:
+    """Whether a field, by its name in its table, is a number of bytes."""
+    return field.endswith("_bytes") or field == "max_file_size"
+
+
+def size_of(text: str) -> int | None:
+    """Return the bytes of a size as files have it, ``8 GiB``; None for any other text."""
+    found = _SIZE.fullmatch(text)
+    return None if found is None else int(float(found[1]) * _UNITS[found[2]])
+
+
+def size_text(value: int) -> str:
+    """Return bytes as a file can have them: ``8 GiB`` where that is exact."""
+    for letter in "TGMK":
+        if value and value % _UNITS[f"{letter}iB"] == 0:
+            return f"{value // _UNITS[f'{letter}iB']:,} {letter}iB"
+    return f"{value:,} B"
 
 
 def tool_name(entry: str) -> str:

@@ -357,9 +357,18 @@ _PROBLEM_MAX_VALUE: Final = 200
 
 
 def problem(  # the parts of a PolicyError, in its order
-    title: str, detail: str, file: str = "", key: str = "", value: str = "", remedy: str = ""
+    title: str,
+    detail: str,
+    file: str = "",
+    key: str = "",
+    value: str = "",
+    remedy: str = "",
+    also: Sequence[str] = (),
 ) -> Bundle:
-    """Return the card for a configuration problem; empty parts are left out."""
+    """Return the card for a configuration problem; empty parts are left out.
+
+    ``also`` are further problems of the same file, a text each.
+    """
     lines, body = wrap(title), list[str]()
     if detail:
         lines += wrap(plain(detail), indent="  ")
@@ -373,7 +382,13 @@ def problem(  # the parts of a PolicyError, in its order
         shown, remedy_lines = instead(remedy)
         lines += remedy_lines
         body.append(shown)
-    data = {"file": file, "key": key, "value": value, "remedy": remedy}
+    if also:
+        lines.append("  Also wrong:")
+        body.append(paragraph(element("strong", "Also wrong:")))
+        for text in also:
+            lines += wrap(plain(text), indent="  - ", hanging="    ")
+            body.append(paragraph(prose(text), tight=True))
+    data = {"file": file, "key": key, "value": value, "remedy": remedy, "also": list(also)}
     return make_card(
         title,
         *body,

@@ -364,12 +364,75 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             "allowed_modules: no such group (got '@sience'). Did you mean @science?"
         ),
         "[add]\nmagcs = []": "add.magcs: can't be added (got []). Did you mean magics?",
+        "[add]\ntimeout = 3": (
+            "add.timeout: can't be added (got 3). Put timeout above [add], and above any other [table]."
+        ),
+        '[ops.http]\nhosts = ["a.org"]\nadd.magics = ["time"]': (
+            "ops.http.add: no such key. Put add above the first [table]: "
+            "lines below [ops.http] are that table's."
+        ),
+        'memory_max_bytes = "8 gigs"': (
+            "memory_max_bytes: wrong value (got '8 gigs'). "
+            'It should be a size, as in "8 GiB", or "none" for no limit.'
+        ),
+        'tools = ["no_such_thing_at_all:forecast"]': (
+            "tools: no such module here (got 'no_such_thing_at_all'). "
+            "Install it, or remove the entry."
+        ),
     }.items(),
 )
 def test_one_error_names_file_key_value_and_remedy(operator, tmp_path, text, message):
     with pytest.raises(PolicyError) as refused:
         operator(text)
     assert str(refused.value) == f"{tmp_path}/lab/team.toml: {message}"
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (
+            'timeout = "x"\ncolour = 3\n[ops.http]\nhost = []',
+            ["timeout", "colour", "ops.http.host"],
+        ),
+        (
+            """magics = ["nosuch"]
+            filesystem_read_roots = ["/no/such", "{here}"]
+            tools = ["a"]
+            ops.list_dir.roots = ["/no/such"]""",
+            [
+                "magics",
+                "tools",
+                "filesystem_read_roots",
+                "filesystem_read_roots",
+                "ops.list_dir.roots",
+            ],
+        ),
+        ("[add]\nmagics = 3\ntimeout = 3", ["add.magics", "add.timeout"]),
+    ],
+)
+def test_all_that_is_wrong_is_said_at_once(operator, text, keys):
+    with pytest.raises(PolicyError) as refused:
+        operator(text)
+    assert sorted(one.key for one in refused.value.all()) == sorted(keys)
+    assert str(refused.value).count("team.toml: ") == len(keys)
+
+
+@pytest.mark.parametrize(
+    "text", ['add.magics = ["time"]\n[add]\n', "[add]\n[add]\n", "timeout = 1\ntimeout = 2"]
+)
+def test_a_table_that_is_there_twice_is_said_to_be(operator, text):
+    with pytest.raises(PolicyError, match="is there twice: put all of its lines in one place"):
+        operator(text)
+
+
+def test_sizes_have_units(operator):
+    policy = operator(
+        'memory_max_bytes = "1.5 GiB"\nmax_file_size = "2KB"\nscratch_max_bytes = 70000\n'
+        '[ops.http]\nhosts = ["a.org"]\nmax_bytes = "64 KiB"\n[audit]\nmax_bytes = "1 GB"\n'
+    )
+    assert policy.memory_max_bytes == 3 * 2**29
+    assert (policy.max_file_size, policy.scratch_max_bytes) == (2_000, 70_000)
+    assert (policy.operations.http.max_bytes, policy.audit.max_bytes) == (2**16, 10**9)
 
 
 def test_a_group_stands_for_its_packages_installed_or_not_and_can_be_narrowed(operator, tmp_path):

@@ -438,8 +438,7 @@ class Execution:
         try:
             policy = await pools.policy_of(notebook, self._job)
         except PolicyError as exc:
-            got = f" (got {exc.value})" if exc.value else ""
-            why = f"{exc.key}: {exc.message}{got}\nInstead: {exc.remedy}"
+            why = "\n".join(f"{one.what()[:-1]}\nInstead: {one.remedy}" for one in exc.all())
             return Ending(NotebookStatus.denied, clip_reason(why))
         self.document = document = await asyncio.to_thread(_document, notebook, policy.display)
         # Where a cell that is killed ends the notebook, nobody needs its variables. A guest that is

@@ -158,6 +158,8 @@ class Views:
         #: Whether nothing can run, and what a card says about that.
         self.failed = False
         self._problem: tuple[str, ...] = ("No guest could be started", "")
+        #: What else is wrong with its policy, a text each.
+        self._also: tuple[str, ...] = ()
         self.tools_in_force: tuple[Tool, ...] = ()
         #: Templates by name, read when somebody looks.
         self.templates_in_force: Mapping[str, Template] = {}
@@ -431,6 +433,7 @@ class Views:
             file = config.file or file
         title = f"cellblock can't run cells with {what}"
         self._problem = (title, error.message, file, error.key, error.value, error.remedy)
+        self._also = tuple(f"{one.what()} {one.remedy}" for one in error.others)
 
     def allow(self) -> None:
         """Take a refusal back: the user has allowed what has to be allowed."""
@@ -536,7 +539,7 @@ class Views:
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""
-        return _problem_shown("PolicyProblem", *self._problem)
+        return _problem_shown("PolicyProblem", *self._problem, also=self._also)
 
     def artifacts(self, found: CellArtifacts) -> Bundle:
         """Return the card for files that were copied out; links lead from the project."""
@@ -680,9 +683,19 @@ ANSWERS: Final[Mapping[str, Callable[[Views, Asked], Bundle | None]]] = {
 }
 
 
-def _problem_shown(ename: str, title: str, detail: str, *parts: str) -> Shown:
-    """Return a card and its error; ``parts`` are the file, key, value and remedy of an error."""
-    card = problem(title, detail, *parts)
+def _problem_shown(
+    ename: str,
+    title: str,
+    detail: str,
+    file: str = "",
+    key: str = "",
+    value: str = "",
+    remedy: str = "",
+    *,
+    also: Sequence[str] = (),
+) -> Shown:
+    """Return a card and its error, of the parts of a ``PolicyError``; ``also`` are others."""
+    card = problem(title, detail, file, key, value, remedy, also=also)
     return card, problem_failure(card, detail, ename)
 
 

@@ -315,7 +315,8 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
     except BackendError as exc:
         return exc
     except PolicyError as exc:
-        exc.file = options.policy_name if exc.file == name else exc.file
+        for one in exc.all():
+            one.file = options.policy_name if one.file == name else one.file
         return exc
     return replace(
         config,
