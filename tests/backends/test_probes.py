@@ -181,14 +181,14 @@ def test_a_descriptor_that_is_left_open_contradicts_what_is_declared():
 
 
 def test_a_variable_of_the_hosts_is_seen(monkeypatch):
-    passed_on = probe_suite.install.prepare_message
+    passed_on = probe_suite.proving.prepare_message
 
     def told(*arguments):
         made = passed_on(*arguments)
         leak = {name: "" for name in os.environ if name.startswith("CELLBLOCK_TRIAL_")}
         return probe_suite.msgspec.structs.replace(made, environment={**made.environment, **leak})
 
-    monkeypatch.setattr(probe_suite.install, "prepare_message", told)
+    monkeypatch.setattr(probe_suite.proving, "prepare_message", told)
     found = probe_suite.run("noop")
     assert found.contradicted == ["environment"]
     assert found.statuses["env_var_access"] == "unenforced"

@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.backends.bubblewrap import how_to_have
 from cellblock.guest.confine import arch, landlock
-from support import machines, reading
+from support import machines, processes, reading
 from support.kernels import Kernel, argv_for
 
 MACHINE = arch.current()
@@ -73,6 +73,18 @@ def test_a_kernel_claims_verified_only_what_the_doctor_saw(somebody):
     assert seen["network_access"] == seen["subprocess_execution"] == "verified"
     with Kernel(argv_for(policy), **somebody).wait_ready() as kernel:
         assert statuses(kernel) == seen
+
+
+def test_a_kernel_that_nobody_proved_proves_itself_once_for_this_machine(start, world):
+    policy = world.policy('extends = "data"\n')
+    kernel = start(policy, world=world)
+    assert "verified" not in statuses(kernel).values()
+    assert processes.until(proofs_of(world).exists, 60)
+    assert processes.until(lambda: "verified" in statuses(kernel).values())
+    kept = proofs_of(world).read_bytes()
+    again = start(policy, world=world)
+    assert "verified" in statuses(again).values()
+    assert proofs_of(world).read_bytes() == kept
 
 
 def test_installing_verifies_and_a_contradiction_is_the_users_to_see(start, world, records):

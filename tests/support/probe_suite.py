@@ -17,8 +17,8 @@ import msgspec
 
 from cellblock.backends.base import choose
 from cellblock.backends.report import contradicted, gaps, known_report, settle
-from cellblock.cli import install
 from cellblock.host.guests import spawn
+from cellblock.jupyter import proving
 from cellblock.policy.model import Policy
 
 #: Where a zygote's first line of code ends and what spoils it is put in.
@@ -60,15 +60,15 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
     """
     policy = Policy().replace(name="tried", backend=backend, **fields)
     chosen = choose(policy, "attempt")
-    boot, told = spawn._BOOT, install.prepare_message
+    boot, told = spawn._BOOT, proving.prepare_message
     spawn._BOOT = boot.replace(_MAIN, f"exec({spoil!r});{_MAIN}")
-    install.prepare_message = lambda policy, made, *rest: told(
+    proving.prepare_message = lambda policy, made, *rest: told(
         policy, msgspec.structs.replace(made, **plan or {}), *rest
     )
     try:
-        proof, seen = install.prove(policy, chosen, Path.cwd())
+        proof, seen = proving.prove(policy, chosen, Path.cwd())
     finally:
-        spawn._BOOT, install.prepare_message = boot, told
+        spawn._BOOT, proving.prepare_message = boot, told
     declared, report = chosen.declare(policy), known_report(chosen, proof, seen)
     settled = settle(declared, report, proof)
     return Suite(

@@ -8,15 +8,15 @@ import pytest
 
 from cellblock import __version__
 from cellblock.backends.report import Proof, Seen
-from cellblock.cli import install
 from cellblock.cli.main import COMMANDS, load_command
-from cellblock.jupyter import preparation
+from cellblock.jupyter import install as specs
+from cellblock.jupyter import preparation, proving
 
 #: What the suite of probes said of a backend, of which these tests run it once.
 PROVED = {}
 
 
-def proved_once(policy, chosen, project, prove=install.prove):
+def proved_once(policy, chosen, project, prove=proving.prove):
     name = type(chosen.backend).__name__
     if name not in PROVED:
         PROVED[name] = prove(policy, chosen, project)
@@ -27,7 +27,7 @@ def proved_once(policy, chosen, project, prove=install.prove):
 def run(command, monkeypatch, tmp_path):
     """Run the command in a folder of its own, with Jupyter's folders in it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(install, "prove", proved_once)
+    monkeypatch.setattr(proving, "prove", proved_once)
     monkeypatch.setattr(preparation, "make_now", lambda _session: None)  # it takes seconds
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for variable in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "HOME"):
@@ -364,11 +364,11 @@ def test_doctor_fails_where_nothing_real_enforces(run, tmp_path):
 
 
 def test_doctor_says_the_same_in_json_and_for_people(run):
-    status, out, _ = run("doctor", "--json")
+    status, out, _ = run("doctor", "--policy", "safe", "--json")
     report = json.loads(out)
     assert status == (report["backend"] == "noop")
-    _, verdict, _ = run("doctor")
-    same, shown, _ = run("doctor", "--all")
+    _, verdict, _ = run("doctor", "--policy", "safe")
+    same, shown, _ = run("doctor", "--policy", "safe", "--all")
     assert same == status
     assert shown.startswith(verdict.splitlines()[0])
     assert verdict[0] in "✓◐✗"
@@ -384,6 +384,22 @@ def test_doctor_says_the_same_in_json_and_for_people(run):
     assert report["os_kernel"] in shown
 
 
+def test_doctor_tries_the_policy_of_each_kernel_that_there_is(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "more"))
+    (tmp_path / "open.toml").write_text('backend = "noop"')
+    assert run("install", "--policy", "open.toml", "--name", "open", "--user")[0] == 0
+    named = {"safe", "data", str(tmp_path / "open.toml")}
+    assert named <= {*specs.installed_policies()}
+    monkeypatch.setattr(
+        specs, "installed_policies", lambda: ("safe", str(tmp_path / "open.toml"), "no.toml")
+    )
+    status, out, err = run("doctor")
+    assert status == 1  # of the second and the third
+    assert "Audit only" in out
+    assert err.startswith("cellblock: no.toml: no such file")
+    assert len(json.loads(run("doctor", "--json")[1])) == 2
+
+
 def test_image_build_says_why_there_is_no_engine(run, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     status, out, err = run("image", "build")
@@ -395,11 +411,11 @@ def test_image_build_says_why_there_is_no_engine(run, monkeypatch):
 
 def test_doctor_fails_where_a_probe_passes_that_should_not(run, monkeypatch):
     proof = Proof({"environment": Seen("passed")}, "Linux 6.1", "now")
-    monkeypatch.setattr("cellblock.cli.install.prove", lambda *_: (proof, None))
-    status, shown, _ = run("doctor")
+    monkeypatch.setattr(proving, "prove", lambda *_: (proof, None))
+    status, shown, _ = run("doctor", "--policy", "safe")
     assert status == 1
     assert "✗ environment: a cell can read the host's environment" in shown
-    status, out, _ = run("doctor", "--json")
+    status, out, _ = run("doctor", "--policy", "safe", "--json")
     assert status == 1
     (gap,) = [each for each in json.loads(out)["gaps"] if each["contradicted"]]
     assert (gap["capability"], gap["status"]) == ("env_var_access", "unenforced")

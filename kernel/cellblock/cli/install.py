@@ -8,10 +8,8 @@ as probes in a guest find it; ``install`` says so, too. Both prepare what the ke
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -22,14 +20,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from cellblock.backends import container_engine
-from cellblock.backends.plan import GUEST_LIMITS
 from cellblock.backends.report import (
-    Proof,
-    Seen,
-    asked,
-    disclosed,
     doctor_report,
-    settle,
 )
 from cellblock.cli.common import (
     AllowUnsafe,
@@ -43,32 +35,19 @@ from cellblock.cli.common import (
 )
 from cellblock.cli.main import group
 from cellblock.errors import BackendError, CellblockError, PolicyError
-from cellblock.guest.probes import BY_NAME, EARLIER_THREAD
-from cellblock.host import probes
-from cellblock.host.guests import spawn
-from cellblock.host.probes import Prover, Surroundings
+from cellblock.guest.probes import BY_NAME
 from cellblock.host.services.operations.packages import PackageStore
-from cellblock.host.services.relay import Relay
-from cellblock.host.session.config import (
-    planned,
-    prepare_message,
-)
-from cellblock.host.session.history import default_path
 from cellblock.jupyter import install as specs
 from cellblock.jupyter.preparation import prepare
-from cellblock.jupyter.reactor import ZmqReactor
-from cellblock.policy.folders import make_scratch, package_folder, remove_scratch
+from cellblock.jupyter.proving import run_probes
+from cellblock.policy.folders import package_folder
 from cellblock.policy.operations import canonical_package, parse_requirement
-from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from jupyter_client.kernelspec import KernelSpec
 
-    from cellblock.backends.base import Chosen
     from cellblock.backends.report import DoctorReport
-    from cellblock.policy.model import Enforcement, Policy
+    from cellblock.policy.model import Enforcement
 
 
 app: Final = typer.Typer(add_completion=False)
@@ -170,45 +149,48 @@ def build(
 @app.command()
 def doctor(
     *,
-    policy: PolicyOption = "safe",
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="NAME|FILE", help="Default: that of each kernel here."),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Print all fields and probes.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Try what this machine enforces of a policy, and say in a line whether that is all.
 
-    Exit status 1 if this machine can't confine cells, or nobody could try whether it does.
+    Without --policy these are the policies of all kernels that Jupyter offers here; JSON is a list
+    then. Exit status 1 if this machine can't confine cells, or nobody could try whether it does.
     """
-    loaded = load_policy(policy)
-    try:
-        report = doctor_report(loaded, run_probes)
-    except BackendError as failure:
-        complain_of(failure)
-        raise typer.Exit(code=1) from None
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
+    named = (specs.installed_policies() or ("safe",)) if policy is None else (policy,)
+    reports, failed = [], False
+    for spec in named:
+        try:
+            report = _examine(spec, every=every, shows=not as_json)
+        except CellblockError as failure:
+            if policy is not None and isinstance(failure, PolicyError):
+                raise
+            complain_of(failure)
+            failed = True
+        else:
+            reports.append(msgspec.to_builtins(report))
+            contradicted = any(gap.contradicted for gap in report.gaps)
+            untried = bool(report.probes and report.unproved)
+            failed = failed or report.backend == "noop" or contradicted or untried
+    if as_json and (reports or policy is None):
+        print_json(reports if policy is None else reports[0])
+    raise typer.Exit(code=int(failed))
+
+
+def _examine(spec: str, *, every: bool, shows: bool) -> DoctorReport:
+    """Report on one policy, and prepare what kernels under it would have to make."""
+    loaded = load_policy(spec)
+    report = doctor_report(loaded, run_probes)
+    if shows:
         say_rich(*verdict(report, loaded.name), soft_wrap=True)
         if every:
             _print_all(report)
-    prepare(policy, specs.named(policy))
-    contradicted = any(gap.contradicted for gap in report.gaps)
-    untried = bool(report.probes and report.unproved)
-    raise typer.Exit(code=int(report.backend == "noop" or contradicted or untried))
-
-
-def run_probes(policy: Policy, chosen: Chosen) -> tuple[Proof | None, messages.LockReport | None]:
-    """Run the suite of probes where guests start, on Linux; keep what it saw for kernels' starts.
-
-    Never raises.
-    """
-    if sys.platform != "linux":
-        return None, None
-    proof, report = prove(policy, chosen, project := Path.cwd())
-    if report is not None and not proof.failure:
-        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
-            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
-            probes.Proofs(default_path().parent).keep(key, proof)
-    return proof, report
+    prepare(spec, specs.named(spec))
+    return report
 
 
 def verdict(report: DoctorReport, policy_name: str) -> list[str]:
@@ -271,101 +253,6 @@ def _status(capability: Enforcement, asked: set[str]) -> str:
     if capability.capability not in asked:
         return f"[dim]{capability.status}[/]"
     return f"[{'yellow' if capability.holes else 'red'}]{capability.status}[/]"
-
-
-# --- the suite of probes, run as a kernel would start ---------------------------------------------
-
-
-def prove(
-    policy: Policy, chosen: Chosen, project: Path
-) -> tuple[Proof, messages.LockReport | None]:
-    """Run the suite under ``policy``; return what it saw, and what the guest's locks said.
-
-    Never raises: where it can't be run, nothing is witnessed.
-    """
-    with contextlib.ExitStack() as made:
-        try:
-            scratch = Path(make_scratch())
-            # The zygote removes it, where there comes to be one.
-            made.callback(remove_scratch, str(scratch))
-            roots = _write_roots(policy, scratch)
-            around = made.enter_context(contextlib.closing(Surroundings(roots)))
-            return _prove(policy, chosen, project, scratch, around)
-        except (OSError, CellblockError) as error:
-            why = str(error)
-            results = {probe.name: Seen("unwitnessed", why) for probe in asked(policy)}
-            return Proof(results, probes.where(), _now(), why), None
-
-
-def _prove(
-    policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
-) -> tuple[Proof, messages.LockReport | None]:
-    addresses = policy.network_access
-    if isinstance(addresses, tuple) and addresses:
-        addresses = (*addresses, around.listed)
-    # The same policy, with a root and a denied path of our own to try it on.
-    tried = policy.replace(
-        filesystem_read_roots=(*policy.filesystem_read_roots, str(around.inside)),
-        filesystem_write_roots=_write_roots(policy, scratch),
-        read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
-        network_access=addresses,
-    )
-    private = [default_path().parent, around.outside]
-    folders: dict[str, Any] = {"project": project, "scratch": scratch, "private": private}
-    plan, wrap = planned(tried, chosen.backend, **folders)
-    prepare = prepare_message(tried, plan, project, scratch)
-    loop = ZmqReactor()
-    with contextlib.ExitStack() as made:
-        reach = None
-        if plan.neighbours and isinstance(addresses, tuple):
-            relay = Relay(loop, addresses)
-            reach = made.enter_context(contextlib.closing(relay))
-        prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
-        prover.run(_trial(policy, around, scratch))
-    declared = settle(chosen.declare(tried), prover.report)
-    results = _compared(policy, prover, declared)
-    return Proof(results, probes.where(), _now(), prover.failure), prover.report
-
-
-def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Trial:
-    names = (probe.name for probe in asked(policy))
-    return messages.Trial(
-        probes=tuple(name for name in names if name != EARLIER_THREAD),
-        scratch=str(scratch),
-        outside=str(around.outside),
-        secret=str(around.outside / "secret"),
-        inside=str(around.inside),
-        denied=str(around.denied),
-        ports=around.ports,
-        sockets=around.sockets,
-        process=around.process,
-        variable=around.variable,
-        limits=messages.Limits(**{field: getattr(policy, field) for field in GUEST_LIMITS}),
-    )
-
-
-def _compared(
-    policy: Policy, prover: Prover, declared: Mapping[str, Enforcement]
-) -> dict[str, Seen]:
-    """Return what came of each probe: by what is seen from here first, then by the guest's word."""
-    found = {}
-    for probe in asked(policy):
-        attempt = prover.results.get(probe.name)
-        outcome = attempt.outcome if attempt else "unwitnessed"
-        detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
-        if probe.name in prover.touched and outcome != "passed":
-            outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
-        is_known = outcome == "passed" and disclosed(probe, declared)
-        found[probe.name] = Seen(outcome, detail, is_known)
-    return found
-
-
-def _write_roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
-    return tuple(root.replace("{scratch}", str(scratch)) for root in policy.filesystem_write_roots)
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 Packages = Annotated[

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import resource
 import secrets
@@ -32,8 +33,8 @@ from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import Zygote
 from cellblock.host.reactor import Reactor
 from cellblock.host.session.history import default_path
-from cellblock.policy.model import PATHS
-from cellblock.policy.paths import within
+from cellblock.policy.model import DECLARED, PATHS
+from cellblock.policy.paths import checkout, within
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -166,8 +167,8 @@ NAME: Final = "proofs.json"
 #: Proofs that are kept, newest last, and bytes of a file that is read: one proof has some 4,000.
 MOST: Final = 32
 MOST_BYTES: Final = 1 << 20
-#: What policies have folders of their own in.
-_FOLDERS: Final = (*PATHS, "artifact_export_paths")
+#: What presets give cells of a checkout: of one that holds a home folder, file by file.
+_OF_CHECKOUT: Final = ("filesystem_read_roots", "filesystem_staged_roots")
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -191,9 +192,10 @@ def key(
     project: Path,
     scratch: Path | None,
 ) -> tuple[str, ...]:
-    """Return what a proof counts for.
+    """Return what a proof counts for: this machine, these programs, and what is enforced.
 
-    The folders that ``{project}`` and ``{scratch}`` stand for are not in it; all others are.
+    Of a policy that is each field that the operating system has a part in. Where the project is,
+    and the scratch folder, is not in it: a proof made in one project counts in any other.
     """
     suite = hashlib.sha256(repr([(p.name, p.capability, p.hole) for p in PROBES]).encode())
     return (
@@ -202,19 +204,30 @@ def key(
         f"{backend.name} {backend.fingerprint()}",
         f"cellblock {cellblock.__version__}, suite {suite.hexdigest()}",
         f"{sys.version}, {sys.prefix}, uid {os.geteuid()}",
-        _placeless(policy, project, scratch).digest(),
+        _digest_of_enforced(policy, project, scratch),
     )
 
 
-def _placeless(policy: Policy, project: Path, scratch: Path | None) -> Policy:
-    def said(path: str) -> str:
-        for name, folder in (("{scratch}", scratch), ("{project}", project)):
+def _digest_of_enforced(policy: Policy, project: Path, scratch: Path | None) -> str:
+    home = os.path.realpath(Path("~").expanduser())
+    is_home = within(home, str(project))
+    folders = [("{scratch}", scratch), ("{project}", project), ("{project}", checkout(project))]
+
+    def placeless(path: str, field: str) -> str:
+        if field == "read_deny_paths" and within(path, home):  # which may be the project, too
+            return "~" + path.removeprefix(home)
+        if is_home and field in _OF_CHECKOUT and Path(path).parent == project:
+            return "{project}"  # of a home folder each file has a root: which they are is no matter
+        for name, folder in folders:
             if folder is not None and within(path, str(folder)):
                 return name + path.removeprefix(str(folder))
         return path
 
-    paths: dict[str, Any] = {f: tuple(map(said, getattr(policy, f))) for f in _FOLDERS}
-    return policy.replace(**paths, artifact_folder=said(policy.artifact_folder))
+    values = policy.as_dict()
+    for field in PATHS:
+        values[field] = sorted({placeless(path, field) for path in values[field]})
+    enforced = [policy.mode, {field: values[field] for field in DECLARED}]
+    return hashlib.sha256(json.dumps(enforced, sort_keys=True).encode()).hexdigest()
 
 
 def is_whole(proof: Proof, policy: Policy) -> bool:

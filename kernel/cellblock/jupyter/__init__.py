@@ -15,7 +15,8 @@ ends send is checked and bounded, whether or not it is signed.
 - ``kernel``: the requests, their order, and what aborts; ``input_requests``, questions to the user;
 - ``reactor``: the event loop over ``zmq.Poller``;
 - ``provisioner``, in a server: a kernel that waits; ``warm``, that one until it is launched;
-- ``install`` and ``only``: kernelspecs; ``preparation``: what starts find made.
+- ``install`` and ``only``: kernelspecs; ``preparation``: what starts find made; ``proving``: what
+  probes see of a policy here.
 
 It may import ``host`` and below. Why none of it is ipykernel's or jupyter_client's but the
 kernelspecs: ADR 0122.

@@ -121,6 +121,7 @@ def assemble(
             )
             session.requests.on_compiled = ByteCode(reactor).keep_later
             preparation.make_later(reactor, config.prepare)
+            preparation.prove_later(reactor, config, kernel.look_for_proof)
             session.start()
 
     if not isinstance(config, SessionConfig):

@@ -5,6 +5,7 @@ The wheel brings two kernelspecs; this writes more like them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -29,6 +30,7 @@ from traitlets import TraitError
 
 from cellblock.errors import CellblockError
 from cellblock.host.session.history import inputs_from_file
+from cellblock.jupyter.command_line import options_of
 from cellblock.policy.load import KNOWN, load, unsafe_error
 from cellblock.policy.vocabulary import FORMER_NAMES
 
@@ -171,6 +173,16 @@ def find(name: str) -> KernelSpec | None:
         return KernelSpecManager().get_kernel_spec(name)
     except NoSuchKernel:
         return None
+
+
+def installed_policies() -> tuple[str, ...]:
+    """Return the policies of the kernels that Jupyter offers, as their commands name them."""
+    found = dict[str, None]()
+    for _, each in sorted(KernelSpecManager().get_all_specs().items()):
+        with contextlib.suppress(SystemExit):  # a kernel that does not start
+            if (options := options_of(each["spec"]["argv"])) is not None:
+                found[options.policy] = None
+    return tuple(found)
 
 
 def default_prefix() -> Path | None:

@@ -602,6 +602,18 @@ class Kernel(Front):
             self.lab.on_guest()
         return refusal
 
+    def look_for_proof(self) -> bool:
+        """Look for what probes saw of the policy here; return whether there is that now."""
+        views = self.views
+        if views.proved or views.report is None:
+            return bool(views.proved)
+        views.look_for_proof(views.report)
+        if views.proved:
+            self.audit.locked(views.enforcement, views.gaps, views.report.achieved, views.proved)
+            if self.lab is not None:
+                self.lab.on_guest()
+        return bool(views.proved)
+
     def on_question(self, request: wire.InputRequest) -> bool:
         """Put a cell's question to the front end that sent it."""
         if self.session is None:

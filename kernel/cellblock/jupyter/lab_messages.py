@@ -347,8 +347,7 @@ def unverified(views: Views) -> str:
         return f"{(views.problem()[1].evalue or 'No policy is in force').rstrip('.')}."
     if views.report is None:
         return "No guest has reported its locks yet."
-    name = views.in_force.name
-    return policy_card.unverified(views.gaps, views.backend, views.proved, name)
+    return policy_card.unverified(views.gaps, views.backend, views.proved)
 
 
 def budget_rows(views: Views) -> Iterator[dict[str, Any]]:

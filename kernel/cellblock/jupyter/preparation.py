@@ -10,6 +10,7 @@ kernel, in the background, while it runs.
   imports: by a guest's word (``host.guests.byte_code``).
 - matplotlib's list of fonts, for first plots; Vega, for first charts of altair: by processes of
   their own (``host.guests.background``).
+- What a suite of probes sees of the policy here (``proving``), in a process of its own, too.
 
 How much each buys is in ``docs/performance.md``.
 """
@@ -17,10 +18,14 @@ How much each buys is in ``docs/performance.md``.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from cellblock.descriptors import remove_tree
 from cellblock.errors import BackendError, PolicyError, StartError
@@ -31,8 +36,11 @@ from cellblock.host.session.config import SessionConfig, SessionOptions, resolve
 from cellblock.jupyter.early_zygote import words_of
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy.folders import cache_folder, make_scratch, remove_scratch, scratch_name
+from cellblock.policy.paths import without_scratch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cellblock.host.reactor import Reactor
     from cellblock.wire.messages import Prepare
 
@@ -88,6 +96,38 @@ def make_later(reactor: Reactor, session: Prepare) -> None:
 
     if sys.platform == "linux":
         reactor.call_later(background.AFTER, make)
+
+
+#: Seconds after a kernel's begin that its policy is proved: it is at work, or its user reads.
+PROVE_AFTER: Final = 10.0
+
+
+def prove_later(reactor: Reactor, config: SessionConfig, look: Callable[[], bool]) -> None:
+    """Have a kernel's policy proved in a while, in a process that takes no time from others.
+
+    ``look`` looks for a proof, then and when the process has ended, and returns whether there is
+    one: another kernel may have been first.
+    """
+    if sys.platform != "linux" or config.chosen.backend.name == "noop":
+        return
+    policy = without_scratch(config.policy, config.scratch)
+    argv = [sys.executable, "-P", "-m", "cellblock.jupyter.proving"]
+    argv += [str(os.getpid()), str(config.project)]
+
+    def prove() -> None:
+        if look():
+            return
+        with (
+            contextlib.suppress(OSError, ValueError),
+            tempfile.TemporaryFile() as said,
+            open(os.devnull, "r+b") as null,  # noqa: PTH123 - its descriptor alone is used
+        ):
+            said.write(msgspec.json.encode(policy.as_dict()))
+            said.seek(0)
+            files = [said.fileno(), null.fileno(), null.fileno()]
+            background.spawn(reactor, argv, dict(os.environ), files, ended=look)
+
+    reactor.call_later(PROVE_AFTER, prove)
 
 
 def make_now(session: Prepare) -> None:

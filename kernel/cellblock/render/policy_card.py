@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.policy.model import ROWS, flat_fields
 from cellblock.policy.rows import Never, Row, Shown
-from cellblock.policy.vocabulary import PRESETS
 from cellblock.render import cards as c
 from cellblock.render.cards import (
     ENFORCEMENT_JSON,
@@ -353,15 +352,16 @@ def enforced(
     ]
 
 
-def unverified(gaps: Sequence[Gap], backend: str, proved: str, policy_name: str) -> str:
+def unverified(gaps: Sequence[Gap], backend: str, proved: str) -> str:
     """Return why it is not known that a policy holds; empty where probes saw that it does."""
     if gaps or backend == _NO_BACKEND:
         return f"{_gaps_title(gaps, backend)}."
     if proved:
         return ""
-    asked = policy_name if policy_name in PRESETS else f"{policy_name}.toml"
-    tries = f"cellblock doctor --policy {asked} does"
-    return f"The limits are set, and nobody tried them on this machine: {tries}."
+    return (
+        "The limits are set, and nobody tried them on this machine yet. "
+        "This kernel does so soon; cellblock doctor does at once."
+    )
 
 
 def _enforcement_json(enforcement: Enforcement) -> dict[str, Any]:

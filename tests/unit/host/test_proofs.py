@@ -13,6 +13,7 @@ from cellblock.backends.base import named
 from cellblock.backends.report import Proof, Seen, asked
 from cellblock.host import probes
 from cellblock.host.probes import MOST, MOST_BYTES, NAME, Proofs, is_whole
+from cellblock.policy.load import load
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import LockReport
 
@@ -89,6 +90,27 @@ def test_the_folders_of_one_start_are_no_part_of_a_policy():
     assert key(there, project=one) == key(here, project=other)
     assert key(there, project=other) != key(here, project=other)
     assert key(there, project=Path("/on")) == key(there, project=other)
+
+
+def test_a_proof_made_in_the_home_folder_counts_in_a_project_and_the_other_way(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "below").mkdir()
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "b.txt").touch()
+    (tmp_path / "own.toml").write_text('extends = "data"\nops.list_dir.roots = ["{project}"]')
+    keys = {
+        key(load(spec, project=folder, allow_unsafe=False), project=folder)
+        for folder in (tmp_path, project, project / "below")
+        for spec in ("data", str(tmp_path / "own.toml"))
+    }
+    assert len(keys) == 1
+    wider = load("data", project=project, allow_unsafe=False)
+    wider = wider.replace(filesystem_read_roots=(*wider.filesystem_read_roots, str(tmp_path)))
+    assert key(wider, project=project) not in keys
 
 
 def test_the_program_that_wraps_is_part_of_the_key(tmp_path, monkeypatch):

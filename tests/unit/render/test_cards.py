@@ -99,7 +99,7 @@ Not everything in this policy is enforced on this machine
 
 
 def test_why_a_policy_is_not_verified_is_a_sentence():
-    said = unverified([GAP], "landlock", "", "data")
+    said = unverified([GAP], "landlock", "")
     assert said == "Not everything in this policy is enforced on this machine."
 
 

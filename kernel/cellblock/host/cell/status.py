@@ -327,6 +327,18 @@ class Views:
         self._missing = _refusal(policy, found)
         return self._missing
 
+    def look_for_proof(self, report: LockReport) -> None:
+        """Judge again what the policy is worth in a guest that runs: there may be a proof by now.
+
+        Where that saw a lock not to hold, it is shown, or no cell runs from now on, as if the proof
+        had been there at the start.
+        """
+        if self._config is None:
+            return
+        if refusal := self._judge(self._config, report):
+            self.fail(refusal)
+        self._gaps_due |= any(gap.contradicted for gap in self.gaps)
+
     def _find_proof(self, config: SessionConfig, report: LockReport) -> Proof | None:
         """Return what a suite of probes saw here, for exactly these locks."""
         folder = default_path().parent

@@ -35,7 +35,7 @@ from cellblock.host.files import PrivateFile
 from cellblock.policy.folders import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cellblock.host.reactor import Reactor
 
@@ -81,27 +81,46 @@ def start(
     arguments = [str(os.getpid()), str(target), *_packages()]
     argv = [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", _BEGIN + program, *arguments]
     null = os.open(os.devnull, os.O_RDWR)
+
+    def clear() -> None:
+        shutil.rmtree(home, ignore_errors=True)
+        if ended is not None:
+            ended()
+
     try:
-        pid = os.posix_spawn(
-            argv[0],
-            argv,
-            dict.fromkeys(_HOME_VARIABLES, home),
-            file_actions=[(os.POSIX_SPAWN_DUP2, null, fd) for fd in (0, 1, 2)],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-        )
+        spawn(reactor, argv, dict.fromkeys(_HOME_VARIABLES, home), [null] * 3, ended=clear)
     finally:
         os.close(null)
+
+
+def spawn(
+    reactor: Reactor,
+    argv: list[str],
+    environment: Mapping[str, str],
+    files: Sequence[int],
+    *,
+    ended: Callable[[], object],
+) -> None:
+    """Start a program with ``files`` as its stdin, stdout and stderr; call ``ended`` at its end.
+
+    Raises OSError.
+    """
+    pid = os.posix_spawn(
+        argv[0],
+        argv,
+        environment,
+        file_actions=[(os.POSIX_SPAWN_DUP2, file, fd) for fd, file in enumerate(files)],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+    )
     pidfd = os.pidfd_open(pid)
 
     def reap() -> None:
         reactor.unwatch(pidfd)
         os.close(pidfd)
         os.waitpid(pid, 0)
-        shutil.rmtree(home, ignore_errors=True)
-        if ended is not None:
-            ended()
+        ended()
 
     reactor.watch(pidfd, reap)
 

@@ -1,0 +1,164 @@
+"""Prove a policy: run the suite of probes as a kernel would start, and keep what they saw.
+
+``cellblock doctor`` and ``cellblock install`` do so at once. A kernel whose policy nobody proved on
+this machine has this module do it as a program (``preparation.prove_later``). What a proof counts
+for is ``host.probes.key``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cellblock.backends.base import choose
+from cellblock.backends.plan import GUEST_LIMITS
+from cellblock.backends.report import Proof, Seen, asked, disclosed, settle
+from cellblock.errors import CellblockError
+from cellblock.guest.probes import EARLIER_THREAD
+from cellblock.host import probes
+from cellblock.host.guests import spawn
+from cellblock.host.probes import Prover, Surroundings
+from cellblock.host.services.relay import Relay
+from cellblock.host.session.config import planned, prepare_message
+from cellblock.host.session.history import default_path
+from cellblock.jupyter.reactor import ZmqReactor
+from cellblock.policy.folders import make_scratch, remove_scratch
+from cellblock.policy.load import from_values
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cellblock.backends.base import Chosen
+    from cellblock.policy.model import Enforcement, Policy
+
+
+def run_probes(
+    policy: Policy, chosen: Chosen, project: Path | None = None
+) -> tuple[Proof | None, messages.LockReport | None]:
+    """Run the suite of probes where guests start, on Linux; keep what it saw for kernels' starts.
+
+    Without a ``project`` it is the current folder. Never raises.
+    """
+    if sys.platform != "linux":
+        return None, None
+    project = project or Path.cwd()
+    proof, report = prove(policy, chosen, project)
+    if report is not None and not proof.failure:
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
+            probes.Proofs(default_path().parent).keep(key, proof)
+    return proof, report
+
+
+def prove(
+    policy: Policy, chosen: Chosen, project: Path
+) -> tuple[Proof, messages.LockReport | None]:
+    """Run the suite under ``policy``; return what it saw, and what the guest's locks said.
+
+    Never raises: where it can't be run, nothing is witnessed.
+    """
+    with contextlib.ExitStack() as made:
+        try:
+            scratch = Path(make_scratch())
+            # The zygote removes it, where there comes to be one.
+            made.callback(remove_scratch, str(scratch))
+            roots = _write_roots(policy, scratch)
+            around = made.enter_context(contextlib.closing(Surroundings(roots)))
+            return _prove(policy, chosen, project, scratch, around)
+        except (OSError, CellblockError) as error:
+            why = str(error)
+            results = {probe.name: Seen("unwitnessed", why) for probe in asked(policy)}
+            return Proof(results, probes.where(), _now(), why), None
+
+
+def _prove(
+    policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
+) -> tuple[Proof, messages.LockReport | None]:
+    addresses = policy.network_access
+    if isinstance(addresses, tuple) and addresses:
+        addresses = (*addresses, around.listed)
+    # The same policy, with a root and a denied path of our own to try it on.
+    tried = policy.replace(
+        filesystem_read_roots=(*policy.filesystem_read_roots, str(around.inside)),
+        filesystem_write_roots=_write_roots(policy, scratch),
+        read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
+        network_access=addresses,
+    )
+    private = [default_path().parent, around.outside]
+    folders: dict[str, Any] = {"project": project, "scratch": scratch, "private": private}
+    plan, wrap = planned(tried, chosen.backend, **folders)
+    prepare = prepare_message(tried, plan, project, scratch)
+    loop = ZmqReactor()
+    with contextlib.ExitStack() as made:
+        reach = None
+        if plan.neighbours and isinstance(addresses, tuple):
+            relay = Relay(loop, addresses)
+            reach = made.enter_context(contextlib.closing(relay))
+        prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
+        prover.run(_trial(policy, around, scratch))
+    declared = settle(chosen.declare(tried), prover.report)
+    results = _compared(policy, prover, declared)
+    return Proof(results, probes.where(), _now(), prover.failure), prover.report
+
+
+def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Trial:
+    names = (probe.name for probe in asked(policy))
+    return messages.Trial(
+        probes=tuple(name for name in names if name != EARLIER_THREAD),
+        scratch=str(scratch),
+        outside=str(around.outside),
+        secret=str(around.outside / "secret"),
+        inside=str(around.inside),
+        denied=str(around.denied),
+        ports=around.ports,
+        sockets=around.sockets,
+        process=around.process,
+        variable=around.variable,
+        limits=messages.Limits(**{field: getattr(policy, field) for field in GUEST_LIMITS}),
+    )
+
+
+def _compared(
+    policy: Policy, prover: Prover, declared: Mapping[str, Enforcement]
+) -> dict[str, Seen]:
+    """Return what came of each probe: by what is seen from here first, then by the guest's word."""
+    found = {}
+    for probe in asked(policy):
+        attempt = prover.results.get(probe.name)
+        outcome = attempt.outcome if attempt else "unwitnessed"
+        detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
+        if probe.name in prover.touched and outcome != "passed":
+            outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
+        is_known = outcome == "passed" and disclosed(probe, declared)
+        found[probe.name] = Seen(outcome, detail, is_known)
+    return found
+
+
+def _write_roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
+    return tuple(root.replace("{scratch}", str(scratch)) for root in policy.filesystem_write_roots)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def main() -> None:
+    """Prove the policy on stdin, JSON as ``Policy.as_dict`` has it, for a kernel of a project.
+
+    Arguments: the process that is waiting, with which this one ends, and the project.
+    """
+    host, project = int(sys.argv[1]), Path(sys.argv[2])
+    spawn.end_with_host(host)
+    os.nice(19)
+    policy = from_values(json.load(sys.stdin))
+    run_probes(policy, choose(policy), project)
+
+
+if __name__ == "__main__":
+    main()
