@@ -126,7 +126,7 @@ def test_every_gap_is_in_the_log_shown_or_not(start, world):
         "cellblock: gap: filesystem_read_roots is partial: asked: none; "
         "here: Landlock: files and folders outside the roots can't be opened; "
         "cells can see the names, sizes, times and links of your files (not what is in them); "
-        f"remedy: use bubblewrap, which hides them: {how_to_have()}"
+        f"remedy: to hide them, {how_to_have('landlock')}"
     )
 
 

@@ -279,7 +279,8 @@ def _beside_processes() -> dict[str, tuple[str, ...]]:
 
 MISSING: Final = "bwrap is not installed: install the package bubblewrap"
 _INSTALL: Final = "sudo apt install bubblewrap"
-_FAILS: Final = "it is installed, and cellblock doctor says why it is not used here"
+_FAILS: Final = "it is installed, and `cellblock doctor --all` says why it is not used here"
+_NOT_ASKED: Final = 'have the policy say backend = "auto", and restart'
 _SETTINGS: Final = Path("/proc/sys")
 #: Setting, the value that forbids user namespaces to those who are not root, and what to do.
 _FORBIDDING: Final = (
@@ -309,9 +310,17 @@ _MEANINGS: Final = (
 _MAX_WORDS: Final = 300
 
 
-def how_to_have() -> str:
-    """Return what to do where bubblewrap would hold more than the backend in use."""
-    return _INSTALL if shutil.which(PROGRAM) is None else _FAILS
+def how_to_have(asked: str) -> str:
+    """Return what to do where bubblewrap would hold more than the backend in use.
+
+    ``asked`` is the policy's ``backend``.
+    """
+    if asked not in ("auto", Bubblewrap.name):
+        return _NOT_ASKED
+    if shutil.which(PROGRAM) is None:
+        return f"have bubblewrap, and restart: {_INSTALL}"
+    why = next(filter(None, (_forbids(*setting) for setting in _FORBIDDING)), "")
+    return f"bubblewrap is installed, and {why}" if why else _FAILS
 
 
 def forbidden() -> str | None:

@@ -225,7 +225,7 @@ def gaps(
             asked=_asked(policy, name),
             actual=each.mechanism,
             consequence=_fails_instead(policy, each) or "; ".join(each.holes) or ROWS[name].gap,
-            remedy=_remedy(each),
+            remedy=_remedy(policy, each),
             contradicted=each.contradicted,
             # Else no cell can do what the policy forbids: something is only missing here.
             matters=each.contradicted or not (ROWS[name].lacked or _fails_instead(policy, each)),
@@ -291,12 +291,12 @@ def _asked(policy: Policy, capability: str) -> str:
     return str(value)
 
 
-def _remedy(each: Enforcement) -> str:
+def _remedy(policy: Policy, each: Enforcement) -> str:
     if each.contradicted:
         return _REMEDY_IF_CONTRADICTED
     row = ROWS[each.capability]
     remedy = (each.status is Status.partial and row.remedy_if_partial) or row.remedy
-    return remedy.replace("{bubblewrap}", how_to_have())
+    return remedy.replace("{bubblewrap}", how_to_have(policy.backend))
 
 
 # --- cellblock doctor -------------------------------------------------------------------------

@@ -478,7 +478,7 @@ class Policy(Table):
         ),
         enforced_by=LOCKS,
         gap="a cell can read any file that you can",
-        remedy="use bubblewrap, which hides them: {bubblewrap}",
+        remedy="to hide them, {bubblewrap}",
         stays=_OPEN_FILES,
         must_exist=True,
         shown=Shown.first,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.backends import bubblewrap
 from cellblock.backends.base import View
 from cellblock.backends.bubblewrap import Bubblewrap, how_to_have
 from cellblock.backends.plan import PROC_FILES
@@ -26,10 +27,16 @@ def test_what_is_behind_it_ends_with_it_and_has_no_capability():
 
 def test_only_where_it_is_not_installed_it_is_to_be_installed(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert how_to_have() == "sudo apt install bubblewrap"
+    monkeypatch.setattr(bubblewrap, "_SETTINGS", tmp_path)
+    assert how_to_have("auto") == "have bubblewrap, and restart: sudo apt install bubblewrap"
     (tmp_path / "bwrap").touch(mode=0o755)
-    assert "cellblock doctor" in how_to_have()
-    assert "apt" not in how_to_have()
+    assert "cellblock doctor" in how_to_have("auto")
+    assert "apt " not in how_to_have("auto")
+    setting = tmp_path / "kernel" / "apparmor_restrict_unprivileged_userns"
+    setting.parent.mkdir()
+    setting.write_text("1\n")
+    assert "kernel.apparmor_restrict_unprivileged_userns is 1; to allow it: " in how_to_have("auto")
+    assert "bubblewrap" not in how_to_have("landlock")
 
 
 def test_programs_see_processes_and_what_the_table_has_of_proc_and_no_more():

@@ -358,7 +358,7 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
         what = "cells make no Unix sockets where those of other programs could be named"
         instead = "listen at 127.0.0.1, which nobody else reaches"
         if "namespaces" not in plan.locks:
-            instead += f"; or have bubblewrap, and restart: {bubblewrap.how_to_have()}"
+            instead += f"; or {bubblewrap.how_to_have(policy.backend)}"
         return Refusal(field, what, Remedy(instead=instead))
     if listed is True or (known and (address in known or call.errno not in _KEPT_AWAY)):
         return None  # it was connected to: who listens there refused, or nobody does
@@ -444,7 +444,7 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     plan, path = config.prepare.plan, os.path.normpath(call.target)
     wrapped, own = "namespaces" in plan.locks, _is_in(path, plan.writable)
     if call.errno == errno.EPERM and plan.layers and not wrapped and (own or not call.target):
-        return _attributes(call.target) if receives_mounts() else None
+        return _attributes(call.target, config.policy.backend) if receives_mounts() else None
     # In namespaces what cells may not use is not there, or is mounted for reading.
     hidden = call.errno == errno.ENOENT and (wrapped or plan.hides(path))
     failed = hidden or call.errno in _DENIED or call.errno == errno.EXDEV
@@ -520,11 +520,11 @@ def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
     return Refusal("filesystem_read_roots", what, Remedy(line, listed=True, instead=instead))
 
 
-def _attributes(path: str) -> Refusal:
+def _attributes(path: str, asked: str) -> Refusal:
     """Return the refusal of setting a mode or times; Python does not say of which file."""
     what = "cells set no modes, owners and times of files here without bubblewrap"
-    have = bubblewrap.how_to_have()
-    instead = f"have bubblewrap, and restart: {have}. shutil.copy2 and the like go on without"
+    have = bubblewrap.how_to_have(asked)
+    instead = f"{have}. shutil.copy2 and the like go on without"
     return Refusal("filesystem_staged_roots", what, Remedy(instead=instead), path)
 
 
