@@ -327,7 +327,7 @@ def test_that_the_interpreter_ended_between_cells_is_in_the_next_result(home):
         s.execute(ends)
         time.sleep(1)
         (card,) = (one for one in s.execute("1").outputs if one.ours)
-        assert "its interpreter crashed" in card.content["data"]["text/plain"]
+        assert "it ended its interpreter with exit status 1" in card.content["data"]["text/plain"]
         assert not any(one.ours for one in s.execute("1").outputs)
 
 

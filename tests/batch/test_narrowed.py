@@ -23,7 +23,7 @@ def asking(**policy):
 #: By name: metadata, cells, status, and what each cell shows; None for a notebook that is not written.
 NOTEBOOKS = {
     "plain": ({}, [LIST.format("..")], "passed", ["2"]),
-    "time": (asking(timeout=1), ["while True: pass"], "timed out", ["KeyboardInterruptCellStopped"]),
+    "time": (asking(timeout=1), ["while True: pass"], "timed out", ["CellStopped"]),
     "again": (asking(timeout=1), ["'same'"], "passed", ["'same'"]),
     "modules": (asking(allowed_modules=[]), ["1", "import gc"], "denied", ["1", "PolicyDenied"]),
     "paths": (

@@ -47,6 +47,6 @@ def test_each_gets_the_points_for_what_works(world, follow, shell):
     }
     assert errors == {
         "ada": [],
-        "bob": ["KeyboardInterrupt", "CellStopped"],
+        "bob": ["CellStopped"],
         "cy": ["PolicyDenied", "PermissionError"],
     }

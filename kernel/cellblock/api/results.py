@@ -115,6 +115,8 @@ class Stop:
     limit: str
     state: Literal["kept", "restored", "gone"]
     said: str
+    #: Where the cell was that was interrupted, in its guest's words: lines of a traceback.
+    frames: tuple[str, ...] = ()
 
 
 class Variants(NamedTuple):
@@ -502,7 +504,8 @@ def _ending_parts(result: Result, limit: int) -> list[_Part]:
         case "stopped":
             if result.stop is None:
                 return [_Part(Heading.STOPPED, ".")]
-            return [_Part(None, for_models(result.stop.said))] if result.stop.said else []
+            frames = _frames([plain(line) for line in result.stop.frames])[0]
+            parts = [_Part(None, for_models(result.stop.said)), _Part(None, "\n".join(frames))]
         case _:
             said = _error_said(result)
             parts = [_Part(Heading.NOT_RUN, f": {said}")]
@@ -1283,7 +1286,8 @@ def _denial(finding: Finding) -> Denial:
 def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
     state: Any = "kept" if stopped.kept else "gone" if stopped.restored is None else "restored"
     said = plain("\n".join(content.get("traceback", ())))
-    return Stop(stopped.why, cell_status.stop_reason(stopped, views.in_force)[1], state, said)
+    limit, frames = cell_status.stop_reason(stopped, views.in_force)[1], cell_status.frames(stopped)
+    return Stop(stopped.why, limit, state, said, frames)
 
 
 def _tool_call(record: CallRecord) -> ToolCall:

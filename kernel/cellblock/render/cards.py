@@ -44,16 +44,18 @@ class Failure:
 
     ``report`` is the card's plain text. Front ends show a published error below the card, so
     that one is a single line; runners without a front end print the reply's, so that is whole.
+    ``frames`` are the cell's own words for where it was, for those who see the published one.
     """
 
     ename: str
     evalue: str
     report: str
+    frames: tuple[str, ...] = ()
 
     def published(self) -> dict[str, Any]:
         """Content of the iopub ``error`` message."""
         line = f"{_RED}{self.ename}{_PLAIN}: {self.evalue}"
-        return {"ename": self.ename, "evalue": self.evalue, "traceback": [line]}
+        return {"ename": self.ename, "evalue": self.evalue, "traceback": [*self.frames, line]}
 
     def replied(self) -> dict[str, Any]:
         """Error fields of the ``execute_reply``, without ``status``."""

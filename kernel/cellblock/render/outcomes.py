@@ -375,6 +375,7 @@ class Reason(StrEnum):
     cpu = "cpu"
     crashed = "crashed"
     deep = "deep"
+    exited = "exited"
     files = "files"
     folders = "folders"
     forks = "forks"
@@ -394,6 +395,7 @@ _WORDS: Final = {
     Reason.cpu: "it used more than {limit} of processor time (cpu_seconds)",
     Reason.crashed: "its interpreter crashed ({limit})",
     Reason.deep: "it made more folders than can be measured, or more than {limit} in one another",
+    Reason.exited: "it ended its interpreter with exit status {limit}",
     Reason.files: "it left more than {limit} in the project, which are staged",
     Reason.folders: "it kept more than {limit} open",
     Reason.forks: "its sandbox and its forks held more than {limit} of memory (forks_max_bytes)",

@@ -460,7 +460,7 @@ def changes(
     kept = total if kept is None else kept
     if not rows:
         return kept_note("No file of the project was changed.")
-    title = f"{count(kept, 'file')} written by cells: yours are as they were until you keep them"
+    title = f"{count(kept, 'file')} written by cells: your project is unchanged until you keep them"
     if not kept:
         title = "Cells wrote no file that can be kept: yours are as they were"
     whole = f"`cellblock changes diff {session}`"

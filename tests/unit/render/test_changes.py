@@ -13,7 +13,7 @@ LINK = ChangeRow("/lab/evil\x1b[2J", "changed", 3, 5, "not kept: it is not a reg
 def test_each_file_is_told_with_its_sizes_and_how_it_is_kept():
     bundle = changes([NEW, LINK], 2, "k-1", 1)
     assert bundle["text/plain"] == (
-        "1 file written by cells: yours are as they were until you keep them\n"
+        "1 file written by cells: your project is unchanged until you keep them\n"
         "  new      /lab/out.csv  1.2 KiB\n"
         "  changed  /lab/evil␛[2J  3 bytes ← 5 bytes · not kept: it is not a regular file\n"
         "  Keep them: %changes keep, or some: %changes keep PATH\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import sys
 import time
@@ -31,7 +32,7 @@ from cellblock.host.cell.refusals import (
     reads_secrets,
 )
 from cellblock.host.cell.written import Written
-from cellblock.host.guests.zygote import ENDED
+from cellblock.host.guests.zygote import ENDED, EXITED
 from cellblock.host.limits.reading import Reading
 from cellblock.host.limits.scratch import DEEPEST, MOST_REMOVED, STUCK
 from cellblock.host.output import gateway
@@ -765,7 +766,19 @@ def stopped_card(stopped: Stopped, policy: Policy | None, *, of_variant: bool = 
         estimate=stopped.detail if stopped.detail in (ESTIMATED, CHARGED) else "",
         policy_name=name,
     )
-    return card, cards.stopped_failure(card)
+    return card, replace(cards.stopped_failure(card), frames=frames(stopped))
+
+
+#: How the lines of IPython's traceback begin that name the error, above the frames and below.
+_OF_ERROR: Final = re.compile(r"(?:\x1b\[[\d;]*m)*(?:-{20}|KeyboardInterrupt\b)")
+
+
+def frames(stopped: Stopped) -> tuple[str, ...]:
+    """Return where a cell was that was interrupted, without the words of the interrupt."""
+    if (error := stopped.error) is None:
+        return ()
+    cleaned = gateway.clean_error(error.ename, error.evalue, error.traceback)["traceback"]
+    return tuple(line for line in cleaned if not _OF_ERROR.match(line))
 
 
 def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
@@ -808,6 +821,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
         case "breach":
             return "breach", cards.operation(detail)
         case "crash":
-            return "crashed", detail
+            ended = detail.removeprefix(EXITED)
+            return "crashed" if ended == detail else "exited", ended
         case "silent" | "undo" | "narrowed" | "fork":
             return "lost", detail

@@ -598,6 +598,10 @@ def kill_session(session: int) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
 
 
+#: What is said of a guest that ended itself, as by ``os._exit``; its status follows.
+EXITED: Final = "it exited with status "
+
+
 def exit_reason(status: int) -> str:
     """Return what a status of wait(2) means."""
     if os.WIFSIGNALED(status):
@@ -605,7 +609,7 @@ def exit_reason(status: int) -> str:
         if number in signal.valid_signals() and number < signal.SIGRTMIN:
             number = signal.Signals(number).name
         return f"it was ended by signal {number}"
-    return f"it exited with status {os.waitstatus_to_exitcode(status)}"
+    return f"{EXITED}{os.waitstatus_to_exitcode(status)}"
 
 
 # --- where supervisors have zygotes from ------------------------------------------------------

@@ -179,9 +179,11 @@ class InFlight:
         most = MAX_LOSSES + 1 if self.runs_code and lost == "violation" else 1
         return not self.began and self.interrupted_at is None and self.resent < most
 
-    def stopped(self, why: Why, *, kept: bool = False) -> Stopped:
-        """Return how it ended that is over a limit."""
-        return Stopped(why, kept=kept, seconds=self.seconds if why == "timeout" else None)
+    def stopped(self, why: Why, end: messages.Done | None = None) -> Stopped:
+        """Return how it ended that is over a limit; ``end`` is the guest's word, if it had one."""
+        seconds = self.seconds if why == "timeout" else None
+        error = None if end is None or not _is_interrupt(end.error) else end.error
+        return Stopped(why, kept=end is not None, seconds=seconds, error=error)
 
 
 class PolicyChange(Struct, frozen=True):
@@ -661,10 +663,17 @@ class Requests:
         if (subshell := getattr(message, "subshell", 0)) and subshell not in self.beside:
             message = msgspec.structs.replace(message, subshell=0)  # as of the main shell
         self._monitor.output_bytes += _size_of(message)
+        if isinstance(message, messages.Error) and self._ends_at_limit(message):
+            return
         if _links(message):
             for one in self._all():
                 one.linked = True
         self._front.on_output(message)
+
+    def _ends_at_limit(self, error: messages.Error) -> bool:
+        """Return whether an error is the interrupt of a cell at a limit: ``Stopped`` says it."""
+        request = self._of(error.subshell)
+        return request is not None and request.over is not None and _is_interrupt(error)
 
     def on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
@@ -797,7 +806,7 @@ class Requests:
                 one.called = True
         failed = message.error is not None
         if request.over is not None and (failed or not request.undo_steps):
-            self._keep(request, request.stopped(request.over, kept=True))
+            self._keep(request, request.stopped(request.over, message))
         elif failed or not self._goes_back(request, message):
             self._keep(request, message)
 
@@ -1156,6 +1165,10 @@ def _steps_if_only_undo(message: Any) -> int:
     """Return how many cells a cell undoes that does nothing else; 0 for any other message."""
     found = _UNDO_ALONE.fullmatch(message.raw) if _is_cell(message) else None
     return steps_of_undo(found[1]) if found else 0
+
+
+def _is_interrupt(error: messages.Error | None) -> bool:
+    return error is not None and error.ename == KeyboardInterrupt.__name__
 
 
 def _links(message: messages.FromGuest) -> bool:

@@ -128,6 +128,8 @@ class Stopped(Struct, frozen=True):
     of: int | None = None
     #: It ended with another that ran at the same time, whose end this is.
     beside: bool = False
+    #: What the guest would have shown of the interrupt: where the cell was.
+    error: messages.Error | None = None
 
     def __post_init__(self) -> None:
         """Bound what may be a guest's own words: a card repeats them several times."""
