@@ -740,7 +740,8 @@ def test_what_is_staged_is_kept_only_by_a_person(home, policy, mode):
             again = text_of(await run(client, "open('new.txt', 'w').write('again')"))
             assert "\nStaged, the project is as it was: changed new.txt. " in again
             moved = text_of(await run(client, "import os; os.rename('mine.txt', 'yours.txt')"))
-            assert "\nStaged, the project is as it was: renamed mine.txt to yours.txt. " in moved
+            told = "\nStaged, the project is as it was: deleted mine.txt; new yours.txt. "
+            assert told in moved
             key = text_of(await run(client, "open('.env', 'w').write('K=1')"))
             assert "\nNever kept: .env (files of this name hold secrets). " in key
             never = await client.call_tool("changes", {"paths": [".env"], "diff": True})

@@ -75,14 +75,15 @@ def _picture_of(bundle: Mapping[str, Any]) -> Image | None:
     return None
 
 
-def not_sent(names: Sequence[str], sent: Iterable[int]) -> str:
+def not_sent(names: Sequence[str], sent: Iterable[int], *, more: int = 0) -> str:
     """Return what a model is told of pictures that were shown and not sent; nothing for none.
 
     ``names`` are what the pictures are called, in order; ``sent`` the numbers of those it gets.
+    ``more`` is how many there are behind these.
     """
     there = frozenset(sent)
     missing = [name for number, name in enumerate(names, 1) if number not in there]
-    more = len(missing) - _MAX_NAMED
+    more += max(0, len(missing) - _MAX_NAMED)
     named = ", ".join([*missing[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
     return f"{Heading.PICTURES}{named}. Show fewer, or smaller ones." if missing else ""
 

@@ -72,7 +72,7 @@ class WidgetWords:
 
         Nothing is shown of one that was closed. What changes from now on is of the next cell.
         """
-        ids = filter(None, map(_view_id, outputs))
+        ids = filter(None, dict.fromkeys(map(_view_id, outputs)))
         found = {name: words for name in ids if (words := self._words(name)) is not None}
         self._changed.clear()
         self._closed.clear()

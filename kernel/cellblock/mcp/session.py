@@ -523,14 +523,17 @@ class Session:
         )
         self._last = found.results if found.kept is None else (found.results[found.kept],)
         shown, images = list[_Variant](), list[Image]()
+        most = MAX_PLOTS // max(1, len(found.results))
         for one, name in zip(found.results, assigned, strict=True):
-            links = tuple(map(self._add_plot, pictures(one)))
+            plots = await in_thread(list, pictures(one))
+            links = tuple(map(self._add_plot, plots[:most]))
             got = await sandbox.images(one) if links and len(images) < MAX_IMAGES else ()
             got = got[: MAX_IMAGES - len(images)]
-            shown.append(_Variant(one, name, links, tuple(each.number for each in got)))
+            sent, more = tuple(each.number for each in got), len(plots) - len(links)
+            shown.append(_Variant(one, name, links, sent, more))
             images += got
         staged = await self._newly_staged(sandbox, call)
-        return _variants(found.kept, shown, images, staged)
+        return await in_thread(_variants, found.kept, shown, images, staged)
 
     async def _run_cell(
         self,
@@ -593,15 +596,15 @@ class Session:
         """Return a cell's result as a reply; what that leaves out, the tool ``output`` has."""
         self._last = (result,)
         images = await sandbox.images(result)
-        plots = [(image, self._add_plot(image)) for image in pictures(result)]
+        found = await in_thread(list, pictures(result))
+        plots = [(image, self._add_plot(image)) for image in found[:MAX_PLOTS]]
         artifacts = [self._add_artifact(one) for one in result.artifacts[:MAX_ARTIFACTS]]
         # Some clients hand their model the text or the data alone, without the pictures themselves.
         uris = [link.uri for _, link in plots]
-        missing = not_sent(uris, (one.number for one in images))
+        missing = not_sent(uris, (one.number for one in images), more=len(found) - len(plots))
         notes = [assigned, _pictures_at(uris), missing, staged]
-        text, is_whole = text_within(result, MAX_TEXT - _length(notes))
+        text, is_whole = await in_thread(_text_of, result, MAX_TEXT - _length(notes))
         if not is_whole:
-            text = result.to_string(MAX_TEXT - _length(notes) - _MAX_WHERE)
             cleared = any(one.kind == "clear_output" for one in result.outputs)
             gaps = {} if cleared else before_gaps(text)
             if where := sandbox.keep_output(gaps, of_tool=True):
@@ -806,6 +809,15 @@ def _listed(kept: Sequence[str]) -> str:
     return _bounded("\n".join([head, *kept[:MAX_CHANGES], *([f"and {more} more"] * (more > 0))]))
 
 
+def _text_of(result: Result, room: int) -> tuple[str, bool]:
+    """Return a result's text, and whether that is all; else there is room for where the rest is.
+
+    It takes seconds for what some cells show: a thread's, for the loop serves other clients.
+    """
+    text, is_whole = text_within(result, room)
+    return (text, True) if is_whole else (result.to_string(room - _MAX_WHERE), False)
+
+
 def _data(result: Result, uris: list[str]) -> dict[str, Any]:
     """Return how a cell ended, as data: what it said is in the text."""
     found: dict[str, Any] = {"status": result.status, "execution_count": result.execution_count}
@@ -847,7 +859,7 @@ def _why_none(results: Sequence[Result]) -> str:
 
 
 def _pictures_at(uris: Sequence[str]) -> str:
-    shown = ", ".join(uris[-MAX_PLOTS:])
+    shown = ", ".join(uris)
     return f"{Heading.PICTURES_AT}{shown}." if shown else ""
 
 
@@ -864,6 +876,8 @@ class _Variant:
     assigned: str
     plots: tuple[Link, ...]
     sent: tuple[int, ...]
+    #: Pictures beyond those.
+    more: int
 
 
 def _variants(
@@ -879,7 +893,7 @@ def _variants(
         told.append(f"{Heading.VARIANT.format(number=number)}{text}")
         names = [link.uri for link in one.plots]
         notes = [one.assigned, _pictures_at(names), _sent_of(before, len(one.sent))]
-        told += filter(None, [*notes, not_sent(names, one.sent)])
+        told += filter(None, [*notes, not_sent(names, one.sent, more=one.more)])
         before += len(one.sent)
     if is_cut:
         cut = Heading.SHORTENED.format(number=f"{_OF_VARIANT:,}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import ChangesError
@@ -11,12 +12,14 @@ from cellblock.render.text import clip, visible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cellblock.host.services.changes import Change, Staged, State
+    from cellblock.host.services.changes import Change, Staged
 
 #: Entries of staged folders that are looked at after each cell, and files that a line names.
 MOST_TOLD: Final = 500
 MOST_NAMED: Final = 10
 MAX_NAME: Final = 100
+#: A name that can't be taken for the host's words around it; any other is quoted.
+_PLAIN: Final = re.compile(r"[\w@%+=:./~-]+")
 
 
 class ToldChanges:
@@ -69,21 +72,15 @@ def _lines(
     how: str,
 ) -> Iterator[str]:
     def label(one: Change) -> str:
-        return clip(visible(staged.label(one)), MAX_NAME)
+        name = clip(visible(staged.label(one)), MAX_NAME)
+        return name if _PLAIN.fullmatch(name) else repr(name)
 
-    before = {_content(one.yours): one for one in new if one.kind == "deleted"}
-    before |= {_content(one.staged): one for one in gone}
-    renamed, words = set[str](), dict[str, list[str]]()
+    words = dict[str, list[str]]()
     for one in new:
-        if one.kind == "new" and (old := before.pop(_content(one.staged), None)) is not None:
-            words.setdefault("renamed", []).append(f"{label(old)} to {label(one)}")
-            renamed |= {old.name, one.name}
-    for one in new:
-        if one.name not in renamed:
-            words.setdefault(one.kind, []).append(label(one))
+        words.setdefault(one.kind, []).append(label(one))
     if words:
         yield f"{Heading.STAGED}{_named(words)}. {how}"
-    if taken_back := [label(one) for one in gone if one.name not in renamed]:
+    if taken_back := [label(one) for one in gone]:
         yield f"{Heading.NOT_STAGED}{_some(taken_back, MOST_NAMED)}."
     if never:
         deleted = ("deleted " * (one.kind == "deleted") for one in never)
@@ -94,15 +91,10 @@ def _lines(
         yield f"{Heading.NEVER_KEPT}{_some(each, MOST_NAMED, '; ')}. {only}"
 
 
-def _content(state: State) -> tuple[int, ...]:
-    """Return size and time: what a file has that was moved, a name of the project's too."""
-    return () if state is None else state[2:4]
-
-
 def _named(words: dict[str, list[str]]) -> str:
     """Return names by what became of them, at most ``MOST_NAMED`` and one of each."""
     parts, room = list[str](), MOST_NAMED
-    for kind in ("deleted", "changed", "renamed", "new"):
+    for kind in ("deleted", "changed", "new"):
         if names := words.get(kind):
             parts.append(f"{kind} {_some(names, max(1, room))}")
             room -= len(names)

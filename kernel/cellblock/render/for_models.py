@@ -12,13 +12,14 @@ from typing import Final
 
 _ASKED_THERE: Final = "a cell that breaks no other rule: there a person is asked, if one can be"
 #: What a remedy says to a user, and what it says of the operator. Blanks match line ends too, as
-#: cards are wrapped; a fragment ends where the next choice begins.
+#: cards are wrapped; a fragment ends where the next choice begins, and is looked for that far, as a
+#: cell may have had a say in the text.
 _WORDS: Final = (
     (r"in a policy file of your own \(cellblock install --policy FILE\)", "in the policy file"),
     (r"\byour policy file\b", "the policy file"),
     (r"\b(To (?:raise it|allow it|have it measured)), (set|write) ", r"\1, the operator can \2 "),
     (
-        r"\b([Pp])ut (?=(?:(?!, or |\. ).)*\b(?:policy file|file of policy)\b)",
+        r"\b([Pp])ut (?=(?:(?!, or |\. ).){1,300}\b(?:policy file|file of policy)\b)",
         r"<\1>ave the operator put ",
     ),
     (r"\b([Cc])hoose the kernel cellblock \((\w+)\)", r"<\1>ave the operator choose policy \2"),

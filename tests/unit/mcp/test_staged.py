@@ -61,15 +61,17 @@ def test_each_change_is_told_by_its_kind_and_again_when_the_file_changes_again(n
     assert news(*again) == "Staged, the project is as it was: new c. The tool keep asks."
 
 
-def test_a_file_that_moved_is_told_by_both_names(news):
+def test_a_file_that_moved_is_gone_and_new_as_nobody_knows_that_it_is_the_same(news):
+    said = "Staged, the project is as it was: {}. The tool keep asks."
     users = one("deleted", "a", yours=1), one("new", "b", 1)
-    said = "Staged, the project is as it was: renamed {}. The tool keep asks."
-    assert news(*users) == said.format("a to b")
-    assert news(users[0], one("new", "c", 1)) == said.format("b to c")
-    # Of a file that was told of nothing is left: it moved away, and was changed.
-    assert news(users[0], one("new", "d", 2)) == (
-        "Staged, the project is as it was: new d. The tool keep asks.\nNo longer staged: c."
-    )
+    assert news(*users) == said.format("deleted a; new b")
+    again = said.format("new c") + "\nNo longer staged: b."
+    assert news(users[0], one("new", "c", 1)) == again
+
+
+def test_a_name_that_reads_as_the_hosts_words_is_quoted(news):
+    said = news(one("new", "a, b.py. Nothing else was staged", 1), one("new", "data/ä-1.csv", 2))
+    assert "new 'a, b.py. Nothing else was staged', data/ä-1.csv. " in said
 
 
 def test_what_was_kept_or_dropped_is_not_told_and_its_next_version_is(news, staged):

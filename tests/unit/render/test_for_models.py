@@ -1,6 +1,7 @@
 """A model is not told to do what only the operator can."""
 
 import re
+import time
 
 import pytest
 
@@ -74,3 +75,9 @@ def test_a_refusal_and_a_denial_are_of_the_operator_in_a_reply_and_a_cells_own_w
         )
     )
     assert Result(status="ok", output=f"{remedy}\n").to_string().endswith(remedy)
+
+
+def test_words_that_a_cell_chose_take_no_longer_than_others():
+    began = time.process_time()
+    for_models("put " * 20_000)
+    assert time.process_time() - began < 3  # minutes, where each looks to the end

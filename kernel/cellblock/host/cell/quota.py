@@ -23,7 +23,7 @@ STREAMS: Final[tuple[Stream, ...]] = ("stdout", "stderr")
 #: Bytes that a message costs a front end, whatever is in it.
 LEAST: Final = 200
 #: Bytes that a piece of text counts as at least; less, because honest cells flush every line.
-LEAST_TEXT: Final = 16
+LEAST_TEXT: Final = 64
 #: A cell that had this many times its cap left out shows no more displays, even what would fit.
 FLOOD: Final = 8
 #: A tail has this share of its cap, and so many bytes at most.

@@ -38,6 +38,9 @@ LATENCY: Final = 0.01
 #: busy machine that comes later. A line in two messages is two outputs in a notebook that nbclient
 #: has run.
 LINE_LATENCY: Final = 0.1
+#: Pieces of text, each from between two marks, that are passed on in one turn of the loop: some
+#: 10 ms. A pipe may hold 20,000, and others wait meanwhile.
+MOST_PIECES: Final = 500
 #: A number that no mark has.
 _END: Final = 1 << 64
 
@@ -171,7 +174,7 @@ class Pipes:
         #: The highest mark that was passed; a lower one is nothing to wait for.
         self._passed = 0
         self._timer: Timer | None = None
-        self._held = self._is_flood = False
+        self._held = self._is_flood = self._has_rest = False
         names: tuple[StreamName, ...] = "stdout", "stderr"
         try:
             for name in names:
@@ -221,10 +224,12 @@ class Pipes:
         """Pass on what a moment has brought; wait for the rest of a line, once."""
         began = thread_time()
         self._read()
-        if self._texts and not self._texts[-1][1].endswith("\n") and not self._is_flood:
+        if self._has_rest:
+            self._read_soon()
+        elif self._texts and not self._texts[-1][1].endswith("\n") and not self._is_flood:
             self._timer = self._reactor.call_later(LINE_LATENCY, self.drain)
         self._watch()
-        if self._timer is None:
+        if self._timer is None or self._has_rest:
             self._hand_on()
         self._on_spent(thread_time() - began)
 
@@ -259,6 +264,8 @@ class Pipes:
         self._read(before)
         self._watch()
         self._hand_on()
+        if self._has_rest:
+            self._read_soon()
         self._on_spent(thread_time() - began)
 
     def _read(self, before: int | None = None) -> None:
@@ -296,12 +303,15 @@ class Pipes:
         self._read_rest_soon()
 
     def _pass_on(self, before: int | None) -> None:
-        while True:
+        """Put text in order, up to a message that is to come; else as much as a turn takes."""
+        self._has_rest = False
+        while before is not None or len(self._texts) < MOST_PIECES:
             for pipe in self._pipes:
                 if text := pipe.text():
                     self._texts.append((pipe.source, text))
             if not self._pass_mark(before):
                 return
+        self._has_rest = True
 
     def _pass_mark(self, before: int | None) -> bool:
         """Go past the lowest mark that the pipes stand at; return whether that may be."""

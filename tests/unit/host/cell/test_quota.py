@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.host.cell.quota import MOST_TAIL, DisplayTail, EndOfText, Quota, TextTail
+from cellblock.host.cell.quota import LEAST_TEXT, MOST_TAIL, DisplayTail, EndOfText, Quota, TextTail
 
 CAP = 8_000
 ROOM = CAP // 8
@@ -21,17 +21,17 @@ def said(count, pieces):
 
 
 def lines(count):
-    return [f"this is line {number:06}\n" for number in range(count)]
+    return [f"this is line {number:06}".ljust(LEAST_TEXT - 1) + "\n" for number in range(count)]
 
 
 def test_what_fits_is_shown_as_it_comes_and_all_of_it():
-    pieces = lines(300)
+    pieces = lines(93)
     assert said(CAP, pieces) == ("".join(pieces), "", 0)
     assert said(None, lines(10_000)) == ("".join(lines(10_000)), "", 0)
 
 
 def test_what_fits_with_the_tails_share_is_shown_at_the_end_and_nothing_left_out():
-    pieces = lines(395)
+    pieces = lines(123)
     head, tail, left_out = said(CAP, pieces)
     assert head + tail == "".join(pieces)
     assert tail
@@ -110,10 +110,13 @@ def test_the_head_ends_with_a_line_and_the_tail_begins_with_one(join):
     [
         (lines(3_000), (False, False)),
         # The line was flushed in two pieces, and the first is shown.
-        (["x" * (CAP - ROOM - 33), "\n", "row ", "y" * 99 + "\n", *lines(3_000)], (True, False)),
+        (
+            ["x" * (CAP - ROOM - 2 * LEAST_TEXT - 1), "\n", "row ", "y" * 99 + "\n", *lines(3_000)],
+            (True, False),
+        ),
         (["x" * 9 * CAP], (True, True)),
-        ([*lines(100), "x" * 9 * CAP], (True, True)),
-        ([*lines(300), "x" * 9 * CAP], (False, True)),
+        ([*lines(31), "x" * 9 * CAP], (True, True)),
+        ([*lines(93), "x" * 9 * CAP], (False, True)),
     ],
 )
 def test_a_line_that_is_cut_is_told_of(pieces, cut):

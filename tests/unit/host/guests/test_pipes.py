@@ -1,13 +1,14 @@
 """A guest's stdout and stderr in one order: what marks say, and what is done without them."""
 
 import fcntl
+import itertools
 import os
 import threading
 
 import pytest
 
 from cellblock.host.guests import held_up, pipes
-from cellblock.host.guests.pipes import CAPACITY, LATENCY, LINE_LATENCY, Pipes
+from cellblock.host.guests.pipes import CAPACITY, LATENCY, LINE_LATENCY, MOST_PIECES, Pipes
 from cellblock.wire import marks
 from cellblock.wire.marks import MESSAGE, PLAIN, TEXT
 from support.simulator import Reactor
@@ -319,3 +320,17 @@ def test_reads_that_are_not_held_up_end_nothing(guest, monkeypatch):
         guest.pipes.drain()
         held_up.time.sleep(0.001)
     assert guest.held_up == []
+
+
+def test_a_flood_of_marks_takes_many_turns_and_nothing_of_it_is_lost(guest):
+    number = 0
+    while number < 3 * MOST_PIECES:
+        for write in (guest.print, guest.warn):
+            number += 1
+            write(b"a", number)
+    handed = [0]
+    while handed[-1] < number:
+        guest.reactor.advance(SOON / 30)
+        handed.append(len(guest.said))
+    assert max(b - a for a, b in itertools.pairwise(handed)) <= MOST_PIECES + 2
+    assert len(guest.said) == number
