@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: A certificate for service.test and its key: for these servers alone, and nobody trusts it.
 PEM = Path(__file__).with_name("service_test.pem")
+#: The same for localhost.
+LOCALHOST = Path(__file__).with_name("localhost.pem")
 READ_SECONDS = 10.0
 
 
@@ -40,6 +42,7 @@ class Web:
         port: int = 0,
         *,
         tls: bool = False,
+        pem: Path = PEM,
     ) -> None:
         self._say, self.asked = say, []
         self._sock = socket.create_server((address, port))
@@ -48,7 +51,7 @@ class Web:
         self._context = None
         if tls:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._context.load_cert_chain(PEM)
+            self._context.load_cert_chain(pem)
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=self._serve, daemon=True)]
         self._threads[0].start()

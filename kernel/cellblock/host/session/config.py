@@ -32,6 +32,7 @@ from cellblock.host.guests import background, spawn
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
 from cellblock.policy import load, paths
+from cellblock.policy.credentials import hosts_in_words
 from cellblock.policy.folders import cache_folder, data_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
@@ -173,6 +174,7 @@ class SessionConfig(Struct, frozen=True):
         No zygote is told of them. Raises InputError for one that can't be given.
         """
         ours = guest_environment((), self.scratch, os.environ, self.prepare.plan).keys() - {_USER}
+        secret = self.policy.secret_variables()
         for name, value in variables.items():
             what, remedy = "", "Leave it out."
             if not (isinstance(name, str) and isinstance(value, str)):
@@ -187,8 +189,8 @@ class SessionConfig(Struct, frozen=True):
                 remedy = "Give it as one of inputs=, or in a file."
             elif name in ours:
                 what = "cells have a value of cellblock's for it"
-            elif name == self.policy.llm.key_env:
-                what = "the policy has the key of language models there, which no cell gets"
+            elif name in secret:
+                what = f"the policy has {secret[name]} there, which no cell gets"
             if what:
                 raise InputError(what, file="env", key=str(name), remedy=remedy)
         environment = self.prepare.environment | dict(variables)
@@ -322,7 +324,15 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         operators=policy if narrowed != policy else None,
         notebook=str(options.notebook or ""),
         notice="; and ".join(
-            filter(None, (*_notices(policy, options, opened, whole=whole), notice, unstaged))
+            filter(
+                None,
+                (
+                    *_notices(policy, options, opened, whole=whole),
+                    *_missing_keys(narrowed),
+                    notice,
+                    unstaged,
+                ),
+            )
         ),
         condition=condition,
         file=options.policy_name,
@@ -477,6 +487,22 @@ def _notices(
         )
 
 
+def _missing_keys(policy: Policy) -> Iterator[str]:
+    """Yield what the user is told of credentials that can't be sent."""
+    if not policy.credentials:
+        return
+    from cellblock.host.services import secret_values  # noqa: PLC0415 - few policies have any
+
+    for name, one in policy.credentials.items():
+        try:
+            secret_values.read_secret(one.value)
+        except secret_values.NoSecretError as exc:
+            yield (
+                f"refuses requests to {hosts_in_words(one)}, which take the key {name} "
+                f"({one.value}): {exc.message}. {exc.remedy}"
+            )
+
+
 def _condition(policy: Policy, options: SessionOptions) -> PolicyError | None:
     """Return what has to be allowed of a policy, and was not."""
     if options.allow_unsafe:
@@ -496,13 +522,14 @@ def _narrowed_by_notebook(policy: Policy, options: SessionOptions) -> tuple[Poli
 
 
 def _private(options: SessionOptions, policy: Policy) -> list[Path]:
-    """Return what no guest reads: history, kept output, logs, approvals, the front's own.
+    """Return what no guest reads: history, kept output, logs, approvals, keys, the front's own.
 
     Keys of kernels that start later are not readable either: see ``backends.plan``.
     """
     own = [default_path().parent, Path(policy.audit.folder)]
     approvals = [Path(data_folder()), Path(policy.approval.key)]
-    return [*own, *approvals, *options.private]
+    keys = map(Path, policy.secret_files().values())
+    return [*own, *approvals, *keys, *options.private]
 
 
 def _secrets(policy: Policy, narrowed: Policy, project: Path) -> tuple[tuple[Path, ...], bool]:
@@ -670,7 +697,8 @@ def check_file_limit(policy: Policy) -> None:
 def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
     """Raise PolicyError where cells could read a secret, or write what decides about them.
 
-    Secrets are the audit log and the key of approvals; manifests and templates decide.
+    Secrets are the audit log, the key of approvals and files of credentials; manifests and
+    templates decide.
     """
     readable = (*plan.read_roots, *plan.write_roots)
     by_host = paths.host_write_roots(policy).values()
@@ -684,6 +712,10 @@ def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
             what = "cells could read the key of approvals"
             _refuse_within(policy.approval.key, readable, what, "approval.key", policy)
         deciding.append(("approval.folder", policy.approval.folder))
+    for key, path in policy.secret_files().items():
+        if not plan.hides(path):
+            _refuse_within(path, readable, "cells could read a key", key, policy)
+        deciding.append((key, path))
     for key, path in deciding:
         _refuse_within(path, writable, "cells could write what decides", key, policy)
 

@@ -299,6 +299,7 @@ class Broker:
             one.message.arguments,
             answer=lambda answer: self._settle(one, answer, "error" if answer.kind else "ok"),
             tell=self._tell,
+            note=lambda use: self._audit.key_sent(one.account.number, use),
             cell=one.message.cell,
         )
 
