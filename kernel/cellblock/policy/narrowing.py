@@ -59,17 +59,6 @@ def _fewer(field: str, old: Policy, new: Policy) -> str:
     return "" if more is None else f"{toml_text(more)} is not among what the policy has"
 
 
-def _fewer_tables(field: str, old: Policy, new: Policy) -> str:
-    """Take tables away, add none, and leave the others as they are."""
-    before, after = getattr(old, field), getattr(new, field)
-    for name, table in after.items():
-        if name not in before:
-            return f"{toml_text(name)} is not among what the policy has"
-        if table != before[name]:
-            return f"{toml_text(name)} is another than the policy has"
-    return ""
-
-
 def _more(field: str, old: Policy, new: Policy) -> str:
     """Add entries, and take none away."""
     after = getattr(new, field)
@@ -134,6 +123,17 @@ def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
         after = new.tool_timeouts.get(name, new.tool_timeout)
         if before is not None and (after is None or after > before):
             return f"{toml_text(after)} for {name} is more than {toml_text(before)}"
+    return ""
+
+
+def _fewer_tables(field: str, old: Policy, new: Policy) -> str:
+    """Take tables away, add none, and leave the others as they are."""
+    before, after = getattr(old, field), getattr(new, field)
+    for name, table in after.items():
+        if name not in before:
+            return f"{toml_text(name)} is not among what the policy has"
+        if table != before[name]:
+            return f"{toml_text(name)} is another than the policy has"
     return ""
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cellblock.policy.credentials import Credential
 
 
-#: Characters of the shortest key that is replaced in answers. A cell that sees its guess replaced
-#: knows that it is right, and an answer has room for millions of guesses: a short key would be found.
+#: Characters of the shortest key that is replaced in answers. A cell that sees a guess replaced
+#: knows that it is right, and one answer has room for millions of guesses at a short key.
 LEAST_REPLACED: Final = 16
 
 

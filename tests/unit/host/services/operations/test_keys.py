@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - look-alike letters are what is tested
 """A policy's credentials at requests: who is sent a key, and that nobody else is.
 
 All servers are real, on loopback; those of TLS have a certificate for service.test.
