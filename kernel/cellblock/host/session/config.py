@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Staged
     from cellblock.host.services.operations.grants import OperationGrants
     from cellblock.host.session.granted_services import GrantedServices
+    from cellblock.host.session.types import SessionSettings
     from cellblock.policy.model import Policy
 
 
@@ -260,22 +261,25 @@ class SessionConfig(Struct, frozen=True):
             project=Path(moved(str(self.project))),
         )
 
-    def in_fork(
-        self, folder: Path | None, policy: Policy, prepare: messages.Prepare
-    ) -> SessionConfig:
-        """Return one for a fork of this session, under what is in force there.
+    def in_fork(self, folder: Path | None, settings: SessionSettings) -> SessionConfig:
+        """Return one for a fork of this session, under what is in force there: its ``settings``.
+
+        That may be narrower than this config, which is of the session's start: of its policy, of
+        its guest and of what the host does for it.
 
         ``folder`` lies in the session's and takes its place; what is staged can be read. Without
         one the fork has all that the session has, which goes on listing what is staged: the fork
         writes to the same layers, and what is there counts against its limits, too.
         """
-        plan = prepare.plan
+        prepare, plan = settings.prepare, settings.prepare.plan
+        operations = None if settings.tools is None else settings.tools.operations
+        forked = replace(self, policy=settings.policy, prepare=prepare, operations=operations)
         if folder is None:
-            return replace(self, policy=policy, prepare=prepare, lists_staged=False)
+            return replace(forked, lists_staged=False)
         write_roots = tuple(root for root in plan.write_roots if root != SHARED_MEMORY)
         reads = (*plan.read_roots, *plan.staged_roots)
         plan = replace(plan, read_roots=reads, write_roots=write_roots, staged_roots=(), layers=())
-        moved = replace(self, policy=policy, prepare=replace(prepare, plan=plan))
+        moved = replace(forked, prepare=replace(prepare, plan=plan))
         return moved.in_folder(folder, inputs=prepare.inputs)
 
 

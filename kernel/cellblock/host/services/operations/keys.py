@@ -51,10 +51,10 @@ class Keys:
                 for origin in network.origins_of(entry):
                     self._by_origin.setdefault(origin, []).append((name, one))
 
-    def at(self, url: Url, sent: Iterable[str]) -> tuple[Key, ...]:
-        """Return the keys that a request carries, which sends the headers ``sent`` of a cell's.
+    def named_at(self, url: Url, sent: Iterable[str]) -> list[tuple[str, Credential]]:
+        """Return the credentials of a request that sends the headers ``sent`` of a cell's.
 
-        Raises OperationError: for a header that a key is in, and for a key that can't be had.
+        Reads no key. Raises OperationError for a header that a key is in.
         """
         own = self._by_origin.get(url.origin, ())
         names = {headers.compared(name): name for name in sent}
@@ -62,7 +62,14 @@ class Keys:
             if (theirs := names.get(headers.compared(one.header))) is not None:
                 message = f"the host sets {theirs!r} for {url.authority}: the key {name} is in it"
                 raise not_granted(f"{message} (credentials). Leave it out of headers")
-        return tuple(_read(name, one, url) for name, one in own)
+        return list(own)
+
+    def at(self, url: Url, sent: Iterable[str]) -> tuple[Key, ...]:
+        """Return the keys that a request carries.
+
+        Raises OperationError as ``named_at``, and for a key that can't be had.
+        """
+        return tuple(_read(name, one, url) for name, one in self.named_at(url, sent))
 
 
 def _read(name: str, one: Credential, url: Url) -> Key:

@@ -317,12 +317,13 @@ class Broker:
         elif self._audit.barred():
             self._refuse(one, _UNLOGGED)
         else:
+            asked = msgspec.structs.replace(call, carries=providers.carries(call))
             self._check(
                 one,
                 providers,
                 call,
                 lambda: approval.decide(
-                    call,
+                    asked,
                     begin,
                     lambda why: self._refuse(one, Answer(kind="NotApproved", message=why)),
                 ),

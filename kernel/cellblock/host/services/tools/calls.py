@@ -68,6 +68,8 @@ class Call(msgspec.Struct, frozen=True):
     note: Callable[[KeyUse], None] = _ignore
     cell: int = 0
     checks_only: bool = False
+    #: The policy's credentials that it sends along, for who is asked about it.
+    carries: tuple[str, ...] = ()
 
 
 class Quota:
