@@ -45,9 +45,11 @@ class Web:
         pem: Path = PEM,
     ) -> None:
         self._say, self.asked = say, []
-        self._sock = socket.create_server((address, port))
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._sock = socket.create_server((address, port), family=family)
         self.port = self._sock.getsockname()[1]
-        self.origin = f"{'https' if tls else 'http'}://{address}:{self.port}"
+        host = f"[{address}]" if ":" in address else address
+        self.origin = f"{'https' if tls else 'http'}://{host}:{self.port}"
         self._context = None
         if tls:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

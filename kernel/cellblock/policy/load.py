@@ -296,7 +296,9 @@ def _added(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, An
         elif isinstance(before := values.get(key, []), list):
             values[key] = [*before, *more]
     for key, (value, remedy) in wrong.items():
-        raise PolicyError("can't be added", file=spec, key=key, value=repr(value), remedy=remedy)
+        # Whoever writes a key into a policy is not shown it again: messages are kept.
+        shown = "•••" if key == "add.credentials" else repr(value)
+        raise PolicyError("can't be added", file=spec, key=key, value=shown, remedy=remedy)
     return values
 
 

@@ -90,6 +90,7 @@ WRONG = {
     text() + '\ntoken = "sk-secret"': "credentials.API.token: no such key",
     '[credentials]\nAPI = "sk-secret"': "credentials.API: wrong value",
     'credentials = "sk-secret"': "credentials: wrong value",
+    '[add]\ncredentials = ["sk-secret"]': "add.credentials: can't be added",
     text(name='"A B"'): "credentials: not the name of a credential",
     text() + "\n" + text(name="B"): "credentials.B.header: credential API has this header",
     text(header='"X-Key"') + "\n" + text(name="B", header='"x_key"'): "credentials.B.header: cred",

@@ -6,7 +6,6 @@ All servers are real, on loopback; those of TLS have a certificate for service.t
 
 import asyncio
 import base64
-import contextlib
 import os
 import socket
 import urllib.parse
@@ -19,6 +18,7 @@ from cellblock.host.services.operations.http import Fetcher
 from cellblock.host.services.tools.calls import uses_to
 from cellblock.policy.credentials import Credential
 from cellblock.policy.operations import Http
+from support import machines
 from support.web import PEM, Web, answer
 
 SECRET = "sk-51f0c0ffee-0123456789abcdef"
@@ -129,13 +129,30 @@ def test_a_file_has_a_key_and_what_is_around_it_is_left_out(web, tmp_path):
 
 
 def test_loopback_that_is_listed_is_sent_the_key_without_tls(web):
-    for address in ("127.0.0.1", "::1"):
-        with contextlib.suppress(OSError):
-            server = web(address=address)
-            at = f"[{address}]:{server.port}" if ":" in address else f"{address}:{server.port}"
-            ask = Asking(f"http://{at}", keys={"API": credential(at)})
-            ask(f"http://{at}/")
-            assert sent(server) == [[f"Bearer {SECRET}"]]
+    server = web()
+    at = f"127.0.0.1:{server.port}"
+    Asking(server.origin, keys={"API": credential(at)})(server.origin)
+    assert sent(server) == [[f"Bearer {SECRET}"]]
+
+
+@pytest.mark.skipif(not machines.has_ipv6(), reason="no IPv6 here")
+@pytest.mark.parametrize("spelling", ["[::1]", "[0:0:0:0:0:0:0:1]", "[0::1]", "[::0001]"])
+def test_an_address_is_the_same_in_every_spelling_of_ipv6(web, spelling):
+    server = web(address="::1")
+    listed = credential(f"[0:0::1]:{server.port}")
+    Asking(server.origin, keys={"API": listed})(f"http://{spelling}:{server.port}/")
+    assert sent(server) == [[f"Bearer {SECRET}"]]
+
+
+@pytest.mark.skipif(not machines.has_ipv6(), reason="no IPv6 here")
+@pytest.mark.parametrize("other", ["[::ffff:127.0.0.1]", "127.0.0.1", "localhost"])
+def test_another_name_of_the_same_machine_is_another_host(web, other):
+    server = web()
+    granted = [f"http://[::ffff:127.0.0.1]:{server.port}", f"http://127.0.0.1:{server.port}"]
+    granted.append(f"http://localhost:{server.port}")
+    ask = Asking(*granted, keys={"API": credential(f"[::1]:{server.port}")})
+    ask(f"http://{other}:{server.port}/")
+    assert (sent(server), ask.used) == ([[]], [])
 
 
 SPELLINGS = ("SERVICE.TEST", "Service.Test", "service.TEST")
