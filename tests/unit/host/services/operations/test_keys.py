@@ -476,6 +476,16 @@ def test_a_key_that_a_server_echoes_is_replaced(web):
     assert SECRET.lower() not in repr(told).lower()
 
 
+def test_nothing_is_left_of_a_key_that_begins_with_another(web, monkeypatch):
+    monkeypatch.setenv("LONGER", f"{SECRET}-and-more")
+    server = web(echo, tls=True)
+    at = f"service.test:{server.port}"
+    keys = {"API": credential(at), "LONGER": credential(at, header="X-B", value="env:LONGER")}
+    told = Asking(at, keys=keys)(f"https://{at}/")
+    assert b"x-b: Bearer [credential LONGER]" in told["content"]
+    assert b"-and-more" not in told["content"]
+
+
 def test_what_is_not_the_exact_key_is_the_servers(web):
     packed = base64.b64encode(SECRET.encode())
     server = web(lambda *_: answer(packed + b" " + SECRET[:-1].encode()), tls=True)
