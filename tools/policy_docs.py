@@ -33,6 +33,8 @@ TAKES = {
     EnforcedBy.locks: "more locks on the guest that runs",
     EnforcedBy.guest: "a new guest",
 }
+#: Fields with a table for each name: how a file calls them, and what is in one.
+NAMED = {"mcp": ("tools.mcp", "McpServer"), "credentials": ("credentials", "Credential")}
 LONG = 4
 
 
@@ -44,12 +46,13 @@ def table() -> str:
     whole = json_schema()
     rows = []
     for name, field in whole["properties"].items():
-        if name not in SECTIONS or name in ("mcp", "ops"):
+        if name not in SECTIONS or name in (*NAMED, "ops"):
             rows.append(_row(name, field, presets))
-            if name == "mcp":
-                servers = whole["$defs"]["McpServer"]["properties"].items()
+            if name in NAMED:
+                section, table = NAMED[name]
+                inner = whole["$defs"][table]["properties"].items()
                 none: list[dict[str, Any]] = [{} for _ in presets]
-                rows += [_row(key, own, none, section="tools.mcp.NAME.") for key, own in servers]
+                rows += [_row(key, own, none, section=f"{section}.NAME.") for key, own in inner]
             continue
         own = [preset.get(name, {}) for preset in presets]
         for key, inner in whole["$defs"][name.title()]["properties"].items():

@@ -53,6 +53,17 @@ def test_the_key_of_language_models_is_no_cells():
         Sandbox(Policy.preset("safe", llm=llm), env={"LAB_KEY": "secret"}).open()
 
 
+def test_the_variable_of_a_credential_is_no_cells():
+    policy = Policy.preset(
+        "safe",
+        ops={"http": {"hosts": ["api.example.org"]}},
+        credentials={"API": {"hosts": ["api.example.org:443"], "value": "env:API_KEY"}},
+    )
+    why = r"API_KEY: the policy has the credential API there, which no cell gets"
+    with pytest.raises(InputError, match=why):
+        Sandbox(policy, env={"API_KEY": "secret"}).open()
+
+
 def test_what_is_too_large_or_no_utf_8_is_said():
     for value in ("x" * 2**17, "\ud800"):
         with pytest.raises(PolicyError):

@@ -628,3 +628,19 @@ def test_what_the_variant_wrote_and_staged_is_the_sandboxs(home):
         one.try_variants(["open(os.environ['HOME'] + '/c').read()"], lambda _: 0)
         assert said(one, "open(os.environ['HOME'] + '/c').read()") == "'c'"
         assert [change.path for change in one.changes()] == ["a", "b"]
+
+
+def test_a_fork_of_a_narrowed_sandbox_has_the_host_do_no_more_for_it(home):
+    folder = home / "project" / "read"
+    folder.mkdir()
+    (folder / "one.txt").write_text("one")
+    (folder / "two.txt").write_text("two")
+    policy = Policy.preset("data", ops={"read_file": {"roots": [str(folder)]}})
+    read = f"ops.read_file('{folder}/{{}}.txt')"
+    with Sandbox(policy) as one:
+        assert said(one, read.format("two")) == "'two'"
+        assert one.execute(f'%policy narrow add.read_deny_paths=["{folder}/two.txt"]').success
+        (fork,) = one.fork()
+        for each in (one, fork):
+            assert said(each, read.format("one")) == "'one'"
+            assert "NotGranted" in each.execute(read.format("two")).to_string()

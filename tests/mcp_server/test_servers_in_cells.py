@@ -154,6 +154,10 @@ def test_over_http(home, office):
     [
         ({"tools": ["fly"]}, "it has no tool fly (got 'office'). It has: add, de-lete"),
         ({"where": "command = ['/nowhere']"}, "it can't be had: "),
+        (
+            {"where": "url = 'https://localhost:9/mcp'\ntoken_env = 'NO_SUCH_TOKEN'"},
+            "the host's environment has no NO_SUCH_TOKEN",
+        ),
         ({"tools": []}, "tools.mcp.office.tools: none is named"),
         ({"where": ""}, "it says nowhere, or twice, what to speak to"),
         (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import socket
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +33,15 @@ def users(*, wrapped: bool = False) -> list[str]:
 def places() -> list[tuple[str, str]]:
     """Return each user that starts kernels, with each backend that confines them here."""
     return [(user, backend) for user in users() for backend in ("landlock", "bubblewrap")]
+
+
+def has_ipv6() -> bool:
+    """Return whether something can listen at ::1."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
 
 
 def path(backend: str = BACKEND) -> str:

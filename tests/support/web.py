@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: A certificate for service.test and its key: for these servers alone, and nobody trusts it.
 PEM = Path(__file__).with_name("service_test.pem")
+#: The same for localhost.
+LOCALHOST = Path(__file__).with_name("localhost.pem")
 READ_SECONDS = 10.0
 
 
@@ -40,15 +42,18 @@ class Web:
         port: int = 0,
         *,
         tls: bool = False,
+        pem: Path = PEM,
     ) -> None:
         self._say, self.asked = say, []
-        self._sock = socket.create_server((address, port))
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._sock = socket.create_server((address, port), family=family)
         self.port = self._sock.getsockname()[1]
-        self.origin = f"{'https' if tls else 'http'}://{address}:{self.port}"
+        host = f"[{address}]" if ":" in address else address
+        self.origin = f"{'https' if tls else 'http'}://{host}:{self.port}"
         self._context = None
         if tls:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._context.load_cert_chain(PEM)
+            self._context.load_cert_chain(pem)
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=self._serve, daemon=True)]
         self._threads[0].start()

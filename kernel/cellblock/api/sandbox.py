@@ -852,13 +852,13 @@ class AsyncSandbox:
         if self._config is None:
             raise GuestError(NOT_OPEN)
         if alike:
-            return self._config.in_fork(None, settings.policy, settings.prepare)
+            return self._config.in_fork(None, settings)
         # Nobody can have made one of this name, or taken it for what it is not.
         name = exchange.FORK_FOLDER.format(os.urandom(16).hex())
         folder = Path(settings.prepare.scratch, name)
         # A fork's own lies in its parent's reach.
         await in_thread(_make_within, self._open_scratch(), folder.name)
-        return self._config.in_fork(folder, settings.policy, settings.prepare)
+        return self._config.in_fork(folder, settings)
 
     def check_budgets(self, what: str, instead: str) -> None:
         """Raise CellblockError where another sandbox would have what this may use, once more.

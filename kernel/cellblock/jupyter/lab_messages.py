@@ -52,6 +52,7 @@ _RECORDS: Final = {
     "cell": "Cell checked",
     "connections": "Addresses requested",
     "crash": "Guest crashed",
+    "credential": "Key sent",
     "enforcement": "Confinement in place",
     "failure": "No guest could be started",
     "forked": "Copied from another session",

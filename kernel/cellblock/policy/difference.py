@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Direction = Literal["more", "less", "other"]
 #: Instead of a table that a policy does not have.
 NOT_GRANTED: Final = "not granted"
-#: Tables of grants: each table in ``ops`` and ``mcp`` is one, ``llm`` is one if it has an address.
-_GRANTING: Final = ("ops", "mcp")
+#: Tables of grants: each table in them is one. ``llm`` is one if it has an address.
+_GRANTING: Final = ("ops", "mcp", "credentials")
 
 
 class Difference(NamedTuple):

@@ -332,13 +332,14 @@ def _added(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, An
         elif isinstance(before := values.get(key, []), list):
             values[key] = [*before, *more]
     if wrong:
-        raise together(
-            [
-                PolicyError("can't be added", file=spec, key=key, value=repr(value), remedy=remedy)
-                for key, (value, remedy) in wrong.items()
-            ]
-        )
+        raise together([_cannot_be_added(key, *what, file=spec) for key, what in wrong.items()])
     return values
+
+
+def _cannot_be_added(key: str, value: object, remedy: str, *, file: str) -> PolicyError:
+    # Whoever writes a key into a policy is not shown it again: messages are kept.
+    shown = "•••" if key == "add.credentials" else repr(value)
+    return PolicyError("can't be added", file=file, key=key, value=shown, remedy=remedy)
 
 
 def _not_added(key: str) -> str:

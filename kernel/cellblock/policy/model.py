@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 from cellblock.analysis import Rules, allowlist
 from cellblock.analysis.magic_table import ALLOWED_MAGICS
 from cellblock.errors import PolicyError
+from cellblock.policy.credentials import Credential, credentials_of, named_by, words
 from cellblock.policy.mcp_servers import McpServer
 from cellblock.policy.rows import (
     Beneath,
@@ -203,7 +204,12 @@ def _operations(**values: Any) -> Operations | None:
 #: Fields that are tables of fields.
 TABLES: Final = {"approval": Approval, "audit": Audit, "llm": Llm, "templates": Templates}
 #: Fields that are tables: how each is made of a file's values.
-SECTIONS: Final[dict[str, Callable[..., Any]]] = {**TABLES, "mcp": servers_of, "ops": _operations}
+SECTIONS: Final[dict[str, Callable[..., Any]]] = {
+    **TABLES,
+    "mcp": servers_of,
+    "ops": _operations,
+    "credentials": credentials_of,
+}
 
 
 def plain(value: Any) -> Any:
@@ -445,6 +451,18 @@ class Policy(Table):
     ops: Annotated[Any, OperationsField()] = row(None, narrower=_GRANTED)
     """Operations of the host's own that cells may call. In a file, a table for each that is
     granted: ``[ops.read_file]``."""
+
+    credentials: dict[str, Credential] = row(
+        default_factory=dict,
+        narrower=Way.fewer_tables,
+        host="the host adds each to requests of ops.http, over TLS, and tells it to no guest",
+        shown=Shown.first,
+        only_with=("credentials", "any"),
+        words=words,
+    )
+    """Keys that cells use and never see. In a file, a table for each: ``[credentials.NAME]``, with
+    ``hosts``, ``header``, ``prefix`` and ``value``. A notebook or a cell that keeps some names
+    them: ``["NAME"]``."""
 
     packages: Names = row(
         (),
@@ -825,6 +843,25 @@ class Policy(Table):
         """What ``ops`` grants, None where that is nothing."""
         section: Operations | None = self.ops
         return section
+
+    def secret_variables(self) -> dict[str, str]:
+        """Return the host's environment variables that hold secrets, each with what it is.
+
+        Cells get none of them: not by ``env_var_access``, nor from a program.
+        """
+        named = {self.llm.key_env: "the key of language models"}
+        named |= {one.token_env: f"the token of {name}" for name, one in self.mcp.items()}
+        for name, one in self.credentials.items():
+            named[named_by(one.value, "env")] = f"the credential {name}"
+        return {variable: what for variable, what in named.items() if variable}
+
+    def secret_files(self) -> dict[str, str]:
+        """Return the files that hold secrets, by the field that names each."""
+        found = {
+            f"credentials.{name}.value": named_by(one.value, "file")
+            for name, one in self.credentials.items()
+        }
+        return {field: path for field, path in found.items() if path}
 
     def package_library(self) -> str | None:
         """Return the folder of the packages that cells may read; None where none are installed."""

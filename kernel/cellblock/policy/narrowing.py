@@ -20,7 +20,7 @@ from cellblock.policy.load import from_fields
 from cellblock.policy.model import FIELDS, PATHS, ROWS
 from cellblock.policy.paths import pattern_beneath, present, resolve, within
 from cellblock.policy.rows import Beneath, EnforcedBy, Never, Towards, Way
-from cellblock.policy.vocabulary import closest, is_of_server, tool_name
+from cellblock.policy.vocabulary import Table, closest, is_of_server, tool_name
 
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
@@ -42,6 +42,8 @@ def toml_text(value: object) -> str:
         text = f"[{', '.join(map(repr, value))}]"
     elif isinstance(value, float):
         text = repr(value).removesuffix(".0")
+    elif isinstance(value, dict) and any(isinstance(one, Table) for one in value.values()):
+        text = toml_text(tuple(value))  # tables, by their names
     else:
         text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
@@ -124,8 +126,20 @@ def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
     return ""
 
 
+def _fewer_tables(field: str, old: Policy, new: Policy) -> str:
+    """Take tables away, add none, and leave the others as they are."""
+    before, after = getattr(old, field), getattr(new, field)
+    for name, table in after.items():
+        if name not in before:
+            return f"{toml_text(name)} is not among what the policy has"
+        if table != before[name]:
+            return f"{toml_text(name)} is another than the policy has"
+    return ""
+
+
 _RULES: Final[dict[Way, Rule]] = {
     Way.fewer: _fewer,
+    Way.fewer_tables: _fewer_tables,
     Way.more: _more,
     Way.lower: _lower,
     Way.lower_each: _tool_timeouts,
@@ -257,8 +271,22 @@ def _value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, An
         value = [*getattr(policy, field), *value]
     elif field == "tool_timeouts" and isinstance(value, Mapping):
         value = policy.tool_timeouts | dict(value)
+    elif ROWS[field].narrower is Way.fewer_tables and isinstance(value, list | tuple):
+        value = _kept_tables(policy, key, value, places)
     parsed = getattr(from_fields(policy.as_dict() | {field: value}, file=places.file), field)
     return {field: _expanded(policy, field, parsed, places) if field in PATHS else parsed}
+
+
+def _kept_tables(
+    policy: Policy, key: str, names: Sequence[Any], places: Places
+) -> dict[str, dict[str, Any]]:
+    """Return those of a field's tables that are named."""
+    before = policy.as_dict()[key]
+    more = next((name for name in names if not isinstance(name, str) or name not in before), None)
+    if more is not None:
+        why = f"{toml_text(more)} is not among what the policy has"
+        raise _widening(key, tuple(names), why, places)
+    return {name: table for name, table in before.items() if name in names}
 
 
 def _expanded(policy: Policy, key: str, entries: Sequence[str], places: Places) -> tuple[str, ...]:

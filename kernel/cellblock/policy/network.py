@@ -1,4 +1,4 @@
-"""Hosts that a policy names: ``network_access``, ``ops.http.hosts``, and whole URLs.
+"""Hosts that a policy names: ``network_access``, ``ops.http.hosts``, keys' hosts, and whole URLs.
 
 Each has one spelling. What another reader could take for something else (``127.1``,
 ``[::ffff:10.0.0.1]``) is refused, so that an entry means here what it means to its reviewer.
@@ -103,6 +103,23 @@ def _literal(text: str, port: str) -> IPAddress:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise AddressError("an IPv4 address in disguise", f"Write {address.ipv4_mapped}:{port}.")
     return address
+
+
+# --- credentials.NAME.hosts: entries as in network_access -----------------------------------------
+
+#: A scheme, a canonical host and a port, as a URL of ``ops.http`` has them.
+Origin = tuple[str, str, int]
+
+
+def origins_of(entry: str) -> tuple[Origin, ...]:
+    """Return how the host that an entry names may be asked with a key. Raises AddressError.
+
+    A key crosses no network in the clear. To this machine, by its very name, it goes without TLS.
+    """
+    address = parse_address(entry)
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    schemes = ("https", "http") if is_loopback(address.host) else ("https",)
+    return tuple((scheme, host, address.port) for scheme in schemes)
 
 
 # --- ops.http.hosts -------------------------------------------------------------------------------

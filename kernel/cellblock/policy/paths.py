@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.descriptors import open_unlinked, stat_unlinked
 from cellblock.errors import PolicyError, together
+from cellblock.policy.credentials import named_by
 from cellblock.policy.folders import cache_folder, data_folder, shipped_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.vocabulary import PLACEHOLDERS
@@ -642,9 +643,17 @@ def expand_paths_leniently(policy: Policy, places: Places) -> Policy:
 
 
 def _with_own_places(policy: Policy, own: Callable[[str, str], str]) -> dict[str, Any]:
-    """Return the fields of the host's own folders, each as ``own(key, entry)`` has it."""
+    """Return the fields of the host's own folders and files, each as ``own(key, entry)`` has it."""
     approval, templates = policy.approval, policy.templates
+    # A key's file may be a link, as where Kubernetes mounts one. It is followed now, not again.
+    credentials = {
+        name: dataclasses.replace(one, value=f"file:{os.path.realpath(own(field, path))}")
+        for name, one in policy.credentials.items()
+        for field, path in ((f"credentials.{name}.value", named_by(one.value, "file")),)
+        if path
+    }
     return {
+        "credentials": policy.credentials | credentials,
         "approval": dataclasses.replace(
             approval,
             folder=own("approval.folder", approval.folder),

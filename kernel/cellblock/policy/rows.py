@@ -26,6 +26,7 @@ class Way(Enum):
     """How most fields narrow; the value says it for the documentation."""
 
     fewer = "fewer entries"
+    fewer_tables = "fewer tables, each as it is"
     more = "more entries"
     lower = "a lower number"
     lower_each = "lower numbers"
@@ -145,6 +146,9 @@ class Row(NamedTuple):
 
     only_with: tuple[str, tuple[str, ...] | Literal["any"]] | None = None
     """The field counts only if another one (a flat name) has one of these values, or any at all."""
+
+    words: Callable[[Any], str] | None = None
+    """What ``%policy`` says of the value, where its parts one by one would say less."""
 
     means: str = ""
     """What ``cellblock learn`` says above a line with this field."""

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from cellblock.analysis.allowlist import GROUPS
 from cellblock.analysis.magic_table import MAGICS, of_name
 from cellblock.errors import PolicyError, together
-from cellblock.policy import network
+from cellblock.policy import headers, network
+from cellblock.policy.credentials import Credential, source_parts
 from cellblock.policy.mcp_servers import McpServer
 from cellblock.policy.model import (
     CAPABILITIES,
@@ -60,6 +61,8 @@ _WORDS = (
     ("an object", "a table"),
     ("a valid ", "a "),
 )
+#: Stands for a value that may be a secret.
+_MASK: Final = "•••"
 _EXPECTED = {"network_access": "true, false or a list of host:port texts"}
 
 
@@ -79,6 +82,13 @@ def parse(values: Mapping[str, object], *, file: str) -> Policy:
         raise together(list({one.key: one for one in reversed(found)}.values())[::-1]) from None
 
 
+#: Fields with a table for each name: how a file calls them, and what is in a table.
+_NAMED_TABLES: Final[dict[str, tuple[str, type]]] = {
+    "mcp": ("tools.mcp", McpServer),
+    "credentials": ("credentials", Credential),
+}
+
+
 @cache
 def _adapter() -> TypeAdapter[Policy]:
     from pydantic import TypeAdapter  # noqa: PLC0415 - slow
@@ -94,9 +104,9 @@ def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
     if top not in SECTIONS or len(loc) == 1:
         return top, None
     second, *rest = map(str, loc[1:])
-    if top == "mcp":
-        key = f"tools.mcp.{second}"
-        known = _field_names(McpServer)
+    if top in _NAMED_TABLES:
+        section, table = _NAMED_TABLES[top]
+        key, known = f"{section}.{second}", _field_names(table)
         return (f"{key}.{rest[0]}", None if rest[0] in known else known) if rest else (key, None)
     known = tuple(OPERATIONS) if top == "ops" else _field_names(TABLES[top])
     if second not in known or top != "ops" or not rest:
@@ -115,6 +125,7 @@ def json_schema() -> dict[str, Any]:
     # A default that is made anew for each policy is not in what pydantic says.
     schema["properties"]["tool_timeouts"]["default"] = {}
     schema["properties"]["mcp"]["default"] = {}
+    schema["properties"]["credentials"]["default"] = {}
     schema["properties"]["ops"]["default"] = {}  # in a file there is no None
     for table in (schema, *schema["$defs"].values()):
         for name, field in table["properties"].items():
@@ -149,6 +160,8 @@ def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) ->
         expected = expected.replace("a whole number", 'a size, as in "8 GiB"')
     limit = ', or "none" for no limit' if key in OPTIONAL_FIELDS else ""
     value = detail["input"] if key not in _EXPECTED else values[key]
+    if detail["loc"][0] == "credentials":
+        value = _MASK  # it may be the secret itself
     remedy = f"It should be {expected}{limit}."
     return PolicyError("wrong value", file=file, key=key, value=repr(value), remedy=remedy)
 
@@ -180,6 +193,7 @@ def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bo
         _server_problems(policy, here=here),
         _llm_problems(policy, here=here),
         operation_problems(policy.operations or Operations(), policy.packages, here=here),
+        _credential_problems(policy),
     )
     wrong = [
         PolicyError(
@@ -400,3 +414,64 @@ def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
         yield address, "openai is not installed", llm.base_url, remedy
     if "llm" in map(tool_name, policy.tools):
         yield address, "a tool is named llm", llm.base_url, "Rename the tool."
+
+
+#: What a credential may not be called otherwise, and the longest prefix.
+_CREDENTIAL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
+_MAX_PREFIX: Final = 100
+
+
+def _credential_problems(policy: Policy) -> Iterator[Problem]:
+    """Yield what is wrong with ``[credentials.NAME]``; nothing that may be a secret is shown."""
+    http = policy.operations.http if policy.operations is not None else None
+    taken: dict[tuple[network.Origin, str], str] = {}
+    for name, one in policy.credentials.items():
+        key = f"credentials.{name}"
+        if not _CREDENTIAL.fullmatch(name):
+            remedy = "Give up to 40 letters, digits, _ and -, a letter first."
+            yield "credentials", "not the name of a credential", name, remedy
+        if http is None:
+            yield key, "nothing sends it", None, "Grant [ops.http], with its hosts."
+        if not one.hosts:
+            yield f"{key}.hosts", "none is named", [], "Name who is sent the key: host:port."
+        yield from _header_problems(key, one)
+        yield from _source_problems(policy, f"{key}.value", one.value)
+        granted = [network.parse_host(entry) for entry in http.hosts] if http is not None else []
+        for entry in one.hosts:
+            try:
+                origins = network.origins_of(entry)
+            except network.AddressError as error:
+                yield f"{key}.hosts", error.message, entry, error.remedy
+                continue
+            reached = any(each.admits(*origin) for origin in origins for each in granted)
+            if not reached:
+                remedy = "Add it to hosts of [ops.http], as https, or take it out here."
+                yield f"{key}.hosts", "ops.http does not ask it over https", entry, remedy
+            for origin in origins:
+                other = taken.setdefault((origin, headers.compared(one.header)), name)
+                if other != name:
+                    what = f"credential {other} has this header for {entry}"
+                    yield f"{key}.header", what, one.header, "Leave one of them out."
+
+
+def _header_problems(key: str, one: Credential) -> Iterator[Problem]:
+    if not headers.is_header(one.header):
+        remedy = "Give its name, as in Authorization or X-Api-Key."
+        yield f"{key}.header", "not the name of a header", one.header, remedy
+    elif one.header.lower() in headers.HOST_HEADERS | headers.FORWARDED_HEADERS:
+        remedy = "Name the header that the server reads the key from."
+        yield f"{key}.header", "a header that holds no key", one.header, remedy
+    if not headers.is_header("X", one.prefix) or len(one.prefix) > _MAX_PREFIX:
+        remedy = f'Give up to {_MAX_PREFIX} printable ASCII characters, as "Bearer ".'
+        yield f"{key}.prefix", "can't stand in a header", _MASK, remedy
+
+
+def _source_problems(policy: Policy, key: str, source: str) -> Iterator[Problem]:
+    try:
+        kind, place = source_parts(source)
+    except ValueError:
+        remedy = "Write env:NAME or file:PATH; the key itself stands nowhere in a policy."
+        yield key, "it says not where the key is", _MASK, remedy
+        return
+    if kind == "env" and place in policy.env_var_access:
+        yield key, "cells would be given the key", place, "Take it out of env_var_access."

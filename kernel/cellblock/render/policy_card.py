@@ -19,7 +19,6 @@ from cellblock.render.cards import (
     badge,
     count,
     look,
-    value_words,
 )
 from cellblock.render.text import clip, visible, width, wrap
 
@@ -27,6 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from cellblock.policy.model import Enforcement, Gap
+
+
+def _value_words(field: str, value: object) -> str:
+    """Return what a policy field asks for."""
+    said = _row(field).words
+    return c.value_words(field, value) if said is None else said(value)
+
 
 #: Columns that a field's name takes in a table, and a capability's in a list of gaps.
 _FIELD_COLUMNS: Final = 26
@@ -188,7 +194,8 @@ def _rows(view: Mapping[str, object], shown: Collection[str]) -> dict[str, objec
 
     ``shown`` are there in any case.
     """
-    fields = flat_fields(view)
+    said = {name: value for name, value in view.items() if _row(name).words is not None}
+    fields = flat_fields({name: value for name, value in view.items() if name not in said}) | said
 
     def counts(field: str) -> bool:
         row = _row(field)
@@ -223,15 +230,15 @@ def _field_name(field: str) -> c.Html:
 def _asked_words(field: str, value: object, before: Mapping[str, object]) -> str:
     """Return what a field asks for: first what a narrowing added to a list."""
     if field not in before:
-        return value_words(field, value)
+        return _value_words(field, value)
     was = before[field]
     gone, added = _entries(was, value)
     if added and not gone:
-        rest = f", {value_words(field, was)}" if was else ""
-        return f"{value_words(field, added)} (narrowed){rest}"
+        rest = f", {_value_words(field, was)}" if was else ""
+        return f"{_value_words(field, added)} (narrowed){rest}"
     if gone and not added:
-        return f"{value_words(field, value)} (narrowed: without {value_words(field, gone)})"
-    return f"{value_words(field, value)} (narrowed from {value_words(field, was)})"
+        return f"{_value_words(field, value)} (narrowed: without {_value_words(field, gone)})"
+    return f"{_value_words(field, value)} (narrowed from {_value_words(field, was)})"
 
 
 def _entries(before: object, after: object) -> tuple[list[object], list[object]]:
@@ -344,7 +351,7 @@ def enforced(
     by_name = {one.capability: one for one in enforcement if one.holds}
     return [
         (
-            f"{field}: {value_words(field, value)}",
+            f"{field}: {_value_words(field, value)}",
             f"{one.status}: {one.mechanism}",
         )
         for field, value in _rows(policy_view, ()).items()
@@ -408,10 +415,10 @@ class Change:
         before, after = self.before, self.after
         gone, more = _entries(before, after)
         if gone and not more:
-            return f"without {value_words(self.field, gone)}"
+            return f"without {_value_words(self.field, gone)}"
         if more and not gone:
-            return f"also {value_words(self.field, more)}"
-        return f"{value_words(self.field, before)} → {value_words(self.field, after)}"
+            return f"also {_value_words(self.field, more)}"
+        return f"{_value_words(self.field, before)} → {_value_words(self.field, after)}"
 
 
 def narrowed(
@@ -457,8 +464,8 @@ def narrowed(
             "changes": [
                 {
                     "field": one.field,
-                    "before": value_words(one.field, one.before),
-                    "after": value_words(one.field, one.after),
+                    "before": _value_words(one.field, one.before),
+                    "after": _value_words(one.field, one.after),
                 }
                 for one in changes
             ],

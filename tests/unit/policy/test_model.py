@@ -32,6 +32,7 @@ def test_limits_are_the_fields_that_may_be_none_and_lists_those_that_hold_tuples
 def test_what_the_host_alone_enforces_has_a_status_and_no_gap():
     assert set(DECLARED) < set(CAPABILITIES)
     assert [name for name in CAPABILITIES if name not in DECLARED] == [
+        "credentials",
         "display",
         "widget_modules",
         "comm_targets",

@@ -138,6 +138,10 @@ WIDER = {
     "tool_max_bytes": [2**20 + 1],
     "llm": [{"base_url": "https://example.org/v1", "models": ["m"]}],
     "mcp": [{"office": {"command": ["office"], "tools": ["*"]}}],
+    "credentials": [
+        {"API": {"hosts": ["api.example.org:443"], "value": "env:KEY"}},
+        ["API"],
+    ],
     "ops": [{"read_file": {"roots": ["data"]}}],
     "packages": [["requests"]],
     "artifact_export_paths": [["*"]],

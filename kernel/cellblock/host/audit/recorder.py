@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Kept
     from cellblock.host.services.relay import RelayCounts
     from cellblock.host.services.tools.calls import CallRecord as Call
+    from cellblock.host.services.tools.calls import KeyUse
     from cellblock.host.session.types import ExecuteRequest, Outcome, SessionSettings, Stopped
     from cellblock.policy.model import Enforcement, Gap
 
@@ -219,6 +220,18 @@ class Audit:
                 error=records.clipped_name(error.get("type", "")),
                 message=records.clipped(error.get("message", "")) if self._sources else "",
                 tokens=call.tokens,
+            )
+        )
+
+    def key_sent(self, cell: int, use: KeyUse) -> None:
+        """Enter that a request carries a credential: which, and where it goes."""
+        self.enter(
+            records.Credential(
+                cell=cell or self._cells,
+                name=use.credential,
+                host=records.clipped(use.host),
+                method=use.method,
+                path=records.clipped(use.path),
             )
         )
 

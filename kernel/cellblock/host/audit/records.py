@@ -196,6 +196,19 @@ class Tool(Record, frozen=True, kw_only=True, tag="tool"):
     tokens: int = 0
 
 
+class Credential(Record, frozen=True, kw_only=True, tag="credential"):
+    """A request of a call carries a key of the policy's, by its ``name``; said before it is sent.
+
+    ``host`` and ``path`` are of the request, without its query: a redirect is one of its own.
+    """
+
+    cell: int
+    name: str
+    host: str
+    method: str
+    path: str
+
+
 class Refusals(Record, frozen=True, kw_only=True, tag="refusals"):
     """So many calls were refused besides those that are entered one by one, of one cell."""
 

@@ -47,7 +47,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``subjects`` are what a lasting grant is of; ``sha256`` is of exactly what is asked. ``shown``
     are lines; what is not shown ``whole`` can't be allowed once. ``asks`` completes "may cell …",
     and ``all_of`` is what a lasting grant lets pass. ``arguments`` are a call's, encoded, and
-    ``tool`` what is called.
+    ``tool`` what is called; it sends the keys ``carries`` along.
     """
 
     of: Of
@@ -59,6 +59,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = True
     arguments: bytes = b""
     tool: Tool | None = None
+    carries: tuple[str, ...] = ()
 
 
 def of_call(call: Call) -> ApprovalRequest | None:
@@ -72,15 +73,17 @@ def of_call(call: Call) -> ApprovalRequest | None:
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return None
     name = exact(clip(tool.name, _NAME))
+    keys = "".join(f"\0{key}" for key in call.carries)
     return ApprovalRequest(
         of="call",
         subjects=(tool.name,),
-        sha256=hashlib.sha256(tool.name.encode() + b"\0" + encoded).hexdigest(),
+        sha256=hashlib.sha256(tool.name.encode() + b"\0" + encoded + keys.encode()).hexdigest(),
         asks=f"call {name}?",
         all_of=f"each call of {name}, whatever its arguments",
         whole=len(encoded) <= MOST_BYTES,
         arguments=encoded,
         tool=tool,
+        carries=call.carries,
     )
 
 
@@ -88,7 +91,8 @@ def with_lines(wanted: ApprovalRequest) -> ApprovalRequest:
     """Return a request with what is shown of it: up to a tenth of a second's work for a call's."""
     if wanted.tool is None:
         return wanted
-    lines, whole, tables = list[str](), wanted.whole, list[ShownTable]()
+    whole, tables = wanted.whole, list[ShownTable]()
+    lines = [f"  it carries your key {key}, which the cell does not see" for key in wanted.carries]
     try:
         arguments, tables = _decode(wanted.arguments)
         lines += _argument_lines(wanted.tool, arguments)

@@ -5,6 +5,7 @@ judged here before anything is done. Code that may hang or crash runs in worker 
 
 - ``tools``: the operator's functions. All calls of cells come by its broker.
 - ``operations``: the host's own functions: files, HTTP, packages.
+- ``secret_values``: reading a key or a token, for the workers of all these.
 - ``llm``: calls of language models, which ``llm_client`` makes in a worker.
 - ``relay``: connections to listed hosts, which are neighbours in a session's own network. A guest
   connects to one there. The relay, a process on the host's side, takes that, looks the name up,

@@ -20,6 +20,7 @@ import msgspec
 import openai
 import openai.resources.chat.completions  # now: not within the first call's time
 
+from cellblock.host.services.secret_values import NoSecretError, read_secret
 from cellblock.host.services.tools.calls import MASK, mask
 from cellblock.policy.model import Llm
 from cellblock.render.text import encodable
@@ -169,12 +170,10 @@ def key_of(variable: str) -> str:
     """Return the key. Raises UnusableError."""
     if not variable:
         return _NO_KEY
-    found = os.environ.get(variable, "").strip()
-    if not found:
-        raise UnusableError("NoKey", f"the host's environment has no {variable}", 0)
-    if not (found.isascii() and found.isprintable()):
-        raise UnusableError("NoKey", "the host's key can't be sent: it is no line of ASCII", 0)
-    return found
+    try:
+        return read_secret(f"env:{variable}")
+    except NoSecretError as exc:
+        raise UnusableError("NoKey", exc.message, 0) from None
 
 
 @lru_cache(maxsize=1)

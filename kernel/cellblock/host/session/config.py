@@ -32,6 +32,7 @@ from cellblock.host.guests import background, spawn
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
 from cellblock.policy import load, paths
+from cellblock.policy.credentials import hosts_in_words
 from cellblock.policy.folders import cache_folder, data_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Staged
     from cellblock.host.services.operations.grants import OperationGrants
     from cellblock.host.session.granted_services import GrantedServices
+    from cellblock.host.session.types import SessionSettings
     from cellblock.policy.model import Policy
 
 
@@ -173,6 +175,7 @@ class SessionConfig(Struct, frozen=True):
         No zygote is told of them. Raises InputError for one that can't be given.
         """
         ours = guest_environment((), self.scratch, os.environ, self.prepare.plan).keys() - {_USER}
+        secret = self.policy.secret_variables()
         for name, value in variables.items():
             what, remedy = "", "Leave it out."
             if not (isinstance(name, str) and isinstance(value, str)):
@@ -187,8 +190,8 @@ class SessionConfig(Struct, frozen=True):
                 remedy = "Give it as one of inputs=, or in a file."
             elif name in ours:
                 what = "cells have a value of cellblock's for it"
-            elif name == self.policy.llm.key_env:
-                what = "the policy has the key of language models there, which no cell gets"
+            elif name in secret:
+                what = f"the policy has {secret[name]} there, which no cell gets"
             if what:
                 raise InputError(what, file="env", key=str(name), remedy=remedy)
         environment = self.prepare.environment | dict(variables)
@@ -258,22 +261,25 @@ class SessionConfig(Struct, frozen=True):
             project=Path(moved(str(self.project))),
         )
 
-    def in_fork(
-        self, folder: Path | None, policy: Policy, prepare: messages.Prepare
-    ) -> SessionConfig:
-        """Return one for a fork of this session, under what is in force there.
+    def in_fork(self, folder: Path | None, settings: SessionSettings) -> SessionConfig:
+        """Return one for a fork of this session, under what is in force there: its ``settings``.
+
+        That may be narrower than this config, which is of the session's start: of its policy, of
+        its guest and of what the host does for it.
 
         ``folder`` lies in the session's and takes its place; what is staged can be read. Without
         one the fork has all that the session has, which goes on listing what is staged: the fork
         writes to the same layers, and what is there counts against its limits, too.
         """
-        plan = prepare.plan
+        prepare, plan = settings.prepare, settings.prepare.plan
+        operations = None if settings.tools is None else settings.tools.operations
+        forked = replace(self, policy=settings.policy, prepare=prepare, operations=operations)
         if folder is None:
-            return replace(self, policy=policy, prepare=prepare, lists_staged=False)
+            return replace(forked, lists_staged=False)
         write_roots = tuple(root for root in plan.write_roots if root != SHARED_MEMORY)
         reads = (*plan.read_roots, *plan.staged_roots)
         plan = replace(plan, read_roots=reads, write_roots=write_roots, staged_roots=(), layers=())
-        moved = replace(self, policy=policy, prepare=replace(prepare, plan=plan))
+        moved = replace(forked, prepare=replace(prepare, plan=plan))
         return moved.in_folder(folder, inputs=prepare.inputs)
 
 
@@ -323,7 +329,15 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         operators=policy if narrowed != policy else None,
         notebook=str(options.notebook or ""),
         notice="; and ".join(
-            filter(None, (*_notices(policy, options, opened, whole=whole), notice, unstaged))
+            filter(
+                None,
+                (
+                    *_notices(policy, options, opened, whole=whole),
+                    *_missing_keys(narrowed),
+                    notice,
+                    unstaged,
+                ),
+            )
         ),
         condition=condition,
         file=options.policy_name,
@@ -478,6 +492,22 @@ def _notices(
         )
 
 
+def _missing_keys(policy: Policy) -> Iterator[str]:
+    """Yield what the user is told of credentials that can't be sent."""
+    if not policy.credentials:
+        return
+    from cellblock.host.services import secret_values  # noqa: PLC0415 - few policies have any
+
+    for name, one in policy.credentials.items():
+        try:
+            secret_values.read_secret(one.value)
+        except secret_values.NoSecretError as exc:
+            yield (
+                f"refuses requests to {hosts_in_words(one)}, which take the key {name} "
+                f"({one.value}): {exc.message}. {exc.remedy}"
+            )
+
+
 def _condition(policy: Policy, options: SessionOptions) -> PolicyError | None:
     """Return what has to be allowed of a policy, and was not."""
     if options.allow_unsafe:
@@ -497,13 +527,14 @@ def _narrowed_by_notebook(policy: Policy, options: SessionOptions) -> tuple[Poli
 
 
 def _private(options: SessionOptions, policy: Policy) -> list[Path]:
-    """Return what no guest reads: history, kept output, logs, approvals, the front's own.
+    """Return what no guest reads: history, kept output, logs, approvals, keys, the front's own.
 
     Keys of kernels that start later are not readable either: see ``backends.plan``.
     """
     own = [default_path().parent, Path(policy.audit.folder)]
     approvals = [Path(data_folder()), Path(policy.approval.key)]
-    return [*own, *approvals, *options.private]
+    keys = map(Path, policy.secret_files().values())
+    return [*own, *approvals, *keys, *options.private]
 
 
 def _secrets(policy: Policy, narrowed: Policy, project: Path) -> tuple[tuple[Path, ...], bool]:
@@ -671,7 +702,8 @@ def check_file_limit(policy: Policy) -> None:
 def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
     """Raise PolicyError where cells could read a secret, or write what decides about them.
 
-    Secrets are the audit log and the key of approvals; manifests and templates decide.
+    Secrets are the audit log, the key of approvals and files of credentials; manifests and
+    templates decide.
     """
     readable = (*plan.read_roots, *plan.write_roots)
     by_host = paths.host_write_roots(policy).values()
@@ -685,6 +717,10 @@ def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
             what = "cells could read the key of approvals"
             _refuse_within(policy.approval.key, readable, what, "approval.key", policy)
         deciding.append(("approval.folder", policy.approval.folder))
+    for key, path in policy.secret_files().items():
+        if not plan.hides(path):
+            _refuse_within(path, readable, "cells could read a key", key, policy)
+        deciding.append((key, path))
     for key, path in deciding:
         _refuse_within(path, writable, "cells could write what decides", key, policy)
 

@@ -9,8 +9,9 @@ used. Errors tell a cell nothing of this machine.
 - ``catalog``: how cells see the operations, and what a policy grants.
 - ``grants``: what crosses to their worker, and the errors; ``loading`` makes them tools there.
 - ``tools.providers`` has the host's end. It refuses early, and counts what is written.
-- ``files``, ``http`` (with ``urls``), ``packages``: the operations, which run in a worker of their
-  own, apart from the operator's tools. ``tools.registry`` validates arguments.
+- ``files``, ``http`` (with ``urls``, and ``keys`` for a policy's credentials), ``packages``: the
+  operations, which run in a worker of their own, apart from the operator's tools.
+  ``tools.registry`` validates arguments.
 
 **To add an operation**: its table in ``policy.operations``, its ``Tool`` in ``catalog``, its
 function in a module here, and a line in ``loading``. What can be refused by

@@ -164,6 +164,7 @@ def grants_of(
         denied=(*denied, *filter(is_pattern, policy.read_deny_paths)),
         tables={name: dataclasses.asdict(one) for name, one in tables.items() if one is not None},
         packages=_packages_folder(policy, section),
+        credentials=policy.credentials,
     )
 
 

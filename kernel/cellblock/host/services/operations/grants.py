@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import field
 
+from cellblock.policy.credentials import Credential
 from cellblock.wire.messages import Struct
 
 
@@ -15,13 +16,15 @@ class OperationGrants(Struct, frozen=True, kw_only=True):
     ``tables`` are the policy's own, as plain data: ``policy.operations.Operations`` reads them.
     Relative paths are relative to ``project``. ``denied`` are canonical paths that are neither
     read nor written, and patterns of names that are not beneath a root. ``packages`` is the folder
-    that packages are kept in.
+    that packages are kept in. ``credentials`` say who is sent which key, and where that is read: no
+    key itself crosses.
     """
 
     project: str
     denied: tuple[str, ...] = ()
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     packages: str = ""
+    credentials: dict[str, Credential] = field(default_factory=dict)
 
 
 class OperationError(Exception):

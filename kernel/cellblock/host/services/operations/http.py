@@ -3,7 +3,8 @@
 Each hop is judged anew: method, host, port, path, then every address that the host has. A name is
 resolved once, and only those addresses are connected to: that it means another one a moment later
 (DNS rebinding) changes nothing. TLS and the Host header go by the name. Nothing is kept from one
-call to the next, and no proxy, environment, cookie or credential of this machine has a part in it.
+call to the next, and no proxy, environment or cookie of this machine has a part in it. The policy's
+credentials (``keys``) are added hop by hop, to a request that was judged, and taken out of answers.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import asyncio
 import contextlib
 import ipaddress
 import json as encoding
-import re
 import socket
 import ssl
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urljoin
 
@@ -25,12 +26,16 @@ from cellblock.host.services import addresses
 from cellblock.host.services.operations import urls
 from cellblock.host.services.operations.catalog import not_granted
 from cellblock.host.services.operations.grants import OperationError
+from cellblock.host.services.operations.keys import Key, Keys, check_way, without_keys
+from cellblock.host.services.tools.calls import KeyUse, report_use
+from cellblock.policy.headers import FORWARDED_HEADERS, HOST_HEADERS, is_header
 from cellblock.policy.network import is_address
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from cellblock.host.services.operations.urls import Url
+    from cellblock.policy.credentials import Credential
     from cellblock.policy.operations import Http
 
     Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -40,16 +45,6 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SEE_OTHER: Final = 303
 #: Redirects after which a POST goes on as a GET, as everybody does (RFC 9110, 15.4).
 _AS_GET: Final = frozenset({301, 302})
-#: Headers that say how a message is to be read, or by whom: the host writes them.
-_HOST_HEADERS: Final = frozenset((
-    "accept-encoding", "connection", "content-encoding", "content-length", "expect", "host",
-    "http2-settings", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
-    "te", "trailer", "transfer-encoding", "upgrade", "via",
-))  # fmt: skip
-#: Headers that go along to another host; others may be meant for the first alone.
-_FORWARDED_HEADERS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
-_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _MAX_HEADERS, _MAX_HEADER_BYTES = 50, 16 * 1_024
 #: Requests at once; each may hold an answer of the cap's size.
 _MAX_CONCURRENT: Final = 32
@@ -70,10 +65,20 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 class Fetcher:
-    """Makes requests that a table grants. ``resolve`` finds the addresses of a name."""
+    """Makes requests that a table grants, with the ``credentials`` of those who are asked.
 
-    def __init__(self, table: Http, resolve: Resolve = resolve) -> None:
+    ``resolve`` finds the addresses of a name.
+    """
+
+    def __init__(
+        self,
+        table: Http,
+        resolve: Resolve = resolve,
+        *,
+        credentials: Mapping[str, Credential] = MappingProxyType({}),
+    ) -> None:
         self._table, self._resolve = table, resolve
+        self._keys = Keys(credentials)
         self._rules = urls.HttpRules(table)
         self._context: ssl.SSLContext | None = None
         self._room = asyncio.Semaphore(_MAX_CONCURRENT)
@@ -119,13 +124,15 @@ class Fetcher:
     async def _follow(
         self, method: str, url: Url, headers: dict[str, str], body: bytes | None
     ) -> dict[str, Any]:
+        #: The keys that requests of this call have carried: no answer to it holds one.
+        carried = list[Key]()
         for _ in range(self._table.max_redirects + 1):
-            answer, redirect = await self._ask(method, url, headers, body)
+            answer, redirect = await self._ask(method, url, headers, body, carried)
             if redirect is None:
                 return answer
             before, url = url, urls.parse_url(urljoin(str(url), redirect))
             if url.origin != before.origin:
-                headers = {name: v for name, v in headers.items() if name in _FORWARDED_HEADERS}
+                headers = {name: v for name, v in headers.items() if name in FORWARDED_HEADERS}
             status = answer["status"]
             if status == _SEE_OTHER or (status in _AS_GET and method == "POST"):
                 method, body = "HEAD" if method == "HEAD" else "GET", None
@@ -133,16 +140,26 @@ class Fetcher:
         raise OperationError("TooManyRedirects", message)
 
     async def _ask(
-        self, method: str, url: Url, headers: dict[str, str], body: bytes | None
+        self,
+        method: str,
+        url: Url,
+        headers: dict[str, str],
+        body: bytes | None,
+        carried: list[Key],
     ) -> tuple[dict[str, Any], str | None]:
-        """Make one request; return the answer and, if it is not to be read, where it sends us."""
+        """Make one request; return the answer and, if it is not to be read, where it sends us.
+
+        The keys that the request carries are added to ``carried``.
+        """
         private = self._rules.check(method, url)
+        keys = self._keys.at(url, headers)
         if is_address(url.host):
             found = [str(ipaddress.ip_address(url.host.strip("[]")))]
         else:
             found = await self._resolve(url.host, url.port)
         if why := addresses.refusal(found, private=private):
             raise not_granted(f"{url.host}: {why}")
+        check_way(url, keys, found)
         ours = {"host": url.authority, "accept-encoding": "identity", "connection": "close"}
         if body is None and method in _WITH_LENGTH:
             body = b""
@@ -159,10 +176,15 @@ class Fetcher:
             port=url.port,
             target=url.target.encode(),
         )
+        for key in keys:
+            report_use(KeyUse(key.name, url.authority, method, url.path))
+        carried += keys
+        ours |= dict(key.field for key in keys)
         raw = [(name.encode(), value.encode()) for name, value in (headers | ours).items()]
         with _http_errors_of(url.host):
             async with pool, pool.stream(method, address, headers=raw, content=body) as response:
-                received = _decode_headers(response.headers)
+                # What is not there any more leads nowhere either: no redirect carries a key on.
+                received = _decode_headers(response.headers, carried)
                 sends_on = response.status in _REDIRECTS and self._table.max_redirects > 0
                 redirect = received.get("location") if sends_on else None
                 content = b""
@@ -170,6 +192,7 @@ class Fetcher:
                     packed = "" if method == "HEAD" else received.get("content-encoding", "")
                     chunks = response.aiter_stream()
                     content = await _read_body(chunks, packed, self._table.max_bytes)
+                    content = without_keys(content, carried)
         answer = {"status": response.status, "url": str(url), "headers": received}
         return answer | {"content": content}, redirect
 
@@ -240,25 +263,25 @@ def _headers(given: dict[str, str]) -> dict[str, str]:
         raise OperationError("ValueError", "too many headers, or too long ones")
     found: dict[str, str] = {}
     for name, value in given.items():
-        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        if not is_header(name, value):
             raise OperationError("ValueError", f"{name[:50]!r} is no header, or its value is none")
-        if name.lower() in _HOST_HEADERS:
+        if name.lower() in HOST_HEADERS:
             raise OperationError("ValueError", f"{name!r} is a header that the host writes")
         found[name.lower()] = value
     return {"accept": "*/*", "user-agent": "cellblock"} | found
 
 
-def _decode_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return headers by their names in small letters; values of one name are joined."""
+def _decode_headers(raw: Sequence[tuple[bytes, bytes]], carried: Sequence[Key]) -> dict[str, str]:
+    """Return headers by their names in small letters, without keys; values of one are joined."""
     found: dict[str, str] = {}
     try:
         named = [(name.decode(), value.decode()) for name, value in raw]
     except UnicodeDecodeError:
         named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
     for name, value in named:
-        key = name.lower()
+        key = without_keys(name, carried).lower()
         found[key] = f"{found[key]}, {value}" if key in found else value
-    return found
+    return {name: without_keys(value, carried) for name, value in found.items()}
 
 
 async def _read_body(chunks: AsyncIterator[bytes], encoding: str, most: int) -> bytes:

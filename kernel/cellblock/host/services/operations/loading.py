@@ -25,7 +25,7 @@ def load(grants: OperationGrants) -> dict[str, RegisteredTool]:
     if section.http is not None:
         from cellblock.host.services.operations.http import Fetcher  # noqa: PLC0415 - of an extra
 
-        found["http"] = Fetcher(section.http).http
+        found["http"] = Fetcher(section.http, credentials=grants.credentials).http
     if section.install is not None:
         from cellblock.host.services.operations.packages import Installer  # noqa: PLC0415 - start time
 

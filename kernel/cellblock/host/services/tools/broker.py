@@ -299,6 +299,7 @@ class Broker:
             one.message.arguments,
             answer=lambda answer: self._settle(one, answer, "error" if answer.kind else "ok"),
             tell=self._tell,
+            note=lambda use: self._audit.key_sent(one.account.number, use),
             cell=one.message.cell,
         )
 
@@ -316,12 +317,13 @@ class Broker:
         elif self._audit.barred():
             self._refuse(one, _UNLOGGED)
         else:
+            asked = msgspec.structs.replace(call, carries=providers.carries(call))
             self._check(
                 one,
                 providers,
                 call,
                 lambda: approval.decide(
-                    call,
+                    asked,
                     begin,
                     lambda why: self._refuse(one, Answer(kind="NotApproved", message=why)),
                 ),

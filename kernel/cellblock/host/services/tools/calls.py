@@ -39,13 +39,23 @@ class Answer(msgspec.Struct, frozen=True):
     tokens: int = 0
 
 
+class KeyUse(msgspec.Struct, frozen=True):
+    """A request that carries a policy's credential: to whom, by which method, for which path."""
+
+    credential: str
+    host: str
+    method: str
+    path: str
+
+
 def _ignore(_value: object) -> None: ...
 
 
 class Call(msgspec.Struct, frozen=True):
     """One call that was admitted. ``answer`` is called exactly once.
 
-    Before that, ``tell`` may get lines about the call's progress, for the user who waits. ``cell``
+    Before that, ``tell`` may get lines about the call's progress, for the user who waits, and
+    ``note`` each request with a credential, before it is sent. ``cell``
     is the number of the cell that calls, as ``ToolCall`` has it: a guest's word. With
     ``checks_only`` its arguments are validated, and an answer without an error says that they fit.
     """
@@ -55,8 +65,11 @@ class Call(msgspec.Struct, frozen=True):
     arguments: msgspec.Raw
     answer: Callable[[Answer], None]
     tell: Callable[[str], None] = _ignore
+    note: Callable[[KeyUse], None] = _ignore
     cell: int = 0
     checks_only: bool = False
+    #: The policy's credentials that it sends along, for who is asked about it.
+    carries: tuple[str, ...] = ()
 
 
 class Quota:
@@ -192,6 +205,9 @@ _MAX_LINE: Final = 200
 #: What gets progress lines of the call that runs in this thread or task.
 progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to")
 
+#: What gets the uses of credentials of the call that runs in this thread or task.
+uses_to: Final[ContextVar[Callable[[KeyUse], None]]] = ContextVar("uses_to")
+
 #: The number of the cell whose call runs in this thread or task, as ``ToolCall`` has it.
 calling_cell: Final[ContextVar[int]] = ContextVar("calling_cell", default=0)
 
@@ -200,6 +216,12 @@ def report_progress(text: str) -> None:
     """Show a line to the user who waits for the call that runs here."""
     if (send := progress_to.get(None)) is not None:
         send(text[:_MAX_LINE])
+
+
+def report_use(use: KeyUse) -> None:
+    """Have it recorded that the call that runs here sends a credential; before that is sent."""
+    if (send := uses_to.get(None)) is not None:
+        send(use)
 
 
 # --- records of calls -------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from cellblock.errors import AdmissionError
 from cellblock.host.consent.template_schema import checker
 from cellblock.host.output.text import clean_line, clean_text
 from cellblock.host.services.operations.grants import OperationError
+from cellblock.host.services.secret_values import NoSecretError, read_secret
 from cellblock.host.services.tools.path_free import without_paths
 from cellblock.host.services.tools.registry import InvalidToolError, RegisteredTool
 from cellblock.host.services.tools.worker import CHANGED
@@ -137,17 +138,19 @@ class _Server:
     async def _open(self) -> _Connection:
         ready = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(_serve(self._settings, ready), name=self.name)
+        remedy = f"Try it by itself: {self._settings.url or ' '.join(self._settings.command)}"
         try:
             client, tools = await asyncio.wait_for(ready, STARTING)
             return _Connection(client, tools, task)
         except TimeoutError:
             message = f"it did not start within {STARTING:g} s"
+        except NoSecretError as exc:
+            message, remedy = exc.message, exc.remedy
         except Exception as exc:  # whatever a program or a network does
             message = f"it can't be had: {_cause(exc)}"
         self._opening = None
         task.cancel()
-        what = self._settings.url or " ".join(self._settings.command)
-        raise InvalidToolError(self.name, message, f"Try it by itself: {what}")
+        raise InvalidToolError(self.name, message, remedy)
 
     async def call(self, tool: types.Tool, arguments: dict[str, Any]) -> types.CallToolResult:
         """Call a tool that the server had at the start.
@@ -204,8 +207,8 @@ async def _serve(server: McpServer, ready: asyncio.Future[tuple[Client, list[typ
 
 def _client(server: McpServer, stack: contextlib.AsyncExitStack) -> Client:
     if server.url:
-        token = os.environ.get(server.token_env, "") if server.token_env else ""
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        named = server.token_env
+        headers = {"Authorization": f"Bearer {read_secret(f'env:{named}')}"} if named else {}
         web = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=None))
         stack.push_async_callback(web.aclose)
         return Client(streamable_http_client(server.url, http_client=web), cache=None)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from cellblock.errors import PolicyError
 from cellblock.host.services import addresses, llm
-from cellblock.host.services.operations import catalog, files, urls
+from cellblock.host.services.operations import catalog, files, keys, urls
 from cellblock.host.services.operations.catalog import TRANSIENT, UNWRITTEN, not_granted
 from cellblock.host.services.operations.grants import OperationError, OperationGrants
 from cellblock.host.services.tools.calls import Answer, Call, Quota
@@ -189,6 +189,11 @@ class Providers:
         _, provider = self._named.get(call.tool.name, (None, None))
         return provider.precheck(call) if isinstance(provider, _Own) else None
 
+    def carries(self, call: Call) -> tuple[str, ...]:
+        """Return the credentials that a call's first request carries, for who is asked about it."""
+        _, provider = self._named.get(call.tool.name, (None, None))
+        return provider.carries(call) if isinstance(provider, OperationsProvider) else ()
+
     def check(self, call: Call) -> None:
         """Answer whether a call's arguments fit, before a user is asked; nothing of it is run."""
         _, provider = self._named[call.tool.name]
@@ -299,6 +304,16 @@ class OperationsProvider:
         """Return the refusal of a call that is not granted, before a user is asked."""
         return refusal(call, self._policy.operations, self._grants)
 
+    def carries(self, call: Call) -> tuple[str, ...]:
+        """Return the credentials that a request carries which passed ``precheck``."""
+        if call.tool.name != catalog.HTTP.name or not self._grants.credentials:
+            return ()
+        try:
+            args, kwargs = values.decode(call.arguments)
+            return _carried(list(args), dict(kwargs), self._grants)
+        except (OperationError, *_MISFITS):
+            return ()  # the worker says what is wrong with it, and sends none
+
     def begin(self, call: Call) -> None:
         """Run a call, unless it exceeds the session's quota for writing."""
         if call.tool.name != catalog.WRITE_FILE.name:
@@ -352,9 +367,13 @@ def refusal(call: Call, section: Operations | None, grants: OperationGrants) -> 
             _check(call.tool.name, list(args), dict(kwargs), table, grants)
     except OperationError as exc:
         return Answer(kind=exc.kind, message=exc.message)
-    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
+    except _MISFITS:
         return None
     return None
+
+
+#: What comes of arguments that do not fit the signature.
+_MISFITS: Final = (msgspec.MsgspecError, RecursionError, TypeError, ValueError)
 
 
 def _check(
@@ -367,6 +386,7 @@ def _check(
         found = [url.host.strip("[]")] if is_address(url.host) else []
         if why := addresses.refusal(found, private=private):
             raise not_granted(f"{url.host}: {why}")
+        _carried(args, kwargs, grants)
     elif name == catalog.INSTALL.name:
         from cellblock.host.services.operations import packages  # noqa: PLC0415 - few cells ask for packages
 
@@ -376,6 +396,13 @@ def _check(
         path = _text(args[0] if args else kwargs.get("path", default))
         roots = files.Roots(name, table.roots, project=grants.project, denied=grants.denied)
         roots.check(path, of_file=name == catalog.WRITE_FILE.name)
+
+
+def _carried(args: list[Any], kwargs: dict[Any, Any], grants: OperationGrants) -> tuple[str, ...]:
+    """Return the names of credentials at a request's first hop. Raises as ``_check``."""
+    url = urls.parse_url(_text(args[0] if args else kwargs.get("url")))
+    sent = map(_text, kwargs.get("headers") or ())
+    return tuple(name for name, _ in keys.Keys(grants.credentials).named_at(url, sent))
 
 
 def _text(value: Any) -> str:

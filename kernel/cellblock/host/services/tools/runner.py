@@ -22,9 +22,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cellblock.host.services.tools.calls import Answer, calling_cell, progress_to
+from cellblock.host.services.tools.calls import Answer, calling_cell, progress_to, uses_to
 from cellblock.host.services.tools.registry import encode_error, encode_result
-from cellblock.host.services.tools.worker_messages import Answered, Begin, Progress
+from cellblock.host.services.tools.worker_messages import Answered, Begin, KeySent, Progress
 from cellblock.wire import arrays
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class CallRunner:
     def __init__(
         self,
         tools: Mapping[str, RegisteredTool],
-        send: Callable[[Progress | Answered], None],
+        send: Callable[[Progress | KeySent | Answered], None],
         *,
         threads: int,
         max_bytes: int,
@@ -315,8 +315,9 @@ class CallRunner:
         return encode_error(error, tool, bytes(call.arguments))
 
     def _bind(self, call: Begin) -> None:
-        """Have the code of this thread or task know its call, and report progress as that."""
+        """Have the code of this thread or task know its call, and report as that."""
         calling_cell.set(call.cell)
+        uses_to.set(lambda use: self._send(KeySent(number=call.number, use=use)))
         progress_to.set(lambda text: self._send(Progress(number=call.number, text=text)))
 
     # --- async --------------------------------------------------------------------------------
@@ -532,12 +533,12 @@ class InProcessTools:
                 self._stuck.add(call.number)
                 self._give(call, Answer(kind="WorkerLost", message=_LOOP_BLOCKED))
 
-    def _take_from_thread(self, message: Progress | Answered) -> None:
+    def _take_from_thread(self, message: Progress | KeySent | Answered) -> None:
         """Pass a call's message on from the thread that runs it."""
         with contextlib.suppress(RuntimeError):  # the loop has closed
             self._loop.call_soon_threadsafe(self._take, message)
 
-    def _take(self, message: Progress | Answered) -> None:
+    def _take(self, message: Progress | KeySent | Answered) -> None:
         match message:
             case Progress(number=number, text=text) if number in self._calls:
                 self._calls[number][0].tell(text)

@@ -35,6 +35,7 @@ from cellblock.host.services.tools.worker_messages import (
     Begin,
     Cancel,
     FromWorker,
+    KeySent,
     Load,
     Loaded,
     LoadFailed,
@@ -332,6 +333,9 @@ class WorkerProvider:
             case Progress(number=number, text=text):
                 if (run := self._runs.get(number)) is not None and run.waited_for:
                     run.call.tell(text)
+            case KeySent(number=number, use=use):
+                if (run := self._runs.get(number)) is not None:  # wanted still, or not
+                    run.call.note(use)
             case Answered(number=number, answer=answer):
                 self._answer(number, answer)
             case Loaded(tools=tools):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cellblock.host.services.operations.grants import OperationGrants
-from cellblock.host.services.tools.calls import Answer
+from cellblock.host.services.tools.calls import Answer, KeyUse
 from cellblock.policy.mcp_servers import McpServer
 from cellblock.wire.messages import Message, Struct, Tool
 
@@ -74,6 +74,13 @@ class Progress(Message, frozen=True, kw_only=True):
     text: str
 
 
+class KeySent(Message, frozen=True, kw_only=True):
+    """A call's request carries a credential; said before it is sent."""
+
+    number: int
+    use: KeyUse
+
+
 class Answered(Message, frozen=True, kw_only=True):
     """A call ended."""
 
@@ -82,4 +89,4 @@ class Answered(Message, frozen=True, kw_only=True):
 
 
 ToWorker = Load | Begin | Cancel
-FromWorker = Loaded | LoadFailed | Progress | Answered
+FromWorker = Loaded | LoadFailed | Progress | KeySent | Answered

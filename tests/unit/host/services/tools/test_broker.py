@@ -44,6 +44,9 @@ class Providers:
     def precheck(self, _call):
         return None
 
+    def carries(self, _call):
+        return ()
+
     def check(self, call):
         if self.checking is None:
             call.answer(Answer())
