@@ -7,6 +7,7 @@ for what the OS layer refused a cell that ran, with the words that go with its e
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +25,7 @@ from cellblock.render.cards import (
     count,
 )
 from cellblock.render.headings import Heading
-from cellblock.render.text import COLUMNS, ELLIPSIS, clip, encodable, visible, width, wrap
+from cellblock.render.text import COLUMNS, ELLIPSIS, clip, visible, width, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -431,11 +432,18 @@ _OPERATIONS: Final = (
 )  # fmt: skip
 
 
+_OPERATION: Final = re.compile(r"[a-zA-Z_][\w.]{0,59}", re.ASCII)
+
+
 def operation(name: str) -> str:
-    """Return an operation's name with what it is about, for the reader of the card."""
+    """Return an operation's name with what it is about, for the reader of the card.
+
+    A guest says it: what is no such name is not repeated.
+    """
+    if not _OPERATION.fullmatch(name):
+        return "an operation"
     about = next((what for begins, what in _OPERATIONS if name.startswith(begins)), "")
-    shown = encodable(name)[:60]
-    return f"{shown} ({about})" if about else shown
+    return f"{name} ({about})" if about else name
 
 
 class State(StrEnum):

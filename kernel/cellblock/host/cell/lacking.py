@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from cellblock.host.output.gateway import clean_name
+import re
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from cellblock.host.session.types import Restored
+
+
+#: A thread's name as Python makes it, ``Thread-1 (work)``, or a word. A cell chooses it, so what
+#: could be read as a sentence of the card's is not repeated.
+_THREAD: Final = re.compile(r"[\w.-]{1,40}(?: \([\w.<>-]{1,40}\))?")
 
 
 def lacking(restored: Restored) -> tuple[str, ...]:
     """Name what a snapshot that took over does not have."""
     said = []
     if restored.threads:
-        names = ", ".join(filter(None, map(clean_name, restored.threads)))
-        said.append(f"{_count(len(restored.threads), 'running thread')} ({names})")
+        names = ", ".join(name for name in restored.threads if _THREAD.fullmatch(name))
+        named = f" ({names})" if names else ""
+        said.append(f"{_count(len(restored.threads), 'running thread')}{named}")
     if restored.tasks:
         said.append(_count(restored.tasks, "running task"))
     if restored.files:

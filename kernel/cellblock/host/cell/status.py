@@ -803,6 +803,10 @@ def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:
     return problem("A message from the page did not reach the cell", ended)
 
 
+#: Said of a guest that reports one all the same.
+_NO_BREACH: Final = "protocol violation: a breach where no source is checked"
+
+
 def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     """Return why a cell was stopped, and the limit or cause in words.
 
@@ -819,7 +823,8 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
         case "violation":
             return "protocol", detail
         case "breach":
-            return "breach", cards.operation(detail)
+            is_checked = policy is None or policy.mode == "safe"
+            return ("breach", cards.operation(detail)) if is_checked else ("protocol", _NO_BREACH)
         case "crash":
             ended = detail.removeprefix(EXITED)
             return "crashed" if ended == detail else "exited", ended
