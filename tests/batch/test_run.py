@@ -239,7 +239,8 @@ def test_a_report_is_not_written_through_a_link(here):
 def test_errors_are_allowed_and_denials_still_told(run):
     write(run.work / "a.ipynb", "1 / 0", "x = 1", "x")
     write(run.work / "b.ipynb", "import gc", "1 / 0", "2")
-    ended = run("a.ipynb", "b.ipynb", "-o", "out", "--allow-errors", "--no-timing")
+    given = ("-o", "out", "--policy", "safe", "--allow-errors", "--no-timing")
+    ended = run("a.ipynb", "b.ipynb", *given)
     assert (ended.status, ended.statuses) == (1, {"a.ipynb": "passed", "b.ipynb": "denied"})
     assert "passed          a.ipynb  (3 cells, " in ended.out
     assert ", 1 allowed error)" in ended.out

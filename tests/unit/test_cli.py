@@ -336,13 +336,14 @@ def test_run_runs_each_notebook_under_its_own_kernels_policy(run, tmp_path, monk
     (tmp_path / "team.toml").write_text('extends = "safe"\n[add]\nallowed_modules = ["glob"]')
     assert run("install", "--policy", "team.toml", "--as", "python3", "--user")[0] == 0
     notebook_for(tmp_path / "a.ipynb", "python3", "import glob")
-    notebook_for(tmp_path / "b.ipynb", "ir", "import glob")
+    notebook_for(tmp_path / "b.ipynb", "python3", "import socket")
+    notebook_for(tmp_path / "c.ipynb", "python3.12", "import socket")  # another's, under data
     status, out, err = run("run", ".", "-o", "out")
     assert (status, err) == (1, "")
     verdicts = {
         line.split()[1]: line.split()[0] for line in out.splitlines() if ".ipynb  (" in line
     }
-    assert verdicts == {"a.ipynb": "passed", "b.ipynb": "denied"}
+    assert verdicts == {"a.ipynb": "passed", "b.ipynb": "denied", "c.ipynb": "passed"}
 
 
 def test_a_notebook_for_a_kernel_that_confines_nothing_does_not_allow_it(run, tmp_path):

@@ -72,15 +72,19 @@ def check(
     raise typer.Exit(code=report.status)
 
 
+#: What notebooks of other kernels are judged by: it is the preset that says something of source.
+_DEFAULT: Final = "safe"
+
+
 def _policies(found: Sequence[files.File], named: str | None) -> dict[files.File, str]:
     """Return the policy of each file: ``named``, or the one of the kernel that a notebook names.
 
     Scripts have that of the notebooks where it is one, else ``safe``.
     """
-    policies = dict.fromkeys(found, named or "safe")
+    policies = dict.fromkeys(found, named or _DEFAULT)
     if named is None:
         notebooks = [file for file in found if file.kind is FileKind.notebook]
-        policies |= {file: policy_of(file) for file in notebooks}
+        policies |= {file: policy_of(file, _DEFAULT) for file in notebooks}
         known = {policies[file] for file in notebooks}
         if len(known) == 1:
             scripts = [file for file in found if file.kind is FileKind.script]

@@ -29,7 +29,9 @@ PolicyOption = Annotated[str, typer.Option("--policy", metavar="NAME|FILE")]
 NotebooksPolicyOption = Annotated[
     str | None,
     typer.Option(
-        "--policy", metavar="NAME|FILE", help="Default: that of each notebook's kernel, or safe."
+        "--policy",
+        metavar="NAME|FILE",
+        help="Default: that of each notebook's kernel; else safe to check, data to run.",
     ),
 ]
 AllowUnsafe = Annotated[
@@ -108,7 +110,6 @@ def unwritable(path: Path, error: OSError) -> CellblockError:
 
 # --- the policy of a notebook where none is named: that of its kernel, as installed here ----------
 
-_DEFAULT: Final = "safe"
 _KERNEL: Final = re.compile(r"[a-z0-9._-]{1,100}")
 
 
@@ -132,29 +133,32 @@ class _Notebook(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
-def policy_of(notebook: files.File) -> str:
-    """Return the policy of the kernel that a notebook names; what is wrong is told later."""
+def policy_of(notebook: files.File, default: str) -> str:
+    """Return the policy of the kernel that a notebook names, ``default`` where that is not ours.
+
+    What is wrong with it is told later.
+    """
     try:
         content = files.read(notebook)
         name = msgspec.json.decode(content, type=_Notebook).metadata.kernelspec.name
     except (OSError, files.NoFileError, msgspec.DecodeError):
-        return _DEFAULT
-    return _policy_of_kernel(name.lower())
+        return default
+    return _policy_of_kernel(name.lower()) or default
 
 
 @cache
 def _policy_of_kernel(name: str) -> str:
-    """Return the policy in the kernelspec that Jupyter finds by this name.
+    """Return the policy in the kernelspec that Jupyter finds by this name; empty for none of ours.
 
     It is read here: to import jupyter_client for it takes half as long as a small check.
     """
     if not _KERNEL.fullmatch(name):
-        return _DEFAULT
+        return ""
     found = (Path(kernels, name, "kernel.json") for kernels in jupyter_path("kernels"))
     spec = next((path for path in found if path.is_file()), None)
     try:
         argv = [] if spec is None else msgspec.json.decode(spec.read_bytes(), type=_Command).argv
         options = options_of(argv)
     except (OSError, msgspec.DecodeError, SystemExit):  # a kernel that does not start
-        return _DEFAULT
-    return _DEFAULT if options is None else options.policy
+        return ""
+    return "" if options is None else options.policy

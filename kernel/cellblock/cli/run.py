@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 app: Final = typer.Typer(add_completion=False)
 _ASK: Final = "Run with --allow-unsafe"
+#: What notebooks of other kernels run under: it is the preset under which they run as there.
+_DEFAULT: Final = "data"
 _SIGNALLED: Final = 128
 Paths = Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")]
 
@@ -127,7 +129,7 @@ def run(
     if changes not in {"", KEEP, DROP}:
         changes = str(Path(changes).absolute())
         _check_writable(Path(changes, "changes"))
-    notebooks = {one: policy or policy_of(one.file) for one in planned}
+    notebooks = {one: policy or policy_of(one.file, _DEFAULT) for one in planned}
     policies = {
         spec: _load(spec, allow_unsafe=allow_unsafe) for spec in dict.fromkeys(notebooks.values())
     }
