@@ -1,3 +1,4 @@
+import { Clipboard } from '@jupyterlab/apputils';
 import { Cell } from '@jupyterlab/cells';
 import { IRenderMime } from '@jupyterlab/rendermime';
 import { Button, ReactWidget } from '@jupyterlab/ui-components';
@@ -9,7 +10,7 @@ import { count, duration, size, visible } from './text';
  * Cards in the theme's colours, made of a card's JSON.
  *
  * The JSON may come from the file of a stranger, so it is read field by field, shown as text, and no
- * card has a button that does more than move the cursor. A type that is not drawn here, or data of
+ * card has a button that does more than move the cursor, or copy the lines that are shown above it. A type that is not drawn here, or data of
  * another shape, is shown as the HTML or the text that the kernel sent beside it.
  */
 
@@ -83,91 +84,87 @@ function Lines(props: { lines: string[] }): JSX.Element | null {
   return props.lines.length ? <pre>{visible(props.lines.join('\n'))}</pre> : null;
 }
 
-function Instead(props: { remedy: string }): JSX.Element | null {
+function Instead(props: { remedy: string; label?: string }): JSX.Element | null {
   return props.remedy ? (
     <Paragraph>
-      <strong>Instead: </strong>
+      <strong>{visible(props.label || 'Instead: ')}</strong>
       {visible(props.remedy)}
     </Paragraph>
   ) : null;
+}
+
+/** The lines of a policy file that would allow it, to be copied, and where they go. */
+function Allowing({ card }: { card: Data }): JSX.Element | null {
+  // What is copied is what is shown: a stranger's file can hide nothing among the lines.
+  const lines = texts(card.write).map(visible);
+  const [copied, setCopied] = React.useState(false);
+  if (!lines.length) {
+    return null;
+  }
+  const copy = () => {
+    Clipboard.copyToSystem(lines.join('\n') + '\n');
+    setCopied(true);
+  };
+  return (
+    <>
+      <Paragraph>{visible(text(card.allow))}</Paragraph>
+      <div className="cb-Block">
+        <Lines lines={lines} />
+        <Button minimal small className="cb-Block-copy" title="Copy these lines" onClick={copy}>
+          {copied ? 'Copied' : 'Copy'}
+        </Button>
+      </div>
+    </>
+  );
 }
 
 // --- a refused cell --------------------------------------------------------------------------
 
 const MOST_FINDINGS = 50;
 
-function excerptOf(finding: Data): [string, string, string] {
-  const chars = [...text(finding.excerpt)];
-  const cut = number(finding.cut);
-  const start = Math.max(0, number(finding.column) - cut);
-  const end = Math.max(start + 1, number(finding.end_column) - cut);
-  const part = (from: number, to?: number) => visible(chars.slice(from, to).join(''));
-  return [(cut ? '…' : '') + part(0, start), part(start, end), part(end)];
-}
-
-function Reason({ finding }: { finding: Data }): JSX.Element {
-  const reason = text(finding.reason);
-  const subject = text(finding.subject);
-  return subject && reason.startsWith(`${subject} `) ? (
-    <>
-      <Code>{subject}</Code>
-      {visible(reason.slice(subject.length))}
-    </>
-  ) : (
-    <>{visible(reason)}</>
-  );
-}
-
-function Finding(props: { finding: Data; remedy: string; go: (() => void) | null }): JSX.Element {
-  const { finding, remedy, go } = props;
-  const [before, marked, after] = excerptOf(finding);
-  const line = number(finding.line);
+/** One line of what was refused: where, what and why, as the kernel words it. */
+function Row(props: { row: Data; go: (() => void) | null }): JSX.Element {
+  const { row, go } = props;
+  const place = text(row.place);
+  const what = text(row.what);
   return (
-    <div className="cb-Finding">
-      <div className="cb-Finding-head" role="heading" aria-level={4}>
-        <Code>{text(finding.rule)}</Code>
-        {go ? (
-          <Button minimal small className="cb-Link" onClick={go}>
-            Go to line {line}
-          </Button>
-        ) : (
-          <span className="cb-mod-muted">line {line}</span>
-        )}
-      </div>
-      <pre tabIndex={0} role="region" aria-label={`Line ${line}`}>
-        <span className="cb-mod-muted">{line} </span>
-        {before}
-        <mark>{marked}</mark>
-        {after}
-      </pre>
-      <Paragraph>
-        <Reason finding={finding} />
-      </Paragraph>
-      <Instead remedy={remedy} />
-      <Lines lines={text(finding.rewrite).split('\n').filter(Boolean).slice(0, 2)} />
-    </div>
+    <p className="cb-Finding">
+      {go ? (
+        <Button minimal small className="cb-Link" title="Go to this line" onClick={go}>
+          {visible(place)}
+        </Button>
+      ) : (
+        <span className="cb-mod-muted">{visible(place)}</span>
+      )}{' '}
+      {what && <Code>{what}</Code>}
+      {what && (row.several === true ? ': ' : ' ')}
+      {visible(text(row.why))}
+    </p>
   );
 }
 
 function Denial(props: { card: Data; widget: CardWidget }): JSX.Element {
   const { card, widget } = props;
+  const rows = list(card.rows).map(data);
   const findings = list(card.findings).map(data);
-  const total = Math.max(number(card.total), findings.length);
-  const left = total - Math.min(findings.length, MOST_FINDINGS);
-  const seen = new Set<string>();
-  const once = (remedy: string) => (seen.has(remedy) ? '' : (seen.add(remedy), remedy));
+  const left = number(card.left);
   return (
     <Card title={text(card.title)} tone="error" chips={[['policy', card.policy]]}>
-      {findings.slice(0, MOST_FINDINGS).map((finding, index) => (
-        <Finding
-          key={index}
-          finding={finding}
-          remedy={once(text(finding.remedy))}
-          go={widget.cell ? () => widget.goTo(finding) : null}
-        />
-      ))}
+      {rows.slice(0, MOST_FINDINGS).map((row, index) => {
+        const finding = findings[number(row.finding)];
+        const go = widget.cell && finding ? () => widget.goTo(finding) : null;
+        return <Row key={index} row={row} go={go} />;
+      })}
       {left > 0 && <Paragraph muted>And {count(left, 'more finding')}.</Paragraph>}
-      {text(card.how) && <Paragraph muted>{visible(text(card.how))}</Paragraph>}
+      {list(card.instead)
+        .map(data)
+        .map((one, index) => (
+          <React.Fragment key={index}>
+            <Instead label={text(one.label)} remedy={text(one.text)} />
+            <Lines lines={texts(one.rewrite).slice(0, 2)} />
+          </React.Fragment>
+        ))}
+      <Allowing card={card} />
     </Card>
   );
 }
@@ -176,7 +173,6 @@ function Denial(props: { card: Data; widget: CardWidget }): JSX.Element {
 
 function Refusal({ card }: { card: Data }): JSX.Element {
   const rewrite = text(card.rewrite).split('\n').filter(Boolean);
-  const write = texts(card.write);
   const instead = text(card.instead);
   return (
     <Card title={text(card.title)} tone="warn" symbol="⊘" chips={[['policy', card.policy]]}>
@@ -192,8 +188,7 @@ function Refusal({ card }: { card: Data }): JSX.Element {
         </Paragraph>
       )}
       <Lines lines={rewrite} />
-      {write.length > 0 && <Paragraph>{visible(text(card.allow))}</Paragraph>}
-      <Lines lines={write} />
+      <Allowing card={card} />
       {instead && <Paragraph muted>{visible(instead)}</Paragraph>}
     </Card>
   );
@@ -351,7 +346,9 @@ class CardWidget extends ReactWidget implements IRenderMime.IRenderer {
 
   protected render(): JSX.Element {
     const Drawn = CARDS[TYPE.exec(this._mimeType)?.[1] ?? ''];
-    const drawable = Drawn && text(this._card.title);
+    // Cards of earlier versions have no rows; their text says all.
+    const isOld = Drawn === Denial && !list(this._card.rows).length;
+    const drawable = Drawn && text(this._card.title) && !isOld;
     return drawable ? <Drawn card={this._card} widget={this} /> : <Lines lines={[this._plain]} />;
   }
 

@@ -9,6 +9,9 @@ import { IFinding } from './protocol';
 import { KernelSession, sessionOf } from './session';
 import { visible } from './text';
 
+/** Lines that are shown of what would allow a finding. */
+const MOST_LINES = 5;
+
 /** A range of a document's, and what is said of it. */
 export interface IMark {
   from: number;
@@ -16,6 +19,8 @@ export interface IMark {
   title: string;
   reason: string;
   remedy: string;
+  /** Lines of a policy file that would allow it. */
+  allows: string[];
 }
 
 /** Return a cell's editor, if it has one at the time. */
@@ -38,10 +43,15 @@ export function showDiagnostics(view: EditorView, marks: readonly IMark[]): void
     to: mark.to,
     severity: 'error',
     source: 'cellblock',
-    message: `${mark.title}: ${mark.reason}. ${mark.remedy}`,
+    message: [`${mark.title}: ${mark.reason}.`, mark.remedy, ...toAllow(mark)].join(' ').trim(),
     renderMessage: () => tooltip(mark)
   }));
   view.dispatch(setDiagnostics(view.state, diagnostics));
+}
+
+/** Return what is said of the lines that would allow it: nothing, or an item. */
+export function toAllow(mark: IMark): string[] {
+  return mark.allows.length ? [`To allow it, in the policy file: ${mark.allows.join('; ')}`] : [];
 }
 
 function tooltip(mark: IMark): Node {
@@ -50,7 +60,8 @@ function tooltip(mark: IMark): Node {
   for (const [tag, words] of [
     ['strong', mark.title],
     ['div', mark.reason],
-    ['div', mark.remedy && `Instead: ${mark.remedy}`]
+    ['div', mark.remedy && `Instead: ${mark.remedy}`],
+    ['div', toAllow(mark).join('')]
   ]) {
     if (words) {
       const line = node.appendChild(document.createElement(tag));
@@ -66,7 +77,7 @@ function tooltip(mark: IMark): Node {
  * A card counts columns in characters and may hold an excerpt of a long line.
  */
 export function markOf(view: EditorView, finding: Readonly<Record<string, unknown>>): IMark | null {
-  const { line, column, end_column, excerpt, cut, rule, reason, remedy } = finding;
+  const { line, column, end_column, excerpt, cut, rule, reason, remedy, allows } = finding;
   const { doc } = view.state;
   if (typeof line !== 'number' || !(line >= 1 && line <= doc.lines)) {
     return null;
@@ -84,7 +95,8 @@ export function markOf(view: EditorView, finding: Readonly<Record<string, unknow
     to: from + units(end_column),
     title: words(rule),
     reason: words(reason),
-    remedy: words(remedy)
+    remedy: words(remedy),
+    allows: Array.isArray(allows) ? allows.map(words).filter(Boolean).slice(0, MOST_LINES) : []
   };
 }
 
@@ -99,7 +111,8 @@ function markOfFinding(view: EditorView, finding: IFinding): IMark {
     to: at(finding.end_line, finding.end_column),
     title: finding.title || finding.rule,
     reason: finding.reason,
-    remedy: finding.remedy
+    remedy: finding.remedy,
+    allows: finding.allows ?? []
   };
 }
 

@@ -3,7 +3,7 @@ import { isCodeCellModel } from '@jupyterlab/cells';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { Button, caretDownIcon, ReactWidget, refreshIcon } from '@jupyterlab/ui-components';
 import React from 'react';
-import { Checker, editorOf, goTo, IMark } from './diagnostics';
+import { Checker, editorOf, goTo, IMark, toAllow } from './diagnostics';
 import { shieldIcon } from './icons';
 import { ICall, ICell, IChanges, IQuestion, Request } from './protocol';
 import { IKernelView, isVerified, KernelSession, sessionOf } from './session';
@@ -272,6 +272,11 @@ function Findings(props: { findings: readonly IMark[]; go: (mark: IMark) => void
             </Button>
             <div>{visible(mark.reason)}</div>
             {mark.remedy && <div className="cb-mod-muted">Instead: {visible(mark.remedy)}</div>}
+            {toAllow(mark).map(line => (
+              <div key={line} className="cb-mod-muted">
+                {visible(line)}
+              </div>
+            ))}
           </div>
         </li>
       ))}

@@ -57,6 +57,8 @@ export interface IFinding {
   title: string;
   reason: string;
   remedy: string;
+  /** Lines of a policy file that would allow it. */
+  allows?: string[];
   line: number;
   column: number;
   end_line: number;

@@ -33,8 +33,9 @@ def sandbox(pool):
 def test_an_import_that_takes_consent_is_denied_with_the_reason(sandbox):
     r = sandbox.execute("import bz2")
     assert (r.status, [one.rule for one in r.denials]) == ("denied", ["import-not-allowed"])
-    assert "Approve it where you can be asked, or put " in r.denials[0].remedy
-    assert "a person is asked, if one can be, or have the operator put " in r.to_string()
+    assert r.denials[0].remedy == "Approve it where you can be asked."
+    assert r.denials[0].allows == ('add.allowed_modules = ["bz2"]',)
+    assert "there a person is asked, if one can be.\n\nThe operator can allow it" in r.to_string()
     assert sandbox.execute("import math\nmath.pi > 3").result == "True"
 
 

@@ -131,8 +131,8 @@ def test_no_file_is_copied_that_is_larger_than_what_cells_may_keep(home, staging
         refused = s.execute("open('large.csv', 'r+')").error
         assert refused.message == (
             "[Errno 27] File too large: 'large.csv' [cellblock: under policy staging cells write "
-            "no files larger than 68 MiB (scratch_max_bytes). To allow it, write in staging: "
-            "scratch_max_bytes = 142_606_336]"
+            "no files larger than 68 MiB (scratch_max_bytes). To allow it: cellblock policy add "
+            "FILE 'scratch_max_bytes = \"136 MiB\"']"
         )
         assert s.execute("open('large.csv').read(1), open('old.csv', 'r+').write('a')").success
         assert [one.path for one in s.changes()] == ["old.csv"]

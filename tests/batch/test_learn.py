@@ -82,7 +82,7 @@ subprocess_execution = true # a.ipynb, cell 2: cells start no programs
         f"""# Cells may import these.
 add.allowed_modules = [
     "@science", # a.ipynb, cell 1, line 1: numpy {SAID} modules
-    "os", # a.ipynb, cell 1, line 2: os.getcwd is not among the names that this policy allows from os
+    "os", # a.ipynb, cell 1, line 2: os.getcwd tells where the kernel runs
 ]
 {READS}add.filesystem_read_roots = [
     "{{checkout}}", # a.ipynb, cell 2: cells begin in a scratch folder, and read no file of your project

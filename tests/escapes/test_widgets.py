@@ -216,7 +216,7 @@ def test_a_comm_without_a_widget_is_refused_by_its_target(kernel):
         "outcome": "refused",
         "target": "bokeh",
     }
-    assert 'add.comm_targets = ["bokeh"] in the file of policy' in reading.card_text(published)
+    assert '\n    add.comm_targets = ["bokeh"]' in reading.card_text(published)
 
 
 def test_markup_of_which_nothing_is_left_counts_by_what_there_was(with_policy):

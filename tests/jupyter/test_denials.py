@@ -2,6 +2,7 @@
 
 import pytest
 
+from cellblock.render.text import wrap
 from support import reading
 from support.kernels import Kernel, argv_for
 
@@ -23,9 +24,10 @@ def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):
     ]
     text = reading.card_text(published)
     assert text.startswith("cellblock did not run this cell: 2 findings")
-    assert "1 │ import gc, json" in text
-    assert "Instead" in text
-    assert text.endswith("Such a file becomes a kernel by: cellblock install --policy FILE")
+    assert "\n  line 1  gc hands out every object in the process\n" in text
+    assert "\n  Instead of open, line 4: " in text
+    assert "\n  To allow it, save this as lab.toml, run cellblock install --policy lab.toml" in text
+    assert text.endswith('\n    ops.read_file.roots = ["{project}"]')
     # Runners without a screen have all of it in the reply.
     assert reading.ANSI.sub("", "\n".join(reply["traceback"])) == text
     (error,) = reading.of(published, "error")
@@ -36,22 +38,22 @@ def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):
 
 def test_a_denial_says_what_to_put_into_its_own_policy(start, world):
     (world.work / "work").mkdir(exist_ok=True)
-    kernel = start(
-        world.policy(
-            'filesystem_read_roots = ["{project}"]\nadd.allowed_modules = ["@science"]', name="lab"
-        ),
-        world=world,
-    )
+    own = 'filesystem_read_roots = ["{project}"]\nadd.allowed_modules = ["@science"]'
+    file = world.policy(own, name="lab")
+    add = f"cellblock policy add {file} 'LINES', and restart the kernel."
+    kernel = start(file, world=world)
     kernel.run("1")  # gaps, where there are any
     assert reading.card_text(kernel.run("open('a.csv')")[1]) == (
         "cellblock did not run this cell: 1 finding                           policy: lab\n"
         "\n"
-        "builtin-not-allowed · line 1\n"
-        "  1 │ open('a.csv')\n"
-        "    │ ^^^^ opens files\n"
-        '  Instead: read tables with pandas, as pd.read_csv("a.csv"), or put\n'
-        '  ops.read_file.roots = ["{project}"] (then call ops.read_file) in the file of\n'
-        "  policy lab. If it is a name of your own, choose another."
+        "  line 1  open opens files\n"
+        "\n"
+        '  Instead: read tables with pandas, as pd.read_csv("a.csv"), or call\n'
+        '  ops.read_file("a.csv") once it is allowed. If it is a name of your own, choose\n'
+        "  another.\n"
+        "\n"
+        + "\n".join(wrap(f"To allow it, add this to {file}, by {add}", indent="  "))
+        + '\n    ops.read_file.roots = ["{project}"]'
     )
 
 

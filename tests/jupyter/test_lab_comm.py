@@ -51,7 +51,7 @@ def test_what_is_typed_is_checked_as_the_cell_would_be(safe, lab):
     assert (finding["line"], finding["column"], finding["end_column"]) == (1, 17, 23)
     assert finding["title"] == "A module that is not on the allowlist"
     assert finding["reason"].startswith("socket ")
-    assert finding["remedy"]
+    assert finding["allows"][0] == 'add.allowed_modules = ["socket"]'
     (finding,) = lab.answer("check", "findings", code="%policy narrow timeout = 999")["findings"]
     assert finding["rule"] == "policy-only-narrows"
     assert lab.answer("check", "findings", code="1 +")["findings"] == []

@@ -598,9 +598,8 @@ def test_a_denial_of_more_says_where_and_what_instead(safe):
         == """\
 cellblock did not run this cell: 1 finding                          policy: safe
 
-policy-only-narrows · line 1
-  1 │ %policy narrow network_access=false max_processes=1_000
-    │                                     ^^^^^^^^^^^^^ 1000 is more than 128
+  line 1  max_processes 1000 is more than 128
+
   Instead: only the operator can allow more, in the policy of the kernel."""
     )
 

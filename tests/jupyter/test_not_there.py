@@ -134,4 +134,4 @@ def test_below_a_home_that_is_not_staged_a_cell_is_told_what_goes_with_the_sessi
 def test_a_search_that_found_nothing_is_not_told_where_to_write(kernel):
     line = said(kernel, "import glob; glob.glob('../data/*.csv')")
     folder = kernel.world.work.parent / "data"
-    assert line.rstrip("]\n").endswith(f'add.filesystem_read_roots = ["{folder}"')
+    assert line.rstrip("]'\n").endswith(f'add.filesystem_read_roots = ["{folder}"')

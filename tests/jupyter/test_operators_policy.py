@@ -116,9 +116,9 @@ def test_a_user_is_told_to_ask_whoever_keeps_the_policy(user, start, prefix):
     kernel = start(argv=argv_for(policy), world=user, prefix=prefix)
     reply, published = kernel.run(f"open({str(other)!r})")
     (card,) = reading.cards(published, "refusal")
-    ask = f"To allow it, ask whoever keeps {policy} to write there"
-    assert card["allow"].startswith(ask)
-    assert f"{ask}: add.filesystem_read_roots" in reply["evalue"]
+    ask, add = f"To allow it, ask whoever keeps {policy}", f"cellblock policy add {policy} '"
+    assert card["allow"] == f"{ask} to add this, by {add}LINES'."
+    assert f"{ask}: {add}add.filesystem_read_roots" in reply["evalue"]
 
 
 def test_a_server_finds_no_kernel_that_its_user_wrote(user, prefix):

@@ -10,7 +10,7 @@ from support.servers import AUTHORITY, Site, echo
 
 SECONDS = 20.0
 MACHINE = socket.gethostname()
-ALLOW = "network_access). To allow it, "
+ALLOW = "network_access). To allow it: "
 
 
 class Place:

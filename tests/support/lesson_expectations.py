@@ -19,7 +19,7 @@ _GAPS = "application/vnd.cellblock.enforcement+json"
 _KINDS = ("application/vnd.jupyter.widget-view+json", "image/svg+xml", "image/png", "text/html")
 
 DENIED = (
-    "cellblock did not run this cell: 1 finding … · line 1…Instead: {}…PolicyDenied: 1 finding: {}"
+    "cellblock did not run this cell: 1 finding … line 1…Instead: {}…PolicyDenied: 1 finding: {}"
 )
 CLAIMS = {
     "admission": {
@@ -32,7 +32,7 @@ CLAIMS = {
         "gaps": "landlock…\n",
         "denied": (
             "The cell was not run: 1 finding (policy safe).\n\nline 1: import-not-allowed: gc …\n"
-            "    import gc\n  Instead: …\n"
+            "    import gc\n\nThe operator can allow it, by …\n"
         ),
         "stopped": "timeout 0.5 s kept\n45\n",
         "tools": ("15.0\nprice ('tea',) {'pieces': 2} 7.0\nprice ('cake',) {'pieces': 2} 8.0\n"),
@@ -45,12 +45,12 @@ CLAIMS = {
         "unasked": ("lesson/measurements.csv 47\nlesson/orders.json 186\n/etc/passwd NotGranted\n"),
         "no": "ToolError: ops.write_file: NotApproved: you said no",
         "always": "[['day,degrees'], ['mon,11.5']]",
-        "never": "…import-not-allowed · line 1…subprocess …PolicyDenied: 1 finding: …",
+        "never": "…line 1…subprocess …PolicyDenied: 1 finding: …",
         "own": "'417 always'",
     },
     "audit": {
         "well": "45",
-        "denied": "…import-not-allowed · line 1…socket…PolicyDenied: 1 finding: …",
+        "denied": "…line 1…socket…PolicyDenied: 1 finding: …",
         "fails": "ZeroDivisionError: division by zero",
         "policy": "…audit…",
     },
@@ -123,7 +123,7 @@ CLAIMS = {
         "known": "('llama3.2-2026', 'stop', …, 3)",
         "together": "{'Rome': 'Tiber', 'Oslo': 'Akerselva'}",
         "beyond": "ValidationError: …another…\nValidationError: …\n",
-        "key": "…module-name-not-allowed · line 3…PolicyDenied: 1 finding: …",
+        "key": "…line 3…PolicyDenied: 1 finding: …",
         "left": "…llm(…llm: 17 of 20 calls and … of 20,000 tokens are left for this session.…",
     },
     "narrow": {
@@ -136,7 +136,7 @@ CLAIMS = {
         "denied": "[Errno …] …: 'lesson/private/stations.csv'\n",
         "rest": "…<table…thu…",
         "kept": "2",
-        "wider": "…policy-only-narrows…PolicyDenied: 1 finding: …",
+        "wider": "…line 1…PolicyDenied: 1 finding: policy-only-narrows …",
     },
     "network": {
         "asked": "(200, 'text/csv', 'day,degrees')",
@@ -149,7 +149,7 @@ CLAIMS = {
     },
     "operations": {
         "denied": (
-            "…builtin-not-allowed · line 1…ops.read_file…"
+            "…line 1…ops.read_file…"
             'text = ops.read_file("lesson/measurements.csv")\n…PolicyDenied: 1 finding: …'
         ),
         "listed": "file    measurements.csv\nfile    orders.json\nfolder  private\nfolder  sent\n…",
@@ -172,7 +172,7 @@ CLAIMS = {
     },
     "panel": {
         "degrees": "11.5",
-        "denied": "…import-not-allowed · line 1…socket…PolicyDenied: 1 finding: …",
+        "denied": "…line 1…socket…PolicyDenied: 1 finding: …",
         "undo": "Cell […] is undone.\nYour variables are as they were before […].\n…",
         "after": "[11.5, 13.0, 9.5, 12.0]",
     },
@@ -181,8 +181,8 @@ CLAIMS = {
         "schema": "Template describe\n…maxItems…",
         "described": "{'count': 4,…'mean': 11.5,…",
         "table": "…| day | degrees |\n…\\<…b\\>tue…",
-        "unfit": "…template-state…$.numbers[1]…PolicyDenied: 2 findings: …",
-        "code": "…not-a-template…PolicyDenied: 1 finding: …",
+        "unfit": "…$.numbers[1]…PolicyDenied: 2 findings: template-state …",
+        "code": "…PolicyDenied: 1 finding: not-a-template …",
     },
     "tools": {
         "listed": "5 tools of the operator's\n  python_version()\n…async latest(…publish(…",
@@ -200,7 +200,7 @@ CLAIMS = {
         "display": "…random walk…<svg…",
         "await": "[0, 1, 4, 9, 16]",
         "denied": "…2 findings…PolicyDenied: 2 findings: …",
-        "disguised": "…name-not-allowed…PolicyDenied: 1 finding: …",
+        "disguised": "…PolicyDenied: 1 finding: name-not-allowed …",
         "kept": "(201, …)",
         "timeit": "… per loop …",
         "match": "['the origin',\n …]",

@@ -107,9 +107,9 @@ def test_a_refusals_reason_is_said_once():
 
 
 def test_what_the_language_layer_refuses_names_the_operator():
-    refused = CellError("AttributeViolation", "put x in a policy file", "", ())
+    refused = CellError("ImportViolation", "x. To allow it: cellblock policy add x 'y'", "", ())
     said = Result(status="error", error=refused).to_string()
-    assert said.endswith(": have the operator put x in a policy file")
+    assert said.endswith("x. To allow it, the operator can run: cellblock policy add x 'y'")
 
 
 def test_a_cell_that_is_no_python_was_not_run():
@@ -366,7 +366,8 @@ def test_each_part_of_a_reply_begins_with_a_heading():
         for part in (first, *others):
             found.add(part.heading)
             assert reads_as_heading(part.clipped(9_999).split("\n")[0])
-    within = {Heading.FINDING, Heading.MORE_FINDINGS, Heading.CAUSE, Heading.CONTEXT}
+    within = {Heading.FINDING, Heading.MORE_FINDINGS, Heading.OPERATOR_ALLOWS}
+    within |= {Heading.CAUSE, Heading.CONTEXT}
     mcp = {one for one in Heading if list(Heading).index(one) > list(Heading).index(Heading.CUT)}
     assert found == set(Heading) - within - mcp - {Heading.REST, Heading.CUT}
 

@@ -3,15 +3,23 @@
 Positions are those of the source analysed: lines from 1, columns from 0 and in characters.
 ``ast`` counts UTF-8 bytes, so columns are translated here, once, and only for findings.
 
-A remedy says what would do the job of what is refused: an operation of the host's, and how to write
-it. Only what an operation really replaces has one: nothing starts a process or opens a socket.
+A remedy has two parts, which are never mixed. Its text says what the author of the cell can do:
+another name, an operation of the host's. Its ``allows`` are what the operator can do: lines of a
+policy file, each of which stands by itself. Where several lines would help they are those that
+allow least, so that a cell that names a host gets ``ops.http`` for this host.
+
+An operation is named only where it really replaces what is refused: nothing starts a process or
+opens a socket.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import json
+import posixpath
 import re
+import shlex
 import sys
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -74,19 +82,19 @@ _TABLE = (
         "import-not-allowed",
         "A module that is not on the allowlist",
         "is not on this policy's list of allowed modules",
-        "Use an allowed module, or put it in add.allowed_modules of your policy file.",
+        "Use an allowed module.",
     ),
     Rule(
         "magic-not-allowed",
         "A magic that is not on the allowlist",
         "is not on this policy's list of allowed magics",
-        "Write it in Python, or put it in add.magics of your policy file.",
+        "Write it in Python.",
     ),
     Rule(
         "module-name-not-allowed",
         "A name of an allowed module that this policy holds back",
         "is not among the names that this policy allows from the module",
-        "Use an allowed name, or put the module in add.allowed_modules of your policy file.",
+        "Use an allowed name.",
     ),
     Rule(
         "name-not-allowed",
@@ -171,8 +179,19 @@ _TABLE = (
 RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _TABLE})
 
 
-#: A sentence, or one with a rewrite.
-Remedy = str | tuple[str, str]
+class Remedy(NamedTuple):
+    """What to do about a finding.
+
+    ``text`` is what the author of the cell can do, in sentences, ``rewrite`` a line or two of a
+    cell that do the same with an operation that is granted. ``allows`` are lines of a policy file
+    with which it would be allowed: each is a whole dotted line of TOML.
+    """
+
+    text: str = ""
+    allows: tuple[str, ...] = ()
+    rewrite: str = ""
+
+
 EXCERPT_LIMIT = 200
 SUBJECT_LIMIT = 100
 #: More findings than this say nothing new, and would let a cell flood its own denial.
@@ -189,7 +208,7 @@ class Finding:
     ``excerpt`` is the source line with each tab as one blank, so that a caret put at ``column``
     stands right; of a line longer than 200 characters it is a part, and ``cut`` says how many
     characters are missing on its left. ``why`` is a sentence fragment about the subject,
-    ``rewrite`` a line or two of a cell that do the same with an operation of the host's.
+    ``remedy``, ``allows`` and ``rewrite`` are the parts of a ``Remedy``.
     """
 
     line: int
@@ -202,6 +221,7 @@ class Finding:
     remedy: str
     cut: int = 0
     rewrite: str = ""
+    allows: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -222,20 +242,28 @@ class Report:
     uses: list[tuple[str, ast.Attribute]] = field(default_factory=list)
     pending: list[tuple[str, ast.Name]] = field(default_factory=list)
     #: Commands and magics to be refused where the source comes to them: as ``add`` takes them.
-    commands: list[tuple[str, Positioned, str, str, Remedy]] = field(default_factory=list)
+    commands: list[tuple[str, Positioned, str, str, str | Remedy]] = field(default_factory=list)
     #: Calls of ``open`` that the walk has met, by the id of the name in each.
     openings: dict[int, ast.Call] = field(default_factory=dict)
     _lines: list[str] = field(default_factory=list)
+    _urls: tuple[str, ...] | None = None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The first addresses that the source names; searched for once."""
+        if self._urls is None:
+            self._urls = named_urls(self.source)
+        return self._urls
 
     def add(
-        self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: Remedy = ""
+        self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: str | Remedy = ""
     ) -> None:
         """Record that ``subject``, at ``node``, breaks ``rule``; texts default to the rule's."""
         if len(self.findings) < FINDINGS_LIMIT:  # to count characters takes a long line's length
             self.add_at(rule, self.span(node), subject, why=why, remedy=remedy)
 
     def add_last_word(
-        self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: Remedy = ""
+        self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: str | Remedy = ""
     ) -> None:
         """Like ``add``, for the identifier that ends ``node`` (an attribute's name)."""
         if len(self.findings) >= FINDINGS_LIMIT:
@@ -254,7 +282,7 @@ class Report:
         subject: str,
         *,
         why: str = "",
-        remedy: Remedy = "",
+        remedy: str | Remedy = "",
     ) -> None:
         """Record a finding at (line, column, end column)."""
         if len(self.findings) >= FINDINGS_LIMIT:
@@ -263,7 +291,7 @@ class Report:
         text = self.line(line).replace("\t", " ")
         cut = start - 40 if start > EXCERPT_LIMIT - 60 and len(text) > EXCERPT_LIMIT else 0
         record = RULES[rule]
-        said, rewrite = (remedy, "") if isinstance(remedy, str) else remedy
+        said = Remedy(remedy) if isinstance(remedy, str) else remedy
         self.findings.append(
             Finding(
                 rule=rule,
@@ -273,9 +301,11 @@ class Report:
                 excerpt=text[cut : cut + EXCERPT_LIMIT],
                 subject=subject[:SUBJECT_LIMIT],
                 why=why or record.why,
-                remedy=said or record.remedy,
+                # A line that allows it is something to do: the rule's own words would add nothing.
+                remedy=said.text or ("" if said.allows else record.remedy),
                 cut=cut,
-                rewrite=rewrite,
+                rewrite=said.rewrite,
+                allows=said.allows,
             )
         )
 
@@ -313,10 +343,12 @@ class Rules:
     are granted, as cells call them (``ops.http``, ``llm``): remedies show how they are used.
     ``approvals`` says that a user who can be asked may approve of some imports beyond these:
     ``approvable`` knows which. ``reads`` says that packages can read files, ``writes`` names a
-    folder where they can write some that stay, if there is one: for remedies, too, as is ``file``,
-    where whoever wants more writes that down. ``admission`` says that a cell runs only if its text
-    was approved or names a template, whatever the language layer says of it. ``own`` are names of
-    refused builtins that earlier cells of the session bound: a policy has none.
+    folder where they can write some that stay, if there is one, ``write_root`` one that
+    ``ops.write_file`` writes to: for remedies, too. So are ``file``, the policy's file as it was
+    named, empty where nobody knows that, and ``extends``, the preset where there is no file yet.
+    ``admission`` says that a cell runs only if its text was approved or names a template, whatever
+    the language layer says of it. ``own`` are names of refused builtins that earlier cells of the
+    session bound: a policy has none.
     """
 
     language: bool
@@ -327,7 +359,9 @@ class Rules:
     approvals: bool = False
     reads: bool = False
     writes: str = ""
-    file: str = "your policy file"
+    write_root: str = ""
+    file: str = ""
+    extends: str = ""
     admission: bool = False
     own: frozenset[str] = frozenset()
 
@@ -389,6 +423,121 @@ class Rules:
 NO_RULES = Rules(language=False, modules={}, raw_modules=frozenset(), magics=frozenset())
 
 
+# --- the lines that would allow it ----------------------------------------------------------------
+
+#: What a policy file is called that is yet to be made, and one of which nobody knows the name.
+NEW_FILE: Final = "lab.toml"
+ANY_FILE: Final = "FILE"
+#: The host of a line that is to be replaced by the reader's own.
+EXAMPLE_HOST: Final = "api.example.org"
+_SCIENCE: Final = 'add.allowed_modules = ["@science"]'
+#: Addresses that are repeated.
+_MOST_NAMED: Final = 5
+#: An address as a text of a cell has it: up to what a program puts in, or to the text's end.
+_NAMED_URL: Final = re.compile(r"""\bhttps?://[^\s"'`<>\\{}|^()\[\],;]{1,500}""", re.IGNORECASE)
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+#: A name that ends in letters, or an IPv4 address.
+_HOST: Final = rf"(?:(?:{_LABEL}\.){{0,9}}[a-z][a-z0-9-]{{0,61}}|\d{{1,3}}(?:\.\d{{1,3}}){{3}})"
+_HOST_OF_URL: Final = re.compile(
+    rf"(https?)://({_HOST})(?::(\d{{1,5}}))?(?=[/?#]|\Z)", re.IGNORECASE
+)
+#: A host and its port, as calls take them: ``("example.org", 25)``.
+_HOST_AND_PORT: Final = re.compile(
+    rf"""\(\s{{0,8}}["']({_HOST})["']\s{{0,8}},\s{{0,8}}(\d{{1,5}})\b""", re.IGNORECASE
+)
+_PORTS: Final = MappingProxyType({"http": "80", "https": "443"})
+#: Hosts that an operation asks only where the policy says that they may be private.
+_PRIVATE: Final = re.compile(
+    r"(?:http://)?(?:localhost|127\.\d+\.\d+\.\d+|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+)(?::\d+)?"
+)
+
+
+def add_command(lines: Iterable[str], file: str, extends: str = "") -> str:
+    """Return the command that adds lines to a policy file, made first where there is none.
+
+    ``extends`` is the preset that a new file extends: empty for a file that is there.
+    """
+    name = file or (NEW_FILE if extends else ANY_FILE)
+    preset = ["--extends", extends] if extends not in ("", "safe") else []
+    return shlex.join(["cellblock", "policy", "add", name, *preset, *lines])
+
+
+def in_a_line(remedy: str, allows: Sequence[str], rules: Rules) -> str:
+    """Return a remedy for those who see one line, such as an exception's message."""
+    if not allows:
+        return remedy
+    return f"{remedy} To allow it: {add_command(allows, rules.file, rules.extends)}".lstrip()
+
+
+def named_urls(source: str) -> tuple[str, ...]:
+    """Return the first addresses that a source names, one for each host."""
+    found: dict[str, str] = {}
+    for url in _NAMED_URL.findall(source):
+        for host in _hosts_of(url):
+            found.setdefault(host, url)
+        if len(found) == _MOST_NAMED:
+            break
+    return tuple(found.values())
+
+
+def _hosts_of(*urls: str) -> tuple[str, ...]:
+    """Return hosts as ``ops.http.hosts`` has them."""
+    found = []
+    for url in urls:
+        if match := _HOST_OF_URL.match(url):
+            scheme, host = match[1].lower(), match[2].lower()
+            port = match[3] or _PORTS[scheme]
+            at = f":{port}" if port != _PORTS[scheme] else ""
+            if _is_reached(host, port):
+                found.append(f"{'http://' * (scheme == 'http')}{host}{at}")
+    return tuple(dict.fromkeys(found))
+
+
+def _is_reached(host: str, port: str) -> bool:
+    """Whether there can be such a host and port."""
+    numbers = host.split(".") if host[-1].isdigit() else ()
+    return 0 < int(port) < 1 << 16 and all(one.isdigit() and int(one) < 1 << 8 for one in numbers)
+
+
+def allow_addresses(source: str) -> str:
+    """Return the line that lets cells connect to what a source names, or to an example."""
+    pairs = [(host.lower(), port) for host, port in _HOST_AND_PORT.findall(source)]
+    found = [pair for pair in pairs if pair[0].count(".") or pair[0] == "localhost"]
+    if not found:
+        urls = filter(None, map(_HOST_OF_URL.match, named_urls(source)))
+        found = [(url[2].lower(), url[3] or _PORTS[url[1].lower()]) for url in urls]
+    named = dict.fromkeys(f"{host}:{port}" for host, port in found if _is_reached(host, port))
+    first = list(named)[:_MOST_NAMED] or [f"{EXAMPLE_HOST}:443"]
+    return list_line("network_access", first)
+
+
+def list_line(field: str, values: Iterable[str]) -> str:
+    """Return a line of a policy file that sets a list."""
+    return f"{field} = {json.dumps(list(values), ensure_ascii=False)}"
+
+
+def allowing(module: str, rules: Rules) -> tuple[str, ...]:
+    """Return the line of a policy file that allows a module, if there is one that does.
+
+    Packages come whole; what is not installed can't be allowed, unless cells may install it.
+    """
+    top = module.partition(".")[0]
+    if top in SCIENCE:
+        return (_SCIENCE,)
+    can_install = top.isidentifier() and "ops.install" in rules.operations
+    is_there = top in sys.stdlib_module_names or can_install or is_installed(top)
+    return (list_line("add.allowed_modules", [top]),) if is_there else ()
+
+
+@lru_cache(maxsize=256)
+def is_installed(top: str) -> bool:
+    """Whether there is a top-level module of this name; nothing is imported to find out."""
+    try:
+        return top.isidentifier() and importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError, OSError):
+        return False
+
+
 # --- remedies: what would do the job of what is refused -------------------------------------------
 
 #: Characters of a path, an address or a name that a rewrite repeats.
@@ -402,149 +551,191 @@ _PACKAGE = re.compile(
 #: Words that a shell, or IPython, makes nothing else of.
 _PATH = re.compile(r"(?![-#]|.*://)[^]*?[{}$`~!'\"\\<>|;&()]+")
 _URL = re.compile(r"https?://[^]*[{}$`'\"\\<>|;&()]+")
+#: A call of an operation, with texts among its arguments.
+_CALL = re.compile(r"""\b(?:ops\.\w+|llm)\((?:"[^"\n]*"|'[^'\n]*'|[^()"'\n])*\)""")
+#: What has a meaning in the paths of a policy.
+_SPECIAL: Final = frozenset("*?[]{}")
+#: Where what is written goes, of a cell that names no folder in the project.
+_WORK = "work"
 
 
 class Replacement(NamedTuple):
     """Operations, as cells call them, and two lines of a cell that use all of these.
 
-    ``imports`` is what those lines import and the policy may not allow, of ``package``;
-    ``otherwise`` is what does less of the job, with fewer operations.
+    ``grants`` are the lines of a policy file that grant them. ``imports`` is what the two lines
+    import and the policy may not allow. ``otherwise`` is what does less of the job, with fewer
+    operations. ``is_part`` says that the operations do a part of the job only, and that a cell as
+    it stands takes the module itself. ``folder`` has to be there before the host writes to it.
     """
 
     operations: tuple[str, ...]
     rewrite: str
+    grants: tuple[str, ...]
     imports: str = ""
-    package: str = ""
     otherwise: tuple[Replacement, ...] = ()
+    is_part: bool = False
+    folder: str = ""
 
     def remedy(
-        self, rules: Rules, *, first: str = "", more: str = "", asked: str = ""
-    ) -> tuple[str, str]:
-        """Return the sentence that says so, and a rewrite where all that it uses is granted.
+        self,
+        rules: Rules,
+        *,
+        first: str = "",
+        more: tuple[str, ...] = (),
+        asked: str = "",
+    ) -> Remedy:
+        """Return what does the job: at once where that is granted, else once it is.
 
         ``first`` is what could be done under this policy, and ``asked`` where it is asked for: both
-        are fragments. ``more`` is a line that would have the policy allow what was refused.
+        are fragments. ``more`` are lines that would have the policy allow what was refused.
         """
         ways = (self, *self.otherwise)
         granted = next((way for way in ways if rules.operations.issuperset(way.operations)), None)
         if granted is not None:
-            choices, lines = [f"ask the host, {' and '.join(granted.operations)}", asked], [more]
-        else:
-            choices, lines = [first, asked], [_grant(ways[-1]), more]
-        text = sentence(*choices, put(rules, *lines))
-        return text, _shown(granted, rules) if granted else ""
+            text = sentence(f"ask the host, {' and '.join(granted.operations)}", asked)
+            lines = more if self.is_part else ()
+            return Remedy(text, lines, _shown(granted, rules))
+        if self.is_part and more:
+            return Remedy(sentence(first, asked) if first or asked else "", more)
+        text = sentence(first, asked, f"{self._call()} once it is allowed{self._folder()}")
+        return Remedy(text, tuple(filter(None, self.grants)))
 
+    def _call(self) -> str:
+        calls = list(dict.fromkeys(_CALL.findall(self.rewrite))) or self.operations
+        return f"call {' and '.join(calls)}"
 
-#: The line of a policy file that grants an operation; places, and what may be installed, are
-#: examples.
-GRANTS: Mapping[str, str] = MappingProxyType(
-    {
-        "llm": 'llm = { base_url = "https://api.openai.com/v1", models = ["gpt-4.1-mini"] }',
-        "ops.http": 'ops.http.hosts = ["api.example.org"]',
-        "ops.install": 'ops.install = { index = "https://pypi.org/simple", allow = ["PACKAGE"] }',
-        "ops.list_dir": 'ops.list_dir.roots = ["{project}"]',
-        "ops.read_file": 'ops.read_file.roots = ["{project}"]',
-        "ops.write_file": 'ops.write_file.roots = ["{project}/work?"]',
-    }
-)
-
-
-def _grant(way: Replacement) -> str:
-    lines = [GRANTS[name].replace("PACKAGE", way.package) for name in way.operations]
-    return f"{' and '.join(lines)} (then call {' and '.join(way.operations)})"
-
-
-def put(rules: Rules, *lines: str) -> str:
-    """Return the fragment that says which of ``lines`` to put in the policy; empty for none."""
-    said = " or ".join(filter(None, lines))
-    return f"put {said} in {rules.file}" if said else ""
+    def _folder(self) -> str:
+        return f" and the folder {self.folder} is there" if self.folder else ""
 
 
 def sentence(*choices: str) -> str:
     """Return what can be done, of fragments that may be empty."""
     text = ", or ".join(filter(None, choices))
-    return f"{text[0].upper()}{text[1:]}."
-
-
-_SCIENCE: Final = 'add.allowed_modules = ["@science"]'
-#: How the policy of those who have none of their own is called: they can choose another kernel.
-PRESET: Final = 'a policy file with extends = "safe"'
-
-
-def allowing(module: str, rules: Rules) -> str:
-    """Return the line of a policy file that allows a module, if there is one that does.
-
-    Packages come whole; what is not installed can't be allowed, unless cells may install it.
-    """
-    top = module.partition(".")[0]
-    if top in SCIENCE:
-        return _SCIENCE
-    can_install = top.isidentifier() and "ops.install" in rules.operations
-    is_there = top in sys.stdlib_module_names or can_install or is_installed(top)
-    return f'add.allowed_modules = ["{top}"]' if is_there else ""
-
-
-@lru_cache(maxsize=256)
-def is_installed(top: str) -> bool:
-    """Whether there is a top-level module of this name; nothing is imported to find out."""
-    try:
-        return top.isidentifier() and importlib.util.find_spec(top) is not None
-    except (ImportError, ValueError, OSError):
-        return False
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _shown(way: Replacement, rules: Rules) -> str:
     return way.rewrite if not way.imports or rules.allows_module(way.imports) else ""
 
 
+def _shown_text(text: str) -> str:
+    """Return a text that a remedy may repeat: empty for one that is long, or draws nothing."""
+    return text if len(text) <= _MAX_REPEATED and text.isprintable() else ""
+
+
+def _quoted(text: str) -> str:
+    plain = not set(text) & set('"\\')
+    return f'"{text}"' if plain else repr(text)
+
+
 _READ_FILE: Final = ("ops.read_file",)
+_NO_URL: Final = f"https://{EXAMPLE_HOST}/items"
 
 
-def _read(path: str = '"data/a.csv"') -> Replacement:
-    return Replacement(_READ_FILE, f"text = ops.read_file({path})\nlines = text.splitlines()")
+def _roots(operation: str, path: str) -> str:
+    """Return the line with which an operation may use a path: the project, or the path itself.
+
+    A path that is not in the project may be missing, as on another machine.
+    """
+    is_elsewhere = path.startswith("/") and not _SPECIAL.intersection(path)
+    root = f"{path}?" if is_elsewhere else "{project}"
+    return list_line(f"ops.{operation}.roots", [root])
 
 
-def _read_bytes(path: str) -> Replacement:
-    return Replacement(
-        _READ_FILE, f"import io\nfile = io.BytesIO(ops.read_file({path}, binary=True))"
-    )
+def _read(path: str = "", _rules: Rules = NO_RULES) -> Replacement:
+    lines = f"text = ops.read_file({_quoted(path or 'data/a.csv')})\nlines = text.splitlines()"
+    return Replacement(_READ_FILE, lines, (_roots("read_file", path),))
 
 
-def _write(path: str = '"out.txt"') -> Replacement:
-    return Replacement(("ops.write_file",), f'text = "…"\nops.write_file({path}, text)')
+def _read_bytes(path: str = "") -> Replacement:
+    name = _quoted(path or "data/a.png")
+    lines = f"import io\nfile = io.BytesIO(ops.read_file({name}, binary=True))"
+    return Replacement(_READ_FILE, lines, (_roots("read_file", path),))
 
 
-def _append(path: str = '"log.txt"', *, binary: bool = False) -> Replacement:
+def _written(path: str, rules: Rules) -> tuple[str, str, str]:
+    """Return the path that ``ops.write_file`` is given, the line that grants it, and its folder.
+
+    The folder is the one that the cell names, as the whole project would be more than it needs.
+    """
+    folder = posixpath.dirname(posixpath.normpath(path))
+    if folder.startswith(("..", "~")) or _SPECIAL.intersection(folder):
+        folder, path = "", posixpath.basename(path)
+    if rules.write_root:
+        last = posixpath.basename(rules.write_root)
+        inside = path.startswith((f"{rules.write_root}/", f"{last}/"))
+        return (path if inside else f"{rules.write_root}/{path}"), "", ""
+    if "ops.write_file" in rules.operations:
+        return path, "", ""
+    if not folder:
+        folder, path = _WORK, f"{_WORK}/{path}"
+    root = folder if folder.startswith("/") else f"{{project}}/{folder}"
+    return path, list_line("ops.write_file.roots", [root]), folder
+
+
+def _write(path: str = "", rules: Rules = NO_RULES) -> Replacement:
+    path, grant, folder = _written(path or "out.txt", rules)
+    lines = f'text = "…"\nops.write_file({_quoted(path)}, text)'
+    return Replacement(("ops.write_file",), lines, (grant,), folder=folder)
+
+
+def _append(path: str = "", rules: Rules = NO_RULES, *, binary: bool = False) -> Replacement:
+    path, grant, folder = _written(path or "log.txt", rules)
     name, more, way = ("data", 'b"..."', ", binary=True") if binary else ("text", '"…"', "")
-    lines = f"{name} = ops.read_file({path}{way}) + {more}\nops.write_file({path}, {name})"
-    return Replacement(("ops.read_file", "ops.write_file"), lines)
+    shown = _quoted(path)
+    lines = f"{name} = ops.read_file({shown}{way}) + {more}\nops.write_file({shown}, {name})"
+    both = ("ops.read_file", "ops.write_file")
+    return Replacement(both, lines, (_roots("read_file", path), grant), folder=folder)
 
 
-def _list(path: str = '"data"') -> Replacement:
-    lines = f'for entry in ops.list_dir({path}):\n    print(entry["name"])'
-    return Replacement(("ops.list_dir",), lines)
+def _list(path: str = "", _rules: Rules = NO_RULES) -> Replacement:
+    lines = f'for entry in ops.list_dir({_quoted(path or "data")}):\n    print(entry["name"])'
+    return Replacement(("ops.list_dir",), lines, (_roots("list_dir", path),))
 
 
-def _http(url: str = '"https://api.example.org/items"') -> Replacement:
-    return Replacement(("ops.http",), f"response = ops.http({url})\nitems = response.json()")
+def _http(url: str = "", _rules: Rules = NO_RULES, *others: str) -> Replacement:
+    shown, hosts = _shown_text(url) or _NO_URL, _hosts_of(url, *others)
+    grants = [list_line("ops.http.hosts", hosts or [EXAMPLE_HOST])]
+    if any(map(_PRIVATE.fullmatch, hosts)):
+        grants.append("ops.http.allow_private = true")
+    lines = f"response = ops.http({_quoted(shown)})\nitems = response.json()"
+    return Replacement(("ops.http",), lines, tuple(grants))
 
 
-def _install(name: str) -> Replacement:
+def for_module(module: str, report: Report) -> Replacement | None:
+    """Return what replaces a module, with the addresses that the cell names."""
+    found = REPLACED_MODULES.get(module) or REPLACED_MODULES.get(module.partition(".")[0])
+    if found is None or found.operations != ("ops.http",) or not report.urls:
+        return found
+    first, *others = report.urls
+    return _http(first, report.rules, *others)
+
+
+def _install(name: str, rules: Rules) -> Replacement:
     module = name.replace("-", "_").lower()
     lines = f'ops.install("{name}")\nimport {module}'
-    return Replacement(("ops.install",), lines, imports=module, package=name)
+    grants = [
+        'ops.install.index = "https://pypi.org/simple"',
+        list_line("ops.install.allow", [name]),
+    ]
+    if not rules.allows_module(module):  # installed, it is there and can't be imported
+        grants.append(list_line("add.allowed_modules", [module]))
+    return Replacement(("ops.install",), lines, tuple(grants), imports=module)
 
 
 #: To choose one of these is to look at what there is first.
 _BOTH = Replacement(
     ("ops.list_dir", "ops.read_file"),
     'names = [entry["name"] for entry in ops.list_dir("data")]\ntext = ops.read_file("data/a.csv")',
+    (_roots("list_dir", ""), _roots("read_file", "")),
     otherwise=(_list(), _read()),
+    is_part=True,
 )
-#: Nothing is shown that would replace what these keep.
-_UPDATE = Replacement(("ops.read_file", "ops.write_file"), "")
-_CREATE = Replacement(("ops.write_file",), "")
-_LLM = Replacement(("llm",), 'answer = llm("…")\nprint(answer)')
+_LLM = Replacement(
+    ("llm",),
+    'answer = llm("…")\nprint(answer)',
+    ('llm.base_url = "https://api.openai.com/v1"', 'llm.models = ["gpt-4.1-mini"]'),
+)
 
 #: By module, or by a name of one.
 REPLACED_MODULES: Mapping[str, Replacement] = MappingProxyType(
@@ -580,7 +771,7 @@ REPLACED_MODULES: Mapping[str, Replacement] = MappingProxyType(
     )
 )
 #: By the first word of a command, or the name of a magic.
-_COMMANDS: Mapping[str, Callable[..., Replacement]] = MappingProxyType(
+_COMMANDS: Mapping[str, Callable[[str, Rules], Replacement]] = MappingProxyType(
     {
         "cat": _read,
         "curl": _http,
@@ -617,18 +808,18 @@ _MANNERS = frozenset({"--quiet", "--upgrade", "--user", "-U", "-q"})
 _APPENDS = frozenset({"--append", "-a"})
 
 
-def for_open(call: ast.Call | None) -> Replacement:
+def for_open(call: ast.Call | None, rules: Rules) -> Replacement:
     """Return what replaces a call of ``open``; one that is only named reads."""
     path, mode = _arguments(call)
     if "a" in mode:
-        return _append(path or '"log.txt"', binary="b" in mode)
-    if "+" in mode:
-        return _UPDATE
-    if "x" in mode:
-        return _CREATE
+        return _append(path, rules, binary="b" in mode)
+    if "+" in mode or "x" in mode:
+        # Nothing is shown that would replace what these keep.
+        made = _append(path, rules) if "+" in mode else _write(path, rules)
+        return made._replace(rewrite="")
     if "w" in mode:
-        return _write(path or '"out.txt"')
-    return _read_bytes(path or '"data/a.png"') if "b" in mode else _read(path or '"data/a.csv"')
+        return _write(path, rules)
+    return _read_bytes(path) if "b" in mode else _read(path)
 
 
 def by_package(call: ast.Call | None, rules: Rules) -> str:
@@ -637,20 +828,20 @@ def by_package(call: ast.Call | None, rules: Rules) -> str:
     if "pandas" not in rules.raw_modules:
         return ""
     if _WRITES.intersection(mode):
-        folder = _quoted(f"{rules.writes}/out.csv")
-        return f"write it with pandas, as df.to_csv({folder})" if rules.writes and folder else ""
+        folder = _shown_text(f"{rules.writes}/out.csv")
+        shown = _quoted(folder) if rules.writes and folder else ""
+        return f"write it with pandas, as df.to_csv({shown})" if shown else ""
     return read_by_pandas(rules, path)
 
 
 def read_by_pandas(rules: Rules, path: str = "") -> str:
-    """Return how pandas reads a table, where cells have it and files; ``path`` is quoted."""
+    """Return how pandas reads a table, where cells have it and files."""
     if "pandas" not in rules.raw_modules or not rules.reads:
         return ""
-    ending = path.strip("\"'").rpartition(".")[2]
+    ending = path.rpartition(".")[2]
     reader = _READERS.get(ending, "read_csv") if path else "read_csv"
-    known = not path or ending in _READERS
-    shown = path if path and known else '"data/a.csv"'
-    return f"read tables with pandas, as pd.{reader}({shown})"
+    shown = path if ending in _READERS else "data/a.csv"
+    return f"read tables with pandas, as pd.{reader}({_quoted(shown)})"
 
 
 def _arguments(call: ast.Call | None) -> tuple[str, str]:
@@ -660,21 +851,14 @@ def _arguments(call: ast.Call | None) -> tuple[str, str]:
     given: dict[str | None, ast.expr] = dict(zip(("file", "mode"), call.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in call.keywords}
     path, mode = (_text(given.get(name)) for name in ("file", "mode"))
-    return _quoted(path) if path else "", mode
+    return _shown_text(path), mode
 
 
 def _text(node: ast.expr | None) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def _quoted(text: str) -> str:
-    if len(text) > _MAX_REPEATED or not text.isprintable():
-        return ""
-    plain = not set(text) & set('"\\')
-    return f'"{text}"' if plain else repr(text)
-
-
-def for_command(line: str) -> Replacement | None:
+def for_command(line: str, rules: Rules) -> Replacement | None:
     """Return what replaces a shell command, or a magic of the same words, if anything does.
 
     It repeats the name of a file, an address or a package that stands there alone.
@@ -684,13 +868,13 @@ def for_command(line: str) -> Replacement | None:
     if program in _INSTALLERS and "install" in given:
         asked = [word for word in given[given.index("install") + 1 :] if word not in _MANNERS]
         package = _PACKAGE.fullmatch(asked[0].strip("'\"")) if len(asked) == 1 else None
-        return _install(package[1]) if package and len(package[1]) <= _MAX_REPEATED else None
+        fits = package is not None and len(package[1]) <= _MAX_REPEATED
+        return _install(package[1], rules) if package is not None and fits else None
     make = _COMMANDS.get(program)
     if make is None:
         return None
     named = [word for word in given if word not in _APPENDS]
     if make is _write and len(named) < len(given):
         make = _append
-    fits = len(named) == 1 and (_URL if make is _http else _PATH).fullmatch(named[0])
-    shown = _quoted(named[0]) if fits else ""
-    return make(shown) if shown else make()
+    fits = len(named) == 1 and (_URL if make is _http else _PATH).fullmatch(named[0]) is not None
+    return make(_shown_text(named[0]) if fits else "", rules)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from cellblock.analysis.allowlist import SCIENCE
 from cellblock.analysis.findings import (
     FINDINGS_LIMIT,
-    PRESET,
     REPLACED_MODULES,
+    Remedy,
+    allow_addresses,
     allowing,
-    put,
+    for_module,
     sentence,
     word_set,
 )
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Iterable, Mapping
 
-    from cellblock.analysis.findings import Finding, Remedy, Report, Rules
+    from cellblock.analysis.findings import Finding, Report, Rules
 
 
 # --- what a user may approve of importing beyond what a policy allows -----------------------------
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 # guards are laid out for that before the first cell, or they are not. Whether one is installed
 # where cells can't write is the host's to find out.
 
-#: Names of a list that is shown whole.
-_FEW = 12
+#: How like a name has to be to one that is allowed to be named as what was meant (difflib).
+_NEAR = 0.75
 #: Imports that are asked about for one cell.
 MAX_WANTED = 20
 #: Where an import can be approved, what its remedy begins with.
@@ -182,14 +184,6 @@ _WHY: Mapping[str, str] = MappingProxyType(
     | dict.fromkeys(word_set("platform sysconfig"), "describes the machine")
 )
 
-#: What else a policy has to say for such modules.
-_NEEDS: Mapping[str, str] = MappingProxyType(
-    {
-        _NETWORK: 'network_access = ["api.example.org:443"]',
-        _PROCESS: "subprocess_execution = true",
-    }
-)
-
 #: What to use instead, where there is something.
 _INSTEAD: Mapping[str, str] = MappingProxyType(
     {
@@ -206,11 +200,17 @@ _SETTINGS = (
     "is the environment of the user's programs, where keys may be",
     'take the value as an input, inputs["NAME"]',
 )
+_FOLDER = (
+    "tells where the kernel runs",
+    "name files from the notebook's folder: cells of mode safe begin in a scratch folder",
+)
 #: Names of allowed modules that the guards would have to serve by a copy: why not, and what to use.
 _LEFT_OUT: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "os.environ": _SETTINGS,
         "os.environb": _SETTINGS,
+        "os.getcwd": _FOLDER,
+        "os.getcwdb": _FOLDER,
         "os.getenv": _SETTINGS,
         "os.getenvb": _SETTINGS,
         "reprlib.aRepr": ("shortens for the whole process", "make your own, reprlib.Repr()"),
@@ -301,21 +301,23 @@ def _refuse_member(module: str, name: str, report: Report, node: ast.alias | ast
 
 
 def why_member_refused(module: str, name: str, rules: Rules) -> tuple[str, Remedy]:
-    """Return why ``rules`` hold ``module.name`` back, and what to use instead.
+    """Return why ``rules`` hold ``module.name`` back, and what to do about it.
 
     The source check says it of a cell that imports the module itself, and the facade of any other.
     """
-    names, subject, whole = rules.modules.get(module), f"{module}.{name}", ""
+    names, subject, whole = rules.modules.get(module), f"{module}.{name}", tuple[str, ...]()
     if module.partition(".")[0] not in NEVER:
-        whole = put(rules, allowing(module, rules))
+        whole = allowing(module, rules)
     if left_out := _LEFT_OUT.get(subject):
-        return left_out[0], sentence(left_out[1], whole)
+        return left_out[0], Remedy(sentence(left_out[1]), whole)
     why = f"is not among the names that this policy allows from {module}"
+    near = difflib.get_close_matches(name, names or (), n=1, cutoff=_NEAR)
+    meant = f"use {module}.{near[0]}" if near else ""
     if instead := REPLACED_MODULES.get(subject):
-        return why, instead.remedy(rules, first=f"use what dir({module}) lists")
-    if names and len(names) <= _FEW:
-        return why, sentence(f"use {', '.join(names)}", whole)
-    return why, sentence(f"use what dir({module}) lists", whole)
+        return why, instead.remedy(rules, first=meant)
+    if whole or meant:
+        return why, Remedy(sentence(meant), whole)
+    return why, Remedy(f"Use what dir({module}) lists.")
 
 
 def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> None:
@@ -323,22 +325,26 @@ def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> No
         return
     top, rules = module.partition(".")[0], report.rules
     why = NEVER.get(top) or _WHY.get(module) or _WHY.get(top, "")
-    line = "" if top in NEVER or top.startswith("_") else allowing(module, rules)
-    if line and why in _NEEDS:  # nothing of the module works without
-        line += f" and {_NEEDS[why]}"
+    is_held_back = top in NEVER or top.startswith("_")
+    lines = () if is_held_back else allowing(module, rules)
+    # Nothing of these modules works without.
+    if lines and why == _NETWORK:
+        lines += (allow_addresses(report.source),)
+    elif lines and why == _PROCESS:
+        lines += ("subprocess_execution = true",)
     own = _INSTEAD.get(top, "")
-    if top in SCIENCE and rules.file == PRESET:
+    if top in SCIENCE and rules.extends == "safe":
         own = "choose the kernel cellblock (data), which has it"
     asked = REMEDY if rules.approvals and approvable(module, rules) else ""
-    if instead := REPLACED_MODULES.get(module) or REPLACED_MODULES.get(top):
-        remedy: Remedy = instead.remedy(rules, first=own, more=line, asked=asked)
-    elif own or asked or line:
-        remedy = sentence(own, asked, put(rules, line))
-    elif top in NEVER or top.startswith("_"):
-        remedy = "Use an allowed module."
+    if instead := for_module(module, report):
+        remedy = instead.remedy(rules, first=own, more=lines, asked=asked)
+    elif own or asked or lines:
+        remedy = Remedy(sentence(own, asked), lines)
+    elif is_held_back:
+        remedy = Remedy("Use an allowed module.")
     else:
-        remedy = (
-            f"{top[:60]} is not installed here. If it is a file beside the notebook, put its code "
-            "into a cell."
+        remedy = Remedy(
+            f"{top[:60]} is not installed here. If it is a file beside the notebook, choose the "
+            "kernel cellblock (data), which imports it."
         )
     report.add("import-not-allowed", node, module, why=why, remedy=remedy)

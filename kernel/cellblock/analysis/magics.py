@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ast
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cellblock.analysis.findings import for_command, put, sentence
+from cellblock.analysis.findings import Remedy, for_command, list_line
 from cellblock.analysis.magic_table import MAGICS, of_name
 from cellblock.analysis.names import (
     REFUSED_BUILTINS,
@@ -26,15 +27,28 @@ from cellblock.analysis.names import (
 from cellblock.analysis.transform import parse, transform_as_ipython
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from cellblock.analysis.findings import Remedy, Report, Rules
+    from cellblock.analysis.findings import Report, Rules
 
 
 #: What is said of one where cells are approved, or name a template.
 UNAPPROVED = "runs code that nobody approved"
 INSTEAD_OF_UNAPPROVED = "Put the code into a cell, and have that approved."
 _ELSEWHERE = "Choose the kernel cellblock (data), or another policy of mode confined."
+_DEBUGGERS = (
+    "Run %xmode Verbose, then the cell again: its traceback has the arguments of each call."
+)
+#: What to do instead of a magic that runs what no cell says.
+_INSTEAD_OF_UNCHECKED: Mapping[str, str] = MappingProxyType(
+    {
+        "debug": _DEBUGGERS,
+        "load_ext": _ELSEWHERE,
+        "pdb": _DEBUGGERS,
+        "reload_ext": _ELSEWHERE,
+        "run": _ELSEWHERE,
+    }
+)
 
 _RUNNERS = frozenset({"run_line_magic", "run_cell_magic"})
 #: How many arguments a line magic is called with; a cell magic has one more.
@@ -86,10 +100,9 @@ def check_call(node: ast.Call, report: Report) -> bool | None:
         return None
     method, arguments = shape
     if method in _SHELL:
-        why = f"starts a process on the machine: {arguments[0][:60]}"
         command = arguments[0].strip()
-        remedy = _instead(command, report)
-        report.commands.append(("shell-escape", node, f"!{command}", why, remedy))
+        remedy = _instead(command, report) or ""
+        report.commands.append(("shell-escape", node, f"!{command}", "", remedy))
     else:
         _check_magic(node, method, arguments, report)
     return True
@@ -271,19 +284,20 @@ def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Repor
         return
     if of_name(name).outside:
         why = "works on your folders and programs, which mode safe keeps from cells"
-        remedy: Remedy = _instead(f"{name} {line}", report) or _ELSEWHERE
+        remedy = _instead(f"{name} {line}", report) or Remedy(_ELSEWHERE)
         report.commands.append(("magic-not-allowed", node, mark + name, why, remedy))
         return
-    more = "" if of_name(name).unchecked else f'add.magics = ["{name}"]'
-    plain = sentence("write it in Python", put(report.rules, more))
-    remedy = _instead(f"{name} {line}", report, more) or plain
+    if of_name(name).unchecked:
+        remedy = Remedy(_INSTEAD_OF_UNCHECKED.get(name, "Put the code into a cell."))
+    else:
+        remedy = Remedy("Write it in Python.", (list_line("add.magics", [name]),))
     report.commands.append(("magic-not-allowed", node, mark + name, "", remedy))
 
 
-def _instead(command: str, report: Report, more: str = "") -> Remedy:
-    """Return what does the same as a command; nothing where nothing does."""
-    found = for_command(command)
-    return "" if found is None else found.remedy(report.rules, more=more)
+def _instead(command: str, report: Report) -> Remedy | None:
+    """Return what does the same as a command; None where nothing does."""
+    found = for_command(command, report.rules)
+    return None if found is None else found.remedy(report.rules)
 
 
 def _refuse_argument_of_policy(node: ast.Call, said: str, report: Report) -> None:

@@ -23,7 +23,7 @@ from cellblock.analysis.scopes import own_reads
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.analysis.findings import Positioned, Report
+    from cellblock.analysis.findings import Positioned, Remedy, Report
 
 
 _INPUT = "take the data as an input of the cell"
@@ -79,6 +79,15 @@ RESERVED: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: What to do instead of reading one of these: a builtin has a name, and so has a module's member.
+_OF_RESERVED: Mapping[str, str] = MappingProxyType(
+    {
+        "__build_class__": "Write a class statement.",
+        "__builtin__": "Call the builtin by its name, as in len(x).",
+        "__builtins__": "Call the builtin by its name, as in len(x).",
+    }
+)
+
 SHELL_OBJECT = "get_ipython"
 
 
@@ -90,17 +99,18 @@ def check_name(node: ast.Name, report: Report) -> None:
     elif name in REFUSED_BUILTINS:
         report.pending.append((name, node))
     elif name in RESERVED:
-        report.add("name-not-allowed", node, name, why=RESERVED[name])
+        remedy = _OF_RESERVED.get(name, "Leave it out: cells are no files that were imported.")
+        report.add("name-not-allowed", node, name, why=RESERVED[name], remedy=remedy)
     elif name == SHELL_OBJECT:
         report.add("shell-object", node, name)
 
 
-def _for_open(node: ast.Name, report: Report) -> tuple[str, str]:
+def _for_open(node: ast.Name, report: Report) -> Remedy:
     call = report.openings.get(id(node))
-    own, wanted = by_package(call, report.rules), for_open(call)
+    own, wanted = by_package(call, report.rules), for_open(call, report.rules)
     first = "" if own or "ops.write_file" in wanted.operations else _INPUT
-    remedy, rewrite = wanted.remedy(report.rules, first=first, asked=own)
-    return remedy + _RENAME, rewrite
+    remedy = wanted.remedy(report.rules, first=first, asked=own)
+    return remedy._replace(text=remedy.text + _RENAME)
 
 
 def check_binding(name: str | None, node: Positioned, report: Report) -> None:

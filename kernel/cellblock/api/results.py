@@ -22,6 +22,8 @@ from cellblock.host.cell import status as cell_status
 from cellblock.host.cell.transcript import Output, Transcript
 from cellblock.host.output.readable import is_name, readable
 from cellblock.host.output.text import Frame, split_tail, without_styles
+from cellblock.policy.vocabulary import PRESETS
+from cellblock.render.allowing import allowing
 from cellblock.render.cards import (
     OUTCOME_JSON,
     count,
@@ -87,7 +89,8 @@ class CellError:
 class Denial:
     """A place in a cell that the policy refuses. Lines count from 1, columns from 0.
 
-    ``rewrite`` is a line or two that do the same with an operation that the policy grants.
+    ``remedy`` is what to do in the cell, ``rewrite`` a line or two that do the same with an
+    operation that the policy grants. ``allows`` are lines of a policy file that would allow it.
     """
 
     rule: str
@@ -99,6 +102,7 @@ class Denial:
     why: str
     remedy: str
     rewrite: str = ""
+    allows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +296,13 @@ _MAX_SHOWN: Final = 24
 _MAX_NAME: Final = 300
 #: Errors that the language layer raises, with remedies in their messages (``guest.violations``).
 _OF_POLICY: Final = frozenset(
-    {"AttributeViolation", "ImportViolation", "NameViolation", "OperationViolation"}
+    {
+        "AttributeViolation",
+        "ImportViolation",
+        "NameViolation",
+        "OperationViolation",
+        "PolicyViolation",
+    }
 )
 #: Errors that Python's parser raises.
 _OF_SYNTAX: Final = frozenset({"IndentationError", "SyntaxError", "TabError"})
@@ -500,7 +510,7 @@ def _ending_parts(result: Result, limit: int) -> list[_Part]:
             if result.usage is not None:
                 head = _Part(Heading.STOPPED, f" at: {found}")
             room = limit - len(head) - len(_PARTS_GAP)
-            parts = [head, _Part(None, _denials_text(result.denials, room))]
+            parts = [head, _Part(None, _denials_text(result.denials, room, result.policy))]
         case "stopped":
             if result.stop is None:
                 return [_Part(Heading.STOPPED, ".")]
@@ -565,13 +575,19 @@ def _outcome_of(result: Result) -> str:
     return "\n".join(card["text/plain"] for card in cards if OUTCOME_JSON in card)
 
 
-def _denials_text(denials: Sequence[Denial], room: int) -> str:
-    """Return as many denials as there is room for, at least one, and the number of others."""
+def _denials_text(denials: Sequence[Denial], room: int, policy: str) -> str:
+    """Return as many denials as there is room for, at least one, and the number of others.
+
+    What would allow those that are shown follows, in one block.
+    """
     texts = list(map(_denial_text, denials[:_MAX_DENIALS]))
     while True:
         more = len(denials) - len(texts)
         rest = [f"{Heading.MORE_FINDINGS.format(number=more)}{'s' * (more > 1)}."] if more else []
-        text = _PARTS_GAP.join([*texts, *rest])
+        shown = (line for one in denials[: len(texts)] for line in one.allows)
+        allows = allowing(shown, policy if policy in PRESETS else "").block
+        block = [_indented_block(Heading.OPERATOR_ALLOWS, allows)] if allows else []
+        text = _PARTS_GAP.join([*texts, *rest, *block])
         if len(text) <= room or len(texts) <= 1:
             return text
         texts.pop()
@@ -588,6 +604,10 @@ def _denial_text(denial: Denial) -> str:
     if denial.remedy:
         lines.append(f"{_INDENT}{Heading.INSTEAD}{visible(for_models(denial.remedy))}")
     return "\n".join([*lines, *_indented(denial.rewrite)])
+
+
+def _indented_block(head: str, lines: Sequence[str]) -> str:
+    return "\n".join([head, *(f"    {visible(line)}" for line in lines)])
 
 
 def _visible_line(line: str) -> str:

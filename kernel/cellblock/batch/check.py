@@ -77,7 +77,7 @@ def check(
     finally:
         workers.close()
     checked = tuple(
-        CheckedFile(file.shown, file.kind, verdicts[file], policy.name)
+        CheckedFile(file.shown, file.kind, verdicts[file], policy.name, options.policy_file)
         for file in found
         if file in verdicts
     )

@@ -30,7 +30,7 @@ from cellblock.analysis import (
     transform,
 )
 from cellblock.analysis.analyser import as_written
-from cellblock.analysis.findings import LINE_END, NO_RULES, Report
+from cellblock.analysis.findings import LINE_END, NO_RULES, Remedy, Report
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.analysis.templates import entry, template_call
 from cellblock.analysis.transform import exceeded_limit, parse
@@ -218,7 +218,10 @@ class CellJudge:
             where = f"template {named.name}, line"
             found = [
                 self._at_start(
-                    raw, one.rule, f"{where} {one.line}: {one.subject} {one.why}", one.remedy
+                    raw,
+                    one.rule,
+                    f"{where} {one.line}: {one.subject} {one.why}",
+                    Remedy(one.remedy, one.allows),
                 )
                 for one in judge_source(named.source, self._rules)
             ]
@@ -257,7 +260,7 @@ class CellJudge:
             found = self._at_start(raw, "template-not-found", why, error.remedy)
             return admission.Ruling((found,))
 
-    def _at_start(self, raw: str, rule: str, why: str, remedy: str) -> Finding:
+    def _at_start(self, raw: str, rule: str, why: str, remedy: str | Remedy) -> Finding:
         report = Report(raw, self._rules)
         report.add_at(rule, (1, 0, 1), "", why=why, remedy=remedy)
         return report.findings[0]

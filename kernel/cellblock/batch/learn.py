@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
 #: Runs that may add to a proposal; one more says whether that was enough.
 _ROUNDS: Final = 3
-#: In the remedy of these rules, which repeats no text of a cell: the line that allows it.
+#: The lines of these rules that allow one module or magic: other lines repeat text of a cell.
 _LISTED: Final = ("import-not-allowed", "magic-not-allowed", "module-name-not-allowed")
-_ADDED: Final = re.compile(r'\badd\.(allowed_modules|magics) = \["(@?\w+)"\]', re.ASCII)
+_ADDED: Final = re.compile(r'add\.(allowed_modules|magics) = \["(@?\w+)"\]', re.ASCII)
 _CONFINED: Final = ("mode", "confined")
 _READS: Final = ("filesystem_read_roots", "{checkout}")
 _STAGES: Final = ("filesystem_staged_roots", "{checkout}")
@@ -138,7 +138,8 @@ class Proposal:
         its path leads from the folder that cells began in.
         """
         if isinstance(one, Denial | Finding):
-            lines = _ADDED.findall(one.remedy) if one.rule in _LISTED else []
+            found = map(_ADDED.fullmatch, one.allows if one.rule in _LISTED else ())
+            lines = [(line[1], line[2]) for line in found if line is not None]
             # What is no rule of the kernel's is a file or cell that Python can't read.
             lines = lines or ([_CONFINED] if one.rule in RULES else [])
             return self.ask(f"{where}, line {one.line}: {one.subject} {one.why}", *lines)

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import cellblock
+from cellblock.analysis.findings import add_command
 from cellblock.batch.verdict import CHECK_RULES, REPORTED_RULES
-from cellblock.render.cards import JSON_VERSION, count
+from cellblock.policy.vocabulary import base_of
+from cellblock.render.allowing import Allowing, allowing
+from cellblock.render.cards import JSON_VERSION, count, plain
 from cellblock.render.outcomes import (
     drawn_source,
     excerpt,
@@ -33,7 +36,7 @@ from cellblock.render.text import COLUMNS, clip, encodable, visible, wrap
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cellblock.analysis import Rule
+    from cellblock.analysis import Finding, Rule
     from cellblock.batch.verdict import CheckedFile, CheckReport, PlacedFinding
 
 
@@ -114,12 +117,36 @@ def _summary(report: CheckReport) -> str:
     return f"{summary} · policy {visible(report.policy)}{', template' * report.template}"
 
 
+def _allowing(report: CheckReport) -> dict[str, Allowing]:
+    """Return the block for each policy that would allow what files have, by the policy's file."""
+    lines: dict[str, list[str]] = {}
+    for file in report.files:
+        for found in file.verdict.findings:
+            lines.setdefault(file.policy_file, []).extend(found.finding.allows)
+    blocks = {name: allowing(every, name, checks=True) for name, every in lines.items()}
+    return {name: one for name, one in blocks.items() if one.block}
+
+
+def _to_do(file: CheckedFile, finding: Finding) -> list[str]:
+    """Return what to do about one finding: instead, and to allow it."""
+    lines = [f"Instead: {finding.remedy}"] if finding.remedy else []
+    lines += rewrites([finding])[0]
+    if finding.allows:
+        name, extends = file.policy_file, base_of(file.policy_file)
+        command = add_command(finding.allows, "" if extends else name, extends)
+        lines.append(f"To allow it: {command}")
+    return lines
+
+
 # --- text: the place as editors open it, the line with a caret, why, what to do instead -----------
 
 
 def _text_report(report: CheckReport) -> str:
     """Return the report for people. The command prints problems itself, on stderr."""
     blocks = [block for file in report.files for block in _text_blocks(file)]
+    for one in _allowing(report).values():
+        how = wrap(plain(one.how), columns=COLUMNS)
+        blocks.append("\n".join([*how, *(f"    {visible(line)}" for line in one.block)]))
     return inert("\n\n".join([*blocks, _summary(report)])) + "\n"
 
 
@@ -168,6 +195,10 @@ def _json_report(report: CheckReport) -> str:
                 for file in report.files
                 for found in file.verdict.findings
             ],
+            "allow": [
+                {"file": encodable(name), "how": encodable(plain(one.how)), "lines": one.block}
+                for name, one in _allowing(report).items()
+            ],
             "left_out": {
                 encodable(file.path): file.verdict.left_out
                 for file in report.files
@@ -209,7 +240,7 @@ def _annotation(file: CheckedFile, found: PlacedFinding) -> str:
         where |= {"col": str(finding.column + 1), "endColumn": str(finding.end_column)}
     source = excerpt(finding).line.strip()
     message = [_reason(found), *([source] if source else [])]
-    message += [f"Instead: {finding.remedy}", *rewrites([finding])[0]]
+    message += _to_do(file, finding)
     return _command(where | {"title": finding.rule}, *message)
 
 
@@ -306,7 +337,8 @@ def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
         finding = found.finding
         mark = _digest(finding.rule, finding.subject, finding.excerpt)
         seen[mark] += 1
-        text = f"{_reason(found)}. Instead: {finding.remedy}"
+        first, *more = _to_do(file, finding) or [""]
+        text = f"{_reason(found)}. {first}".rstrip()
         region: dict[str, Any] = {"startLine": max(1, found.file_line)}
         if not found.cell:
             region |= {"startColumn": finding.column + 1, "endColumn": finding.end_column + 1}
@@ -320,7 +352,7 @@ def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
             "ruleId": finding.rule,
             "ruleIndex": _RULE_INDEX[finding.rule],
             "level": "error",
-            "message": _sarif_message(text, *rewrites([finding])[0]),
+            "message": _sarif_message(text, *more),
             "locations": [location],
             # Which of those alike it is, and not the line, which may change.
             "partialFingerprints": {"cellblock/v1": _digest(mark, str(seen[mark]))},

@@ -16,6 +16,7 @@ import msgspec
 
 from cellblock.analysis import RULES, Finding, Rule
 from cellblock.analysis.findings import EXCERPT_LIMIT
+from cellblock.policy.vocabulary import base_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,14 +103,23 @@ class CheckOptions(msgspec.Struct, frozen=True):
     limits: JudgeLimits = JudgeLimits()
     project: bytes = b"/"
     folder: bytes = b"/"
+    policy_file: str = ""
 
     @classmethod
     def of(
-        cls, policy: Policy, *, template: bool = False, limits: JudgeLimits | None = None
+        cls,
+        policy: Policy,
+        *,
+        template: bool = False,
+        limits: JudgeLimits | None = None,
+        file: str = "",
     ) -> CheckOptions:
-        """Return the options for a policy whose folders are not known."""
-        rules = policy.rules().to_builtins()
-        return cls(policy.as_dict(), rules, template, limits or JudgeLimits())
+        """Return the options for a policy whose folders are not known; ``file`` is how it is named.
+
+        A preset's own name is found out.
+        """
+        rules, named = policy.rules(file).to_builtins(), file or base_of(policy.name)
+        return cls(policy.as_dict(), rules, template, limits or JudgeLimits(), policy_file=named)
 
 
 class CheckTask(msgspec.Struct, frozen=True):
@@ -129,12 +139,16 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=True):
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """A file that was checked, by the path that is shown, and the name of the policy."""
+    """A file that was checked, by the path that is shown, and the name of the policy.
+
+    ``policy_file`` is how the policy was named: its file, or a preset.
+    """
 
     path: str
     kind: FileKind
     verdict: Verdict
     policy: str
+    policy_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _check(policy: str, found: Sequence[files.File], *, template: bool, jobs: in
     """Check files by one policy. Raise CheckError and PolicyError."""
     judged_by, here = load_for_check(policy), Path.cwd()
     options = msgspec.structs.replace(
-        CheckOptions.of(judged_by, template=template),
+        CheckOptions.of(judged_by, template=template, file=policy),
         project=os.fsencode(here),
         folder=os.fsencode(base_folder(policy, here)),
     )

@@ -568,7 +568,7 @@ class GuestShell(InteractiveShell):
         """Transform code that a magic carries, and judge what comes of it once more."""
         source: str = super().transform_cell(raw_cell)
         if type(self).rules is not None and (findings := analyse(source, self.rules_now())):
-            raise violation_of(findings[0])
+            raise violation_of(findings[0], self.rules_now())
         return source
 
     def rules_now(self, rules: Rules | None = None) -> Rules:
@@ -690,7 +690,7 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
         spelt = ", ".join(map(repr, arguments))
         shell: Any = get_ipython()
         if findings := analyse(f"get_ipython().{method}({spelt})", shell.rules_now(rules)):
-            raise violation_of(findings[0])
+            raise violation_of(findings[0], rules)
         return shell
 
     class Magics:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
+from cellblock.analysis.findings import in_a_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.analysis import Finding
+    from cellblock.analysis import Finding, Rules
 
 
 class PolicyViolation(Exception):
@@ -26,9 +28,10 @@ class PolicyViolation(Exception):
         return str(self.args[0])
 
 
-def violation_of(finding: Finding) -> PolicyViolation:
+def violation_of(finding: Finding, rules: Rules) -> PolicyViolation:
     """Return the violation that says what a finding does, to be raised."""
-    return PolicyViolation(finding.rule, finding.subject, finding.why, finding.remedy)
+    remedy = in_a_line(finding.remedy, finding.allows, rules)
+    return PolicyViolation(finding.rule, finding.subject, finding.why, remedy)
 
 
 class AttributeViolation(PolicyViolation, AttributeError):

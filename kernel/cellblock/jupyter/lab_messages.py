@@ -224,6 +224,7 @@ def finding_words(findings: Iterable[Finding], code: str) -> list[dict[str, Any]
                 "title": RULES[one.rule].title,
                 "reason": visible(outcomes.reason(one)),
                 "remedy": visible(one.remedy),
+                "allows": [visible(text) for text in one.allows],
                 "line": line,
                 "column": _units(text, one.column),
                 "end_line": line,

@@ -45,9 +45,6 @@ from cellblock.policy.vocabulary import (
     GIB,
     KIB,
     MIB,
-    PRESET_FILE,
-    PRESETS,
-    TIERS,
     Bytes,
     Count,
     Depth,
@@ -57,6 +54,7 @@ from cellblock.policy.vocabulary import (
     Seconds,
     Table,
     ToolBytes,
+    base_of,
     frozen,
 )
 
@@ -905,8 +903,13 @@ class Policy(Table):
         operations = self.operations.granted() if self.operations is not None else ()
         return self.llm.granted or "write_file" in operations
 
-    def rules(self) -> Rules:
-        """Return what the language layer needs of this policy."""
+    def rules(self, file: str = "") -> Rules:
+        """Return what the language layer needs of this policy.
+
+        ``file`` is the policy's file as it was named, or a preset's name: for remedies.
+        """
+        extends = base_of(file or self.name)
+        written = self.operations.write_file if self.operations is not None else None
         modules = allowlist.MODULES  # those of mode safe; the other modes ignore it
         if self.llm.granted and "dspy" in self.allowed_modules:
             modules = {**modules, "cellblock.dspy": ("LM",)}
@@ -921,15 +924,11 @@ class Policy(Table):
             approvals=self.approvals == "prompt",
             reads=bool(self.filesystem_read_roots),
             writes=self._written_beneath_read(),
-            file=self._file_to_write(),
+            write_root=written.roots[0].removesuffix("?") if written is not None else "",
+            file="" if extends else file,
+            extends=extends,
             admission=self.admission != "any",
         )
-
-    def _file_to_write(self) -> str:
-        """Return where to write down what a policy of this name does not allow."""
-        if self.name in PRESETS:
-            return f'{PRESET_FILE} "{self.name}"'
-        return "your policy file" if self.name in TIERS else f"the file of policy {self.name}"
 
     def _written_beneath_read(self) -> str:
         """Return the first folder that cells may write beneath one they read, from there; or empty.

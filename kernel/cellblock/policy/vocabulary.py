@@ -15,8 +15,6 @@ MIB: Final = 2**20
 GIB: Final = 2**30
 #: The most characters of a policy's name.
 MAX_NAME: Final = 64
-#: How remedies call the file of those who run a preset, and have none; its name follows.
-PRESET_FILE: Final = "a policy file with extends ="
 
 
 class Table:
@@ -73,6 +71,13 @@ TIERS: Final = {
     "docker": ("safe", "docker"),
     "docker_unsafe": ("unsafe", "docker"),
 }
+
+
+def base_of(file: str) -> str:
+    """Return the preset that a policy is called by, in place of a file; empty for a file."""
+    name = FORMER_NAMES.get(file, file)
+    return name if name in PRESETS else TIERS.get(name, ("",))[0]
+
 
 #: Folders that are known only when a kernel starts.
 PLACEHOLDERS: Final = ("{checkout}", "{project}", "{scratch}")

@@ -7,6 +7,8 @@ environment variable or a clock, and no card refers to anything remote.
 - ``text``: plain text for terminals: visible characters, widths, wrapping, what the host asks a
   user, the lines in which two texts differ;
 - ``cards``: what all cards share, and ``make_card``, which makes a bundle of a card's parts;
+- ``allowing``: the lines of a policy file that allow what was refused, as one block, and where it
+  goes;
 - ``outcomes``: what was refused, a cell, a widget or a comm; a cell that was ended from outside, or
   undone, or refused something as it ran;
 - ``policy_card``: gaps, the table of ``%policy``, a policy that became narrower;

@@ -16,6 +16,8 @@ from cellblock.render.text import clip, encodable, visible, wrap
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from cellblock.render.allowing import Allowing
+
 #: Mime type to text or JSON data, as Jupyter's ``display_data`` carries it.
 Bundle = dict[str, Any]
 
@@ -112,6 +114,12 @@ GREY: Final = MUTED
 _SANS: Final = "var(--jp-content-font-family,var(--vscode-font-family,system-ui,sans-serif))"
 MONO: Final = "var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))"
 MONO_SIZE: Final = "var(--jp-code-font-size,13px)"
+#: A block of code.
+PRE: Final = (
+    f"margin:6px 0 0;padding:6px 8px;background:{SHADE};color:{TEXT};border:0;"
+    f"border-radius:3px;font-family:{MONO};font-size:{MONO_SIZE};line-height:1.35;"
+    "white-space:pre;overflow-x:auto"
+)
 
 
 def escape(text: str) -> Html:
@@ -190,10 +198,23 @@ def chips(*pairs: tuple[str, str]) -> Html:
     return element("span", *row, style="display:flex;flex-wrap:wrap;gap:4px 6px")
 
 
-def instead(remedy: str) -> tuple[Html, list[str]]:
+def instead(remedy: str, label: str = "Instead: ") -> tuple[Html, list[str]]:
     """Return a remedy as a paragraph and as lines."""
-    shown = paragraph(element("strong", "Instead: "), prose(remedy))
-    return shown, wrap(f"Instead: {plain(remedy)}", indent="  ")
+    shown = paragraph(element("strong", label), prose(remedy))
+    return shown, wrap(f"{label}{plain(remedy)}", indent="  ")
+
+
+def block(lines: Sequence[str]) -> tuple[Html, list[str]]:
+    """Return lines that are to be copied, as HTML and as lines of text, which are not wrapped."""
+    return element("pre", "\n".join(lines), style=PRE), [f"    {line}" for line in lines]
+
+
+def allowing(found: Allowing) -> tuple[list[Html], list[str]]:
+    """Return what allows something: where it goes, and the block beneath."""
+    if not found.block:
+        return [], []
+    shown, lines = block(found.block)
+    return [paragraph(prose(found.how)), shown], [*wrap(plain(found.how), indent="  "), *lines]
 
 
 def make_card(

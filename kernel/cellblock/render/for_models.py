@@ -1,6 +1,6 @@
 """Remedies for a language model: what only the operator can do is said of the operator.
 
-The host's remedies are for whoever has the cells run at a keyboard: "put … in your policy file",
+The host's remedies are for whoever has the cells run at a keyboard: "cellblock policy add …",
 "choose the kernel …", "restart the kernel". A model can do none of these. ``for_models`` is the one
 place that says so: ``Result.to_string`` applies it to texts of the host's, and to no cell's.
 """
@@ -12,16 +12,12 @@ from typing import Final
 
 _ASKED_THERE: Final = "a cell that breaks no other rule: there a person is asked, if one can be"
 #: What a remedy says to a user, and what it says of the operator. Blanks match line ends too, as
-#: cards are wrapped; a fragment ends where the next choice begins, and is looked for that far, as a
-#: cell may have had a say in the text.
+#: cards are wrapped. None looks far ahead, as a cell may have had a say in the text.
 _WORDS: Final = (
     (r"in a policy file of your own \(cellblock install --policy FILE\)", "in the policy file"),
-    (r"\byour policy file\b", "the policy file"),
-    (r"\b(To (?:raise it|allow it|have it measured)), (set|write) ", r"\1, the operator can \2 "),
-    (
-        r"\b([Pp])ut (?=(?:(?!, or |\. ).){1,300}\b(?:policy file|file of policy)\b)",
-        r"<\1>ave the operator put ",
-    ),
+    (r"\b(To (?:raise it|have it measured)), (set) ", r"\1, the operator can \2 "),
+    (r"\b(To (?:raise|allow) it), (save|add|ask) ", r"\1, the operator can \2 "),
+    (r"\b(To (?:raise|allow) it): (?=cellblock )", r"\1, the operator can run: "),
     (r"\b([Cc])hoose the kernel cellblock \((\w+)\)", r"<\1>ave the operator choose policy \2"),
     (r"\bHave it approved: cellblock approve NOTEBOOK\.", "Have the operator approve it."),
     (r"\bor change the policy file\b", "or have the operator change the policy file"),

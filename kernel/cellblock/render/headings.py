@@ -34,6 +34,7 @@ class Heading(StrEnum):
     PROGRAM = "A program that it started "
     FINDING = "line {number}: {rule}: "
     MORE_FINDINGS = "And {number} more finding"
+    OPERATOR_ALLOWS = "The operator can allow it, by cellblock policy add FILE 'LINES':"
     CAUSE = "Caused by: "
     CONTEXT = "While handling: "
     LATE = "Printed by what earlier cells left running:\n"

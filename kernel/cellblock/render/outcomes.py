@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cellblock.policy.vocabulary import HOST_TARGETS, PRESET_FILE, PRESETS
+from cellblock.analysis.findings import list_line
+from cellblock.policy.vocabulary import HOST_TARGETS, PRESETS
 from cellblock.render import cards as c
+from cellblock.render.allowing import Allowing, allowing, in_a_line
 from cellblock.render.cards import (
     DENIAL_JSON,
     NAME_COLUMNS,
@@ -38,12 +40,16 @@ _MAX_DRAWN = 50
 _MAX_JSON = 1_000
 #: Below this much room beside the carets, a reason goes on lines of its own.
 _MIN_REASON = 36
+#: Lines and names that a row of a card has of findings that are one.
+_MOST_LINES: Final = 5
+_MOST_SUBJECTS: Final = 4
+#: Characters of the names in the label of what to do instead.
+_MOST_OF_LABEL: Final = 30
 #: Lines of a rewrite: a guest may claim more.
 _MAX_REWRITE = 2
 _IN_SUMMARY = 4
-#: Where lines go of those who run a preset; and how a file comes to be a kernel's policy.
+#: Where lines go of those who run a preset.
 _OWN_FILE: Final = "in a policy file of your own (cellblock install --policy FILE)"
-_INSTALL: Final = "Such a file becomes a kernel by: cellblock install --policy FILE"
 #: Rules whose reasons are whole sentences.
 ABOUT_THE_CELL = frozenset(
     {
@@ -58,15 +64,40 @@ ABOUT_THE_CELL = frozenset(
 )
 
 
+def grouped(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Return findings, those together that have one reason and are solved by one fix."""
+    found: dict[tuple[object, ...], list[Finding]] = {}
+    for one in findings:
+        key = (one.rule, one.why, one.remedy, one.allows, one.rewrite)
+        found.setdefault(key, []).append(one)
+    return list(found.values())
+
+
 def summary(findings: Sequence[Finding]) -> str:
     """Return one line: ``2 findings: import-not-allowed at line 1 (os), …``."""
+    groups = grouped(findings)
     named = [
-        f"{visible(f.rule)} at line {f.line}" + (f" ({subject(f)})" if f.subject else "")
-        for f in findings[:_IN_SUMMARY]
+        f"{visible(group[0].rule)} at {places(group)}"
+        + (f" ({names})" if (names := subjects(group)) else "")
+        for group in groups[:_IN_SUMMARY]
     ]
-    left = len(findings) - len(named)
+    left = len(groups) - len(named)
     more = [f"and {left:,} more"] if left else []
-    return f"{count(len(findings), 'finding')}: {', '.join([*named, *more])}"
+    return f"{count(len(groups), 'finding')}: {', '.join([*named, *more])}"
+
+
+def places(group: Sequence[Finding]) -> str:
+    """Return where findings are: ``line 3``, ``lines 1 and 4``."""
+    lines = list(dict.fromkeys(f"{one.line:,}" for one in group))
+    more = [f"{len(lines) - _MOST_LINES:,} more"] if len(lines) > _MOST_LINES else []
+    return f"line{'s' * (len(lines) > 1)} {_series([*lines[:_MOST_LINES], *more])}"
+
+
+def subjects(group: Sequence[Finding]) -> str:
+    """Return what findings are about."""
+    names = list(dict.fromkeys(filter(None, map(subject, group))))
+    more = [f"and {len(names) - _MOST_SUBJECTS:,} more"] if len(names) > _MOST_SUBJECTS else []
+    return ", ".join([*names[:_MOST_SUBJECTS], *more])
 
 
 def subject(finding: Finding) -> str:
@@ -106,9 +137,10 @@ def finding_json(finding: Finding) -> dict[str, Any]:
     """Return a finding as JSON data: lines count from 1, columns from 0 and in characters.
 
     ``cut`` is there where the excerpt is a part of a long line: how many characters are left out.
+    ``allows`` are lines of a policy file that would allow it.
     """
     names = ["rule", "line", "column", "end_column", "excerpt", "subject", "why", "remedy"]
-    names += [name for name in ("cut", "rewrite") if getattr(finding, name)]
+    names += [name for name in ("cut", "rewrite", "allows") if getattr(finding, name)]
     return {name: c.as_json(getattr(finding, name)) for name in names}
 
 
@@ -156,67 +188,6 @@ def _window(shown: Excerpt, columns: int) -> Excerpt:
     return Excerpt(before, marked, clip(shown.after, room) if room > 0 else "")
 
 
-# --- the card for a refused cell --------------------------------------------------------------
-
-
-def denial(
-    findings: Sequence[Finding], *, policy_name: str, source_label: str | None = None
-) -> Bundle:
-    """Return the card for a refused cell, as plain text, HTML and JSON.
-
-    ``source_label`` names what was refused where "this cell" would not do.
-    """
-    found = count(len(findings), "finding")
-    title = f"cellblock did not run {source_label or 'this cell'}: {found}"
-    policy = f"policy: {clip(visible(policy_name), NAME_COLUMNS)}"
-    gap = " " * (COLUMNS - width(visible(title)) - width(policy))
-    lines = [f"{visible(title)}{gap}{policy}"] if len(gap) > 1 else [*wrap(visible(title)), policy]
-    drawn, body = findings[:_MAX_DRAWN], list[str]()
-    for texts in zip(drawn, remedies(drawn), rewrites(drawn), strict=True):
-        lines += _plain_finding(*texts)
-        body.append(_html_finding(*texts))
-    if left := findings[_MAX_DRAWN:]:
-        rules = Counter(f.rule for f in left).most_common(5)
-        named = ", ".join(f"{number:,} {rule}" for rule, number in rules)
-        more = f"And {count(len(left), 'more finding')}, up to line {left[-1].line}: {named}"
-        lines += ["", *wrap(more)]
-        body.append(c.paragraph(more, color=c.MUTED))
-    # Who runs a preset has no file yet.
-    how = _INSTALL if any(PRESET_FILE in one.remedy for one in drawn) else ""
-    if how:
-        lines += ["", *wrap(how)]
-        body.append(c.paragraph(how, color=c.MUTED))
-    return c.make_card(
-        title,
-        *body,
-        lines=lines,
-        symbol="⊘",
-        color=c.RED,
-        side=c.policy_chip(policy_name),
-        mime=DENIAL_JSON,
-        data={
-            "policy": policy_name,
-            "source": source_label,
-            "total": len(findings),
-            "how": how,
-            "findings": [finding_json(f) | {"reason": reason(f)} for f in findings[:_MAX_JSON]],
-        },
-    )
-
-
-def denial_failure(card: Bundle, findings: Sequence[Finding]) -> Failure:
-    """Return the error that goes with a card that ``denial`` made of ``findings``."""
-    return Failure("PolicyDenied", summary(findings), card["text/plain"])
-
-
-def _plain_finding(finding: Finding, remedy: str, rewrite: Sequence[str]) -> list[str]:
-    lines = ["", f"{visible(finding.rule)} · line {finding.line}"]
-    lines += drawn_source(finding, COLUMNS)
-    if remedy:
-        lines += c.instead(remedy)[1]
-    return lines + [f"    {clip(line, COLUMNS - 4)}" for line in rewrite]
-
-
 def drawn_source(finding: Finding, columns: int) -> list[str]:
     """Return the source line, the carets, and the reason beside or below them."""
     number = str(finding.line)
@@ -236,72 +207,161 @@ def drawn_source(finding: Finding, columns: int) -> list[str]:
     return [top, carets.rstrip(), *wrap(why, indent=gutter, columns=columns)]
 
 
-_PRE = (
-    f"margin:6px 0 0;padding:6px 8px;background:{c.SHADE};color:{c.TEXT};border:0;"
-    f"border-radius:3px;font-family:{c.MONO};font-size:{c.MONO_SIZE};line-height:1.35;"
-    "white-space:pre;overflow-x:auto"
-)
+# --- the card for a refused cell --------------------------------------------------------------
 
 
-def _html_finding(finding: Finding, remedy: str, rewrite: Sequence[str]) -> c.Html:
-    where = c.element("span", f" · line {finding.line}", style=f"color:{c.MUTED}")
-    parts = [
-        c.heading(c.code(finding.rule), where, level=4, style="font-size:13px;font-weight:400"),
-        _html_source(finding.line, excerpt(finding)),
-    ]
-    if finding.rule in ABOUT_THE_CELL or not finding.subject:
-        parts.append(c.paragraph(reason(finding)))
-    else:
-        parts.append(c.paragraph(c.code(subject(finding)), " ", finding.why))
-    if remedy:
-        parts.append(c.instead(remedy)[0])
-    if rewrite:
-        parts.append(c.element("pre", "\n".join(rewrite), style=_PRE))
-    return c.element("div", *parts, style="margin-top:12px")
+class _Row(NamedTuple):
+    """One line of a denial: where, what and why; ``what`` may be ``several`` names."""
+
+    place: str
+    what: str
+    why: str
+    several: bool = False
+
+    @property
+    def gap(self) -> str:
+        """What stands between names and reason, which is said of one."""
+        return ": " if self.several else " "
 
 
-def _html_source(line: int, shown: Excerpt) -> c.Html:
-    above, below = f" {line} │ ", f" {' ' * len(str(line))} │ "
-    muted, bold = f"color:{c.MUTED}", f"font-weight:bold;border-bottom:2px solid {c.RED}"
-    indent = shown.carets.rstrip("^")
-    return c.element(
-        "pre",
-        c.element("span", above, style=muted),
-        shown.before,
-        c.element("span", shown.marked, style=bold),
-        shown.after,
-        "\n",
-        c.element("span", below, style=muted),
-        indent,
-        c.element("span", shown.carets.strip(), style=f"color:{c.CARET};font-weight:bold"),
-        style=_PRE,
+class _Instead(NamedTuple):
+    """What to do instead: the label says of which row, if not of all."""
+
+    label: str
+    text: str
+    rewrite: list[str]
+
+
+def denial(
+    findings: Sequence[Finding],
+    *,
+    policy_name: str,
+    file: str = "",
+    is_operators: bool = False,
+    source_label: str | None = None,
+) -> Bundle:
+    """Return the card for a refused cell, as plain text, HTML and JSON.
+
+    A line says each finding: where, what and why. What to do instead follows, then one block of
+    lines of a policy file that would allow all of it. ``file`` is the policy's file as it was
+    named, which ``is_operators`` if the reader can't write to it. ``source_label`` names what was
+    refused where "this cell" would not do.
+    """
+    groups = grouped(findings)
+    title = f"cellblock did not run {source_label or 'this cell'}: {count(len(groups), 'finding')}"
+    policy = f"policy: {clip(visible(policy_name), NAME_COLUMNS)}"
+    gap = " " * (COLUMNS - width(visible(title)) - width(policy))
+    lines = [f"{visible(title)}{gap}{policy}"] if len(gap) > 1 else [*wrap(visible(title)), policy]
+    drawn = groups[:_MAX_DRAWN]
+    rows, body = list(map(_row, drawn)), list[str]()
+    indent = max((width(row.place) for row in rows), default=0) + 4
+    lines.append("")
+    for number, row in enumerate(rows):
+        text = f"{row.what}{row.gap}{row.why}" if row.what else row.why
+        lines += wrap(text, indent=f"  {row.place}".ljust(indent), hanging=" " * indent)
+        place = c.element("span", row.place, style=f"color:{c.MUTED}")
+        what = [c.code(row.what), row.gap] if row.what else []
+        body.append(c.paragraph(place, " ", *what, row.why, tight=number > 0))
+    if left := groups[_MAX_DRAWN:]:
+        rules = Counter(group[0].rule for group in left).most_common(5)
+        named = ", ".join(f"{number:,} {rule}" for rule, number in rules)
+        more = f"And {count(len(left), 'more finding')}, up to line {left[-1][-1].line}: {named}"
+        lines += wrap(more, indent="  ")
+        body.append(c.paragraph(more, color=c.MUTED))
+    instead = _instead(drawn)
+    for one in instead:
+        shown, text_lines = c.instead(one.text, one.label) if one.text else ("", [])
+        body += [shown] if shown else []
+        lines += ["", *text_lines, *(f"    {clip(line, COLUMNS - 4)}" for line in one.rewrite)]
+        body += [c.block(one.rewrite)[0]] if one.rewrite else []
+    allows = allowing(
+        (line for one in findings for line in one.allows), file, is_operators=is_operators
     )
+    shown_parts, allow_lines = c.allowing(allows)
+    body += shown_parts
+    lines += ["", *allow_lines] if allow_lines else []
+    return c.make_card(
+        title,
+        *body,
+        lines=lines,
+        symbol="⊘",
+        color=c.RED,
+        side=c.policy_chip(policy_name),
+        mime=DENIAL_JSON,
+        data={
+            "policy": policy_name,
+            "source": source_label,
+            "total": len(findings),
+            "left": len(left),
+            "rows": [
+                row._asdict() | {"finding": findings.index(group[0])}
+                for row, group in zip(rows, drawn, strict=True)
+            ],
+            "instead": [one._asdict() for one in instead],
+            "allow": c.plain(allows.how),
+            "write": allows.block,
+            "findings": [finding_json(f) | {"reason": reason(f)} for f in findings[:_MAX_JSON]],
+        },
+    )
+
+
+def _row(group: Sequence[Finding]) -> _Row:
+    first = group[0]
+    if first.rule in ABOUT_THE_CELL or not first.subject:
+        return _Row(places(group), "", reason(first))
+    several = any(one.subject != first.subject for one in group)
+    return _Row(places(group), subjects(group), visible(first.why), several)
+
+
+def _instead(groups: Sequence[Sequence[Finding]]) -> list[_Instead]:
+    """Return what to do instead, each once; it names of what unless all have it in common."""
+    found: dict[tuple[str, str], list[Finding]] = {}
+    for group in groups:
+        found.setdefault((group[0].remedy, group[0].rewrite), []).extend(group)
+    found.pop(("", ""), None)
+    is_of_all = len(found) == 1 and sum(map(len, found.values())) == sum(map(len, groups))
+    shown = []
+    for group in found.values():
+        (remedy,), (rewrite,) = remedies(group[:1]), rewrites(group[:1])
+        names = subjects(group)
+        of = f" of {names}" if names and len(names) <= _MOST_OF_LABEL else ""
+        label = "Instead: " if is_of_all else f"Instead{of}, {places(group)}: "
+        shown.append(_Instead(label, remedy, rewrite))
+    return shown
+
+
+def denial_failure(card: Bundle, findings: Sequence[Finding]) -> Failure:
+    """Return the error that goes with a card that ``denial`` made of ``findings``."""
+    return Failure("PolicyDenied", summary(findings), card["text/plain"])
 
 
 # --- the cards for comms: a widget not shown, a comm not opened, parts left out ---------------
 
 COMM_JSON: Final = "application/vnd.cellblock.comm+json"
 _LONGEST: Final = 100
+_NOTHING: Final = Allowing()
 _RIGHTS: Final = "it would run in the page, with all that you may do there."
 
 
-def refused_widget(module: str, model: str, *, policy_name: str, known: bool) -> Bundle:
+def refused_widget(
+    module: str, model: str, *, policy_name: str, file: str = "", known: bool
+) -> Bundle:
     """Return the card for a widget whose model is not allowed.
 
-    ``known`` says that its module is allowed and only the model is not known.
+    ``file`` is the policy's file as it was named. ``known`` says that its module is allowed and
+    only the model is not known.
     """
     module, model = clip(module or "(none)", _LONGEST), clip(model or "(none)", _LONGEST)
     title = f"cellblock did not show a widget of {module}"
     if known:
         why = f"{model} is none of the widgets of {module} that cellblock knows how to clean."
-        remedy = "use one of ipywidgets' own, or show the value itself."
+        remedy, lines = "use one of ipywidgets' own, or show the value itself.", list[str]()
     else:
         why = f"{model} brings a script of its own: {_RIGHTS}"
-        remedy = (
-            "use one of ipywidgets' own, or a picture, or put "
-            f'add.widget_modules = ["{module}"] {_file_of(policy_name)}.'
-        )
-    return _refusal(title, why, remedy, policy_name, {"module": module, "model": model})
+        remedy = "use one of ipywidgets' own, or a picture."
+        lines = [list_line("add.widget_modules", [module])]
+    data = {"module": module, "model": model}
+    return _refusal(title, why, remedy, policy_name, data, allowing(lines, file))
 
 
 def widgets_as_text(*, policy_name: str) -> Bundle:
@@ -315,16 +375,16 @@ def widgets_as_text(*, policy_name: str) -> Bundle:
     )
 
 
-def refused_comm(target: str, *, policy_name: str) -> Bundle:
-    """Return the card for a comm whose target is not allowed."""
+def refused_comm(target: str, *, policy_name: str, file: str = "") -> Bundle:
+    """Return the card for a comm whose target is not allowed; ``file`` is the policy's."""
     target = clip(target or "(none)", _LONGEST)
     title = f"cellblock did not open a comm to {target}"
     if target.startswith(HOST_TARGETS):
         why = "Through it the host itself speaks with the front end: no cell has a part in that."
         return _refusal(title, why, "choose another name.", policy_name, {"target": target})
     why = f"An extension of the front end listens there: what it is told to do, {_RIGHTS}"
-    remedy = f'put add.comm_targets = ["{target}"] {_file_of(policy_name)}.'
-    return _refusal(title, why, remedy, policy_name, {"target": target})
+    allows = allowing([list_line("add.comm_targets", [target])], file)
+    return _refusal(title, why, "", policy_name, {"target": target}, allows)
 
 
 def _file_of(policy_name: str) -> str:
@@ -334,14 +394,23 @@ def _file_of(policy_name: str) -> str:
     return f"in the file of policy {clip(visible(policy_name), NAME_COLUMNS)}"
 
 
-def _refusal(title: str, why: str, remedy: str, policy_name: str, data: dict[str, str]) -> Bundle:
-    shown, remedy_lines = c.instead(remedy)
+def _refusal(
+    title: str,
+    why: str,
+    remedy: str,
+    policy_name: str,
+    data: dict[str, str],
+    allows: Allowing = _NOTHING,
+) -> Bundle:
+    shown, remedy_lines = c.instead(remedy) if remedy else (c.join(), [])
+    allowed, allow_lines = c.allowing(allows)
     return c.make_card(
         title,
         c.paragraph(why),
         shown,
-        lines=[*wrap(title), *wrap(why, indent="  "), *remedy_lines],
-        own=remedy_lines[:1],
+        *allowed,
+        lines=[*wrap(title), *wrap(why, indent="  "), *remedy_lines, *allow_lines],
+        own=[*remedy_lines[:1], *allow_lines[:1]],
         symbol="⊘",
         color=c.AMBER,
         side=c.policy_chip(policy_name),
@@ -641,26 +710,21 @@ def refusal_reason(refusal: Refusal, policy_name: str) -> str:
     return f"under policy {_part(policy_name)} {refusal.what} ({about})"
 
 
-def lines_to_write(refusal: Refusal, file: str) -> list[str]:
-    """Return the lines of a policy's file that allow it: a preset needs a file that extends it."""
-    remedy, lines = refusal.remedy, list[str]()
-    if not remedy.line:
-        return lines
-    if file in PRESETS:
-        lines.append(f'extends = "{file}"')
-    # As the source check writes it: a file can't have both that and a table [add].
-    return [*lines, f"{'add.' * remedy.listed}{_part(remedy.line)}"]
+def lines_to_write(refusal: Refusal) -> list[str]:
+    """Return the lines of a policy's file that allow it."""
+    remedy = refusal.remedy
+    return [f"{'add.' * remedy.listed}{_part(remedy.line)}"] if remedy.line else []
 
 
 def refusal_sentence(
     refusal: Refusal, policy_name: str, file: str, *, is_operators: bool = False
 ) -> str:
     """Return reason and remedy for those who see nothing but an exception's message."""
-    lines, remedy = lines_to_write(refusal, file), _part(refusal.remedy.instead)
+    lines, remedy = lines_to_write(refusal), _part(refusal.remedy.instead)
     if lines:
-        instead = f" ({remedy})" if remedy else ""
-        write = _write(file, is_operators=is_operators)
-        remedy = f"{_to_allow(refusal)}, {write}: {'; '.join(lines)}{instead}"
+        instead = f" (or {remedy})" if remedy else ""
+        command = in_a_line(lines, file, is_operators=is_operators)
+        remedy = f"{'To raise it' if refusal.remedy.raises else 'To allow it'}{command}{instead}"
     else:
         remedy = _as_sentence(remedy)
     return f"cellblock: {refusal_reason(refusal, policy_name)}. {remedy}".rstrip()
@@ -670,19 +734,6 @@ def _as_sentence(remedy: str) -> str:
     """Return a remedy as a sentence; with no stop behind a path, which is copied from there."""
     stop = "" if "/" in remedy.rpartition(" ")[2] else "."
     return f"{remedy[:1].upper()}{remedy[1:]}{stop}" if remedy else ""
-
-
-def _to_allow(refusal: Refusal) -> str:
-    return "To raise it" if refusal.remedy.raises else "To allow it"
-
-
-def _write(file: str, *, is_operators: bool) -> str:
-    """Return who is to write what allows it, and where."""
-    if file in PRESETS or not file:
-        return f"write {_OWN_FILE}"
-    if is_operators:
-        return f"ask whoever keeps {_part(file)} to write there"
-    return f"write in {_part(file)}"
 
 
 def refusal_card(
@@ -705,16 +756,16 @@ def refusal_card(
     if refusal.rewrite:
         rewrite = [_part(line) for line in refusal.rewrite.splitlines()]
         lines += (f"    {line}" for line in rewrite)
-        body.append(c.preformatted("\n".join(rewrite), style="margin:4px 0 0 16px"))
-    wanted, instead = lines_to_write(refusal, file), _part(refusal.remedy.instead)
-    write = _write(file, is_operators=is_operators)
-    then = "choose its kernel" if write.endswith(_OWN_FILE) else "restart the kernel"
-    allow = f"{_to_allow(refusal)}, {write}, and {then}:"
-    if wanted:
-        lines += [*wrap(allow, indent="  "), *(f"    {line}" for line in wanted)]
-        body += [c.paragraph(allow), c.preformatted("\n".join(wanted), style="margin:4px 0 0 16px")]
+        body.append(c.block(rewrite)[0])
+    instead = _part(refusal.remedy.instead)
+    allows = allowing(
+        lines_to_write(refusal), file, is_operators=is_operators, raises=refusal.remedy.raises
+    )
+    shown, allow_lines = c.allowing(allows)
+    body += shown
+    lines += allow_lines
     if instead:
-        instead = _as_sentence(f"{'or ' if wanted else ''}{instead}")
+        instead = _as_sentence(f"{'or ' if allows.block else ''}{instead}")
         lines += wrap(instead, indent="  ")
         body.append(c.paragraph(instead, color=c.MUTED))
     return c.make_card(
@@ -732,8 +783,8 @@ def refusal_card(
             "asked": refusal.asked,
             "advice": refusal.advice,
             "rewrite": refusal.rewrite,
-            "allow": allow,
-            "write": wanted,
+            "allow": c.plain(allows.how),
+            "write": allows.block,
             "instead": instead,
         },
     )

@@ -107,7 +107,8 @@ def test_without_input_an_import_is_denied_as_ever_and_says_what_could_be(kernel
     reply, published = kernel.run("import quopri")
     assert reply["ename"] == "PolicyDenied"
     text = " ".join(reading.card_text(published).split())
-    assert "Instead: approve it where you can be asked, or put add.allowed_modules" in text
+    assert "Instead: approve it where you can be asked. To allow it, " in text
+    assert text.endswith('add.allowed_modules = ["quopri"]')
 
 
 def test_each_answer_is_on_the_audit_log_before_the_cell(kernel, shared_world, records):

@@ -13,11 +13,12 @@ from IPython.display import display
 from cellblock.render import cards as b, outcomes as d, outcomes as s, policy_card as g, policy_card as p
 def finding(rule, line, column, excerpt, subject, why, remedy):
     return N(rule=rule, line=line, column=column, end_column=column + len(subject),
-             excerpt=excerpt, subject=subject, why=why, remedy=remedy, cut=0, detail="", rewrite="")
+             excerpt=excerpt, subject=subject, why=why, remedy=remedy, cut=0, detail="", rewrite="",
+             allows=('add.allowed_modules = ["os"]',))
 FINDINGS = [
     finding("import-not-allowed", 1, 7, "import os, json", "os",
             "reads and changes files, processes and the environment",
-            'ask the host, ops.read_file("data/a.csv"), or put add.allowed_modules = ["os"] in lab.'),
+            'ask the host, ops.read_file("data/a.csv").'),
     finding("builtin-not-allowed", 4, 7, 'rows = open("data/a.csv").readlines()', "open",
             "opens files", 'ask the host: ops.read_file("data/a.csv").'),
     finding("builtin-not-allowed", 12, 9,
@@ -93,12 +94,6 @@ CONTRASTS = """() => {
 
 TOO_WIDE = """() => [...document.querySelectorAll('.jp-OutputArea [role=group]')]
     .filter(card => card.scrollWidth > card.clientWidth + 1).length"""
-# How far each caret is from the name above it.
-OFFSETS = """() => [...document.querySelectorAll('.jp-OutputArea [role=group] pre')].map(pre => {
-    const spans = [...pre.querySelectorAll('span')];
-    const left = span => span.getBoundingClientRect().left;
-    return left(spans[3]) - left(spans[1]);
-})"""
 
 
 def hard_to_read(page, at_least):
@@ -119,9 +114,6 @@ def test_every_card_reads_well_in_both_themes_wide_and_narrow(open_notebook):
             view.shot(f"cards-{theme}-{width}")
             assert hard_to_read(view.page, 80) == [], (theme, width)
             assert view.page.evaluate(TOO_WIDE) == 0, (theme, width)
-            offsets = view.page.evaluate(OFFSETS)
-            assert len(offsets) == 3
-            assert [abs(offset) < 1 for offset in offsets[:2]] == [True, True], (theme, width)
     # Or they would be in the table of contents.
     assert view.card(0).locator("h1,h2,h3,h4,h5,h6").count() == 0
 
@@ -164,9 +156,9 @@ def test_a_card_in_a_notebook_that_is_not_trusted_still_says_it_all(open_noteboo
     view.shot("cards-untrusted")
     text = view.outputs(0).first.inner_text()
     for part in (
-        "cellblock did not run this cell: 3 findings",
-        "import os, json",
-        "^^",
-        "Instead:",
+        "cellblock did not run this cell: 2 findings",
+        "lines 4 and 12",
+        "Instead of os, line 1:",
+        'add.allowed_modules = ["os"]',
     ):
         assert part in text

@@ -7,10 +7,12 @@ one process: all is in /home/ada, which is there for as long.
 
 import html
 import io
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -170,13 +172,28 @@ def test_a_denial_card_leads_to_its_line_by_the_keyboard_alone(open_notebook):
     assert underlined(view, 0).all_inner_texts() == ["socket", "open"]
     assert failures(view.page, ".cb-Card") == []
     picture(view.cell(0), "card-light")
-    card.get_by_role("button", name="Go to line 2").focus()
+    card.get_by_role("button", name="line 2").focus()
     view.page.keyboard.press("Enter")
     assert view.page.evaluate("() => getSelection().toString()") == "open"
     view.page.keyboard.type("list")
     view.page.wait_for_function(
         "() => document.querySelectorAll('.jp-Cell .cm-lintRange-error').length === 1"
     )
+
+
+def test_a_denials_block_is_copied_as_a_file_has_it(open_notebook):
+    view = open_notebook([REFUSED, "#"], kernel="cellblock")
+    view.run(0)
+    block = view.cell(0).locator(".cb-Block")
+    block.get_by_role("button", name="Copy").click()
+    block.get_by_role("button", name="Copied").wait_for()
+    view.cell(1).locator(".cm-content").click()
+    view.page.keyboard.press("Control+a")
+    view.page.keyboard.press("Control+v")
+    view.save()
+    pasted = json.loads(view.path.read_text())["cells"][1]["source"]
+    assert tomllib.loads("".join(pasted)) == tomllib.loads(block.locator("pre").inner_text())
+    assert "".join(pasted).startswith('extends = "safe"\n')
 
 
 @pytest.fixture(scope="module")
@@ -448,8 +465,17 @@ def test_a_strangers_card_is_text_and_no_more(open_notebook, lab):
         "reason": ["?"],
         "remedy": "<script>document.title=1</script>",
     }
-    forged = {"title": "<i>t</i>", "findings": [finding], "policy": "<i>p</i>"}
-    shapes = [forged, {"findings": "?"}, "?", None]
+    row = {"place": "line \u202e1", "what": ["?"], "why": "<b>bold</b>", "finding": -1}
+    forged = {
+        "title": "<i>t</i>",
+        "findings": [finding],
+        "rows": [row, "?", {"finding": "x"}],
+        "instead": [{"label": {}, "text": "<i>no</i>", "rewrite": "?"}],
+        "write": ["<b>x</b>", 1],
+        "allow": ["?"],
+        "policy": "<i>p</i>",
+    }
+    shapes = [forged, {"findings": "?"}, {"title": "old", "findings": [finding]}, "?", None]
     notebook = notebook_of(["x = 1"], "python3")
     notebook.cells[0].outputs = [
         nbformat.v4.new_output(
@@ -463,8 +489,8 @@ def test_a_strangers_card_is_text_and_no_more(open_notebook, lab):
     card = view.cell(0).locator(".cb-Card")
     card.wait_for()
     assert card.locator("img,script,b:not(.cb-Chip b),i").count() == 0
-    assert "⟨U+202E⟩<b>bold</b>" in card.inner_text()
-    assert view.cell(0).get_by_text("in plain text").count() == 3
+    assert "line ⟨U+202E⟩1 <b>bold</b>" in card.inner_text()
+    assert view.cell(0).get_by_text("in plain text").count() == 4
     assert not shield(view).is_visible()
 
 

@@ -24,7 +24,8 @@ def test_a_whole_finding():
         subject="gc",
         excerpt="import gc, json",
         why="hands out every object in the process",
-        remedy='Put add.allowed_modules = ["gc"] in your policy file.',
+        remedy="",
+        allows=('add.allowed_modules = ["gc"]',),
     )
 
 

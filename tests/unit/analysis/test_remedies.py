@@ -3,15 +3,23 @@
 import dataclasses
 import itertools
 import re
+import time
 
 import pytest
 
 from cellblock.analysis import Rules
 from cellblock.analysis.allowlist import SCIENCE
-from cellblock.analysis.findings import REPLACED_MODULES
+from cellblock.analysis.findings import (
+    REPLACED_MODULES,
+    add_command,
+    allow_addresses,
+    named_urls,
+)
 from cellblock.analysis.imports import _WHY, NEVER
 from cellblock.analysis.magic_table import MAGICS
+from cellblock.policy.edit import add_lines
 from cellblock.policy.load import load, preset_policy
+from cellblock.render.allowing import allowing
 from unit.analysis.rules_for_tests import DATA, SAFE, findings
 
 
@@ -118,8 +126,9 @@ def test_a_refusal_shows_what_does_the_job():
 
 def test_no_operation_is_named_for_what_is_no_file_and_one_for_a_quoted_name_of_a_package():
     (found,) = findings("from asyncio import Runner", GRANTED)
-    assert (found.remedy, found.rewrite) == (
-        'Use what dir(asyncio) lists, or put add.allowed_modules = ["asyncio"] in your policy file.',
+    assert (found.remedy, found.allows, found.rewrite) == (
+        "",
+        ('add.allowed_modules = ["asyncio"]',),
         "",
     )
 
@@ -128,7 +137,7 @@ def test_no_operation_is_named_for_what_is_no_file_and_one_for_a_quoted_name_of_
 
 
 OPERATIONS = sorted(GRANTED.operations)
-SHUTIL = 'put add.allowed_modules = ["shutil"] in your policy file.'
+SHUTIL = 'add.allowed_modules = ["shutil"]'
 PARTS = [set(chosen) for n in range(3) for chosen in itertools.combinations(OPERATIONS, n)]
 
 
@@ -148,17 +157,17 @@ def test_a_rewrite_is_shown_only_where_all_that_it_calls_is_granted():
     [
         (
             {"ops.read_file"},
-            f"Ask the host, ops.read_file, or {SHUTIL}",
+            "Ask the host, ops.read_file.",
             read(),
         ),
         (
             {"ops.list_dir"},
-            f"Ask the host, ops.list_dir, or {SHUTIL}",
+            "Ask the host, ops.list_dir.",
             listed(),
         ),
         (
             {"ops.read_file", "ops.list_dir"},
-            f"Ask the host, ops.list_dir and ops.read_file, or {SHUTIL}",
+            "Ask the host, ops.list_dir and ops.read_file.",
             (
                 'names = [entry["name"] for entry in ops.list_dir("data")]\n'
                 'text = ops.read_file("data/a.csv")'
@@ -169,6 +178,7 @@ def test_a_rewrite_is_shown_only_where_all_that_it_calls_is_granted():
 def test_where_a_part_is_granted_that_part_is_shown(granted, remedy, rewrite):
     (found,) = findings("import shutil", dataclasses.replace(SAFE, operations=frozenset(granted)))
     assert (found.remedy, found.rewrite) == (remedy, rewrite)
+    assert found.allows == (SHUTIL,)  # the operations do a part of what the module does
 
 
 def _run(text):
@@ -193,36 +203,140 @@ def test_a_rewrite_is_two_lines_that_the_rules_let_pass():
             _run(rewrite)
 
 
-def test_what_is_not_granted_is_named_and_not_shown():
+RENAME = " If it is a name of your own, choose another."
+READS = 'ops.read_file.roots = ["{project}"]'
+WRITES = 'ops.write_file.roots = ["{project}/work"]'
+INPUT = "Take the data as an input of the cell, or call"
+
+
+@pytest.mark.parametrize(
+    ("cell", "remedy", "allows"),
+    [
+        ("import shutil", "", [SHUTIL]),
+        ("open('a')", f'{INPUT} ops.read_file("a") once it is allowed.{RENAME}', [READS]),
+        (
+            "open('/data/a.csv')",
+            f'{INPUT} ops.read_file("/data/a.csv") once it is allowed.{RENAME}',
+            ['ops.read_file.roots = ["/data/a.csv?"]'],
+        ),
+        (
+            "open('/data/{x}')",
+            f'{INPUT} ops.read_file("/data/{{x}}") once it is allowed.{RENAME}',
+            [READS],
+        ),
+        (
+            "open('../o.txt', 'w')",
+            (
+                'Call ops.write_file("work/o.txt", text) once it is allowed and the folder work is '
+                f"there.{RENAME}"
+            ),
+            [WRITES],
+        ),
+        (
+            "open('o.txt', 'w')",
+            (
+                'Call ops.write_file("work/o.txt", text) once it is allowed and the folder work is '
+                f"there.{RENAME}"
+            ),
+            [WRITES],
+        ),
+        (
+            "open('results/o.txt', 'x')",
+            (f"Call ops.write_file once it is allowed and the folder results is there.{RENAME}"),
+            ['ops.write_file.roots = ["{project}/results"]'],
+        ),
+        (
+            "open('log.txt', 'a')",
+            (
+                'Call ops.read_file("work/log.txt") and ops.write_file("work/log.txt", text) once '
+                f"it is allowed and the folder work is there.{RENAME}"
+            ),
+            [READS, WRITES],
+        ),
+        (
+            "!ls",
+            'Call ops.list_dir("data") once it is allowed.',
+            ['ops.list_dir.roots = ["{project}"]'],
+        ),
+        (
+            "!pip install tabulate",
+            'Call ops.install("tabulate") once it is allowed.',
+            [
+                'ops.install.index = "https://pypi.org/simple"',
+                'ops.install.allow = ["tabulate"]',
+                'add.allowed_modules = ["tabulate"]',
+            ],
+        ),
+        (
+            "import openai",
+            'Call llm("…") once it is allowed.',
+            ['llm.base_url = "https://api.openai.com/v1"', 'llm.models = ["gpt-4.1-mini"]'],
+        ),
+        (
+            "import ftplib",
+            "",
+            ['add.allowed_modules = ["ftplib"]', 'network_access = ["api.example.org:443"]'],
+        ),
+        ("!rm x", "Do it in Python, or ask the host for an operation.", []),
+        ("%env", "Write it in Python.", ['add.magics = ["env"]']),
+    ],
+)
+def test_what_is_not_granted_is_named_and_not_shown(cell, remedy, allows):
     none = Rules(language=True, modules=SAFE.modules, raw_modules=frozenset(), magics=SAFE.magics)
-    said = {
-        cell: findings(cell, none)[0]
-        for cell in ("import shutil", "open('a')", "!ls", "import ftplib")
-    }
-    assert [one.rewrite for one in said.values()] == [""] * 4
-    assert {cell: one.remedy for cell, one in said.items()} == {
-        "import shutil": (
-            'Put ops.read_file.roots = ["{project}"] (then call ops.read_file) or '
-            'add.allowed_modules = ["shutil"] in your policy file.'
+    (found,) = findings(cell, none)
+    assert (found.remedy, list(found.allows), found.rewrite) == (remedy, allows, "")
+
+
+@pytest.mark.parametrize(
+    ("cell", "lines"),
+    [
+        (
+            "import requests\nrequests.get('https://A.example/x?y=1')",
+            ['ops.http.hosts = ["a.example"]'],
         ),
-        "open('a')": (
-            'Take the data as an input of the cell, or put ops.read_file.roots = ["{project}"] '
-            "(then call ops.read_file) in your policy file. If it is a name of your own, choose "
-            "another."
+        (
+            "import httpx\nbase = 'http://b.example:8080/api'\nx = f'https://c.example/{base}'",
+            ['ops.http.hosts = ["http://b.example:8080", "c.example"]'],
         ),
-        "!ls": (
-            'Put ops.list_dir.roots = ["{project}"] (then call ops.list_dir) in your policy file.'
+        (
+            "import requests\nrequests.get('http://localhost:8000/')",
+            ['ops.http.hosts = ["http://localhost:8000"]', "ops.http.allow_private = true"],
         ),
-        "import ftplib": (
-            'Put add.allowed_modules = ["ftplib"] and network_access = ["api.example.org:443"] '
-            "in your policy file."
+        ("!curl https://a.example/x", ['ops.http.hosts = ["a.example"]']),
+        (
+            "import requests\nx = 'https://a..b/', 'https://1.2.3/', 'https://a.example:99999/'",
+            ['ops.http.hosts = ["api.example.org"]'],
         ),
-    }
+        (
+            "import socket\nf('123', 4)\nf('x', 4)\nf('300.1.1.1', 5)\nf('10.0.0.1', 5432)",
+            ['add.allowed_modules = ["socket"]', 'network_access = ["10.0.0.1:5432"]'],
+        ),
+        ("import requests", ['ops.http.hosts = ["api.example.org"]']),
+        (
+            "import smtplib\nsmtplib.SMTP('mail.example', 587)\nx = 'https://a.example/'",
+            ['add.allowed_modules = ["smtplib"]', 'network_access = ["mail.example:587"]'],
+        ),
+        (
+            "import socket\nx = 'https://a.example/'",
+            ['add.allowed_modules = ["socket"]', 'network_access = ["a.example:443"]'],
+        ),
+    ],
+)
+def test_a_host_that_the_cell_names_is_the_one_that_is_allowed(cell, lines):
+    rules = preset_policy("safe").rules()
+    (found,) = [one for one in findings(cell, rules) if one.rule != "name-not-allowed"]
+    assert list(found.allows) == lines
+
+
+def test_an_address_is_found_in_time_that_grows_with_the_text():
+    for text in ("https://" * 50_000, "('a" * 100_000, "https://" + "a." * 200_000):
+        started = time.process_time()
+        assert named_urls(text) == ()
+        allow_addresses(text)
+        assert time.process_time() - started < 2
 
 
 WORK = dataclasses.replace(DATA, reads=True, writes="work")
-READS = 'put ops.read_file.roots = ["{project}"] (then call ops.read_file) in your policy file.'
-RENAME = " If it is a name of your own, choose another."
 
 
 @pytest.mark.parametrize(
@@ -231,7 +345,10 @@ RENAME = " If it is a name of your own, choose another."
         (
             "open(path)",
             WORK,
-            (f'Read tables with pandas, as pd.read_csv("data/a.csv"), or {READS}{RENAME}'),
+            (
+                'Read tables with pandas, as pd.read_csv("data/a.csv"), or call '
+                f'ops.read_file("data/a.csv") once it is allowed.{RENAME}'
+            ),
         ),
         (
             "open('b.json')",
@@ -245,30 +362,65 @@ RENAME = " If it is a name of your own, choose another."
             "open('out.txt', 'w')",
             WORK,
             (
-                'Write it with pandas, as df.to_csv("work/out.csv"),'
-                ' or put ops.write_file.roots = ["{project}/work?"] (then call ops.write_file)'
-                " in your policy file."
-                f"{RENAME}"
-            ),
-        ),
-        (
-            "open('out.txt', 'w')",
-            dataclasses.replace(WORK, writes=""),
-            (
-                'Put ops.write_file.roots = ["{project}/work?"] (then call ops.write_file)'
-                f" in your policy file.{RENAME}"
+                'Write it with pandas, as df.to_csv("work/out.csv"), or call '
+                'ops.write_file("work/out.txt", text) once it is allowed and the folder work is '
+                f"there.{RENAME}"
             ),
         ),
         (
             "open('notes.md')",
             dataclasses.replace(WORK, reads=False),
-            (f"Take the data as an input of the cell, or {READS}{RENAME}"),
+            f'{INPUT} ops.read_file("notes.md") once it is allowed.{RENAME}',
         ),
     ],
 )
 def test_where_pandas_can_read_or_write_files_that_is_named(cell, rules, remedy):
     (found,) = findings(cell, rules)
     assert found.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    ("cell", "remedy"),
+    [
+        ("__builtins__", "Call the builtin by its name, as in len(x)."),
+        ("__builtins__ = 1", "Choose another name."),
+        (
+            "%debug",
+            "Run %xmode Verbose, then the cell again: its traceback has the arguments of each call.",
+        ),
+        (
+            "import os\nos.getcwd()",
+            "Name files from the notebook's folder: cells of mode safe begin in a scratch folder.",
+        ),
+        ("import os\nos.environ", 'Take the value as an input, inputs["NAME"].'),
+        ("import os\nos.linsep", "Use os.linesep."),
+        ("import os\nos.kill", ""),
+        (
+            "import my_module",
+            (
+                "my_module is not installed here. If it is a file beside the notebook, choose the "
+                "kernel cellblock (data), which imports it."
+            ),
+        ),
+        ("import numpy", "Choose the kernel cellblock (data), which has it."),
+    ],
+)
+def test_what_to_do_instead_can_be_done(cell, remedy):
+    (found,) = findings(cell, preset_policy("safe").rules())
+    assert found.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    ("file", "extends", "command"),
+    [
+        ("", "safe", "cellblock policy add lab.toml 'a = [\"b\"]' 'c = 1'"),
+        ("", "data", "cellblock policy add lab.toml --extends data 'a = [\"b\"]' 'c = 1'"),
+        ("/my lab/x.toml", "", "cellblock policy add '/my lab/x.toml' 'a = [\"b\"]' 'c = 1'"),
+        ("", "", "cellblock policy add FILE 'a = [\"b\"]' 'c = 1'"),
+    ],
+)
+def test_a_command_has_each_line_as_an_argument(file, extends, command):
+    assert add_command(['a = ["b"]', "c = 1"], file, extends) == command
 
 
 def test_rules_cross_the_wire_with_what_is_granted():
@@ -302,29 +454,42 @@ REFUSED = [
         "!pip install tabulate",
     ),
 ]
-#: What a remedy says to put in a policy file: all that stands before the file's name.
-PUT = re.compile(r"\b[pP]ut (.+) in a policy file with (extends = \"safe\")")
-FIELD = r"(?:(?:add\.|ops\.|llm)[\w.]*|network_access|subprocess_execution)"
-LINE = re.compile(rf"(?:^| or | and )({FIELD} = (?:\[[^]]*\]|\{{[^}}]*\}}|true))")
+REFUSED += [
+    "import requests\nrequests.post('https://a.example:8443/x')",
+    "import smtplib\nsmtplib.SMTP('mail.example', 587)",
+    "!curl http://127.0.0.1:8000/x",
+    "open('results/o.txt', 'w')",
+    "open('o.txt', 'r+')",
+    "open('/etc/hostname')",
+    "!ls /etc",
+    "%%writefile -a results/log.txt\nx",
+    "import os\nos.getcwd()",
+    "import os\nos.path.exists('a')",
+]
 
 
 @pytest.mark.parametrize("cell", sorted(set(REFUSED)))
-def test_every_line_that_a_remedy_says_to_put_in_a_policy_is_taken_and_helps(cell, tmp_path):
-    rules = preset_policy("safe").rules()
-    for finding in findings(cell, rules):
-        assert "operator" not in finding.remedy
-        said = PUT.search(finding.remedy)
-        assert ("extends" in finding.remedy) == bool(said)
-        put = re.sub(r" \(then call [^)]*\)", "", said[1]) if said else ""
-        lines = LINE.findall(put)
-        assert "".join(lines) == re.sub(f" (or|and) (?={FIELD})", "", put)
-        for line in lines:
-            policy = tmp_path / "lab.toml"
-            policy.write_text(f"{said[2]}\n{line}\n")
-            (tmp_path / "project").mkdir(exist_ok=True)
-            loaded = load(str(policy), project=tmp_path / "project", allow_unsafe=False)
-            if line.startswith("add."):
-                left = [f.rule for f in findings(cell, loaded.rules())]
-                assert finding.rule not in left, (line, left)
-            elif line.startswith(("ops", "llm")):
-                assert len(loaded.rules().operations) == 1
+def test_each_block_is_taken_by_a_policy_and_nothing_asks_for_it_again(cell, tmp_path):
+    """A block that grants an operation leads to a rewrite that passes, any other to the cell."""
+    project = tmp_path / "project"
+    for folder in ("work", "results"):
+        (project / folder).mkdir(parents=True)
+    for finding in findings(cell, preset_policy("safe").rules()):
+        assert not re.search(r"policy file|operator|add\.| = ", finding.remedy)
+        if not finding.allows:
+            continue
+        policy = tmp_path / "lab.toml"
+        policy.write_text("\n".join(allowing(finding.allows, "safe").block))
+        pasted = load(str(policy), project=project, allow_unsafe=False)
+        policy.unlink()
+        text = "\n".join(finding.allows)
+        _, added = add_lines(str(policy), text, extends="safe", project=project)
+        assert added == pasted
+
+        rules = pasted.rules(str(policy))
+        left = [one for one in findings(cell, rules) if one.rule == finding.rule]
+        left = [one for one in left if one.subject == finding.subject]
+        assert not [one for one in left if set(one.allows) & set(finding.allows)]
+        for one in left:
+            assert one.remedy.startswith("Ask the host, "), one
+            assert findings(one.rewrite, rules) == ()

@@ -50,8 +50,11 @@ def test_findings_end_with_1_and_are_shown_with_their_place(run, here):
         "a.ipynb:cell 2:1:8: import-not-allowed\n"
         "  1 │ import gc\n"
         "    │        ^^ gc hands out every object in the process\n"
-        '  Instead: put add.allowed_modules = ["gc"] in a policy file with extends =\n'
-        '  "safe".\n'
+        "\n"
+        "To allow it, save this as lab.toml and give --policy lab.toml. cellblock policy\n"
+        "add lab.toml 'LINES' writes it for you.\n"
+        '    extends = "safe"\n'
+        '    add.allowed_modules = ["gc"]\n'
         "\n"
         "1 finding in 1 of 1 file · policy safe\n"
     )

@@ -38,14 +38,11 @@ TEXT = """\
 work/a.ipynb:cell 2:2:8: import-not-allowed
   2 │ import gc, json
     │        ^^ gc hands out every object in the process
-  Instead: put add.allowed_modules = ["gc"] in a policy file with extends =
-  "safe".
 
 work/a.ipynb:cell 3:1:1: magic-not-allowed
   1 │ %env
     │ ^^^^ is not on this policy's list of allowed magics
-  Instead: write it in Python, or put add.magics = ["env"] in a policy file with
-  extends = "safe".
+  Instead: write it in Python.
 
 work/a.ipynb:cell 3:2:8: import-not-allowed
   2 │ import gc
@@ -54,22 +51,29 @@ work/a.ipynb:cell 3:2:8: import-not-allowed
 work/b.py:2:12: builtin-not-allowed
   2 │     return open(path)
     │            ^^^^ opens files
-  Instead: take the data as an input of the cell, or put ops.read_file.roots =
-  ["{project}"] (then call ops.read_file) in a policy file with extends =
-  "safe". If it is a name of your own, choose another.
+  Instead: take the data as an input of the cell, or call
+  ops.read_file("data/a.csv") once it is allowed. If it is a name of your own,
+  choose another.
 
 work/c.ipynb:1:1: file-not-readable
   1 │ nothing
     │ ^ is no JSON: Expecting value
   Instead: mend the file, or leave it out with --exclude.
 
+To allow it, save this as lab.toml and give --policy lab.toml. cellblock policy
+add lab.toml 'LINES' writes it for you.
+    extends = "safe"
+    add.allowed_modules = ["gc"]
+    add.magics = ["env"]
+    ops.read_file.roots = ["{project}"]
+
 5 findings in 3 of 4 files, 1 path not checked · policy safe
 """
 GITHUB = """\
-::error file=work/a.ipynb,line=17,endLine=17,title=import-not-allowed::cell 2, line 2: gc hands out every object in the process%0Aimport gc, json%0AInstead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".
-::error file=work/a.ipynb,line=27,endLine=27,title=magic-not-allowed::cell 3, line 1: %25env is not on this policy's list of allowed magics%0A%25env%0AInstead: Write it in Python, or put add.magics = ["env"] in a policy file with extends = "safe".
-::error file=work/a.ipynb,line=28,endLine=28,title=import-not-allowed::cell 3, line 2: gc hands out every object in the process%0Aimport gc%0AInstead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".
-::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or put ops.read_file.roots = ["{project}"] (then call ops.read_file) in a policy file with extends = "safe". If it is a name of your own, choose another.
+::error file=work/a.ipynb,line=17,endLine=17,title=import-not-allowed::cell 2, line 2: gc hands out every object in the process%0Aimport gc, json%0ATo allow it: cellblock policy add lab.toml 'add.allowed_modules = ["gc"]'
+::error file=work/a.ipynb,line=27,endLine=27,title=magic-not-allowed::cell 3, line 1: %25env is not on this policy's list of allowed magics%0A%25env%0AInstead: Write it in Python.%0ATo allow it: cellblock policy add lab.toml 'add.magics = ["env"]'
+::error file=work/a.ipynb,line=28,endLine=28,title=import-not-allowed::cell 3, line 2: gc hands out every object in the process%0Aimport gc%0ATo allow it: cellblock policy add lab.toml 'add.allowed_modules = ["gc"]'
+::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or call ops.read_file("data/a.csv") once it is allowed. If it is a name of your own, choose another.%0ATo allow it: cellblock policy add lab.toml 'ops.read_file.roots = ["{project}"]'
 ::error file=work/c.ipynb,line=1,endLine=1,col=1,endColumn=1,title=file-not-readable::this file is no JSON: Expecting value%0Anothing%0AInstead: Mend the file, or leave it out with --exclude.
 ::error title=cellblock could not check this path::gone.py: no such file or folder
 5 findings in 3 of 4 files, 1 path not checked · policy safe
@@ -78,7 +82,7 @@ GITHUB = """\
 
 def checked(path, text):
     kind = FileKind.notebook if path.endswith(".ipynb") else FileKind.script
-    return CheckedFile(path, kind, judge(text.encode(), kind, SAFE, FILE), "safe")
+    return CheckedFile(path, kind, judge(text.encode(), kind, SAFE, FILE), "safe", "safe")
 
 
 def report(*files, problems=(), policy="safe"):
@@ -143,6 +147,21 @@ def test_json_has_the_fields_of_a_denial_and_the_place():
         "status": 2,
         "files": 4,
         "total": 5,
+        "allow": [
+            {
+                "file": "safe",
+                "how": (
+                    "To allow it, save this as lab.toml and give --policy lab.toml. cellblock "
+                    "policy add lab.toml 'LINES' writes it for you."
+                ),
+                "lines": [
+                    'extends = "safe"',
+                    'add.allowed_modules = ["gc"]',
+                    'add.magics = ["env"]',
+                    'ops.read_file.roots = ["{project}"]',
+                ],
+            }
+        ],
         "left_out": {},
         "problems": [{"path": "gone.py", "message": "no such file or folder"}],
     }
@@ -158,7 +177,8 @@ def test_json_has_the_fields_of_a_denial_and_the_place():
         "excerpt": "import gc, json",
         "subject": "gc",
         "why": "hands out every object in the process",
-        "remedy": 'Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".',
+        "remedy": "",
+        "allows": ['add.allowed_modules = ["gc"]'],
     }
     assert (findings[3]["cell"], findings[3]["file_line"]) == (None, 2)
 
@@ -178,7 +198,7 @@ def test_sarif_has_regions_of_the_file_and_cells_as_logical_locations():
     notebooks, _, _, scripts, _ = run["results"]
     assert notebooks["message"]["text"] == (
         "cell 2, line 2: gc hands out every object in the process. "
-        'Instead: Put add.allowed_modules = ["gc"] in a policy file with extends = "safe".'
+        "To allow it: cellblock policy add lab.toml 'add.allowed_modules = [\"gc\"]'"
     )
     assert notebooks["locations"] == [
         {

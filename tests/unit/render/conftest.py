@@ -15,7 +15,8 @@ OS = Finding(
     excerpt="import os, json",
     subject="os",
     why="reads and changes files, processes and the environment",
-    remedy='Ask the host, ops.read_file("data/a.csv"), or put add.allowed_modules = ["os"] in lab.',
+    remedy='Ask the host, ops.read_file("data/a.csv").',
+    allows=('add.allowed_modules = ["os"]',),
 )
 OPEN = Finding(
     rule="builtin-not-allowed",

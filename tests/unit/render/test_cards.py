@@ -310,20 +310,32 @@ def test_values_are_said_as_a_person_would(field, value, words):
 
 def test_a_remedy_says_which_kernel_has_it():
     found = Refusal("timeout", "cells end", Remedy("timeout = 2.0", instead="do less"))
-    for name, file, said in (
+    add = "cellblock policy add /srv/lab.toml 'LINES'"
+    for name, file, said, block in (
         (
             "data",
             "data",
-            "in a policy file of your own (cellblock install --policy FILE), and choose its kernel",
+            (
+                "save this as lab.toml, run cellblock install --policy lab.toml, and choose that "
+                "kernel. cellblock policy add lab.toml --extends data 'LINES' writes it for you."
+            ),
+            ('extends = "data"', "timeout = 2.0"),
         ),
-        ("lab", "/srv/lab.toml", "in /srv/lab.toml, and restart the kernel"),
+        (
+            "lab",
+            "/srv/lab.toml",
+            f"add this to /srv/lab.toml, by {add}, and restart the kernel.",
+            ("timeout = 2.0",),
+        ),
     ):
         bundle = refusal_card(found, name, file)
-        assert f"To allow it, write {said}:" in " ".join(bundle["text/plain"].split())
-        assert bundle[REFUSAL_JSON]["allow"] == f"To allow it, write {said}:"
+        assert f"To allow it, {said}" in " ".join(bundle["text/plain"].split())
+        assert "".join(f"\n    {line}" for line in block) in bundle["text/plain"]
+        assert bundle[REFUSAL_JSON]["allow"] == f"To allow it, {said}"
+        assert tuple(bundle[REFUSAL_JSON]["write"]) == block
         assert bundle[REFUSAL_JSON]["instead"] == "Or do less."
     bundle = refusal_card(found, "lab", "/srv/lab.toml", is_operators=True)
-    allow = "To allow it, ask whoever keeps /srv/lab.toml to write there, and restart the kernel:"
+    allow = f"To allow it, ask whoever keeps /srv/lab.toml to add this, by {add}."
     assert bundle[REFUSAL_JSON]["allow"] == allow
 
 

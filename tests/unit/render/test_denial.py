@@ -1,28 +1,34 @@
 import json
+import tomllib
 from html.parser import HTMLParser
 
 import pytest
 
 from cellblock.render import outcomes as module
-from cellblock.render.outcomes import denial, denial_failure
+from cellblock.render.outcomes import denial, denial_failure, drawn_source
 from cellblock.render.text import width
 
 DESIGNED = """\
 cellblock did not run this cell: 2 findings                         policy: safe
 
-import-not-allowed · line 1
-  1 │ import os, json
-    │        ^^ os reads and changes files, processes and the environment
-  Instead: ask the host, ops.read_file("data/a.csv"), or put add.allowed_modules
-  = ["os"] in lab.
+  line 1  os reads and changes files, processes and the environment
+  line 4  open opens files
 
-builtin-not-allowed · line 4
-  4 │ rows = open("data/a.csv").readlines()
-    │        ^^^^ opens files"""
+  Instead of os, line 1: ask the host, ops.read_file("data/a.csv").
+
+  To allow it, save this as lab.toml, run cellblock install --policy lab.toml,
+  and choose that kernel. cellblock policy add lab.toml 'LINES' writes it for
+  you.
+    extends = "safe"
+    add.allowed_modules = ["os"]"""
 
 
 def plain(*findings, **names):
-    return denial(findings, policy_name="safe", **names)["text/plain"]
+    return denial(findings, policy_name="safe", file="safe", **names)["text/plain"]
+
+
+def source(finding):
+    return drawn_source(finding, 80)
 
 
 def test_a_denial_reads_as_designed(two_findings):
@@ -42,30 +48,75 @@ def test_the_first_line_counts_findings_names_what_was_refused_and_has_room_for_
     ]
 
 
-def test_the_same_remedy_rewrite_or_gift_of_the_policy_is_said_once(finding):
-    assert plain(finding(), finding(line=2), finding(line=3)).count("Instead:") == 1
+def test_findings_that_one_fix_solves_are_one(finding):
+    same = [finding(line=line) for line in (1, 2, 2, 30, 31, 32, 33)]
+    text = plain(*same)
+    assert text.startswith("cellblock did not run this cell: 1 finding ")
+    assert "\n  lines 1, 2, 30, 31, 32 and 1 more  os reads and changes" in text
+    assert text.count("Instead: ") == 1
 
+    text = plain(finding(), finding(subject="posix", line=3))
+    assert "\n  lines 1 and 3  os, posix: reads and changes files, processes" in text
+
+    other = finding(line=3, allows=('add.allowed_modules = ["posix"]',), subject="posix")
+    text = plain(finding(), other)
+    assert text.startswith("cellblock did not run this cell: 2 findings ")
+    assert text.count("Instead: ") == 1
+    assert text.endswith('\n    add.allowed_modules = ["os", "posix"]')
+
+
+def test_what_to_do_instead_names_of_what_it_is_unless_all_have_it(finding):
     first, same, other = (finding(line=n, rewrite=f"ops.http({n // 3})") for n in (1, 2, 3))
-    assert plain(first, same, other).count("ops.http(") == 2
+    text = plain(first, same, other)
+    assert text.count("ops.http(") == 2
+    assert "\n  Instead of os, lines 1 and 2: ask" in text
+    assert "\n  Instead of os, line 3: ask" in text
+
+
+def test_one_block_has_each_line_once_and_is_a_whole_file(finding):
+    lines = [
+        ('add.allowed_modules = ["os"]', 'network_access = ["a.org:443"]'),
+        ('add.allowed_modules = ["gc", "os"]',),
+        ('network_access = ["b.org:443", "a.org:443"]', "ops.http.allow_private = true"),
+    ]
+    found = [finding(line=n, allows=each) for n, each in enumerate(lines)]
+    for file, more in (("data", {"extends": "data"}), ("/srv/lab.toml", {})):
+        card = denial(found, policy_name="x", file=file)["application/vnd.cellblock.denial+json"]
+        assert tomllib.loads("\n".join(card["write"])) == more | {
+            "add": {"allowed_modules": ["os", "gc"]},
+            "network_access": ["a.org:443", "b.org:443"],
+            "ops": {"http": {"allow_private": True}},
+        }
+        assert len(card["write"]) == 3 + len(more)
+
+
+def test_without_a_line_that_allows_it_there_is_no_block(finding):
+    card = denial([finding(allows=())], policy_name="safe", file="safe")
+    data = card["application/vnd.cellblock.denial+json"]
+    assert (data["allow"], data["write"]) == ("", [])
+    assert "To allow it" not in card["text/plain"]
+
+
+def test_what_to_do_is_no_line_of_a_guests_that_is_no_toml(finding):
+    assert "x\ny" not in plain(finding(allows=("a = ", "x\ny", '[add]\nextends = "unsafe')))
 
 
 def test_a_long_reason_is_wrapped_beside_the_caret_or_below_it(finding):
-    lines = plain(finding(why="word " * 40, remedy="")).splitlines()
-    assert lines[4].startswith("    │        ^^ os word word")
-    assert lines[5].startswith("    │           word word")
+    lines = source(finding(why="word " * 40))
+    assert lines[1].startswith("    │        ^^ os word word")
+    assert lines[2].startswith("    │           word word")
     assert all(width(line) <= 80 for line in lines)
 
-    source = "value = first_function(second_function(third_function(x)), open)"
-    text = plain(finding(excerpt=source, column=59, end_column=63, why="opens files " * 4))
-    assert text.splitlines()[3:6] == [
-        f"  1 │ {source}",
+    text = "value = first_function(second_function(third_function(x)), open)"
+    assert source(finding(excerpt=text, column=59, end_column=63, why="opens files " * 4)) == [
+        f"  1 │ {text}",
         f"    │ {' ' * 59}^^^^",
         "    │ os opens files opens files opens files opens files",
     ]
 
 
 @pytest.mark.parametrize(
-    ("source", "column", "drawn", "caret_column"),
+    ("text", "column", "drawn", "caret_column"),
     [
         ("x = 漢字 + os", 9, "x = 漢字 + os", 11),
         ("x = e\u0301e\u0301 + os", 11, "x = e\u0301e\u0301 + os", 9),
@@ -73,24 +124,24 @@ def test_a_long_reason_is_wrapped_beside_the_caret_or_below_it(finding):
     ],
     ids=["wide", "combining", "tab as a blank"],
 )
-def test_the_caret_stands_under_its_name(finding, source, column, drawn, caret_column):
-    lines = plain(finding(excerpt=source, column=column, end_column=column + 2)).splitlines()
-    assert lines[3] == f"  1 │ {drawn}"
-    assert lines[4].startswith(f"    │ {' ' * caret_column}^^ ")
+def test_the_caret_stands_under_its_name(finding, text, column, drawn, caret_column):
+    lines = source(finding(excerpt=text, column=column, end_column=column + 2))
+    assert lines[0] == f"  1 │ {drawn}"
+    assert lines[1].startswith(f"    │ {' ' * caret_column}^^ ")
 
 
 def test_a_long_line_is_cut_around_its_caret_and_a_missing_start_is_said(finding):
-    source = "a" * 120 + " os " + "b" * 70
-    lines = plain(finding(excerpt=source, column=121, end_column=123)).splitlines()
-    assert lines[3].startswith("  1 │ …aaa")
-    assert lines[3].endswith("bbb…")
-    assert width(lines[3]) == 80
-    assert lines[3].index("os") == lines[4].index("^^")
+    text = "a" * 120 + " os " + "b" * 70
+    lines = source(finding(excerpt=text, column=121, end_column=123))
+    assert lines[0].startswith("  1 │ …aaa")
+    assert lines[0].endswith("bbb…")
+    assert width(lines[0]) == 80
+    assert lines[0].index("os") == lines[1].index("^^")
 
     shown = finding(excerpt="x" * 40 + "open()", column=258, end_column=262, cut=218)
-    lines = plain(shown).splitlines()
-    assert lines[3] == f"  1 │ …{'x' * 40}open()"
-    assert lines[3].index("open") == lines[4].index("^^^^")
+    lines = source(shown)
+    assert lines[0] == f"  1 │ …{'x' * 40}open()"
+    assert lines[0].index("open") == lines[1].index("^^^^")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +185,7 @@ def test_the_card_fetches_nothing_and_has_headings_for_screen_readers(two_findin
     assert "//" not in html
 
     html = denial(two_findings, policy_name="safe")["text/html"]
-    assert html.count('role="heading"') == 3
+    assert html.count('role="heading"') == 1
     assert 'aria-label="cellblock did not run this cell: 2 findings"' in html
 
 
@@ -153,14 +204,20 @@ def test_json_says_all_and_can_always_be_sent(finding):
         "subject": "os",
         "why": finding().why,
         "remedy": finding().remedy,
+        "allows": ['add.allowed_modules = ["os"]'],
         "reason": f"os {finding().why}",
     }
+    assert data["rows"] == [
+        {"place": "line 1", "what": "os", "why": finding().why, "several": False, "finding": 0}
+    ]
+    instead = {"label": "Instead: ", "text": 'ask the host, ops.read_file("data/a.csv").'}
+    assert data["instead"] == [instead | {"rewrite": []}]
 
 
 def test_a_rewrite_stands_below_the_remedy_as_the_lines_it_has(finding):
-    shown = finding(rewrite='for entry in ops.list_dir("a"):\n    print(entry)')
+    shown = finding(rewrite='for entry in ops.list_dir("a"):\n    print(entry)', allows=())
     assert plain(shown).splitlines()[-3:] == [
-        '  = ["os"] in lab.',
+        '  Instead: ask the host, ops.read_file("data/a.csv").',
         '    for entry in ops.list_dir("a"):',
         "        print(entry)",
     ]
@@ -182,7 +239,7 @@ def test_the_reason_is_said_of_its_subject_or_is_a_sentence_of_its_own(finding):
     assert ">os</code> reads and changes files, processes and the environment</p>" in html
 
     html = denial([finding(rule="relative-import", why="a cell is in no package")], policy_name="")
-    assert ">A cell is in no package</p>" in html["text/html"]
+    assert "</span> A cell is in no package</p>" in html["text/html"]
 
 
 @pytest.mark.parametrize(
@@ -190,22 +247,21 @@ def test_the_reason_is_said_of_its_subject_or_is_a_sentence_of_its_own(finding):
     [("Use a magic.", "use a magic."), ("JSON.", "JSON."), ("PurePath only.", "PurePath only.")],
 )
 def test_a_remedy_continues_its_sentence(finding, remedy, shown):
-    assert plain(finding(remedy=remedy)).endswith(f"  Instead: {shown}")
+    assert plain(finding(remedy=remedy, allows=())).endswith(f"  Instead: {shown}")
 
 
 def test_a_cell_of_nothing_but_findings_makes_a_bounded_card(finding):
-    findings = [finding(line=line) for line in range(1, 20_001)]
+    findings = [finding(line=line, why=f"why {line}", allows=()) for line in range(1, 20_001)]
     bundle = denial(findings, policy_name="safe")
-    assert bundle["text/plain"].endswith(
-        "\n\nAnd 19,950 more findings, up to line 20000: 19,950 import-not-allowed"
-    )
+    more = "\n  And 19,950 more findings, up to line 20000: 19,950 import-not-allowed\n"
+    assert more in bundle["text/plain"]
     assert len(bundle["text/html"]) < 200_000
     assert len(bundle[module.DENIAL_JSON]["findings"]) == 1_000
     assert bundle[module.DENIAL_JSON]["total"] == 20_000
 
 
 def test_the_published_error_is_one_line_and_the_reply_is_whole(two_findings):
-    card = denial(two_findings, policy_name="safe")
+    card = denial(two_findings, policy_name="safe", file="safe")
     failure = denial_failure(card, two_findings)
     line = "2 findings: import-not-allowed at line 1 (os), builtin-not-allowed at line 4 (open)"
     assert failure.published() == {
@@ -219,7 +275,7 @@ def test_the_published_error_is_one_line_and_the_reply_is_whole(two_findings):
 
 
 def test_the_summary_names_four_findings(finding):
-    findings = [finding(line=line, subject="") for line in range(1, 8)]
+    findings = [finding(line=line, subject="", why=f"w{line}") for line in range(1, 8)]
     assert denial_failure(denial(findings, policy_name="safe"), findings).evalue == (
         "7 findings: import-not-allowed at line 1, import-not-allowed at line 2, "
         "import-not-allowed at line 3, import-not-allowed at line 4, and 3 more"

@@ -15,7 +15,7 @@ from cellblock.render.for_models import for_models
 ORDERS = re.compile(
     r"(?<!operator )(?<!operator can )\b(?:[Pp]ut|[Cc]hoose the|[Ss]et|[Ww]rite in|[Cc]hange)\b(?:(?!, or |\. ).)*"
     r"(?:policy file|file of policy|kernel)|cellblock install|cellblock approve|"
-    r"[Rr]estart\s+the\s+kernel|your policy"
+    r"[Rr]estart\s+the\s+kernel|your policy|(?<!operator can run: )cellblock policy add"
 )
 
 
@@ -31,7 +31,7 @@ def remedies():
 def test_no_remedy_orders_a_model_to_do_what_only_the_operator_can():
     said = [for_models(one) for one in remedies()]
     assert [one for one in said if ORDERS.search(one)] == []
-    assert any("ave the operator put add.allowed_modules" in one for one in said)
+    assert any("ave the operator choose policy data" in one for one in said)
 
 
 def test_where_a_person_is_asked_about_an_import_is_said_to_a_model():
@@ -59,21 +59,23 @@ def test_a_refusal_and_a_denial_are_of_the_operator_in_a_reply_and_a_cells_own_w
     sentence = outcomes.refusal_sentence(refused, "safe", "safe")
     own = CellError("OSError", sentence, "")
     said = Result(status="error", error=own, refusal=refused).to_string()
-    assert "To allow it, the operator can write in the policy file: extends" in said
+    command = "cellblock policy add lab.toml 'allowed_hosts = []'"
+    assert f"To allow it, the operator can run: {command}" in said
     assert f"OSError: {sentence}" in Result(status="error", error=own).to_string()
 
-    remedy = (
-        "Choose the kernel cellblock (data), which has it, or put a = 1 in the file of policy x."
-    )
-    one = Denial("import-not-allowed", 1, 0, 1, "", "os", "is", remedy)
-    assert (
-        Result(status="denied", denials=(one,), policy="x")
-        .to_string()
-        .endswith(
-            "Instead: Have the operator choose policy data, which has it, or have the operator put "
-            "a = 1 in the file of policy x."
+    remedy = "Choose the kernel cellblock (data), which has it."
+    lines = ('add.allowed_modules = ["os"]',)
+    one = Denial("import-not-allowed", 1, 0, 1, "", "os", "is", remedy, allows=lines)
+    for policy, block in (("x", lines), ("safe", ('extends = "safe"', *lines))):
+        assert (
+            Result(status="denied", denials=(one, one), policy=policy)
+            .to_string()
+            .endswith(
+                "Instead: Have the operator choose policy data, which has it.\n\n"
+                "The operator can allow it, by cellblock policy add FILE 'LINES':\n    "
+                + "\n    ".join(block)
+            )
         )
-    )
     assert Result(status="ok", output=f"{remedy}\n").to_string().endswith(remedy)
 
 

@@ -16,7 +16,7 @@ from functools import reduce
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.findings import RULES
+from cellblock.analysis.findings import RULES, in_a_line
 from cellblock.analysis.imports import why_member_refused
 from cellblock.analysis.names import attribute_allowed
 from cellblock.guest import output
@@ -177,7 +177,7 @@ def _held_back(
 ) -> PolicyViolation:
     """Return the violation that says why a facade lacks a name that the module has."""
     why, remedy = why_member_refused(module, name, rules)
-    said = remedy if isinstance(remedy, str) else remedy[0]
+    said = in_a_line(remedy.text, remedy.allows, rules)
     return kind("module-name-not-allowed", f"{module}.{name}", why, said)
 
 

@@ -80,7 +80,7 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
     def run(text: str, names: dict[str, Any], local: dict[str, Any]) -> None:
         """Do as ``exec`` does, as a cell's: for text that the library makes or is told."""
         for finding in analyse(text := text_of(text), current.rules):
-            raise violation_of(finding)
+            raise violation_of(finding, current.rules)
         if names.get("__builtins__") is not guarded:  # a class says what module it is from
             names = {"__name__": names.get("__name__"), "__builtins__": guarded}
         exec(rewriting.compiled(ast.parse(text), "<string>"), names, local)

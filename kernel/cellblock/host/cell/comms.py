@@ -41,11 +41,12 @@ class CommTraffic:
         withheld: Withheld,
         host_comms: Collection[str] = (),
         linked: set[str],
+        file: str = "",
     ) -> None:
         display = policy.display if policy else "text"
         self._publisher, self._card, self._withheld = publisher, card, withheld
         self._host_comms = host_comms
-        self._policy_name = policy.name if policy else ""
+        self._policy_name, self._file = policy.name if policy else "", file
         self._is_text = display == "text"
         self._modules = policy.widget_modules if policy and display != "text" else ()
         self._comms = Comms(
@@ -178,10 +179,10 @@ class CommTraffic:
         elif refused.target == WIDGET:
             known = refused.module in self._modules
             card = outcomes.refused_widget(
-                refused.module, refused.model, policy_name=name, known=known
+                refused.module, refused.model, policy_name=name, file=self._file, known=known
             )
         else:
-            card = outcomes.refused_comm(refused.target, policy_name=name)
+            card = outcomes.refused_comm(refused.target, policy_name=name, file=self._file)
         show_card(card)
 
 

@@ -126,6 +126,7 @@ class Outputs:
                 withheld=self._withheld,
                 host_comms=self.host_comms,
                 linked=self._linked,
+                file=self._views.file,
             )
         return self._comms
 

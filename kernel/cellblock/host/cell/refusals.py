@@ -24,9 +24,11 @@ from cellblock.backends import bubblewrap
 from cellblock.backends.layers import receives_mounts
 from cellblock.backends.plan import check_writable, denied, denied_paths
 from cellblock.errors import PolicyError
+from cellblock.host.snapshots import memory
 from cellblock.policy.network import parse_address
 from cellblock.policy.paths import pattern_beneath, reads_home_files, within
-from cellblock.render.cards import value_words
+from cellblock.policy.vocabulary import GIB, MIB, is_size
+from cellblock.render.cards import size, value_words
 from cellblock.render.outcomes import Refusal, Remedy
 from cellblock.wire.messages import FailedCall
 
@@ -60,6 +62,8 @@ _READS_DOTENV: Final = re.compile(
 _MOST_LINKS: Final = 40
 #: Fields that keep what is there from being read.
 _READING: Final = ("filesystem_read_roots", "read_deny_paths")
+#: Units of sizes in a policy file.
+_UNITS: Final = ((GIB, "GiB"), (MIB, "MiB"), (1, "B"))
 #: How a cell names the home folder.
 _NAMES_HOME: Final = re.compile(r"~|expanduser|\bhome\(|\bHOME\b")
 
@@ -296,23 +300,33 @@ def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
 
 
 def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
-    """Return the refusal of memory, with a line that has room for what was asked for, if known."""
+    """Return the refusal of memory, with a line that has room for what was asked for, if known.
+
+    There is no line where the machine has no such room: a limit would change nothing.
+    """
     limit = policy.memory_max_bytes
     found = _limit(policy, "memory_max_bytes", "cells hold no more memory")
     if limit is None or found is None:
         return None
     instead = "del what is large and no longer needed: what cells have made is still there"
     remedy = dataclasses.replace(found.remedy, instead=instead)
-    if call.size:
-        # What the cell holds may be all that the limit lets it.
-        remedy = Remedy(f"memory_max_bytes = {_rounded_up(limit + call.size):_}", instead=instead)
-    return dataclasses.replace(found, remedy=remedy)
+    # What the cell holds may be all that the limit lets it.
+    wanted, there = limit + call.size if call.size else 2 * limit, memory.total()
+    if wanted > there:
+        instead = f"this machine has {size(there)} of memory: work on parts of the data"
+        remedy = Remedy(instead=instead)
+    elif call.size:
+        remedy = Remedy(_set("memory_max_bytes", wanted), instead=instead)
+    asked = f"{size(call.size)} more" if call.size else ""
+    return dataclasses.replace(found, remedy=remedy, asked=asked)
 
 
-def _rounded_up(number: int) -> int:
-    """Return a number whose digits are zeros but for the first two."""
-    unit: int = 10 ** max(0, len(str(number)) - 2)
-    return -(-number // unit) * unit
+def _set(field: str, value: int) -> str:
+    """Return the line that sets a limit; sizes are rounded up to a whole number of a unit."""
+    if not is_size(field):
+        return f"{field} = {value:_}"
+    size_of_unit, unit = next(each for each in _UNITS if value >= each[0])
+    return f'{field} = "{-(-value // size_of_unit)} {unit}"'
 
 
 def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
@@ -321,7 +335,7 @@ def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
     if value is None:
         return None
     what = f"{what} than {value_words(field, value)}"
-    return Refusal(field, what, Remedy(f"{field} = {2 * value:_}", raises=True))
+    return Refusal(field, what, Remedy(_set(field, 2 * value), raises=True))
 
 
 #: What a connection within the session's own network fails with, and none that leads out of it.
@@ -383,7 +397,7 @@ def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
         case errno.EFBIG if largest is not None and largest != policy.max_file_size:
             # No file may be larger than all of them together (plan.py): twice that is enough.
             what = f"cells write no files larger than {value_words('max_file_size', largest)}"
-            line = Remedy(f"scratch_max_bytes = {2 * largest:_}")
+            line = Remedy(_set("scratch_max_bytes", 2 * largest))
             return Refusal("scratch_max_bytes", what, line)
         case errno.EFBIG:
             return _limit(policy, "max_file_size", "cells write no files larger")

@@ -414,7 +414,13 @@ class Views:
 
         ``label`` says what the findings are in, where that is not the cell.
         """
-        card = denial(findings, policy_name=self.name, source_label=label or None)
+        card = denial(
+            findings,
+            policy_name=self.name,
+            file=self.file,
+            is_operators=self._is_operators,
+            source_label=label or None,
+        )
         return card, denial_failure(card, findings)
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
@@ -531,7 +537,7 @@ class Views:
 
     def refusal_in_a_line(self, found: Refusal) -> str:
         """Return its reason and remedy for an exception's message."""
-        return cards.refusal_sentence(found, self.name, self._file, is_operators=self._is_operators)
+        return cards.refusal_sentence(found, self.name, self.file, is_operators=self._is_operators)
 
     def refusal_reason(self, found: Refusal) -> str:
         """Return its reason alone, for a traceback above its card."""
@@ -539,16 +545,17 @@ class Views:
 
     def refusal_card(self, found: Refusal) -> Bundle:
         """Return its card."""
-        return cards.refusal_card(found, self.name, self._file, is_operators=self._is_operators)
+        return cards.refusal_card(found, self.name, self.file, is_operators=self._is_operators)
 
     @property
-    def _file(self) -> str:
+    def file(self) -> str:
+        """The policy's file as it was named, or a preset's name."""
         return self._config.file if self._config is not None else ""
 
     @property
     def _is_operators(self) -> bool:
         """Whether the policy's file is one that the user can't write to."""
-        return os.path.isfile(self._file) and not os.access(self._file, os.W_OK)
+        return os.path.isfile(self.file) and not os.access(self.file, os.W_OK)
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""

@@ -36,6 +36,7 @@ from cellblock.policy.credentials import hosts_in_words
 from cellblock.policy.folders import cache_folder, data_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
+from cellblock.policy.vocabulary import base_of
 from cellblock.wire import frames, messages
 from cellblock.wire.messages import SHARED_MEMORY
 
@@ -97,6 +98,12 @@ class SessionOptions(Struct, frozen=True):
     def policy_name(self) -> str:
         """What messages call the policy: its file as it was named, or a preset's name."""
         return self.policy if isinstance(self.policy, str) else self.policy.name
+
+    @property
+    def policy_file(self) -> str:
+        """The policy's file as it was named, or a preset's name; empty for any other value."""
+        name = self.policy_name
+        return name if isinstance(self.policy, str) or base_of(name) else ""
 
 
 class Wrapping(Struct, frozen=True):
@@ -314,6 +321,7 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
             if isinstance(options.inputs, str)
             else options.inputs,
             pooled=options.pooled,
+            file=options.policy_file,
         )
         # By the operator's policy: a notebook may leave cells nothing that they could write.
         if services := granted_services(replace(config, policy=policy)):
@@ -340,7 +348,6 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
             )
         ),
         condition=condition,
-        file=options.policy_name,
     )
 
 
@@ -367,6 +374,7 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
         unreadable=(config.private, named),
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
+        file=config.file,
     )
     environment = narrowed.prepare.environment | config.variables
     launch = config.prepare.launch
@@ -375,7 +383,6 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
         narrowed,
         prepare=prepare,
         operators=config.operators or config.policy,
-        file=config.file,
         variables=config.variables,
     )
 
@@ -416,7 +423,7 @@ def _staged(
     return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), told
 
 
-def _resolved(
+def _resolved(  # noqa: PLR0913 - each comes from another place
     policy: Policy,
     chosen: Chosen,
     *,
@@ -426,22 +433,24 @@ def _resolved(
     cwd: str,
     inputs: dict[str, str],
     pooled: bool = False,
+    file: str,
 ) -> SessionConfig:
     """Return the config of a policy; guests begin in ``cwd`` if they can read any of that.
 
     ``places`` are project and scratch; ``unreadable`` is what is private, and what has the name of
-    a secret.
+    a secret. ``file`` is the policy's file as it was named.
     """
     (project, scratch), (private, secrets) = places, unreadable
     operations = catalog.grants_of(policy, project=project, private=private)
     folders: Any = {"private": (*private, *secrets), "project": project, "scratch": scratch}
     plan, wrap = planned(policy, chosen.backend, layers=layers, pooled=pooled, **folders)
     check_out_of_reach(policy, plan)
-    prepare = prepare_message(policy, plan, project, scratch, inputs)
+    prepare = prepare_message(policy, plan, project, scratch, inputs, file)
     if can_see(plan, cwd):
         prepare = replace(prepare, cwd=cwd)
     check_encodable(prepare, policy.name, scratch)
-    return SessionConfig(policy, chosen, prepare, wrap, project, operations, private, secrets)
+    config = SessionConfig(policy, chosen, prepare, wrap, project, operations, private, secrets)
+    return replace(config, file=file)
 
 
 def _load(options: SessionOptions) -> Policy:
@@ -612,10 +621,14 @@ def prepare_message(
     project: Path,
     scratch: Path,
     inputs: dict[str, str] | None = None,
+    file: str = "",
 ) -> messages.Prepare:
-    """Return what a zygote is told of a policy, and of what cells are given."""
+    """Return what a zygote is told of a policy, and of what cells are given.
+
+    ``file`` is the policy's file as it was named, for remedies.
+    """
     return messages.Prepare(
-        rules=policy.rules().to_builtins(),
+        rules=policy.rules(file).to_builtins(),
         preload=policy.preload,
         pre_imported=policy.pre_imported,
         policy_name=policy.name,

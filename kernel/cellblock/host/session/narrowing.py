@@ -103,7 +103,7 @@ def _settings(
 ) -> SessionSettings:
     return SessionSettings(
         policy=config.policy,
-        rules=config.policy.rules(),
+        rules=config.policy.rules(config.file),
         gate=AdmissionGate(config.policy, config.project, front.audit.in_force),
         prepare=config.prepare,
         zygote=partial(spawn.start, config.wrap),

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock import __version__
 from cellblock.analysis import analyse, analyse_expression, bound_builtins, transform
 from cellblock.analysis.analyser import as_written
+from cellblock.analysis.findings import in_a_line
 from cellblock.analysis.imports import granting
 from cellblock.analysis.names import BINDABLE_BUILTINS
 from cellblock.errors import AdmissionError, ChangesError
@@ -496,7 +497,8 @@ class Session:
             if self._ask_user(source, findings, ask):
                 return
         elif findings and answer is not None and answer.remedy:
-            findings = tuple(replace(one, remedy=answer.remedy, rewrite="") for one in findings)
+            said: dict[str, Any] = {"remedy": answer.remedy, "rewrite": "", "allows": ()}
+            findings = tuple(replace(one, **said) for one in findings)
         elif findings and (problem := self._lost_answer(answer)) is not None:
             self._audit.undecided(request, UNWRITTEN)
             done(Outcome("refused", unwritten=problem))
@@ -568,7 +570,10 @@ class Session:
                     "status": "error",
                     "ename": "PolicyDenied",
                     "evalue": f"{first.rule}: {first.subject} {first.why}",
-                    "traceback": [f"{f.rule}: {f.why}. {f.remedy}" for f in findings],
+                    "traceback": [
+                        f"{f.rule}: {f.why}. {in_a_line(f.remedy, f.allows, rules)}".rstrip()
+                        for f in findings
+                    ],
                 }
             else:
                 admitted[name] = text
@@ -672,7 +677,8 @@ class Session:
         needed = "\n".join(f"import {library}" for library in sorted(libraries))
         if findings := analyse(needed, self.settings.rules):
             first = findings[0]
-            done(f"{first.rule}: {first.subject} {first.why}. {first.remedy}")
+            remedy = in_a_line(first.remedy, first.allows, self.settings.rules)
+            done(f"{first.rule}: {first.subject} {first.why}. {remedy}".rstrip())
             return
         self.own_builtins |= BINDABLE_BUILTINS.intersection(values)
         message = messages.SetVariables(id=self.requests.next_id(), values=dict(values))

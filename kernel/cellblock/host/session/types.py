@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 MAX_GUEST_FINDINGS: Final = 100
 #: Characters of a guest's finding, and of why a cell was stopped, that are kept.
 MAX_FINDING_TEXT: Final = 500
+#: The lines of a guest's finding that are kept: those that allow one module or magic by its name.
+_OF_A_NAME: Final = re.compile(r'add\.(?:allowed_modules|magics) = \["@?\w{1,60}"\]', re.ASCII)
+_MOST_LINES: Final = 4
 MAX_DETAIL: Final = 1_000
 
 Why = Literal[
@@ -234,7 +238,11 @@ def _guest_finding(raw: dict[str, Any]) -> Finding:
     for key in ("line", "column", "end_column"):
         value = raw.get(key, 0)
         fields[key] = value if isinstance(value, int) and 0 <= value < 2**31 else 0
-    return Finding(**fields)
+    lines = raw.get("allows")
+    lines = lines[:_MOST_LINES] if isinstance(lines, list | tuple) else []
+    # What a user is told to put in a policy, a guest does not choose.
+    allows = tuple(one for one in lines if isinstance(one, str) and _OF_A_NAME.fullmatch(one))
+    return Finding(**fields, allows=allows)
 
 
 # --- what a session enforces --------------------------------------------------------------------

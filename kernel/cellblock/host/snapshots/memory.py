@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -85,6 +87,15 @@ def added(older: Reading, newer: Reading) -> int:
 
 
 # --- what there is ----------------------------------------------------------------------------
+
+
+def total() -> int:
+    """Return the bytes that the machine has, or that our control groups let this process have."""
+    room: int = PAGE * os.sysconf("SC_PHYS_PAGES")
+    for limit, _ in _groups():
+        with contextlib.suppress(OSError, ValueError):  # without a limit it is no number
+            room = min(room, int(limit.read_text(encoding="ascii")))
+    return room
 
 
 def available() -> int:

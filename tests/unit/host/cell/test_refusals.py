@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from cellblock.host.cell.refusals import _memory, _network, _thread
+from cellblock.host.snapshots.memory import total
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import FailedCall, Plan
 
@@ -52,10 +53,19 @@ def test_of_a_list_that_is_named_which_lacks_who_was_not_reached(target, number,
 @pytest.mark.parametrize(
     ("size", "line", "raises"),
     [
-        (0, "memory_max_bytes = 2_147_483_648", True),
-        (74 * GIB, "memory_max_bytes = 81_000_000_000", False),
+        (0, 'memory_max_bytes = "2 GiB"', True),
+        (GIB + 1, 'memory_max_bytes = "3 GiB"', False),
     ],
 )
 def test_memory_for_what_was_asked_for_is_enough_where_its_size_is_known(size, line, raises):
     found = _memory(FailedCall("memory", size=size), Policy().replace(memory_max_bytes=GIB))
     assert (found.remedy.line, found.remedy.raises) == (line, raises)
+
+
+def test_no_line_raises_memory_above_what_the_machine_has():
+    there = total()
+    for size, limit in ((there, GIB), (0, there - 1)):
+        policy = Policy().replace(memory_max_bytes=limit)
+        found = _memory(FailedCall("memory", size=size), policy)
+        assert found.remedy.line == ""
+        assert found.remedy.instead.startswith("this machine has ")

@@ -45,6 +45,23 @@ def test_what_the_guest_refuses_is_a_denial_too(sim):
     assert [(f.rule, f.line) for f in sim.ended.findings] == [("r", 0)]
 
 
+def test_a_guest_chooses_no_line_that_a_user_is_told_to_put_in_a_policy(sim):
+    request = sim.took_up()
+    finding = {"rule": "r", "line": 1, "column": 0, "end_column": 2, "excerpt": "x"}
+    named = ['add.magics = ["env"]', 'add.allowed_modules = ["@science"]']
+    lies = [
+        'extends = "unsafe"',
+        'add.magics = ["env"]\nextends = "unsafe"',
+        'mode = "unsafe"',
+        'ops.read_file.roots = ["/"]',
+        "network_access = true",
+        7,
+    ]
+    refused = [finding | {"allows": [one]} for one in (*named, *lies)]
+    sim.done(request, refused=[*refused, finding | {"allows": named[0]}])
+    assert [f.allows for f in sim.ended.findings if f.allows] == [(one,) for one in named]
+
+
 # --- ways to end ----------------------------------------------------------------------------------
 
 
