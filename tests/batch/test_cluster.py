@@ -72,7 +72,7 @@ def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, 
     (run.work / "out/nb/placeless.ipynb").mkdir(parents=True)
     expected |= {"nb/torn.ipynb": "could not read", "nb/placeless.ipynb": "killed"}
 
-    options = ("-o", "out", "-p", "k=2", "--junit", "junit.xml")
+    options = ("-o", "out", "-p", "k=2", "--junit", "junit.xml", "--policy", "safe")
     process = run.start("nb", *options, "--cluster", cluster.address)
     processes.until(lambda: guests(workers[0]), 90)
     time.sleep(0.3)

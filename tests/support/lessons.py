@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = ROOT / "notebooks"
+#: What a lesson has its reader install; here policies are loaded that name it, too.
+sys.path.append(str(FOLDER / "lesson" / "station"))
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 NAMES = [path.stem for path in NOTEBOOKS]
 #: Kernels that come with the package, and their presets; and Jupyter's own.

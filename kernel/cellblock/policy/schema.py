@@ -332,8 +332,10 @@ def _tool_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
         if not _TOOL.fullmatch(entry):
             remedy = "Write module:function."
             yield "tools", "not the name of a function", entry, remedy
-        elif here:
-            yield from _import_problems("tools", entry.partition(":")[0])
+    if here:
+        entries = filter(_TOOL.fullmatch, policy.tools)
+        for module in dict.fromkeys(entry.partition(":")[0] for entry in entries):
+            yield from _import_problems("tools", module)
     tools = set(map(tool_name, policy.tools))
     for name in policy.tool_timeouts:
         if name not in tools and not is_of_server(name, policy.mcp):
