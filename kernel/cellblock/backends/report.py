@@ -277,6 +277,8 @@ def _fails_instead(policy: Policy, each: Enforcement) -> str:
     if each.capability == "network_access" and isinstance(policy.network_access, tuple):
         if policy.network_access and each.status is Status.unavailable and not each.locks:
             return "connections to the listed addresses fail"
+    elif each.capability == "ports" and policy.ports and each.status is Status.unavailable:
+        return "servers that cells start can't be reached from your browser"
     elif each.capability == "package_installation" and policy.package_installation:
         return "a cell that runs an installer fails"
     return ""
