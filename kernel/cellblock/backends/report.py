@@ -287,7 +287,7 @@ def _fails_instead(policy: Policy, each: Enforcement) -> str:
 def _asked(policy: Policy, capability: str) -> str:
     value = getattr(policy, capability)
     if isinstance(value, tuple):
-        return ", ".join(value) or "none"
+        return ", ".join(map(str, value)) or "none"
     if isinstance(value, bool):
         return "allowed" if value else "not allowed"
     return str(value)

@@ -245,7 +245,9 @@ class Server:
                 case Enter():
                     if not self._enter(self._received.pop(0)):
                         return False
-                case Open() as message if self._has_entered:
+                case Open() as message:
+                    if not self._has_entered:
+                        return False
                     self._open(message)
                 case Shut(port=port):
                     self._shut(port)

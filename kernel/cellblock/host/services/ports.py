@@ -166,9 +166,10 @@ class OpenPort:
         return f"http://{self.host}/"
 
     def close(self) -> None:
-        """Listen no more."""
+        """Have nobody connect any more, whoever else holds the sockets."""
         for listener in self.listeners:
-            listener.close()
+            with listener, contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
 
 
 def open_port(number: int) -> OpenPort:
