@@ -421,6 +421,13 @@ def test_where_no_network_can_be_made_nothing_is_opened_and_the_gap_says_what_he
         assert "No port is opened: no network namespace" in one.execute("%ports").to_string()
 
 
+def test_that_pages_are_a_way_out_is_a_gap(policy):
+    with Sandbox(policy, allow_unsafe=True) as one:
+        (gap,) = [each for each in one.gaps if each.capability == "ports"]
+        assert (gap.status, gap.matters) == ("partial", True)
+        assert "can send what cells know anywhere" in gap.consequence
+
+
 def test_hosts_of_a_jupyter_server_are_let_in_only_where_the_policy_has_them_and_that_is_a_gap():
     port = next_port()
     named = Policy.preset("unsafe", name="hub", ports=(port,), port_hosts=("hub.example.org",))

@@ -376,11 +376,11 @@ class Backend(ABC):
         """Return what ports are worth: nothing is served where it can't be by these alone."""
         if why := self.why_no_ports():
             return unavailable(f"no port is opened: {why}")
+        holes = [PAGES]
         if policy.port_hosts:
             shown = ", ".join(policy.port_hosts)
-            hole = f"pages of cells' servers have the origin and the cookies of {shown}"
-            return partly(PORTS, hole)
-        return holds(PORTS)
+            holes.append(f"pages of cells' servers have the origin and the cookies of {shown}")
+        return partly(PORTS, *holes)
 
     def enforcement(self, policy: Policy) -> dict[str, Enforcement]:
         """Return what each capability is worth on this machine, as far as a glance tells.
@@ -497,6 +497,8 @@ PORTS: Final = (
     "the host listens on your loopback, and a process of its own continues what comes for that "
     "very address to the session's network, which it has entered"
 )
+#: What it opens beside that: nobody looks at what a server answers.
+PAGES: Final = "a page of a cell's server, open in your browser, can send what cells know anywhere"
 #: Of addresses, where they can't be added to a network.
 UNADDED: Final = "listed addresses are not reached, list their names"
 UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")

@@ -559,7 +559,7 @@ class Policy(Table):
             "use backend bubblewrap or landlock, where user namespaces can be made: cellblock "
             "doctor says what forbids them"
         ),
-        remedy_if_partial="leave port_hosts empty, and open the addresses that %ports shows",
+        remedy_if_partial="open pages only where cells know nothing secret, or leave ports empty",
         asked=lambda policy: bool(policy.ports),
         shown=Shown.used,
     )
