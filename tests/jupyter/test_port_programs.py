@@ -97,6 +97,7 @@ threading.Thread(target=server.run, daemon=True).start()
 
 
 def test_dash_as_its_guide_writes_it(sandbox):
+    # Not in the extra "test": its extension for old JupyterLabs keeps a new one from its kernels.
     pytest.importorskip("dash")
     url = served(
         sandbox,
