@@ -227,7 +227,8 @@ def test_a_port_that_is_shut_ends_its_connections_and_no_others(relay, address):
     kept.close()
 
 
-def test_those_that_never_ask_make_room_for_who_does(relay, address):
+def test_those_that_never_ask_make_room_for_who_does(relay, address, monkeypatch):
+    monkeypatch.setattr(port_relay, "ASKING_SECONDS", 3_600)
     silent = [socket.create_connection(address, SECONDS)]
     silent += [socket.create_connection(address, SECONDS) for _ in range(port_relay.MOST_ASKING)]
     with browser(address) as one, taken(relay) as other:
