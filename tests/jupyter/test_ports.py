@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
+from cellblock.api.explained import policy_text
 from cellblock.backends import networks
 from cellblock.guest.confine import arch, landlock
 from support import machines, reading
@@ -450,3 +451,11 @@ def test_its_processor_time_is_none_of_the_host_while_nothing_comes(kernel):
     before = used()
     time.sleep(1)
     assert used() - before <= 2
+
+
+def test_a_model_is_told_that_servers_are_opened_and_reads_at_which_address(policy):
+    (port,) = policy.ports
+    with Sandbox(policy, allow_unsafe=True) as one:
+        assert f"HTTP servers that cells start at port {port} of 127.0.0.1" in policy_text(one)
+        said = one.execute(serves(port)).to_string()
+        assert f"a server of yours is at {one.ports()[port]} (port {port})" in said
