@@ -35,6 +35,7 @@ ASKED: Final[dict[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
         (" = true", {"network_access": True}),
         (" = [host:port]", {"network_access": ("example.org:443",)}),
     ),
+    "ports": ((" = [8050]", {"ports": (8050,)}),),
     "subprocess_execution": (
         (" = false", {"subprocess_execution": False}),
         (" = true", {"subprocess_execution": True}),

@@ -5,7 +5,7 @@ import { Button, caretDownIcon, ReactWidget, refreshIcon } from '@jupyterlab/ui-
 import React from 'react';
 import { Checker, editorOf, goTo, IMark, toAllow } from './diagnostics';
 import { shieldIcon } from './icons';
-import { ICall, ICell, IChanges, IQuestion, Request } from './protocol';
+import { ICall, ICell, IChanges, IPorts, IQuestion, Request } from './protocol';
 import { IKernelView, isVerified, KernelSession, sessionOf } from './session';
 import { iconOf, standing } from './shield';
 import { count, duration, size, visible } from './text';
@@ -489,6 +489,36 @@ function Audit({ view }: { view: IKernelView }): JSX.Element {
   );
 }
 
+// --- servers of cells ---------------------------------------------------------------------------------
+
+/** What an address of the host's looks like: nothing else is made a link. */
+const ADDRESS = /^http:\/\/[0-9a-f]{16}\.localhost:[0-9]{1,5}\/$/;
+
+function Ports({ ports }: { ports: IPorts['ports'] }): JSX.Element {
+  return (
+    <div role="list">
+      <Some first={MOST_ROWS}>
+        {ports.map(({ number, url, listens }) => (
+          <div role="listitem" key={number} className="cb-Row">
+            <div className="cb-Row-main">
+              {ADDRESS.test(url) ? (
+                <a href={url} target="_blank" rel="noopener noreferrer" className="cb-Port">
+                  {url}
+                </a>
+              ) : (
+                <code>{visible(url)}</code>
+              )}
+              <div className="cb-mod-muted">
+                port {number} · {listens ? 'a server listens' : 'nothing listens yet'}
+              </div>
+            </div>
+          </div>
+        ))}
+      </Some>
+    </div>
+  );
+}
+
 // --- the panel ------------------------------------------------------------------------------------------
 
 function Content(props: {
@@ -550,6 +580,15 @@ function Content(props: {
       {calls.length > 0 && (
         <Section title="Calls" count={calls.length} open>
           <Calls calls={calls} />
+        </Section>
+      )}
+      {view.ports && (
+        <Section title="Ports" count={view.ports.ports.length} open>
+          {view.ports.ports.length ? (
+            <Ports ports={view.ports.ports} />
+          ) : (
+            <Empty>No cell listens at a port.</Empty>
+          )}
         </Section>
       )}
       {view.changes && (view.changes.files.length > 0 || view.changes.problem) && (

@@ -96,6 +96,12 @@ export interface IAudit {
   records: { time: string; kind: string; words: string; text: string }[];
 }
 
+/** Said only under a policy that has ports. */
+export interface IPorts {
+  kind: 'ports';
+  ports: { number: number; url: string; listens: boolean }[];
+}
+
 export interface IDone {
   kind: 'done';
   id: string;
@@ -114,6 +120,7 @@ export type HostMessage =
   | { kind: 'diff'; path: string; text: string }
   | ICheckpoints
   | IAudit
+  | IPorts
   | IDone;
 
 /** A request, without the id that `KernelComm` gives it; an answer has the question's. */

@@ -12,6 +12,7 @@ import {
   ICheckpoints,
   IFinding,
   IPolicyState,
+  IPorts,
   IQuestion,
   Request
 } from './protocol';
@@ -31,6 +32,7 @@ export interface IKernelView {
   readonly diffs: ReadonlyMap<string, string>;
   readonly checkpoints: ICheckpoints | null;
   readonly audit: IAudit | null;
+  readonly ports: IPorts | null;
   /** Why nothing that is shown can be relied on; empty as long as all can. */
   readonly distrust: string;
   /** What became of the last request. */
@@ -46,6 +48,7 @@ const NOTHING: IKernelView = {
   diffs: new Map(),
   checkpoints: null,
   audit: null,
+  ports: null,
   distrust: '',
   notice: null
 };
@@ -185,6 +188,8 @@ export class KernelSession {
         return this._show({ checkpoints: message });
       case 'audit':
         return this._show({ audit: message });
+      case 'ports':
+        return this._show({ ports: message });
       case 'done':
         // A check that was not done needs no word: the next one is on its way.
         if (!this._checks.delete(message.id)) {

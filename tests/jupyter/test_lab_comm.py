@@ -6,9 +6,11 @@ import pytest
 
 from support import reading, toolbox
 from support.approvals import code_in
+from support.cell_servers import serves
 from support.client import Client
 from support.kernels import World
 from support.lab import LabFront
+from support.ports import next_port
 
 pytestmark = pytest.mark.quick
 
@@ -409,3 +411,26 @@ def test_what_changed_since_it_was_shown_is_not_kept(staging):
     _, digest = listed(lab)
     assert lab.answer("keep", digest=digest, paths=["mine"])["ok"]
     assert (project / "mine").read_text() == "other"
+
+
+def test_ports_are_told_of_under_a_policy_that_has_some_also_when_a_server_begins_later(
+    start, world
+):
+    port = next_port()
+    policy = world.policy(f'extends = "unsafe"\nports = [{port}]\n')
+    kernel = start(policy, "--allow-unsafe", world=world)
+    kernel.run("1")
+    front = LabFront(kernel)
+    (one,) = front.until("ports")["ports"]
+    assert (one["number"], one["listens"]) == (port, False)
+    later = "\n".join(f"    {line}" for line in serves(port).splitlines())
+    kernel.run(f"import threading\ndef later():\n{later}\nthreading.Timer(0.5, later).start()")
+    while not (now := front.until("ports")["ports"][0])["listens"]:
+        pass
+    assert (now["number"], now["url"]) == (port, one["url"])
+
+
+def test_without_ports_nothing_is_said_of_them(safe, lab):
+    safe.run("1")
+    assert lab.answer("refresh", what=["state"])["ok"]
+    assert "ports" not in {one["kind"] for one in lab.told}

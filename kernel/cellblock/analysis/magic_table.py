@@ -142,6 +142,11 @@ MAGICS: Final = {
         ),
     ),
     "popd": Magic(outside=True),
+    "ports": Magic(
+        "addresses of servers that cells started",
+        view="bare",
+        shown="Show at which address each port of the policy is opened, and where cells listen.",
+    ),
     "pprint": Magic("display"),
     "precision": Magic("display"),
     "prun": Magic("profiles code", code_line=True, code_body=True),

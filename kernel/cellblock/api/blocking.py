@@ -341,6 +341,8 @@ class Sandbox(_Blocking):
     keep = _blocking(AsyncSandbox.keep, anywhere=True)
     drop = _blocking(AsyncSandbox.drop, anywhere=True)
 
+    ports = _blocking(AsyncSandbox.ports)
+
     # --- what is in force ---------------------------------------------------------------------
 
     @property

@@ -11,7 +11,12 @@ from cellblock.render.text import visible_lines
 if TYPE_CHECKING:
     from cellblock.api.blocking import Sandbox
     from cellblock.api.sandbox import AsyncSandbox
+    from cellblock.policy.model import Policy
 
+_PORTS: Final = (
+    "HTTP servers that cells start at {words} of 127.0.0.1 are opened for the user: the result "
+    "of the cell says at which address."
+)
 #: Characters of tools and policy together.
 MAX_EXPLAINED: Final = 3_000
 _RUN_CELL: Final = (
@@ -30,7 +35,12 @@ def policy_text(sandbox: Sandbox | AsyncSandbox) -> str:
     policy = sandbox.policy
     rules = policy.rules()
     modules = sorted({*rules.modules, *rules.raw_modules}) if rules.language else None
-    return policy_card.allowances(policy.as_dict(), sandbox.gaps, modules)
+    told = policy_card.allowances(policy.as_dict(), sandbox.gaps, modules)
+    return f"{told}\n{_PORTS.format(words=_port_words(policy))}" if policy.ports else told
+
+
+def _port_words(policy: Policy) -> str:
+    return "any port" if policy.ports == "any" else f"port {', '.join(map(str, policy.ports))}"
 
 
 def run_cell_description(sandbox: Sandbox | AsyncSandbox) -> str:

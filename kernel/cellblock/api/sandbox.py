@@ -1351,6 +1351,16 @@ class AsyncSandbox:
         """What cells may call."""
         return self._live.views.tools_in_force
 
+    async def ports(self) -> dict[int, str]:
+        """Return the address of each port that is open, by the port's number in the sandbox.
+
+        Under ``ports = "any"`` those are open at which a cell listens. The address is for a
+        browser. A program whose resolver does not know names below ``localhost`` connects to
+        127.0.0.1 and sends the address's host and port as ``Host``. It is good until the sandbox,
+        and its last fork, is closed. Raises GuestError for a sandbox that is not open.
+        """
+        return {one.number: one.url for one in self._live.views.ports()}
+
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """What the policy asks for and is not enforced here; never silent (promise P7)."""

@@ -117,6 +117,8 @@ class View(Struct, frozen=True):
     own_mounts: bool = False
     #: The listed hosts that the zygote has listen in a network of the session's own.
     neighbours: tuple[Neighbour, ...] = ()
+    #: Whether it makes a network that the host has a way into.
+    serves: bool = False
 
 
 #: Names that guests look for, to see that they are not there.
@@ -290,6 +292,10 @@ class Backend(ABC):
         """Return why no host can be a neighbour in a session's own network; empty where it can."""
         return "sessions have no network of their own"
 
+    def why_no_ports(self) -> str:
+        """Return why the host can't connect to servers in a session's own network; else nothing."""
+        return "sessions have no network that the host has a way into"
+
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Yield the command that starts the zygote; unchanged where nothing wraps it.
 
@@ -340,6 +346,8 @@ class Backend(ABC):
                 said = said(policy)
             if capability == "network_access" and has_list(policy) and said.locks:
                 said = self._with_list(policy, said)
+            if capability == "ports" and policy.ports:
+                said = self._with_ports(policy)
             evidence = support.evidence if said.locks else ""
             declared[capability] = Enforcement(
                 capability,
@@ -363,6 +371,16 @@ class Backend(ABC):
         if not missing:
             return said
         return partly(said.mechanism, f"{UNADDED}: {missing}", locks=said.locks)
+
+    def _with_ports(self, policy: Policy) -> Declaration:
+        """Return what ports are worth: nothing is served where it can't be by these alone."""
+        if why := self.why_no_ports():
+            return unavailable(f"no port is opened: {why}")
+        holes = [PAGES]
+        if policy.port_hosts:
+            shown = ", ".join(policy.port_hosts)
+            holes.append(f"pages of cells' servers have the origin and the cookies of {shown}")
+        return partly(PORTS, *holes)
 
     def enforcement(self, policy: Policy) -> dict[str, Enforcement]:
         """Return what each capability is worth on this machine, as far as a glance tells.
@@ -474,6 +492,13 @@ OWN_NETWORK: Final = (
     "a network namespace of the session's own, with a loopback device and no other: sockets reach "
     "its own programs alone"
 )
+#: How a cell's server is reached, and no other thing.
+PORTS: Final = (
+    "the host listens on your loopback, and a process of its own continues what comes for that "
+    "very address to the session's network, which it has entered"
+)
+#: What it opens beside that: nobody looks at what a server answers.
+PAGES: Final = "a page of a cell's server, open in your browser, can send what cells know anywhere"
 #: Of addresses, where they can't be added to a network.
 UNADDED: Final = "listed addresses are not reached, list their names"
 UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
@@ -556,6 +581,7 @@ HOST: Final[Mapping[str, Declare]] = {
         "files that were removed while they are open or mapped: each of max_file_size",
     ),
     "idle_timeout": UNENFORCED,
+    "ports": holds("no port is opened"),
 }
 
 

@@ -152,6 +152,10 @@ class Bubblewrap(Backend):
         """Return why no network can be made within bwrap's own, which can't be changed."""
         return networks.why_not(self)
 
+    def why_no_ports(self) -> str:
+        """Return why no network namespace can be made; the host enters any that is made."""
+        return networks.why_not(self)
+
     def probe(self) -> Support:
         """Take the locks behind a real wrapper and look whether they hold."""
         found = self.glance()
@@ -210,7 +214,7 @@ class Bubblewrap(Backend):
 def _rights(view: View) -> list[str]:
     """Return the options for capabilities that a zygote has until it takes its locks."""
     names = []
-    if (view.staged or view.own_mounts or view.neighbours) and os.getuid() == 0:
+    if (view.staged or view.own_mounts or view.neighbours or view.serves) and os.getuid() == 0:
         # A user namespace within this one maps root only for who had it (user_namespaces(7)).
         names.append("CAP_SETFCAP")
     if view.own_mounts:

@@ -119,6 +119,10 @@ class Docker(Backend):
         """Return nothing: a container without a network has a loopback device."""
         return ""
 
+    def why_no_ports(self) -> str:
+        """Return that the engine makes the network: this user can't enter it."""
+        return "a container's network is the engine's"
+
     def probe(self) -> Support:
         """Take the locks in a real container and look whether they hold."""
         found = self.glance()

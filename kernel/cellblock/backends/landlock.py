@@ -160,6 +160,10 @@ class Landlock(Backend):
         """Return why no network namespace can be made."""
         return networks.why_not(self)
 
+    def why_no_ports(self) -> str:
+        """Return why no network namespace can be made; the host enters any that is made."""
+        return networks.why_not(self)
+
     def probe(self) -> Support:
         """Take the locks in a child and look whether they hold."""
         found = self.glance()

@@ -32,6 +32,7 @@ class Noop(Backend):
         "filesystem_staged_roots": UNENFORCED,
         "read_deny_paths": UNENFORCED,
         "network_access": UNENFORCED,
+        "ports": UNENFORCED,
         "subprocess_execution": UNENFORCED,
         "package_installation": UNENFORCED,
         "memory_max_bytes": MONITORED_MEMORY,

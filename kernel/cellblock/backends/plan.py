@@ -24,7 +24,7 @@ import sysconfig
 from collections import Counter, defaultdict
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -118,7 +118,8 @@ def make_plan(
     own = policy.subprocess_execution and backend.namespaces
     shared = own or (policy.subprocess_execution and bool(layers))
     own_mounts = pooled and own and not layers and backend.separates_sessions
-    own_mounts = own_mounts and not has_list(policy)  # else they would share a network
+    # Else they would share a network.
+    own_mounts = own_mounts and not (has_list(policy) or policy.ports)
     readable = _readable(policy, fill, denied, libraries)
     plan = Plan(
         read_roots=(*readable, *((PROC,) if own else ())),
@@ -171,8 +172,8 @@ def scratch_end(bound: int) -> int:
     return bound + max(bound // _FAR_PART, _FAR_BYTES)
 
 
-def _sockets(policy: Policy, plan: Plan, backend: Backend) -> dict[str, bool]:
-    """Return whether the programs of a session reach each other, and by which sockets.
+def _sockets(policy: Policy, plan: Plan, backend: Backend) -> dict[str, Any]:
+    """Return whether the programs of a session reach each other, by which sockets, and who enters.
 
     A zygote that lays layers has namespaces, and makes one for the network with them. A Unix socket
     is named by a path, which no lock looks at: so there must be nobody else's to name.
@@ -180,8 +181,13 @@ def _sockets(policy: Policy, plan: Plan, backend: Backend) -> dict[str, bool]:
     loopback = policy.subprocess_execution and not policy.network_access
     loopback = loopback and (backend.namespaces or bool(plan.layers))
     loopback = loopback or bool(plan.neighbours)
+    # What else the network is for, takes ports that no policy lists.
+    alone = not loopback and policy.ports != "any"
+    serves = bool(policy.ports) and not backend.why_no_ports()
+    loopback = loopback or serves
+    bound = policy.ports if serves and alone and isinstance(policy.ports, tuple) else None
     local = loopback and policy.subprocess_execution and backend.namespaces and plan.apart
-    return {"loopback": loopback, "local_sockets": local}
+    return {"loopback": loopback, "local_sockets": local, "serves": serves, "bound": bound}
 
 
 #: Addresses of the loopback device's own, which listed names have in a session's network.
@@ -291,7 +297,8 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     tables = [SYSTEM]
     tables += [NETWORK] if policy.network_access is True else []
     tables += [CERTIFICATES] if policy.network_access else []
-    tables += [LOCAL] if policy.subprocess_execution or has_list(policy) else []
+    has_network = policy.subprocess_execution or has_list(policy) or policy.ports
+    tables += [LOCAL] if has_network else []
     tables += [PROGRAMS, OF_PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
@@ -372,6 +379,7 @@ def make_view(
         shared_memory=_shared_memory(policy) if shared else 0,
         own_mounts=plan.own_mounts,
         neighbours=plan.neighbours,
+        serves=plan.serves,
     )
 
 

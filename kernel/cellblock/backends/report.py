@@ -277,6 +277,8 @@ def _fails_instead(policy: Policy, each: Enforcement) -> str:
     if each.capability == "network_access" and isinstance(policy.network_access, tuple):
         if policy.network_access and each.status is Status.unavailable and not each.locks:
             return "connections to the listed addresses fail"
+    elif each.capability == "ports" and policy.ports and each.status is Status.unavailable:
+        return "servers that cells start can't be reached from your browser"
     elif each.capability == "package_installation" and policy.package_installation:
         return "a cell that runs an installer fails"
     return ""
@@ -285,7 +287,7 @@ def _fails_instead(policy: Policy, each: Enforcement) -> str:
 def _asked(policy: Policy, capability: str) -> str:
     value = getattr(policy, capability)
     if isinstance(value, tuple):
-        return ", ".join(value) or "none"
+        return ", ".join(map(str, value)) or "none"
     if isinstance(value, bool):
         return "allowed" if value else "not allowed"
     return str(value)

@@ -149,13 +149,16 @@ def _netlink(_w: Trial) -> None:
 def _listen(w: Trial) -> None:
     """Listen, which shows a lock too where nobody hears it: in a network of the guest's own.
 
-    That it is one shows a port that is free, though the host listens there.
+    That it is one shows a port that is free, though the host listens there; or one that is refused
+    before anybody looks whether it is free, since cells listen at other ports (``Plan.bound``).
     """
     with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.listen()
     with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
         try:
             sock.bind(("127.0.0.1", w.ports["tcp"]))
+        except PermissionError:
+            raise
         except OSError:
             return
     raise OSError(errno.ENETUNREACH, "it is a network of its own")

@@ -186,7 +186,7 @@ class Prepared:
             # Raw packages reach the OS layer anyhow, and its refusals name the policy's field.
             return lambda _report: None
         plan = self.request.plan
-        network = plan.network or bool(plan.neighbours)
+        network = plan.network or bool(plan.neighbours) or plan.serves
         return audit_hook.arming(self._rules, network=network, processes=plan.subprocess)
 
     def become_guest(

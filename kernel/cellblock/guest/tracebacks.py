@@ -189,6 +189,8 @@ _STACK: Final = 2 << 20
 _LAST_ERRNO: Final = 4_095
 #: Functions whose arguments are an address, in Python's own sockets and in what wraps them.
 _CONNECTS: Final = {"create_connection", "getaddrinfo", "_new_conn", "connect"}
+#: Those of a server's, whose arguments are where it was to listen.
+_LISTENS: Final = {"create_server", "server_bind", "bind_sockets", "run_simple"}
 
 
 def failed_call(error: BaseException) -> FailedCall | None:
@@ -351,18 +353,22 @@ def _path_in(text: str) -> str | None:
 
 
 def _address(links: list[BaseException]) -> str:
-    """Return the host and port that was to be connected to, from the calls that the errors left."""
+    """Return the host and port that was to be connected to, or listened at.
+
+    From the calls that the errors left.
+    """
     for link in links:
         for frame, _ in traceback.walk_tb(link.__traceback__):
-            if frame.f_code.co_name not in _CONNECTS:
+            if frame.f_code.co_name not in _CONNECTS | _LISTENS:
                 continue
             found = frame.f_locals
             own = found.get("self")
-            # ``http.client`` and urllib3 keep them on the connection.
+            # ``http.client`` and urllib3 keep them on the connection, socketserver on the server.
             pairs = (
                 found.get("address"),
                 (found.get("host"), found.get("port")),
                 (getattr(own, "host", None), getattr(own, "port", None)),
+                getattr(own, "server_address", None),
             )
             for pair in pairs:
                 # An IPv6 address has two more parts.

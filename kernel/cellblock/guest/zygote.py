@@ -342,6 +342,8 @@ def _lay(
     _enter_namespaces(request)
     for number, listener in own_network.listen(request.plan.neighbours):
         control.send(messages.Listening(number=number), listener)
+    if request.plan.serves:
+        control.send(messages.OwnNetwork(), own_network.diagnosing_socket())
     if not layers:
         mounter.close()
         return request, mounter, sessions
@@ -357,7 +359,7 @@ def _enter_namespaces(request: messages.Prepare) -> None:
     plan = request.plan
     wrapped = "namespaces" in plan.locks
     # Where something wraps us, that has made a network already; but not one that we may change.
-    alone = plan.loopback and (not wrapped or bool(plan.neighbours))
+    alone = plan.loopback and (not wrapped or bool(plan.neighbours) or plan.serves)
     if "container" in plan.locks or not (plan.layers or alone):
         return
     try:

@@ -87,9 +87,11 @@ MOST_CHECKED: Final = 20_000
 _REST: Final = 9
 _LONGEST_REST: Final = 1.0
 #: What is said anew when it changed, in this order.
-_VIEWS: Final = ("state", "checkpoints", "changes", "audit")
+_VIEWS: Final = ("state", "ports", "checkpoints", "changes", "audit")
 #: What is said again when that is asked for.
 _AGAIN: Final = (*_VIEWS, "cells", "question")
+#: Seconds between two looks at who listens: a server may begin to after its cell has ended.
+_PORTS: Final = 1.0
 
 
 class LabKernel(Protocol):
@@ -138,6 +140,8 @@ class Lab:
         #: When the next check may begin, and whether one waits for that.
         self._next_check = 0.0
         self._checks = False
+        #: Whether it is looked again at who listens.
+        self._looks_at_ports = False
         #: The table of what is enforced, and what it was made of: that takes milliseconds.
         self._enforced: tuple[tuple[object, ...], list[dict[str, str]]] | None = None
         if kernel.cell is not None:
@@ -301,9 +305,10 @@ class Lab:
             self._reactor.call_later(_GATHER, self._flush_soon)
 
     def _say_all(self) -> None:
-        self._say("state", "checkpoints", "audit")
+        self._say("state", "ports", "checkpoints", "audit")
         if self._comms:
             self._changes.look()
+            self._look_at_ports()
 
     def _flush_soon(self) -> None:
         self._flushes = False
@@ -343,10 +348,13 @@ class Lab:
         self._next_views = time.monotonic() + _GATHER_VIEWS
         views = {
             "state": self._state,
+            "ports": self._ports,
             "checkpoints": self._checkpoints,
             "changes": self._changes.words,
             "audit": self._audit,
         }
+        if not self._has_ports():
+            due.discard("ports")
         for kind in _VIEWS:
             if kind in due:
                 self._tell_all(kind, views[kind]())
@@ -480,6 +488,28 @@ class Lab:
             ],
             "named": [{"name": one.name, "cell": one.cell or None} for one in named],
         }
+
+    # --- servers of cells ---------------------------------------------------------------------
+
+    def _has_ports(self) -> bool:
+        policy = self._kernel.views.in_force
+        return policy is not None and bool(policy.ports)
+
+    def _ports(self) -> dict[str, Any]:
+        return {"ports": [one._asdict() for one in self._kernel.views.ports()]}
+
+    def _look_at_ports(self) -> None:
+        """Tell from time to time who listens, as long as somebody hears it."""
+        if self._looks_at_ports or not self._comms or not self._has_ports():
+            return
+        self._looks_at_ports = True
+
+        def look() -> None:
+            self._looks_at_ports = False
+            self._say("ports")
+            self._look_at_ports()
+
+        self._reactor.call_later(_PORTS, look)
 
     # --- what is on the log -------------------------------------------------------------------
 

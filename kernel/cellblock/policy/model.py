@@ -50,6 +50,7 @@ from cellblock.policy.vocabulary import (
     Depth,
     InFlight,
     Memory,
+    Port,
     Range,
     Seconds,
     Table,
@@ -565,6 +566,33 @@ class Policy(Table):
     )
     """Nothing outside, all of the network, or a list of ``host:port``, which libraries and programs
     reach by TCP."""
+
+    ports: Literal["any"] | tuple[Port, ...] = row(
+        (),
+        narrower=Way.ports,
+        gap="servers that cells start can't be reached",
+        remedy=(
+            "use backend bubblewrap or landlock, where user namespaces can be made: cellblock "
+            "doctor says what forbids them"
+        ),
+        remedy_if_partial="open pages only where cells know nothing secret, or leave ports empty",
+        asked=lambda policy: bool(policy.ports),
+        shown=Shown.used,
+    )
+    """Ports at which a cell's HTTP server can be opened in your browser, at an address that
+    ``%ports`` shows: a list of numbers, or ``"any"``, which is any that a cell listens at. Not
+    together with ``network_access = true``, under which cells listen in your own network."""
+
+    port_hosts: Names = row(
+        (),
+        narrower=Way.fewer,
+        host="the host passes on requests for these hosts, and for the address of each port",
+        for_cells=False,
+        only_with=("ports", "any"),
+    )
+    """Hosts, each as a browser sends it (``hub.example.org``), whose requests may also come to
+    these ports: those of a Jupyter server with jupyter-server-proxy. A page that comes so has that
+    server's origin and cookies, and can do all that you can there."""
 
     subprocess_execution: bool = row(
         False,

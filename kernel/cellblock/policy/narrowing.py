@@ -115,6 +115,13 @@ def _network(_field: str, old: Policy, new: Policy) -> str:
     return "" if more is None else f"{toml_text(more)} is not among what the policy has"
 
 
+def _ports(field: str, old: Policy, new: Policy) -> str:
+    """Take ports away; of any some are left."""
+    if old.ports == "any":
+        return ""
+    return 'it is a list, and "any" is more' if new.ports == "any" else _fewer(field, old, new)
+
+
 def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
     timed = (*old.tool_timeouts, *new.tool_timeouts)
     names = (name for name in timed if is_of_server(name, old.mcp))
@@ -146,6 +153,7 @@ _RULES: Final[dict[Way, Rule]] = {
     Way.off: _off,
     Way.denied: _denied,
     Way.addresses: _network,
+    Way.ports: _ports,
 }
 #: Lists that allow less the more entries they have.
 _ADDED_TO: Final = (Way.more, Way.denied)

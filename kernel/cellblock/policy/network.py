@@ -218,6 +218,14 @@ def may_hold_secret(url: SplitResult) -> bool:
     return "@" in url.netloc or bool(url.query or url.fragment)
 
 
+def loopback_ports(network_access: bool | tuple[str, ...]) -> frozenset[int]:
+    """Return the ports of a list's entries that are this machine at 127.0.0.1 or ::1."""
+    if isinstance(network_access, bool):
+        return frozenset()
+    listed = map(parse_address, network_access)
+    return frozenset(each.port for each in listed if each.host in (LOCALHOST, *LOOPBACK))
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine by its very name."""
     try:

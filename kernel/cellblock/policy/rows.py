@@ -33,6 +33,7 @@ class Way(Enum):
     off = "false"
     denied = "more paths, or folders around them"
     addresses = "false, or fewer addresses (a list instead of `true`: a new guest)"
+    ports = "fewer ports, or a list instead of `any`"
 
     @property
     def words(self) -> str:

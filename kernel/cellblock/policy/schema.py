@@ -63,7 +63,12 @@ _WORDS = (
 )
 #: Stands for a value that may be a secret.
 _MASK: Final = "•••"
-_EXPECTED = {"network_access": "true, false or a list of host:port texts"}
+_EXPECTED = {
+    "network_access": "true, false or a list of host:port texts",
+    "ports": 'a list of numbers from 1024 to 65535, or "any"',
+}
+#: Ports that a policy may list: the host listens at each.
+MAX_PORTS: Final = 32
 
 
 def parse(values: Mapping[str, object], *, file: str) -> Policy:
@@ -176,6 +181,10 @@ _MAX_SCOPE, _MAX_PATTERN, _MAX_MODEL = 200, 1_000, 200
 _TOOL: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _SERVER: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _VARIABLE: Final = re.compile(r"[^\W\d]\w*|")
+#: What a browser's ``Host`` may be: a name or an address, and a port.
+_HOST_HEADER: Final = re.compile(
+    r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
+)
 _AS_IMPORTED: Final = "Give a name as in an import statement."
 
 
@@ -303,6 +312,8 @@ def _access_problems(policy: Policy) -> Iterator[Problem]:
             network.parse_address(entry)
         except network.AddressError as error:
             yield "network_access", error.message, entry, error.remedy
+            return
+    yield from _port_problems(policy)
     for name in policy.env_var_access:
         if name in FIXED_ENVIRONMENT:
             message, remedy = "always has a sandbox value", "Remove the entry."
@@ -316,6 +327,26 @@ def _access_problems(policy: Policy) -> Iterator[Problem]:
         if not printable or ".." in parts or not parts[-1] or len(entry) > _MAX_PATTERN:
             remedy = "Write one as in *.csv, plots/**/*.png or {scratch}/*.json."
             yield "artifact_export_paths", "not a pattern of files", entry, remedy
+
+
+def _port_problems(policy: Policy) -> Iterator[Problem]:
+    if not policy.ports:
+        return
+    if policy.network_access is True:
+        message = "has no effect with network_access = true: cells listen in your own network"
+        yield "ports", message, policy.ports, "List addresses, or remove ports."
+    elif policy.ports != "any" and len(policy.ports) > MAX_PORTS:
+        message = f"more than {MAX_PORTS} ports"
+        yield "ports", message, len(policy.ports), 'List fewer, or set "any".'
+    taken = network.loopback_ports(policy.network_access)
+    for port in () if policy.ports == "any" else policy.ports:
+        if port in taken:
+            message = "is your own loopback's under network_access, so no cell can listen there"
+            yield "ports", message, port, "Remove one of the two."
+    for host in policy.port_hosts:
+        if not _HOST_HEADER.fullmatch(host):
+            remedy = "Write it as in a URL: hub.example.org, or 127.0.0.1:8888."
+            yield "port_hosts", "no host as a browser sends it", host, remedy
 
 
 def _comm_problems(policy: Policy) -> Iterator[Problem]:

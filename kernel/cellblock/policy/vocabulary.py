@@ -56,6 +56,8 @@ Memory = Annotated[int, Range(32 * MIB)]
 #: Of one call's arguments, or its value: a frame has to hold it.
 ToolBytes = Annotated[int, Range(1, 16 * MIB)]
 InFlight = Annotated[int, Range(1, 10_000)]
+#: Lower ones take a right that no cell has.
+Port = Annotated[int, Range(1_024, 65_535)]
 
 
 PRESETS: Final = ("safe", "data", "unsafe")

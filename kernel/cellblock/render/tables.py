@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 from cellblock.render import cards as c
 from cellblock.render.cards import (
     ARTIFACTS_JSON,
     CHANGES_JSON,
+    PORTS_JSON,
     TEMPLATES_JSON,
     TOOLS_JSON,
     USAGE_JSON,
@@ -292,6 +293,68 @@ def _usage_line(row: UsageRow) -> str:
 def _usage_html(row: UsageRow) -> list[str]:
     line = c.element("span", clip(row.line, 60), style=f"font-family:{c.MONO}")
     return [str(row.number), *_values(row), line]
+
+
+# --- %ports: where servers of cells are opened ----------------------------------------------------
+
+_HOW_PORTS: Final = (
+    "Each address is for a browser on this machine, and ends with the session. A page from there "
+    "is the cell's, not cellblock's: type nothing into it that cells may not know."
+)
+_PORT_STYLES: Final = 3 * ("text-align:left;vertical-align:middle;padding:3px 8px",)
+_LISTENS: Final = "a server listens"
+_SILENT: Final = "nothing listens yet"
+
+
+class PortRow(Protocol):
+    """A port: its number, the address to open it at, and whether somebody listens there."""
+
+    @property
+    def number(self) -> int:
+        """Its number in the session."""
+
+    @property
+    def url(self) -> str:
+        """The address to open it at."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether somebody listens there."""
+
+
+def no_ports(policy: str) -> Bundle:
+    """Return the note for a policy without ports."""
+    name = visible(policy)
+    return kept_note(f"Policy {name} opens no port. The operator can: ports = [8050] in the policy")
+
+
+def ports(rows: Sequence[PortRow], *, is_any: bool) -> Bundle:
+    """Return the table of ports, with an address to click."""
+    if not rows:
+        why = "No cell listens at a port yet." if is_any else "No port is open yet: run a cell."
+        return kept_note(why)
+    listening = sum(row.listens for row in rows)
+    title = f"Ports: {count(len(rows), 'port')} open, {listening} with a server"
+    lines, body = [title], list[list[str]]()
+    for row in rows:
+        state = _LISTENS if row.listens else _SILENT
+        lines.append(f"  {row.number:>5}  {row.url}  {state}")
+        link = c.element("a", row.url, href=row.url, target="_blank", rel="noopener noreferrer")
+        body.append([str(row.number), link, state])
+    return c.make_card(
+        title,
+        c.table(("port", "address", ""), body, _PORT_STYLES),
+        c.paragraph(_HOW_PORTS, color=c.MUTED),
+        lines=[*lines, *wrap(_HOW_PORTS)],
+        symbol="⇄",
+        color=c.GREY,
+        mime=PORTS_JSON,
+        data={
+            "ports": [
+                {"number": row.number, "url": row.url, "listens": row.listens} for row in rows
+            ]
+        },
+    )
 
 
 # --- %output: a list of what is kept on disk, a page of it, or why there is none -----------------

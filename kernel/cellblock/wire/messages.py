@@ -189,6 +189,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     local_sockets: bool = False
     #: The listed hosts that are reached in that network, by way of the host's relay.
     neighbours: tuple[Neighbour, ...] = ()
+    #: Whether the host connects to servers in that network, which it then has a way into. Where
+    #: that is all that the network is for, cells listen by TCP at the ports in ``bound`` alone;
+    #: None is any.
+    serves: bool = False
+    bound: tuple[int, ...] | None = None
     #: Bytes of a /dev/shm that is mounted with them, or with those of a session; else 0.
     shared_memory: int = 0
     #: Whether guests of one zygote are of several sessions, and have mounts of their own: no other
@@ -463,6 +468,14 @@ class Listening(Message, frozen=True, kw_only=True):
     """
 
     number: Size
+
+
+class OwnNetwork(Message, frozen=True, kw_only=True):
+    """Guests are in a network of their own that ``serves``.
+
+    A socket travels with this frame by which the OS kernel tells who listens there (sock_diag(7)).
+    It also stands for the network.
+    """
 
 
 class SharedMemory(Message, frozen=True, kw_only=True):
@@ -1107,8 +1120,8 @@ ToZygote = (
     | Ping | Quit
 )  # fmt: skip
 FromZygote = (
-    SeenFolder | SharedMemory | Listening | Forked | ForkFailed | Reaped | Answered | Sessions
-    | Narrowed | ForksEnded | Refreshed | Obeyed | ZygoteFailed
+    SeenFolder | SharedMemory | Listening | OwnNetwork | Forked | ForkFailed | Reaped | Answered
+    | Sessions | Narrowed | ForksEnded | Refreshed | Obeyed | ZygoteFailed
 )  # fmt: skip
 ToGuest = (
     SessionSetup | Launch | Execute | Complete | Inspect | ListVariables | GetVariable

@@ -20,8 +20,10 @@ import pytest
 from PIL import Image
 
 from support import lessons
+from support.cell_servers import serves
 from support.kernels import argv_for
 from support.lessons import Classroom
+from support.ports import next_port
 
 from .conftest import ROOT, Desk, new_page, notebook_of, serving
 
@@ -349,6 +351,34 @@ def test_staged_files_are_kept_and_dropped_and_a_cell_undone(open_notebook, lab)
     section(view, "Checkpoints").get_by_role("button", name="Undo").click()
     view.run(2)
     assert view.outputs(2).all_inner_texts() == ["1"]
+
+
+def test_a_cells_server_is_a_link_in_the_panel(open_notebook, lab):
+    port = next_port()
+    policy = lab.settings.parent / "served.toml"
+    policy.write_text(f'extends = "unsafe"\nports = [{port}]\n')
+    lab.add_kernel("served", argv_for(policy, "--allow-unsafe"))
+    view = open_notebook(["1", serves(port)], kernel="served")
+    view.run(0)
+    ports = section(view, "Ports")
+    ports.get_by_text("nothing listens yet").wait_for()
+    view.run(1)
+    ports.get_by_text("a server listens").wait_for()
+    link = ports.get_by_role("link")
+    with view.page.context.expect_page() as opened:
+        link.click()
+    assert opened.value.url == link.get_attribute("href")
+    assert opened.value.inner_text("body") == "a cell's page"
+    assert opened.value.evaluate("window.opener") is None
+    assert failures(view.page, ".cb-Panel") == []
+    opened.value.close()
+
+
+def test_without_ports_the_panel_has_no_such_section(open_notebook):
+    view = open_notebook(["1"], kernel="cellblock")
+    view.run(0)
+    section(view, "Cells").get_by_text("1").first.wait_for()
+    assert section(view, "Ports").count() == 0
 
 
 def test_the_lesson_of_the_panel_goes_as_its_text_says(open_notebook, lab, monkeypatch):

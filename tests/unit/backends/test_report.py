@@ -98,6 +98,7 @@ def test_noop_holds_only_what_the_host_does():
     holding = [name for name, status in made.items() if status is not Status.unenforced]
     assert holding == [
         "credentials",
+        "port_hosts",
         "env_var_access",
         "display",
         "widget_modules",

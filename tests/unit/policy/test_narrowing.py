@@ -51,6 +51,8 @@ def policy(project):
         filesystem_staged_roots=(str(project / "staged"),),
         read_deny_paths=(str(project / "data" / "raw"), "/nowhere/.ssh"),
         network_access=("example.org:443", "example.com:443"),
+        ports=(8050, 8051),
+        port_hosts=("hub.example", "127.0.0.1:8888"),
         subprocess_execution=True,
         package_installation=True,
         env_var_access=("SHELL", "EDITOR"),
@@ -94,6 +96,8 @@ NARROWER = {
     "filesystem_staged_roots": [[], ["staged/in"], ["staged"]],
     "read_deny_paths": [["data", "/nowhere"], ["/"], ["data/raw", "/nowhere/.ssh", "work"]],
     "network_access": [False, [], ["example.org:443"]],
+    "ports": [[], [8051], [8051, 8050]],
+    "port_hosts": [[], ["hub.example"]],
     "subprocess_execution": [False, True],
     "package_installation": [False],
     "env_var_access": [[], ["SHELL"]],
@@ -160,6 +164,8 @@ WIDER = {
     "filesystem_staged_roots": [["."], ["data"], ["staged", "work"]],
     "read_deny_paths": [[], ["data/raw"], ["data/raw", "/nowhere/.ssh2"], ["data/raw/deeper"]],
     "network_access": [True, ["example.org:80"], ["EXAMPLE.org:443"], ["example.org:0443"]],
+    "ports": ["any", [8052], [8050, 8051, 8052]],
+    "port_hosts": [["hub.example", "other.example"], ["hub.example:80"]],
     "subprocess_execution": [],
     "package_installation": [],
     "env_var_access": [["SHELL", "TOKEN"], ["shell"]],
@@ -191,6 +197,8 @@ NONSENSE = {
         ["{home}"],
     ],
     "network_access": [0, 1, "true", None, "False"],
+    "ports": [8050, "all", True, ["any"], [80], [65_536], [8050.5], ["8050"]],
+    "port_hosts": ["hub.example", ["http://hub.example"], ["*"], ["a b"], [""]],
     "subprocess_execution": [1, "yes", None, [], 0.0],
     "timeout": [0, -1, float("inf"), float("nan"), "10", True, [10], 10**400],
     "max_processes": [0, -1, 1.5, True, "1", 2**63],
@@ -271,6 +279,7 @@ BACK = {
     "subprocess_execution": (False, [True]),
     "package_installation": (False, [True]),
     "network_access": (False, [True, ["example.org:443"]]),
+    "ports": ((), ["any", [8050]]),
 }
 
 

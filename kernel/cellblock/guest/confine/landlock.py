@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CREATE_RULESET_VERSION: Final = 1
 RULE_PATH_BENEATH: Final = 1
+RULE_NET_PORT: Final = 2
 RESTRICT_SELF_LOG_SAME_EXEC_OFF: Final = 1
 HIGHEST_KNOWN_ABI: Final = 7
 # <linux/fcntl.h>, <linux/openat2.h>
@@ -60,6 +61,7 @@ FS_BY_ABI: Final = (
     (5, IOCTL_DEV),
 )
 # LANDLOCK_ACCESS_NET_* (ABI 4) and LANDLOCK_SCOPE_* (ABI 6).
+BIND_TCP: Final = 0b01
 BIND_TCP_AND_CONNECT_TCP: Final = 0b11
 NET_ABI: Final = 4
 SCOPE_ABSTRACT_UNIX_AND_SIGNAL: Final = 0b11
@@ -106,14 +108,20 @@ def abi(arch: Arch) -> int:
         raise
 
 
-def handled(version: int, *, network: bool) -> Handled:
-    """Return all that ABI ``version`` can decide; TCP is left alone where the policy allows it."""
+def handled(version: int, *, network: bool, binds: bool = False) -> Handled:
+    """Return all that ABI ``version`` can decide; TCP is left alone where the policy allows it.
+
+    ``binds``: but for the ports at which guests listen.
+    """
     fs = 0
     for since, rights in FS_BY_ABI:
         fs |= rights if version >= since else 0
+    net = BIND_TCP_AND_CONNECT_TCP
+    if network:
+        net = BIND_TCP if binds else 0
     return Handled(
         fs=fs,
-        net=BIND_TCP_AND_CONNECT_TCP if version >= NET_ABI and not network else 0,
+        net=net if version >= NET_ABI else 0,
         scopes=SCOPE_ABSTRACT_UNIX_AND_SIGNAL if version >= SCOPE_ABI else 0,
         flags=RESTRICT_SELF_LOG_SAME_EXEC_OFF if version >= QUIET_ABI else 0,
     )
@@ -123,7 +131,7 @@ def apply(plan: Plan, arch: Arch, version: int) -> str:
     """Restrict this thread, for good. Needs no_new_privs. Raises OSError, LockFailed."""
     if version < 1:
         raise LockFailed("this OS kernel has no Landlock, or it is not switched on")
-    handle = handled(version, network=plan.has_sockets)
+    handle = handled(version, network=plan.has_sockets, binds=plan.bound is not None)
     ruleset, absent = ruleset_of(plan, arch, handle)
     try:
         # The guest may read its own memory map: threadpoolctl (scikit-learn) looks for BLAS there.
@@ -150,6 +158,10 @@ def ruleset_of(plan: Plan, arch: Arch, handle: Handled) -> tuple[int, list[str]]
     attr = ctypes.create_string_buffer(handle.packed, len(handle.packed))
     ruleset = libc.syscall(arch.numbers["landlock_create_ruleset"], attr, len(handle.packed), 0)
     try:
+        for port in plan.bound or () if handle.net else ():
+            # struct landlock_net_port_attr: __u64 allowed_access, port
+            rule = ctypes.create_string_buffer(struct.pack("=QQ", BIND_TCP, port), 16)
+            libc.syscall(arch.numbers["landlock_add_rule"], ruleset, RULE_NET_PORT, rule, 0)
         return ruleset, [
             path for path, rights in grants(plan) if not _allow(arch, ruleset, handle, path, rights)
         ]
@@ -252,7 +264,7 @@ def ruleset(plan: Plan, layers: int, namespaces: Sequence[int] = ()) -> int:
     version = min(abi(machine), plan.highest_abi or HIGHEST_KNOWN_ABI)
     if version < 1 or layers > MOST_AGAIN:
         raise LockFailed("the guest was narrowed too often" if version else "no Landlock")
-    handle = handled(version, network=plan.has_sockets)
+    handle = handled(version, network=plan.has_sockets, binds=plan.bound is not None)
     if not _fits(handle, layers + 1):
         raise LockFailed("the OS kernel takes no more rulesets")
 

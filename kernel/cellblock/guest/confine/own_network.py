@@ -6,6 +6,9 @@ says; a listed address is added to the device. At each listed port a socket list
 exists. The zygote sends it to the host, and the host's relay takes what comes there. So which entry
 a guest means is the listener that its connection came to: nobody reads an address out of a guest.
 
+Where a policy has ports, the zygote also sends the host a socket of this network, by which a
+process of the host's enters it, and connects to servers of cells (``host.services.ports``).
+
 In a container the network is the engine's, without a device too, and so is /etc/hosts; no address
 can be added there.
 
@@ -172,6 +175,21 @@ def listen(neighbours: Sequence[Neighbour]) -> Iterator[tuple[int, int]]:
         except OSError as error:
             if error.errno not in _NOT_HERE or each.address.startswith("127."):
                 raise
+
+
+# --- for the host: a way in, and what listens ----------------------------------------------------
+
+NETLINK_SOCK_DIAG: Final = 4
+
+
+def diagnosing_socket() -> int:
+    """Return the descriptor of a socket that tells who listens in this network (sock_diag(7)).
+
+    Whoever may change the network can enter it by that (``SIOCGSKNS``); guests never have it.
+    Raises OSError.
+    """
+    kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+    return socket.socket(socket.AF_NETLINK, kind, NETLINK_SOCK_DIAG).detach()
 
 
 # --- whether it works here ------------------------------------------------------------------------

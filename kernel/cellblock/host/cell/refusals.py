@@ -361,6 +361,8 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
     field, listed = "network_access", policy.network_access
     address = _address(call.target)
     known = listed if isinstance(listed, tuple) else ()
+    if plan.bound is not None and call.errno == errno.EACCES:
+        return _ports(plan.bound, address)
     entries = ", ".join(f'"{entry}"' for entry in (*known, address))
     if plan.loopback and call.errno in _AMONG_THEMSELVES:
         if call.errno != errno.ECONNREFUSED or not address or address in known:
@@ -377,9 +379,15 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if listed is True or (known and (address in known or call.errno not in _KEPT_AWAY)):
         return None  # it was connected to: who listens there refused, or nobody does
     what = "cells reach listed addresses alone, by TCP" if listed else "cells have no network"
-    if not address:
-        return Refusal(field, what, Remedy(f"{field} = true"))
-    return Refusal(field, what, Remedy(f"{field} = [{entries}]"), address)
+    line = f"{field} = [{entries}]" if address else f"{field} = true"
+    return Refusal(field, what, Remedy(line), address)
+
+
+def _ports(bound: tuple[int, ...], address: str) -> Refusal:
+    """Return the refusal of a port at which a cell was to listen, which is all that fails so."""
+    what, port = "cells listen at the listed ports alone", address.rpartition(":")[2]
+    line = f"ports = [{', '.join(map(str, (*bound, port)))}]" if port else 'ports = "any"'
+    return Refusal("ports", what, Remedy(line), address)
 
 
 def _address(target: str) -> str:

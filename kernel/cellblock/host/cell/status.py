@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
     from cellblock.host.services.changes import Change, Staged, State
+    from cellblock.host.services.ports import PortState
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
     from cellblock.host.state.names import BranchListing
@@ -166,6 +167,8 @@ class Views:
         self.templates_in_force: Mapping[str, Template] = {}
         #: What tells how much is left of each budget.
         self.budgets: dict[str, Callable[[], Budget]] = {}
+        #: Asks which ports are open, and where somebody listens.
+        self.ports: Callable[[], tuple[PortState, ...]] = lambda: ()
         #: What cells took: the last ones one by one, and all together.
         self._usage: deque[tables.UsageRow] = deque(maxlen=MAX_CELLS)
         self._total = tables.UsageTotals(0, 0.0, 0.0, 0, 0)
@@ -676,6 +679,16 @@ class Views:
             self._policy_table = made
         return dict(made[1])
 
+    def ports_table(self, _asked: Asked) -> Bundle:
+        """Return what ``%ports`` shows."""
+        policy = self.in_force
+        if policy is None or not policy.ports:
+            return tables.no_ports(self.name)
+        gap = next((each for each in self.gaps if each.capability == "ports"), None)
+        if gap is not None and gap.status is not Status.partial:
+            return tables.kept_note(f"{gap.actual[:1].upper()}{gap.actual[1:]}: {gap.remedy}")
+        return tables.ports(self.ports(), is_any=policy.ports == "any")
+
     def add_usage(self, number: int, source: str, usage: Usage) -> None:
         """Enter what a cell took: ``%usage`` lists it."""
         line, total = source.lstrip()[:MAX_LINE].partition("\n")[0], self._total
@@ -697,6 +710,7 @@ ANSWERS: Final[Mapping[str, Callable[[Views, Asked], Bundle | None]]] = {
     "changes": Views.changes_table,
     "output": Views.output_page,
     "policy": Views.policy_table,
+    "ports": Views.ports_table,
     "template": Views.templates_table,
     "tools": Views.tools_table,
     "usage": Views.usage_table,

@@ -81,7 +81,8 @@ class Owner(SnapshotOwner, Protocol):
 class Supervisor:
     """Has guests for a session's requests, its ``owner``, forked from zygotes of ``zygotes``.
 
-    ``on_listening`` gets the sockets at which a guest's connections to listed hosts come.
+    ``on_network`` gets the sockets at which a guest's connections to listed hosts come, and one of
+    the guest's network, if the host has a way into that.
     """
 
     def __init__(
@@ -92,10 +93,12 @@ class Supervisor:
         prepare: messages.Prepare,
         zygotes: ZygoteSource,
         clock: Callable[[], float],
-        on_listening: Callable[[Mapping[messages.Neighbour, int]], None] = lambda _: None,
+        on_network: Callable[
+            [Mapping[messages.Neighbour, int], int | None], None
+        ] = lambda _listeners, _network: None,
     ) -> None:
         self._reactor, self.owner = reactor, owner
-        self.clock, self._on_listening = clock, on_listening
+        self.clock, self._on_network = clock, on_network
         #: What the next zygote is told, and where it comes from.
         self._prepare, self._next_zygotes = prepare, zygotes
         #: The zygote that there is, where it came from, and what it was told.
@@ -231,7 +234,7 @@ class Supervisor:
         elif guest is not None:
             self._failed_starts = 0
             if self.zygote is not None:
-                self._on_listening(self.zygote.listeners)
+                self._on_network(self.zygote.listeners, self.zygote.network)
             guest.hold(held=self._held)
             self._tell_launch(guest)
             self.snapshots.begin(idle=self.owner.idle())

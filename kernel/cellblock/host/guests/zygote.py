@@ -169,6 +169,8 @@ class Zygote:
         #: Where guests' connections to listed hosts come: sockets' descriptors.
         self._neighbours = prepare.plan.neighbours
         self.listeners: dict[messages.Neighbour, int] = {}
+        #: A socket of their network, by which the host enters it, where the plan ``serves``.
+        self.network: int | None = None
         self._numbers = itertools.count(1)
         #: Guests whose pid is yet to be told, by their fork's number.
         self._forks: dict[int, Guest] = {}
@@ -373,10 +375,8 @@ class Zygote:
 
     def _take(self, message: messages.FromZygote) -> None:
         match message:
-            case messages.SeenFolder(path=path) if self._pidfds:
-                self.seen_folders[path] = self._pidfds.pop(0)
-            case messages.Listening(number=number) if self._pidfds:
-                self.listeners[self._neighbours[number]] = self._pidfds.pop(0)
+            case messages.SeenFolder() | messages.Listening() | messages.OwnNetwork():
+                self._take_descriptor(message)
             case messages.SharedMemory(scratch=scratch) if self._pidfds:
                 self._shared_memory[scratch] = SharedMemory(self._pidfds.pop(0))
             case messages.ForkFailed():
@@ -394,6 +394,20 @@ class Zygote:
                 self._on_obeyed()
             case _:
                 self._tell_users(message)
+
+    def _take_descriptor(
+        self, message: messages.SeenFolder | messages.Listening | messages.OwnNetwork
+    ) -> None:
+        """Keep what a zygote sends once, with a descriptor; without one there is nothing."""
+        if not self._pidfds:
+            return
+        match message:
+            case messages.SeenFolder(path=path):
+                self.seen_folders[path] = self._pidfds.pop(0)
+            case messages.Listening(number=number):
+                self.listeners[self._neighbours[number]] = self._pidfds.pop(0)
+            case messages.OwnNetwork():
+                self.network = self._pidfds.pop(0)
 
     def _tell_users(self, message: messages.FromZygote) -> None:
         if isinstance(message, messages.Reaped):
@@ -518,6 +532,9 @@ class Zygote:
             os.close(self.seen_folders.popitem()[1])
         while self.listeners:
             os.close(self.listeners.popitem()[1])
+        if self.network is not None:
+            os.close(self.network)
+            self.network = None
         while self._shared_memory:
             self._shared_memory.popitem()[1].close()
 
@@ -622,7 +639,8 @@ class SharedZygote:
     """
 
     def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
-        if not prepare.plan.neighbours:  # else it is not shared by any but forks
+        # Else it is not shared by any but forks.
+        if not (prepare.plan.neighbours or prepare.plan.serves):
             # Sockets by which the programs of one would reach those of another.
             plan = replace(prepare.plan, loopback=False, local_sockets=False)
             prepare = replace(prepare, plan=plan)

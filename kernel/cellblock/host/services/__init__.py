@@ -11,6 +11,8 @@ judged here before anything is done. Code that may hang or crash runs in worker 
   connects to one there. The relay, a process on the host's side, takes that, looks the name up,
   judges the address that it finds, connects to that very address, and copies bytes. ``addresses``
   says which may be connected to, for ``operations`` too.
+- ``ports``: servers of cells, opened at addresses on the user's loopback. ``port_relay``, a process
+  that has entered the session's network, continues what browsers ask for there.
 - ``artifacts``: files that cells leave for their user.
 - ``exchange``: files that a program puts into the scratch folder, or takes from there.
 - ``changes``: what cells staged of the project: listing it, dropping it.

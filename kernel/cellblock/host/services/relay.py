@@ -531,13 +531,13 @@ _USUAL_PORTS: Final = 32_768, 60_999
 #: What a socket of the relay's may hold each way. Linux doubles it, and enlarges it no more.
 BUFFER_BYTES: Final = 256 << 10
 #: A guest whose FIN waits behind bytes that nobody takes is gone some day: that is asked for.
-_KEEP_ALIVE: Final = (
+KEEP_ALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
 )
 #: struct linger: closing resets (socket(7)).
-_RESET: Final = struct.pack("ii", 1, 0)
+RESET: Final = struct.pack("ii", 1, 0)
 
 
 def most_per_port_seconds() -> int:
@@ -736,8 +736,8 @@ class Server:
             return
         self._pace.take()
         near.setblocking(False)
-        _bound_buffers(near)
-        for level, option, value in _KEEP_ALIVE:
+        bound_buffers(near)
+        for level, option, value in KEEP_ALIVE:
             near.setsockopt(level, option, value)
         connection = Connection(neighbour, near)
         self._all.add(connection)
@@ -837,7 +837,7 @@ class Server:
             if error:
                 self._try_next(connection, error)
                 return
-            if _is_connected(far):
+            if is_connected(far):
                 for sock in (connection.near, far):
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.targets = []
@@ -869,7 +869,7 @@ class Server:
         for sock in connection.sockets():
             if reset:
                 with contextlib.suppress(OSError):
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             self._forget(sock)
         self._all.discard(connection)
         self._timed.discard(connection)
@@ -903,7 +903,7 @@ def _connecting(address: IPAddress, port: int) -> socket.socket:
     """
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    _bound_buffers(sock)
+    bound_buffers(sock)
     error = sock.connect_ex((str(address), port))
     if error not in (0, errno.EINPROGRESS):
         sock.close()
@@ -911,19 +911,21 @@ def _connecting(address: IPAddress, port: int) -> socket.socket:
     return sock
 
 
-def _bound_buffers(sock: socket.socket) -> None:
+def bound_buffers(sock: socket.socket) -> None:
     """Have a socket hold little: all programs of the machine share the memory of these."""
     for each in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         sock.setsockopt(socket.SOL_SOCKET, each, BUFFER_BYTES)
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
+    """Open as many files as this user may: a connection takes six."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # as it was, then, and fewer connections
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _is_connected(sock: socket.socket) -> bool:
+def is_connected(sock: socket.socket) -> bool:
+    """Whether a socket has somebody at its other end."""
     try:
         sock.getpeername()
     except OSError:
@@ -938,7 +940,7 @@ def main(fd: int, host: int) -> None:
     set_process_name(b"cb-relay")
     control = socket.socket(fileno=fd)
     control.set_inheritable(False)
-    _raise_file_limit()
+    raise_file_limit()
     try:
         Server(control).serve()
     finally:

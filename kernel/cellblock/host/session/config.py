@@ -220,7 +220,7 @@ class SessionConfig(Struct, frozen=True):
             return True
         if plan.layers or SHARED_MEMORY in plan.write_roots or PROC in plan.read_roots:
             return False
-        if plan.neighbours:
+        if plan.neighbours or plan.serves:
             return False
         return not locks or ("landlock" in locks and "container" not in locks)
 

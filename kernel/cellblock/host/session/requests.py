@@ -53,10 +53,18 @@ from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import Supervisor
 from cellblock.host.limits.deadlines import Deadlines
 from cellblock.host.limits.monitor import Mark, Monitor
+from cellblock.host.services.ports import Ports, PortState
 from cellblock.host.services.relay import Relay, RelayUser
 from cellblock.host.services.tools.broker import Broker
 from cellblock.host.services.tools.calls import CellCalls, Tooling
-from cellblock.host.session.types import CHARGED, ESTIMATED, NarrowingStep, Refused, Stopped
+from cellblock.host.session.types import (
+    CHARGED,
+    ESTIMATED,
+    NOT_SERVED,
+    NarrowingStep,
+    Refused,
+    Stopped,
+)
 from cellblock.host.state.chain import PastRequest
 from cellblock.host.state.core import MAX_LOSSES
 from cellblock.policy.paths import within
@@ -276,10 +284,12 @@ class Requests:
         self._relay = self._make_relay()
         #: What it said of connections last.
         self._came = 0
+        self._served = settings.served
+        self.ports = self._make_ports()
         policy, prepare = settings.policy, settings.prepare
         self._layers = prepare.plan.layers
         self.supervisor = Supervisor(
-            reactor, self, policy, prepare, zygotes, clock, self._on_listening
+            reactor, self, policy, prepare, zygotes, clock, self._on_network
         )
         self.tools = Broker(
             reactor,
@@ -818,8 +828,23 @@ class Requests:
         self._relay.leave(self._relay_user)
         self._relay, self._came = self._make_relay(), 0
 
-    def _on_listening(self, listeners: Mapping[messages.Neighbour, int]) -> None:
-        """Have guests of a zygote be connected to what is listed."""
+    def _make_ports(self) -> Ports:
+        return Ports(self._reactor, *self._served, self.on_notice)
+
+    def _take_ports(self) -> None:
+        """Have ports of one's own, and leave the ones before to forks and whom they are of."""
+        self.ports.leave()
+        self.ports = self._make_ports()
+
+    def open_ports(self) -> tuple[PortState, ...]:
+        """Return the ports that are open to the user, and whether somebody listens at each."""
+        return self.ports.state()
+
+    def _on_network(self, listeners: Mapping[messages.Neighbour, int], network: int | None) -> None:
+        """Have guests of a zygote be connected to what is listed, and be reached at ports."""
+        if self.ports.is_shared and not self.ports.serves(network):
+            self._take_ports()
+        self.ports.serve(network)
         if self._relay.is_shared and not self._relay.serves(listeners):
             self._take_relay()
         self._relay.serve(listeners)
@@ -989,6 +1014,8 @@ class Requests:
         if guest is not None and not others:
             guest.throttle(on=True)
         self._relay.say(self._relay_user)
+        for one in self.ports.news():
+            self._front.on_notice(f"says: a server of yours is at {one.url} (port {one.number})")
         request.done(reply)
         self._relay.account(self._relay_user)
         if self._alone is not None or self._waiting():
@@ -1001,6 +1028,8 @@ class Requests:
         self._relay.leave(self._relay_user)
         self._relay = parent._relay.join(self._relay_user)  # they are in the same network
         self._came = self._relay.came()
+        self.ports.leave()
+        self.ports = parent.ports.join()
 
     # --- what the supervisor tells ------------------------------------------------------------
 
@@ -1107,6 +1136,10 @@ class Requests:
         if self._relay.is_shared:  # then a new guest comes, of another zygote
             self._take_relay()
         self._relay.narrow_to(settings.addresses)
+        self._served = settings.served
+        if self.ports.is_shared:
+            self._take_ports()
+        self.ports.narrow_to(*self._served[:2])
         self.used = self.used and settings.step is not NarrowingStep.fresh
 
     def open_folder(self, path: str) -> int:
@@ -1146,8 +1179,9 @@ class Requests:
 
     def disconnect(self) -> None:
         """End guests' connections and calls, and account for what they asked for."""
-        self._addresses = ()
+        self._addresses, self._served = (), NOT_SERVED
         self._take_relay()
+        self._take_ports()
         self.tools.drop()
 
     def close(self) -> bool:

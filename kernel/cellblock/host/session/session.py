@@ -329,6 +329,7 @@ def open_session(
         keeper=keeper,
         approver=front.approver,
     )
+    front.views.ports = session.requests.open_ports
     if config.lists_staged and (layers := config.prepare.plan.layers):
         policy, own = paths.without_scratch(config.policy, config.scratch), front.audit.session
         staged = changes.of_layers(layers, policy, own, config.names, config.adopted)

@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 
 from cellblock.analysis import Finding
 from cellblock.host.services.tools.calls import CellCalls
+from cellblock.policy.network import loopback_ports
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -287,6 +288,19 @@ class SessionSettings(Struct, frozen=True, kw_only=True):
         """What guests reach by way of the relay."""
         listed = self.policy.network_access
         return listed if self.prepare.plan.neighbours and isinstance(listed, tuple) else ()
+
+    @property
+    def served(self) -> Served:
+        """What users reach of guests' servers, and which ports are listed hosts' there."""
+        policy = self.policy
+        if not self.prepare.plan.serves:
+            return NOT_SERVED
+        return policy.ports, policy.port_hosts, loopback_ports(policy.network_access)
+
+
+#: Ports, hosts that browsers may ask for there, and ports at which no cell can listen.
+Served = tuple[tuple[int, ...] | Literal["any"], tuple[str, ...], frozenset[int]]
+NOT_SERVED: Final[Served] = (), (), frozenset()
 
 
 def unasked(message: messages.FromGuest, *, served: bool) -> str:

@@ -1,0 +1,473 @@
+"""The process that continues browsers' connections to servers in a session's network.
+
+It enters the session's network, and gives up the rights that this took. From then on a socket that
+it makes reaches the session's loopback, and nothing else. The sockets at which it listens are of
+the user's network: the host made them and sent them.
+
+A connection begins with the browser's request, of which this process reads the ``Host`` line and
+nothing else. What is for another host is answered here (421), since it is not from a page that the
+user opened: a stranger's page can have a name of its own lead to the loopback (DNS rebinding), and
+Jupyter's pages and cookies are those of the plain ``localhost``. What follows goes through as it
+is, and nothing that a guest writes is read.
+
+Nobody is waited for: a request has ``ASKING_SECONDS``, of connections and of those that have yet to
+ask there are so many, and one that has been half closed ends when nothing more comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import resource
+import select
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cellblock.guest.confine import arch, libc, process
+from cellblock.guest.confine.libc import LockFailed
+from cellblock.host.guests.spawn import end_with_host, protect_host, set_process_name
+from cellblock.host.services.ports import Enter, NotEntered, Open, Shut, ToPorts
+from cellblock.host.services.relay import (
+    FILES_EACH,
+    KEEP_ALIVE,
+    READ_SIZE,
+    RESET,
+    SPARE_FILES,
+    Flow,
+    Pipes,
+    bound_buffers,
+    is_connected,
+    raise_file_limit,
+)
+from cellblock.policy.network import LOOPBACK
+from cellblock.wire import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# --- the network ----------------------------------------------------------------------------------
+
+# <linux/sockios.h>, <linux/nsfs.h>, <linux/sched.h>
+SIOCGSKNS: Final = 0x894C
+NS_GET_USERNS: Final = 0xB701
+CLONE_NEWUSER: Final = 0x1000_0000
+CLONE_NEWNET: Final = 0x4000_0000
+
+
+def enter(network: int) -> None:
+    """Enter the network of a socket's, and keep no right in it. Raises OSError, LockFailed."""
+    there = fcntl.ioctl(network, SIOCGSKNS)
+    owner = fcntl.ioctl(there, NS_GET_USERNS)
+    try:
+        own = Path("/proc/self/ns/user").stat()
+        if not os.path.samestat(os.fstat(owner), own):
+            libc.setns(owner, CLONE_NEWUSER)
+        libc.setns(there, CLONE_NEWNET)
+    finally:
+        os.close(owner)
+        os.close(there)
+    if (machine := arch.current()) is not None:
+        process.drop_capabilities(machine)
+
+
+# --- the first words of a connection --------------------------------------------------------------
+
+#: Bytes in which a request has said for whom it is: browsers say so in the second line.
+MOST_HEAD: Final = 8 << 10
+_BEGINS: Final = re.compile(rb"[A-Z]{1,20} [!-~]+ HTTP/1\.[01]")
+
+
+def is_for(head: bytes, hosts: tuple[str, ...]) -> bool | None:
+    """Return whether a request is for one of ``hosts``; None while it has yet to say so."""
+    *lines, _ = head.split(b"\r\n")
+    if lines and not _BEGINS.fullmatch(lines[0]):
+        return False
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon:
+            return False  # the end of the head, or no head
+        if name.lower() == b"host":
+            return value.strip().lower().decode("latin-1") in hosts
+    return None if head[:1].isupper() and len(head) < MOST_HEAD else False
+
+
+def _answer(status: str, text: str) -> bytes:
+    body = f"{text}\n".encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+ELSEWHERE: Final = _answer(
+    "421 Misdirected Request",
+    "cellblock: this is not the address of a cell's server. Open the one that %ports shows.",
+)
+
+
+def nobody_listens(port: int) -> bytes:
+    """Return what a browser is told where no cell listens."""
+    text = f"cellblock: nothing listens at port {port} in this session. Run the cell that serves it"
+    return _answer("502 Bad Gateway", f"{text}, then reload.")
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+#: Connections of one session; further ones wait until one of these has ended.
+MAX_CONNECTIONS: Final = 256
+#: Of these, such as have yet to ask: one more, and the oldest of them ends.
+MOST_ASKING: Final = 64
+#: Seconds that a request has to say for whom it is, and a server to take a connection.
+ASKING_SECONDS: Final = 10.0
+CONNECTING_SECONDS: Final = 10.0
+#: Seconds without a byte that a connection has of which one side sends no more.
+LEFT_SECONDS: Final = 60.0
+_LONGEST_WHY: Final = 500
+#: Seconds until connections are taken again where there were no descriptors.
+REST_SECONDS: Final = 0.1
+
+
+@dataclass(eq=False, slots=True)
+class Served:
+    """A port: the sockets at which browsers connect to it, and for whom they may ask."""
+
+    port: int
+    hosts: tuple[str, ...]
+    listeners: list[socket.socket]
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """A browser's connection, ``near``, and its way on: ``far``, once it has asked."""
+
+    served: Served
+    near: socket.socket
+    #: When its time is over; None while both sides may send.
+    ends: float | None
+    targets: list[str] = field(default_factory=lambda: list(LOOPBACK))
+    far: socket.socket | None = None
+    flows: tuple[Flow, ...] = ()
+    #: Whether a side sends no more, and the bytes that had been moved when that was looked at.
+    has_left: bool = False
+    moved: int = 0
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether its request has yet to say for whom it is."""
+        return self.far is None
+
+
+class Server:
+    """Serves the ports of one session. ``control`` is the socket to the host.
+
+    ``enter`` enters the network of a descriptor's: until it has, nothing is served.
+    """
+
+    def __init__(self, control: socket.socket, enter: Callable[[int], None] = enter) -> None:
+        self._control, self._pipes, self._enter_network = control, Pipes(), enter
+        self._has_entered = False
+        self._splitter = frames.Splitter()
+        self._decode: frames.Decoder[ToPorts] = frames.Decoder(ToPorts)
+        self._epoll = select.epoll()
+        self._epoll.register(control.fileno(), select.EPOLLIN)
+        #: Descriptors that came before their message was complete.
+        self._received: list[int] = []
+        self._served: dict[int, Served] = {}
+        self._listeners: dict[int, tuple[socket.socket, Served]] = {}
+        #: All connections, oldest first, by each of their descriptors too.
+        self._all: dict[Connection, None] = {}
+        self._connections: dict[int, Connection] = {}
+        self._waited_for: dict[int, int] = {}
+        #: Closed when all events are served: else one would be taken for another socket's.
+        self._closing: list[socket.socket] = []
+        self._is_taking, self._rests_until = True, 0.0
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = min(MAX_CONNECTIONS, max(1, (files - SPARE_FILES) // FILES_EACH))
+
+    def serve(self) -> None:
+        """Serve until the host hangs up."""
+        while True:
+            for fd, events in self._epoll.poll(self._next_look()):
+                if fd == self._control.fileno():
+                    if not self._read_control():
+                        return
+                elif fd in self._listeners:
+                    self._accept(fd)
+                elif (connection := self._connections.get(fd)) is not None:
+                    connection.has_left |= bool(connection.flows and events & select.EPOLLRDHUP)
+                    self._serve(connection, events)
+            self._look_at_time()
+            while self._closing:
+                self._closing.pop().close()
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _next_look(self) -> float | None:
+        """Return the seconds until something is due that no socket tells."""
+        due = [each.ends for each in self._all if each.ends is not None]
+        due += [self._rests_until] if not self._is_taking and len(self._all) < self._most else []
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _look_at_time(self) -> None:
+        now = time.monotonic()
+        for connection in [each for each in self._all if each.ends is not None]:
+            if connection.ends is not None and connection.ends <= now:
+                self._end(connection, reset=True)
+        is_taking = len(self._all) < self._most and now >= self._rests_until
+        if is_taking != self._is_taking:
+            self._is_taking = is_taking
+            for fd in self._listeners:
+                if is_taking:
+                    self._epoll.register(fd, select.EPOLLIN)
+                else:
+                    self._epoll.unregister(fd)
+
+    # --- the host -----------------------------------------------------------------------------
+
+    def _read_control(self) -> bool:
+        """Handle messages of the host; return whether it is still there."""
+        try:
+            data, fds, *_ = socket.recv_fds(self._control, READ_SIZE, 16)
+        except OSError:
+            return False
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        self._received += fds
+        for payload in self._splitter.feed(data):
+            match self._decode(payload):
+                case Enter():
+                    if not self._enter(self._received.pop(0)):
+                        return False
+                case Open() as message:
+                    if not self._has_entered:
+                        return False
+                    self._open(message)
+                case Shut(port=port):
+                    self._shut(port)
+        return bool(data)
+
+    def _enter(self, network: int) -> bool:
+        try:
+            self._enter_network(network)
+        except (OSError, LockFailed) as error:
+            self._control.sendall(frames.encode(NotEntered(why=str(error)[:_LONGEST_WHY])))
+            return False
+        finally:
+            os.close(network)
+        self._has_entered = True
+        return True
+
+    def _open(self, message: Open) -> None:
+        fds, self._received = (
+            self._received[: message.listeners],
+            self._received[message.listeners :],
+        )
+        listeners = [socket.socket(fileno=fd) for fd in fds]
+        served = Served(message.port, message.hosts, listeners)
+        self._served[message.port] = served
+        for listener in listeners:
+            listener.setblocking(False)
+            self._listeners[listener.fileno()] = listener, served
+            if self._is_taking:
+                self._epoll.register(listener, select.EPOLLIN)
+
+    def _shut(self, port: int) -> None:
+        served = self._served.pop(port, None)
+        if served is None:
+            return
+        for listener in served.listeners:
+            if self._is_taking:
+                self._epoll.unregister(listener)
+            del self._listeners[listener.fileno()]
+            self._closing.append(listener)
+        for connection in [each for each in self._all if each.served is served]:
+            self._end(connection, reset=True)
+
+    # --- a connection -------------------------------------------------------------------------
+
+    def _accept(self, fd: int) -> None:
+        listener, served = self._listeners[fd]
+        if len(self._all) >= self._most:
+            return  # looked at again at the end of this round
+        try:
+            near, _ = listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # there are no descriptors, or who came has gone
+            self._rests_until = time.monotonic() + REST_SECONDS
+            return
+        near.setblocking(False)
+        bound_buffers(near)
+        for level, option, value in KEEP_ALIVE:
+            near.setsockopt(level, option, value)
+        asking = [each for each in self._all if each.is_asking]
+        if len(asking) >= MOST_ASKING:
+            self._end(asking[0], reset=True)
+        connection = Connection(served, near, time.monotonic() + ASKING_SECONDS)
+        self._all[connection] = None
+        self._connections[near.fileno()] = connection
+        # At edges: what is looked at is not taken, and would be told of again.
+        self._wait(near, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+
+    def _serve(self, connection: Connection, events: int) -> None:
+        if connection.is_asking:
+            self._look_at_request(connection, events)
+        elif not connection.flows:
+            self._go_on_connecting(connection, events)
+        elif not _move(connection) or events & (select.EPOLLERR | select.EPOLLPRI):
+            self._end(connection, reset=True)
+            return
+        if connection.flows:
+            self._wait_for_more(connection)
+
+    def _look_at_request(self, connection: Connection, events: int) -> None:
+        try:
+            head = connection.near.recv(MOST_HEAD, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            head = b""
+        good = is_for(head, connection.served.hosts)
+        if good:
+            self._try_next(connection)
+        elif good is not None:
+            self._end_with(connection, ELSEWHERE)
+        elif events & select.EPOLLRDHUP:
+            self._end(connection)
+
+    def _try_next(self, connection: Connection) -> None:
+        """Connect to the session's loopback, by the next of its addresses."""
+        self._forget_far(connection)
+        while connection.targets:
+            target = connection.targets.pop(0)
+            family = socket.AF_INET6 if ":" in target else socket.AF_INET
+            try:
+                far = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            except OSError:
+                continue
+            bound_buffers(far)
+            error = far.connect_ex((target, connection.served.port))
+            if error not in (0, errno.EINPROGRESS):
+                far.close()
+                continue
+            connection.far = far
+            connection.ends = time.monotonic() + CONNECTING_SECONDS
+            self._connections[far.fileno()] = connection
+            self._wait(connection.near, 0)
+            self._wait(far, select.EPOLLOUT)
+            return
+        self._end_with(connection, nobody_listens(connection.served.port))
+
+    def _go_on_connecting(self, connection: Connection, events: int) -> None:
+        far = connection.far
+        if far is None:
+            return
+        if far.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._try_next(connection)
+        elif is_connected(far):
+            for sock in (connection.near, far):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.ends = None
+            up = Flow(connection.near, far, self._pipes)
+            connection.flows = up, Flow(far, connection.near, self._pipes)
+        elif events & (select.EPOLLHUP | select.EPOLLERR):
+            self._end(connection, reset=True)  # the browser has gone
+
+    def _wait_for_more(self, connection: Connection) -> None:
+        up, down = connection.flows
+        if up.is_done and down.is_done:
+            self._end(connection)
+            return
+        for out, back in ((up, down), (down, up)):
+            wanted = select.EPOLLIN | select.EPOLLPRI if out.reads else 0
+            wanted |= select.EPOLLOUT if back.held else 0
+            # That a side has left is to be known also while nothing more is read of it.
+            wanted |= 0 if connection.has_left else select.EPOLLRDHUP
+            self._wait(out.source, wanted, without_hang_up=True)
+        moved = up.moved + down.moved
+        if connection.has_left and (connection.ends is None or moved != connection.moved):
+            connection.ends = time.monotonic() + LEFT_SECONDS
+        connection.moved = moved
+
+    def _wait(self, sock: socket.socket, events: int, *, without_hang_up: bool = False) -> None:
+        """Wait for events at a socket; for a hang-up, too, unless nothing else is waited for."""
+        fd, known = sock.fileno(), self._waited_for.get(sock.fileno())
+        if events == 0 and without_hang_up:
+            if known is not None:
+                self._epoll.unregister(fd)
+                del self._waited_for[fd]
+            return
+        if known is None:
+            self._epoll.register(fd, events)
+        elif known != events:
+            self._epoll.modify(fd, events)
+        self._waited_for[fd] = events
+
+    def _end_with(self, connection: Connection, answer: bytes) -> None:
+        """Answer a browser in the place of a server, and end its connection."""
+        near = connection.near
+        with contextlib.suppress(OSError):
+            near.recv(READ_SIZE)  # what is not read resets the connection, and the answer with it
+            near.send(answer)
+            near.shutdown(socket.SHUT_WR)
+        self._end(connection)
+
+    def _end(self, connection: Connection, *, reset: bool = False) -> None:
+        """End a connection; with ``reset`` both sides hear that it is broken."""
+        for flow in connection.flows:
+            flow.close()
+        self._forget_far(connection, reset=reset)
+        self._forget(connection.near, reset=reset)
+        self._all.pop(connection, None)
+
+    def _forget_far(self, connection: Connection, *, reset: bool = False) -> None:
+        if connection.far is not None:
+            self._forget(connection.far, reset=reset)
+            connection.far = None
+
+    def _forget(self, sock: socket.socket, *, reset: bool) -> None:
+        if reset:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self._wait(sock, 0, without_hang_up=True)
+        self._connections.pop(sock.fileno(), None)
+        self._closing.append(sock)
+
+
+def _move(connection: Connection) -> bool:
+    """Move what can be moved; return whether there is nobody that has gone."""
+    try:
+        for flow in connection.flows:
+            if not flow.is_done:
+                flow.move()
+    except OSError:  # or there are no pipes
+        return False
+    return True
+
+
+def main(fd: int, host: int) -> None:
+    """Serve until the host, whose pid is given, hangs up."""
+    end_with_host(host)
+    protect_host()
+    set_process_name(b"cb-ports")
+    control = socket.socket(fileno=fd)
+    control.set_inheritable(False)
+    raise_file_limit()
+
+    def enter_for_good(network: int) -> None:
+        enter(network)
+        # Other rights may have taken both of these away (prctl(2)).
+        end_with_host(host)
+        protect_host()
+
+    try:
+        Server(control, enter_for_good).serve()
+    finally:
+        os._exit(0)
