@@ -511,9 +511,17 @@ def allow_addresses(source: str) -> str:
     return list_line("network_access", first)
 
 
+#: What a card offers to write into a policy. A cell may have chosen the name: quotes and the like
+#: could end the text that it stands in, in TOML or in a shell.
+_ENTRY: Final = re.compile(r"[\w@%+=:,.*?/~{}()&# -]{1,1000}")
+
+
 def list_line(field: str, values: Iterable[str]) -> str:
-    """Return a line of a policy file that sets a list."""
-    return f"{field} = {json.dumps(list(values), ensure_ascii=False)}"
+    """Return a line of a policy file that sets a list; none where it would not be read as one."""
+    entries = list(values)
+    if not all(map(_ENTRY.fullmatch, entries)):
+        return ""
+    return f"{field} = {json.dumps(entries, ensure_ascii=False)}"
 
 
 def allowing(module: str, rules: Rules) -> tuple[str, ...]:

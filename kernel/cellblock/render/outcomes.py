@@ -351,16 +351,16 @@ def refused_widget(
     ``file`` is the policy's file as it was named. ``known`` says that its module is allowed and
     only the model is not known.
     """
-    module, model = clip(module or "(none)", _LONGEST), clip(model or "(none)", _LONGEST)
-    title = f"cellblock did not show a widget of {module}"
+    shown, kind = _of_title(module), _of_title(model)
+    title = f"cellblock did not show a widget of {shown}"
     if known:
-        why = f"{model} is none of the widgets of {module} that cellblock knows how to clean."
+        why = f"{kind} is none of the widgets of {shown} that cellblock knows how to clean."
         remedy, lines = "use one of ipywidgets' own, or show the value itself.", list[str]()
     else:
-        why = f"{model} brings a script of its own: {_RIGHTS}"
+        why = f"{kind} brings a script of its own: {_RIGHTS}"
         remedy = "use one of ipywidgets' own, or a picture."
         lines = [list_line("add.widget_modules", [module])]
-    data = {"module": module, "model": model}
+    data = {"module": clip(module, _LONGEST), "model": clip(model, _LONGEST)}
     return _refusal(title, why, remedy, policy_name, data, allowing(lines, file))
 
 
@@ -377,8 +377,8 @@ def widgets_as_text(*, policy_name: str) -> Bundle:
 
 def refused_comm(target: str, *, policy_name: str, file: str = "") -> Bundle:
     """Return the card for a comm whose target is not allowed; ``file`` is the policy's."""
-    target = clip(target or "(none)", _LONGEST)
-    title = f"cellblock did not open a comm to {target}"
+    title = f"cellblock did not open a comm to {_of_title(target)}"
+    target = clip(target, _LONGEST)
     if target.startswith(HOST_TARGETS):
         why = "Through it the host itself speaks with the front end: no cell has a part in that."
         return _refusal(title, why, "choose another name.", policy_name, {"target": target})
@@ -706,7 +706,7 @@ class Refusal:
 
 def refusal_reason(refusal: Refusal, policy_name: str) -> str:
     """Return the reason in words, with what was asked for and the policy's field."""
-    about = ", ".join(filter(None, (_part(refusal.asked), refusal.field)))
+    about = ", ".join(filter(None, (named(refusal.asked), refusal.field)))
     return f"under policy {_part(policy_name)} {refusal.what} ({about})"
 
 
@@ -746,7 +746,7 @@ def refusal_card(
     title = f"cellblock stopped this: under policy {_part(policy_name)} {refusal.what}"
     lines, body = wrap(title), list[str]()
     if refusal.asked:
-        asked = f"It asked for {_part(refusal.asked)}."
+        asked = f"It asked for {named(refusal.asked)}."
         lines += wrap(asked, indent="  ")
         body.append(c.paragraph("It asked for ", c.code(_part(refusal.asked)), "."))
     if refusal.advice:
@@ -788,6 +788,21 @@ def refusal_card(
             "instead": instead,
         },
     )
+
+
+#: A name that no reader takes for words of the host's around it.
+_PLAIN: Final = re.compile(r"[\w@%+=:,./~-]*")
+
+
+def named(name: str) -> str:
+    """Return a name that a cell chose as it stands in a sentence: quoted, unless it is plain."""
+    shown = _part(name)
+    return shown if _PLAIN.fullmatch(shown) else repr(shown)
+
+
+def _of_title(name: str) -> str:
+    """Return a name in a title, in which no line may break within it: the next would be ours."""
+    return named(clip(name or "(none)", _LONGEST)).replace(" ", "\N{OPEN BOX}")
 
 
 def _part(text: str) -> str:

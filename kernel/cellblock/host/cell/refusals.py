@@ -20,6 +20,7 @@ import msgspec
 
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.analyser import as_written
+from cellblock.analysis.findings import list_line
 from cellblock.backends import bubblewrap
 from cellblock.backends.layers import receives_mounts
 from cellblock.backends.plan import check_writable, denied, denied_paths
@@ -29,7 +30,7 @@ from cellblock.policy.network import parse_address
 from cellblock.policy.paths import pattern_beneath, reads_home_files, within
 from cellblock.policy.vocabulary import GIB, MIB, is_size
 from cellblock.render.cards import size, value_words
-from cellblock.render.outcomes import Refusal, Remedy
+from cellblock.render.outcomes import Refusal, Remedy, named
 from cellblock.wire.messages import FailedCall
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def judge_missing(
     withheld = name in environ and name not in (*config.prepare.environment, *_SHELLS_OWN)
     if not (named and withheld and name.isprintable()):
         return None
-    remedy = Remedy(f'{field} = ["{name}"]', listed=True)
+    remedy = Remedy(list_line(field, [name]), listed=True)
     return Refusal(field, "cells get no such variable of the kernel's environment", remedy, name)
 
 
@@ -363,12 +364,12 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
     known = listed if isinstance(listed, tuple) else ()
     if plan.bound is not None and call.errno == errno.EACCES:
         return _ports(plan.bound, address)
-    entries = ", ".join(f'"{entry}"' for entry in (*known, address))
+    entries = list_line(field, (*known, address))
     if plan.loopback and call.errno in _AMONG_THEMSELVES:
         if call.errno != errno.ECONNREFUSED or not address or address in known:
             return None  # it is among the session's own programs, or with who is listed
         what = "cells have a network of their own, where nobody listens there"
-        return Refusal(field, what, Remedy(f"{field} = [{entries}]"), address)
+        return Refusal(field, what, Remedy(entries), address)
     own = plan.loopback and plan.subprocess and not plan.local_sockets
     if own and call.errno in _DENIED and not address:
         what = "cells make no Unix sockets where those of other programs could be named"
@@ -379,7 +380,7 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if listed is True or (known and (address in known or call.errno not in _KEPT_AWAY)):
         return None  # it was connected to: who listens there refused, or nobody does
     what = "cells reach listed addresses alone, by TCP" if listed else "cells have no network"
-    line = f"{field} = [{entries}]" if address else f"{field} = true"
+    line = entries if address else f"{field} = true"
     return Refusal(field, what, Remedy(line), address)
 
 
@@ -431,7 +432,7 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
         if not config.has_project:
             instead = _UPLOAD
         if _is_in(meant, roots) and not _is_in(meant, denied(policy, private=config.private)):
-            instead = f"write {meant}"
+            instead = f"write {named(meant)}"
         what, asked = "~ is a folder of the cells' own", _named(path, config)
         return Refusal(field, what, Remedy(instead=instead), asked)
     if call.errno not in (*_DENIED, errno.ENOENT) or not within(path, project):
@@ -475,7 +476,7 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
     if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
         what = "cells read no files of this name: they often hold passwords"
-        line = f'filesystem_read_roots = ["{path}"]'
+        line = list_line("filesystem_read_roots", [path])
         instead = "pass on single variables of the kernel's environment: env_var_access"
         return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
     outside = not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files))
@@ -565,7 +566,7 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
             "when the kernel started: put the notebook in a folder without one, and restart"
         )
         return Remedy(instead=instead)
-    line, folder = f'filesystem_read_roots = ["{path}"]', os.path.dirname(path)
+    line, folder = list_line("filesystem_read_roots", [path]), os.path.dirname(path)
     if _is_in(path, _MACHINES):
         return Remedy(line, listed=True)
     writing = _to_write(folder, config)
@@ -581,7 +582,7 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
     if not _is_in(folder, _MACHINES):
         with contextlib.suppress(PolicyError):
             check_writable((folder,), denied(policy, private=config.private), policy, field)
-            return Remedy(f'{field} = ["{folder}"]', listed=True, instead=below)
+            return Remedy(list_line(field, [folder]), listed=True, instead=below)
     return Remedy(instead=below or "no policy lets cells write there")
 
 
