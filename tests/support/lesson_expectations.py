@@ -61,10 +61,7 @@ CLAIMS = {
         ),
         "run": "…passed          lesson/sent/ada.ipynb…3 notebooks: 1 passed, 1 denied, 1 timed out; …",
         "resume": "…3 notebooks: 1 passed, 1 denied, 1 timed out (1 of them in an earlier run); …",
-        "look": (
-            "ada.ipynb []\nbob.ipynb ['CellStopped']\n"
-            "cy.ipynb ['PolicyDenied']\n"
-        ),
+        "look": ("ada.ipynb []\nbob.ipynb ['CellStopped']\ncy.ipynb ['PolicyDenied']\n"),
     },
     "branches": {
         "first": "3.17",
