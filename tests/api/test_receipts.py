@@ -249,6 +249,32 @@ def test_files_that_were_copied_out_and_kept_are_what_it_is_for(home, run):
     (home / "project" / "kept.csv").unlink()
 
 
+def test_of_files_with_one_name_in_two_folders_each_is_what_it_is_for(home, run):
+    one, other = home / "one", home / "other"
+    one.mkdir()
+    other.mkdir()
+    roots = (str(one), str(other))
+    policy = Policy.preset("data", filesystem_read_roots=roots, filesystem_staged_roots=roots)
+    with Sandbox(policy, project=one) as s:
+        write = "for name, text in {}: open(name, 'w').write(text)"
+        files = [(f"{one}/a.csv", "1"), (f"{other}/a.csv", "2"), (f"{other}/b.csv", "3")]
+        s.execute(write.format(files))
+        s.keep()
+        result = s.execute(write.format([(f"{other}/a.csv", "4")]))
+        s.keep()
+        said = receipts.verify(result.receipt, own())
+    digests = {f"{one}/a.csv": "1", f"{other}/a.csv": "4", "b.csv": "3"}
+    wanted = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in digests.items()}
+    assert {each.name: each.sha256 for each in said.predicate.changes} == wanted
+    subjects = {each.name: each.digest["sha256"] for each in said.subject}
+    assert (
+        wanted.items()
+        <= {name.removeprefix("kept/"): digest for name, digest in subjects.items()}.items()
+    )
+    for name in (f"{one}/a.csv", f"{other}/a.csv"):
+        assert run(result.receipt, "--file", f"kept/{name}={name}")[0] == 0
+
+
 # --- the key --------------------------------------------------------------------------------------
 
 

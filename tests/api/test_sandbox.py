@@ -11,6 +11,7 @@ import time
 import pytest
 
 from cellblock import Policy, Sandbox, Variable
+from cellblock.api import front
 from cellblock.errors import InputError
 from cellblock.render import policy_card
 from cellblock.render.for_models import for_models
@@ -423,3 +424,40 @@ def test_a_program_under_a_list_is_told_that_it_reaches_who_is_listed_alone():
 def test_an_output_that_is_too_large_names_the_limit(sandbox):
     said = sandbox.execute("display({'text/plain': 'x' * (25 << 20)}, raw=True)").to_string()
     assert re.search(r"<left out: \d+ bytes in one Display, and .* at most 24 MiB>", said)
+
+
+def test_a_mistake_of_the_hosts_in_making_a_result_is_raised_and_the_next_cell_runs(
+    sandbox, monkeypatch
+):
+    """A cell whose result could not be made never ended, whatever its timeout."""
+    sandbox.execute("x = 41")
+    with monkeypatch.context() as patch:
+        patch.setattr(front, "result_of", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            sandbox.execute("print('of the first'); x += 1")
+    after = sandbox.execute("x")
+    assert (after.result, after.output, after.late_output) == ("42", "", "")
+
+
+def test_a_widget_of_an_operators_module_with_an_odd_state_ends_no_host(home):
+    assert home
+    policy = Policy.preset("data", name="widgets", add={"widget_modules": ["myext"]})
+    cell = """
+from comm import create_comm
+from IPython.display import publish_display_data
+state = {'_model_module': 'myext', '_model_name': %s, 'value': 3}
+c = create_comm(
+    target_name='jupyter.widget', data={'state': state}, metadata={'version': '2.1.0'}
+)
+c.send({'method': 'update', 'state': {'_model_name': %s, 'description': 7}})
+view = {'version_major': 2, 'version_minor': 0, 'model_id': c.comm_id}
+publish_display_data({'application/vnd.jupyter.widget-view+json': view, 'text/plain': 'w'})
+"""
+    with Sandbox(policy) as s:
+        said = s.execute(cell % ("'AModel'", "'BModel'")).to_string()
+        assert said.endswith("B(value=3)")
+        for first, then in (("5", "'AModel'"), ("'AModel'", "5"), ("None", "[1]")):
+            result = s.execute(cell % (first, then))
+            assert result.status == "ok", result
+            assert "A(" not in result.to_string() or then == "'AModel'"
+        assert s.execute("6 * 7").result == "42"

@@ -13,7 +13,7 @@ from code_sandboxes.models import SandboxConfig
 
 from cellblock import Policy
 from cellblock.errors import GuestError
-from cellblock.integrations.code_sandboxes import CellblockSandbox
+from cellblock.integrations.code_sandboxes import MAX_LINES, CellblockSandbox, _Messages
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -157,3 +157,26 @@ def test_what_fails_or_is_refused_is_told_apart():
     assert "was not started" in strict.run_code("1").execution_error
     with pytest.raises(GuestError, match="was not started"):
         strict.set_variable("x", 1)
+
+
+def test_a_flood_of_lines_is_few_messages_and_nothing_of_it_is_missing(sandbox):
+    """Four million empty lines were as many messages, of 2.4 GB."""
+    heard = []
+    ran = sandbox.run_code(
+        "print('a\\n' * 200_000 + 'b\\n\\nc')\nimport sys\nprint('e\\nf', file=sys.stderr)",
+        on_stdout=heard.append,
+    )
+    assert ran.stdout == "a\n" * 200_000 + "b\n\nc"
+    assert ran.stderr == "e\nf"
+    assert len(ran.logs.stdout) == MAX_LINES + 1
+    assert [one.terminated for one in ran.logs.stdout[-2:]] == [True, True]
+    assert MAX_LINES < len(heard) < MAX_LINES + 100
+    text = "".join(one.line + "\n" * one.terminated for one in heard)
+    assert text == "a\n" * 200_000 + "b\n\nc\n"
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", ""])
+def test_a_message_is_a_line_whatever_ends_it(end):
+    text = f"a{end}{end}b{end}\nc"
+    said = [one.line + "\n" * one.terminated for one in _Messages().of(text)]
+    assert said == text.splitlines(keepends=True)

@@ -9,7 +9,14 @@ from cellblock import CellError, Denial, Display, Result, Stop, Variable
 from cellblock.analysis.findings import RULES
 from cellblock.api import results
 from cellblock.api.assigned import assigned_name, assigned_text
-from cellblock.api.results import _ending_parts, _shown_parts, clipped, logged, text_within
+from cellblock.api.results import (
+    _ending_parts,
+    _shown_parts,
+    clipped,
+    logged,
+    text_within,
+    value_text,
+)
 from cellblock.host.cell.transcript import OF_DISPLAY, Output
 from cellblock.host.output.text import without_styles
 from cellblock.host.services.artifacts import Artifact, Skipped
@@ -716,6 +723,53 @@ def test_of_what_is_shown_no_more_is_looked_at_than_a_reply_has_room_for(monkeyp
     lines = said.split("\n")
     assert f"\\{LINE[:-1]}" in lines or r"stderr:\nstderr" in said
     assert sum(looked_at) <= 50 * 4_000
+
+
+def shown_under_one_id(number, text):
+    """Yield displays of one id, and the update that all of them show."""
+    of_id = {"metadata": {}, "transient": {"display_id": "a"}}
+    for _ in range(number):
+        yield Output("display_data", {"data": {"text/plain": "x"}, **of_id})
+    yield Output("update_display_data", {"data": {"text/plain": text}, **of_id})
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"outputs": tuple(shown_in_turns(2_000, LINE * 1_000))},
+        {"outputs": tuple(shown_under_one_id(15_000, LINE * 100_000))},
+        {"outputs": (Output("stream", {"name": "stdout", "text": LINE * 1_000_000}),)},
+        {"late_output": LINE * 1_000_000},
+        {"pages": (LINE * 1_000_000,)},
+    ],
+)
+def test_of_a_log_no_more_is_made_than_its_reader_takes(monkeypatch, shown):
+    looked_at = []
+
+    def counted(text, hosts=()):
+        looked_at.append(len(text))
+        return beneath(text, hosts)
+
+    monkeypatch.setattr(results, "beneath", counted)
+    result = Result(status="ok", left_out={"display": 7}, **shown)
+    said = logged(result, 50_000)
+    assert 45_000 < len(said) <= 50_000
+    assert "characters left out" in said
+    assert said.endswith("\nLeft out: 7 bytes of display (display_max_bytes).\n")
+    assert rf"\{LINE}" in said
+    assert sum(looked_at) <= 50 * 50_000
+    looked_at.clear()
+    assert len(logged(result)) <= results.MOST_LOGGED
+    assert sum(looked_at) <= 5 * results.MOST_LOGGED
+
+
+def test_a_value_as_text_is_its_beginning_and_end_where_it_is_longer_than_its_reader_takes():
+    long = Result(status="ok", result=f"first {'x' * 3_000_000} last")
+    said = value_text(long)
+    assert len(said) <= results.MOST_LOGGED
+    assert said.startswith("first x")
+    assert "characters left out" in said
+    assert said.endswith("x last")
 
 
 @pytest.mark.parametrize(

@@ -119,3 +119,24 @@ def test_boxes_that_hold_themselves_or_thousands_are_read_within_bounds(words):
     said, _ = read(words, *many, *last)
     assert "Read 1 of 3; " in said
     assert "as it began" in said
+
+
+ODD = [None, 5, -1, True, 1.5, float("nan"), float("inf"), 10**400, "x", "", [], {}]
+ODD += [["IPY_MODEL_bar", 7, {}, [[10**400]]], {"a": 1}, [[["x"] * 1_000] * 1_000], "\ud800"]
+MODELS = ["IntProgressModel", "HTMLModel", "LabelModel", "HBoxModel", "SelectModel", "LayoutModel"]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda one: repr(one)[:20])
+def test_whatever_a_cell_sends_as_a_state_is_said_or_passed_over(words, odd):
+    """Of a module that an operator has added, nobody else checks the state."""
+    keys = ["_model_name", "_options_labels", "children", "description", "index", "max", "min"]
+    for model in MODELS:
+        whole = {"_model_name": model, "value": 2, "index": 0, "_options_labels": ["a", "b"]}
+        for key in [*keys, "value"]:
+            cell = [opened("bar", BAR), opened("w", whole), opened("v", whole | {key: odd})]
+            cell += [displayed("w"), displayed("v"), updated("w", **{key: odd}), updated("v", x=1)]
+            said = read(words, *cell)[0]
+            assert isinstance(said, str)
+            assert len(said) < 40_000
+        read(words, opened("w", odd), displayed("w"), updated("w", value=1))
+        words.take(Output("comm_msg", {"comm_id": "w", "data": {"state": odd}}))

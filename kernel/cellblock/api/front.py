@@ -183,19 +183,34 @@ class SandboxFront(Front):
     def end_cell(
         self, cell: CellRun, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
     ) -> None:
-        """Set the result of the running cell."""
+        """Set the result of the running cell, or why there can be none: a mistake of the host's."""
         del cell, metadata, abort
         self._stop_asking()
-        run = self.cell
+        run, done = self.cell, self._done
+        try:
+            result = self._result(run, content)
+        except Exception as exc:  # whoever waits has no other way to learn of it
+            self._outputs.clear()
+            if done is None or done.done():
+                raise
+            done.set_exception(exc)
+        else:
+            if result is not None and done is not None and not done.done():
+                self._note(result)
+                done.set_result(result)
+        finally:
+            self.cell = None
+
+    def _result(self, run: CellRun | None, content: Mapping[str, Any]) -> Result | None:
         # Before the cell counts as ended: what is still buffered is its output.
         left_out = self.outputs.end()
         self.cell = None
         if run is None or self._done is None or self._done.done():
-            return
+            return None
         outputs, self._outputs = tuple(self._outputs), []
         late, self._late = self._late, []
         session = self.audit.session
-        result = result_of(
+        return result_of(
             run,
             content,
             outputs,
@@ -206,8 +221,6 @@ class SandboxFront(Front):
             self.origin,
             widgets=self._widgets.end_cell(outputs),
         )
-        self._note(result)
-        self._done.set_result(result)
 
     def _note(self, result: Result) -> None:
         """Remember a cell that ran, unless what it did is gone; forget the oldest."""

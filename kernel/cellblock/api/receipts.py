@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -45,10 +46,11 @@ except ImportError as error:
     raise ReceiptError(f"{what}. Install it: pip install 'cellblock[receipts]'.") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cellblock.api.result_parts import Provenance, ToolCall
     from cellblock.host.cell.transcript import Output
+    from cellblock.host.services.changes import Kept
 
 
 # --- the statement --------------------------------------------------------------------------------
@@ -178,10 +180,6 @@ def outputs_digest(outputs: Iterable[Output]) -> str:
 
 def _conditions(made: Provenance, status: str) -> dict[str, Any]:
     """Return the fields of ``Conditions``."""
-    changes = {
-        one.change.path: Change(encodable(one.change.path), one.change.kind, one.sha256)
-        for one in (made.staged.kept if made.staged is not None else ())
-    }
     system = os.uname()
     return {
         "cellblock": __version__,
@@ -196,8 +194,26 @@ def _conditions(made: Provenance, status: str) -> dict[str, Any]:
         "session": made.session,
         "status": status,
         "ended": datetime.fromtimestamp(made.ended, UTC).isoformat(timespec="milliseconds"),
-        "changes": tuple(changes.values()),
+        "changes": _changes(made.staged.kept if made.staged is not None else ()),
     }
+
+
+def _changes(kept: Sequence[Kept]) -> tuple[Change, ...]:
+    """Return what was kept, the last state of each file.
+
+    A name is the path beneath the folder that is staged, or the whole path where files of several
+    folders have the same.
+    """
+    last = {one.change.name: one for one in kept}
+    number = Counter(one.change.path for one in last.values())
+    return tuple(
+        Change(
+            encodable(one.change.path if number[one.change.path] == 1 else one.change.name),
+            one.change.kind,
+            one.sha256,
+        )
+        for one in last.values()
+    )
 
 
 def _as_subjects(

@@ -283,6 +283,8 @@ _MIN_PART: Final = 60
 #: Characters of either end of a text that are looked at, if a reply has room for fewer: its colours
 #: take some, and what was written over in a line.
 _MOST_READ: Final = 1 << 17
+#: Characters of a log, and of a value in it, unless a framework reads fewer.
+MOST_LOGGED: Final = 1_000_000
 #: Characters of displays of which each may be short.
 _MOST_OF_SHORT: Final = 1 << 20
 _MAX_FRAMES: Final = 8
@@ -1197,12 +1199,23 @@ def _transcript(outputs: Iterable[Output]) -> Transcript:
     return transcript
 
 
-def logged(result: Result) -> str:
+def logged(result: Result, room: int = MOST_LOGGED) -> str:
     """Return what a cell wrote and displayed, and what the host added, as text in that order.
 
     For frameworks that show their model a log, and behind it the value that the cell ended in,
     which ``value_text`` has. No line of a cell's reads as one of the host's; the last one is ended.
+    Beyond ``room`` characters the log has its beginning and its end, and says at the end what the
+    policy left out, as the line on that may be cut: little more of what the cell showed is read.
     """
+    parts = list(_logged_parts(result, room))
+    log = joined([one.size for one in parts], lambda at: _in_log(parts[at].read()), "", room)
+    said = left_out(result)
+    behind = f"\n{said}\n" if said and (log.missing or len(log) > room) else ""
+    return log.clipped(room - len(behind)) + behind if len(behind) < room else log.clipped(room)
+
+
+def _logged_parts(result: Result, limit: int) -> Iterator[_Unread]:
+    """Yield the parts of a log, of each at least ``limit`` characters of either end."""
     gaps, outputs = _gaps(result.outputs), list[Output]()
     for one in result.outputs:
         if one.late:
@@ -1212,23 +1225,43 @@ def logged(result: Result) -> str:
             outputs.append(Output("display_data", bundle, one.metadata))
         elif not one.ours or OUTCOME_JSON in one.content["data"]:
             outputs.append(one)  # others are for the program: gaps, the files that it is handed
-    logs = ""
-    if result.late_output.strip():
-        logs = f"{Heading.LATE}{beneath(without_styles(result.late_output), gaps)}\n"
+    if late := result.late_output.strip() and result.late_output:
+        yield _Unread(len(late), functools.partial(_printed, Heading.LATE, late, limit, gaps))
     for shown in _in_order(result, outputs):
         match shown:
             case _Text(text=text):
-                printed = beneath(without_styles(text), gaps)
-                text = printed + "\n" * text.endswith("\n")
+                yield _Unread(len(text), functools.partial(_printed, None, text, limit, gaps))
             case Display():
-                text = _display_logged(shown)
-            case _ErrorShown():
-                text = f"{shown.heading}{shown.text}\n"
-            case _:
-                continue
-        logs = _lines(logs) + text
-    behind = [_pages(result), *_failed_program(result)]
-    return _lines(logs) + "".join(f"{one.heading}{one.text}\n" for one in behind if one.text)
+                yield _Unread(_length(shown), functools.partial(_display_logged, shown, limit))
+            case _ErrorShown(error=error):
+                size = len(error.message) + 1
+                yield _Unread(size, functools.partial(_error_logged, shown))
+    behind = [_pages(result, limit), *_failed_program(result)]
+    yield from (_Unread(len(one), functools.partial(_itself, one)) for one in behind if one.text)
+
+
+def _length(display: Display) -> int:
+    """Return about how long a display's text is, without reading it."""
+    return 1 + max((len(one) for one in display.data.values() if isinstance(one, str)), default=0)
+
+
+def _error_logged(shown: _ErrorShown) -> _Part:
+    return _Part(shown.heading, shown.text)
+
+
+def _printed(heading: Heading | None, text: str, limit: int, hosts: Collection[str]) -> _Part:
+    cut = _without_styles(text, limit).to(limit).each(functools.partial(beneath, hosts=hosts))
+    if text.endswith("\n"):  # which ``beneath`` does not return
+        cut = Cut(cut.head, f"{cut.tail}\n", cut.missing) if cut.missing else Cut(f"{cut.head}\n")
+    return _Part.of(heading, cut)
+
+
+def _in_log(part: _Part) -> Cut:
+    """Return a part with its last line ended; what is empty has no line."""
+    head, tail = f"{part.heading or ''}{part.text}", part.tail
+    if part.missing:
+        return Cut(head, _lines(tail), part.missing)
+    return Cut(_lines(head))
 
 
 def _lines(text: str) -> str:
@@ -1236,25 +1269,27 @@ def _lines(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
-def value_text(result: Result) -> str | None:
-    """Return the text of the value that a cell ended in, as ``to_string`` has it."""
+def value_text(result: Result, room: int = MOST_LOGGED) -> str | None:
+    """Return the text of the value that a cell ended in, as ``to_string`` has it.
+
+    Beyond ``room`` characters that is its beginning and its end.
+    """
     if result.result is None:
         return None
     display = result.rich_result or Display({_PLAIN: result.result})
     data = shown_at_the_end(display.data, result.widgets) or {}
-    cut, _ = _read(replace(display, data=data), readable(data), sys.maxsize)
-    return verbatim_lines(_result_text(display, cut.head))
+    cut = _read(replace(display, data=data), readable(data), room)[0].to(room)
+    cut = Cut(_result_text(display, cut.head), cut.tail, cut.missing)
+    return cut.each(verbatim_lines).clipped(room)
 
 
-def _display_logged(display: Display) -> str:
+def _display_logged(display: Display, limit: int) -> _Part:
     """Return a display as lines; a table of the host's has names of the cell's in it."""
-    shown = _marked(display, sys.maxsize).head
+    cut = _marked(display, limit)
     if display.by_host:
-        says_itself = reads_as_heading(shown.partition("\n")[0])
-        return f"{shown}\n" if says_itself else f"{Heading.CARD}{shown}\n"
-    if not shown:
-        shown = f"{Heading.DISPLAYED}<{', '.join(display.data)}>"
-    return f"{shown}\n"
+        says_itself = reads_as_heading(cut.head.partition("\n")[0])
+        return _Part.of(None if says_itself else Heading.CARD, cut)
+    return _Part.of(None, cut) if cut else _Part(Heading.DISPLAYED, f"<{', '.join(display.data)}>")
 
 
 def _gaps(outputs: Iterable[Output]) -> frozenset[str]:

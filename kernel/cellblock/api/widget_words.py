@@ -6,26 +6,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.output.gateway import VIEW, WIDGET
 from cellblock.host.output.readable import text_of
+from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from cellblock.host.cell.transcript import Output
 
-#: What is remembered of a widget's state, and how much: of a text its characters, of a list its
-#: items.
-_KEYS: Final = (
-    "_model_name",
-    "_options_labels",
-    "children",
-    "description",
-    "index",
-    "max",
-    "min",
-    "value",
-)
+_NUMBER: Final = (int, float)
+#: What is remembered of a widget's state: values of these types, anything else is None. Nothing
+#: else checks the state of a widget of a module that an operator has added (``widget_modules``).
+_KEYS: Final[Mapping[str, tuple[type, ...]]] = {
+    "_model_name": (str,),
+    "_options_labels": (list,),
+    "children": (list,),
+    "description": (str,),
+    "index": (int,),
+    "max": _NUMBER,
+    "min": _NUMBER,
+    "value": (str, list, *_NUMBER),
+}
+#: And how much: of a text its characters, of a list its items, of an integer its size.
 _MAX_TEXT: Final = 300
 _MAX_ITEMS: Final = 50
+_MAX_INT: Final = 1 << 64
 #: Widgets that are remembered, and those that are read for one display.
 _MAX_WIDGETS: Final = 1_000
 _MAX_READ: Final = 200
@@ -53,18 +57,19 @@ class WidgetWords:
         if not output.kind.startswith("comm_"):
             return
         name, data = output.content["comm_id"], output.content["data"]
-        state = data.get("state") if isinstance(data, dict) else None
+        sent = data.get("state") if isinstance(data, dict) else None
+        state = dict(_kept(sent)) if isinstance(sent, dict) else {}
         if output.kind == "comm_close":
             if self._states.pop(name, None) is not None:
                 self._closed.add(name)
         elif output.kind == "comm_open":
-            model = state.get("_model_name", "") if isinstance(state, dict) else ""
+            model = state.get("_model_name") or ""
             if output.content.get("target_name") == WIDGET and not model.endswith(_OF_LOOKS):
-                self._states[name] = dict(_kept(state or {}))
+                self._states[name] = state
                 if len(self._states) > _MAX_WIDGETS:
                     del self._states[next(iter(self._states))]
-        elif isinstance(state, dict) and name in self._states:
-            self._states[name].update(_kept(state))
+        elif isinstance(sent, dict) and name in self._states:
+            self._states[name].update(state)
             self._changed.add(name)
 
     def end_cell(self, outputs: Iterable[Output]) -> dict[str, str]:
@@ -94,7 +99,7 @@ class WidgetWords:
         if state is None or left[0] < 0:
             return
         children = state.get("children")
-        if not isinstance(children, list):
+        if children is None:
             yield name, _said(state)
             return
         yield name, ""
@@ -123,24 +128,30 @@ def _id_in(data: Mapping[str, Any]) -> str:
 
 
 def _kept(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in _KEYS:
+    for key, types in _KEYS.items():
         if key not in state:
             continue
         value = state[key]
-        if isinstance(value, list):
-            value = list(map(_short, value[:_MAX_ITEMS]))
-        yield key, _short(value)
+        if not isinstance(value, types):
+            yield key, None
+        elif isinstance(value, list):
+            yield key, list(map(_short, value[:_MAX_ITEMS]))
+        else:
+            yield key, _short(value)
 
 
-def _short(value: Any) -> Any:
+def _short(value: Any) -> str | float | None:
     if isinstance(value, str):
-        return value[:_MAX_TEXT]
-    return value if isinstance(value, bool | int | float | list) else None
+        return encodable(value[:_MAX_TEXT])
+    if isinstance(value, int):  # a larger one has no float, and may have no text
+        return value if abs(value) <= _MAX_INT else None
+    return value if isinstance(value, float) else None
 
 
 def _said(state: Mapping[str, Any]) -> str:
     """Return what a widget shows, as IPython writes an object unless it is a text or a bar."""
-    model, value, label = state.get("_model_name", ""), state.get("value"), state.get("description")
+    value, label = state.get("value"), state.get("description")
+    model = state.get("_model_name") or ""
     if model in _HTML or model in _TEXTS:
         text = str(value or "")
         shown = text_of(text) if model in _HTML else text

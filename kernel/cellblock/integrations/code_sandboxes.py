@@ -19,7 +19,7 @@ import re
 import threading
 import time
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from code_sandboxes.base import Sandbox as Provider
 from code_sandboxes.exceptions import VariableNotFoundError
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from cellblock.api.results import Result as CellResult
     from cellblock.host.cell.transcript import Output
     from cellblock.policy.model import Policy
+
+
+#: Lines of a cell that are messages of their own: one takes 600 bytes, though the line is empty.
+MAX_LINES: Final = 100_000
+_ENDS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_LINE: Final = re.compile(rf"[^{_ENDS}]*(?:\r\n|[{_ENDS}])|[^{_ENDS}]+")
 
 
 class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
@@ -239,10 +245,11 @@ class _Run:
     @property
     def events(self) -> Iterator[OutputMessage | Result]:
         """Yield what the cell prints and shows, until it has ended."""
+        messages = _Messages()
         while (output := self._came.get()) is not None:
             content = output.content
             if output.kind == "stream":
-                yield from _lines(content["text"], error=content["name"] == "stderr")
+                yield from messages.of(content["text"], error=content["name"] == "stderr")
             elif output.kind in ("display_data", "execute_result") and not output.ours:
                 main = output.kind == "execute_result"
                 yield Result(data=dict(content["data"]), is_main_result=main)
@@ -261,7 +268,7 @@ def _execution_of(result: CellResult, begun: float) -> ExecutionResult:
         Result(data=dict(one.data), is_main_result=main)
         for one, main in [*((display, False) for display in result.displays), *rich]
     ]
-    error, failure, code = result.error, None, None
+    error, failure, code, messages = result.error, None, None, _Messages()
     if error is not None and error.type == "SystemExit":  # no failure of the code's
         said = error.message
         code = int(said) if re.fullmatch(r"-?\d{1,9}", said) else int(bool(said))
@@ -271,10 +278,10 @@ def _execution_of(result: CellResult, begun: float) -> ExecutionResult:
     return ExecutionResult(
         results=shown,
         logs=Logs(
-            stdout=list(_lines(result.output)),
+            stdout=list(messages.of(result.output)),
             stderr=[
-                *_lines(result.error_output, error=True),
-                *_lines("".join(f"{line}\n" for line in result.notices), error=True),
+                *messages.of(result.error_output, error=True),
+                *messages.of("".join(f"{line}\n" for line in result.notices), error=True),
             ],
         ),
         execution_ok=result.status not in ("refused", "failed"),
@@ -303,9 +310,25 @@ def _failures(execution: ExecutionResult) -> Iterator[CodeError]:
         yield execution.code_error
 
 
-def _lines(text: str, *, error: bool = False) -> Iterator[OutputMessage]:
-    """Yield a text's lines; what was printed with ``end=""`` is a part of one."""
-    now = time.time()
-    for line in text.splitlines(keepends=True):
-        said, ends = line.removesuffix("\n"), line.endswith("\n")
-        yield OutputMessage(line=said, timestamp=now, error=error, terminated=ends)
+class _Messages:
+    """The messages of one cell: a line each, and a whole text each where there were that many."""
+
+    def __init__(self) -> None:
+        self._lines_left = MAX_LINES
+        self._now = time.time()
+
+    def of(self, text: str, *, error: bool = False) -> Iterator[OutputMessage]:
+        """Yield a text's lines; what was printed with ``end=""`` is a part of one."""
+        at = 0
+        for found in _LINE.finditer(text):
+            if not self._lines_left:
+                break
+            self._lines_left -= 1
+            at = found.end()
+            yield self._message(found[0], error=error)
+        if at < len(text):
+            yield self._message(text[at:], error=error)
+
+    def _message(self, text: str, *, error: bool) -> OutputMessage:
+        said, ends = text.removesuffix("\n"), text.endswith("\n")
+        return OutputMessage(line=said, timestamp=self._now, error=error, terminated=ends)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
 
-from cellblock.api.results import clipped, left_out, logged
+from cellblock.api.results import logged
 from cellblock.errors import CellblockError
 from cellblock.host.services.tools.registry import hints_of, names_array, names_table
 from cellblock.integrations.agents import AgentSandbox, shown
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cellblock.api.results import Result
     from cellblock.policy.model import Policy
 
 #: What smolagents calls types; the others are objects that do not cross.
@@ -115,7 +114,7 @@ class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # un
             result = self.run(code_action, self._tools, variables)
         except CellblockError as exc:
             raise InterpreterError(str(exc)) from exc
-        logs = _logs(result, self._max_logs)
+        logs = logged(result, self._max_logs)
         if self.answer is not None:
             return CodeOutput(self.answer[0], logs, is_final_answer=True)
         if not result.success:
@@ -125,19 +124,6 @@ class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # un
     def cleanup(self) -> None:
         """End the sandbox: what an agent calls that is cleaned up."""
         self.close()
-
-
-def _logs(result: Result, most: int) -> str:
-    """Return what a cell printed and displayed, in at most ``most`` characters.
-
-    Where that is cut, the line in it that says what the policy left out may be cut with it: that is
-    said again at the end.
-    """
-    logs = logged(result)
-    if len(logs) <= most or not (said := left_out(result)):
-        return clipped(logs, most)
-    behind = f"\n{said}\n"
-    return clipped(logs, most - len(behind)) + behind if len(behind) < most else clipped(logs, most)
 
 
 def _function(tool: Any) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ HOST_HEADERS: Final = frozenset((
 #: A cell's headers that go along to another host; others may be meant for the first alone.
 FORWARDED_HEADERS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
+_HYPHENS: Final = re.compile(r"[^a-z0-9]")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 
 
@@ -25,6 +26,7 @@ def is_header(name: str, value: str = "") -> bool:
 def compared(header: str) -> str:
     """Return a header's name in the spelling that is compared.
 
-    Servers that hand headers on as variables (CGI, WSGI) take ``X_Api_Key`` for ``X-Api-Key``.
+    Servers that hand headers on as variables (CGI, WSGI) take ``X_Api_Key`` for ``X-Api-Key``, and
+    some ``X.Api.Key``.
     """
-    return header.lower().replace("_", "-")
+    return _HYPHENS.sub("-", header.lower())

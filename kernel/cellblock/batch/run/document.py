@@ -63,6 +63,20 @@ class TooMuchOutputError(ValueError):
         super().__init__(f"its outputs take more than {MAX_BYTES >> 20} MiB")
 
 
+def _within_bound(values: Iterable[bytes]) -> list[msgspec.Raw]:
+    """Return JSON values, which are made here. Raise TooMuchOutputError at the bound.
+
+    In the file each takes as many bytes at least.
+    """
+    made, size = list[msgspec.Raw](), 0
+    for value in values:
+        size += len(value)
+        if size > MAX_BYTES:
+            raise TooMuchOutputError
+        made.append(msgspec.Raw(value))
+    return made
+
+
 class _Stored(msgspec.Struct):
     cells: list[msgspec.Raw]
     metadata: dict[str, msgspec.Raw]
@@ -93,7 +107,12 @@ class Document:
         self.cells.append(cell)
 
     def put(self, index: int, body: dict[str, Any]) -> None:
-        """Replace a cell. Raise TooMuchOutputError, and replace nothing."""
+        """Replace a cell. Raise TooMuchOutputError, and replace nothing.
+
+        Its outputs are counted one by one: one text may be that of a thousand displays.
+        """
+        if "outputs" in body:
+            body = body | {"outputs": _within_bound(map(compact, body["outputs"]))}
         cell = compact(body)
         self._count(written_size(cell), written_size(self.cells[index]))
         self.cells[index] = cell
@@ -102,9 +121,11 @@ class Document:
         """Change outputs of a cell, by their positions. Raise as `put`."""
         cell: dict[str, Any] = _fields(self.cells[index])
         outputs = _items(cell["outputs"])
-        for position, new in changes.items():
-            outputs[position] = msgspec.Raw(encode(_fields(outputs[position]) | new))
-        self.put(index, cell | {"outputs": outputs})
+        changed = (
+            _fields(one) | changes[position] if position in changes else one
+            for position, one in enumerate(outputs)
+        )
+        self.put(index, cell | {"outputs": changed})
 
     def take_widgets(self, widgets: dict[str, Any]) -> None:
         """Add or replace widgets, by their ids. Raise TooMuchOutputError."""

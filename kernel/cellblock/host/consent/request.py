@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from itertools import islice
+import re
+from collections import Counter, defaultdict
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -37,6 +38,10 @@ _NAME: Final = 60
 _NAMES: Final = 4
 _COLUMNS: Final = 76
 #: How a line begins that goes on with a table's columns or fields.
+#: Names, numbered one by one, that are shown as a series.
+_LEAST_SERIES: Final = 3
+_DIGITS: Final = "0123456789"
+_PLAIN_NAME: Final = re.compile(r"[^\s,…()'\"]+")
 _HANGING: Final = " " * 8
 _POSITIONAL, _REST = (0, 1), 2
 
@@ -173,10 +178,10 @@ def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:
     yield from letters(text)
 
 
-def _listed(begins: str, items: Sequence[str]) -> Iterator[str]:
+def _listed(begins: str, items: Sequence[str], indent: str = "    ") -> Iterator[str]:
     """Yield lines with all of the items: as many whole ones in each as there is room for."""
     room = _COLUMNS - len(_HANGING) - len(", ")
-    line, start = begins, "    "
+    line, start = begins, indent
     for number, item in enumerate(items, 1):
         if number > 1 and width(line) + width(item) > room:
             yield from broken(line.rstrip(" "), start, _HANGING, columns=_COLUMNS)
@@ -223,8 +228,8 @@ def of_keeping(
 ) -> ApprovalRequest:
     """Return what keeping these changes asks for; ``digests`` are of the files, ``paths`` as asked.
 
-    Each file of the user's that changed or is deleted is shown by its name, or not all is shown
-    ``whole``. Many new files are shown by their folders.
+    Each file is shown by its name, or not all is shown ``whole``: its name is what other programs
+    act on. Many new files stand there folder by folder, numbered ones as a series.
     """
     exactly = "".join(
         f"{one.kind}\0{one.name}\0{one.size}\0{digests.get(one.name, '')}\0" for one in changes
@@ -233,7 +238,7 @@ def of_keeping(
     users = list(islice(_file_lines(one for one in changes if one.kind != "new"), MOST_LINES + 1))
     lines = users + list(islice(_file_lines(new), MOST_LINES + 1))
     if len(lines) > MOST_LINES:
-        lines = users + list(_folder_lines(new))
+        lines = users + list(islice(_folder_lines(new), MOST_LINES + 1))
     return ApprovalRequest(
         of="keep",
         subjects=tuple(paths) or ("all",),
@@ -249,8 +254,8 @@ def too_many(changes: Collection[Change]) -> str:
     """Return why keeping these can't be asked about at once, and what to do instead."""
     return (
         f"{count(len(changes), 'staged file')} can't be asked about at once: a question has "
-        f"{MOST_LINES} lines, and names each file of yours that changed or is deleted. Keep fewer "
-        "paths at once"
+        f"{MOST_LINES} lines, and names each file; `cellblock changes` in a terminal lists them. "
+        "Keep fewer paths at once"
     )
 
 
@@ -261,11 +266,58 @@ def _file_lines(changes: Iterable[Change]) -> Iterator[str]:
 
 
 def _folder_lines(changes: Iterable[Change]) -> Iterator[str]:
-    files, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    """Yield lines with the names of files, folder by folder; no more than too many."""
+    names, sizes = defaultdict[str, list[str]](list), Counter[str]()
     for one in changes:
-        key = one.name.rpartition("/")[0], one.kind
-        files[key] += 1
-        sizes[key] += one.size or 0
-    for (folder, kind), number in sorted(files.items()):
-        text = f"{count(number, 'file')} in {folder}, {size(sizes[folder, kind])}"
-        yield from (*laid_out(kind, exact(text)), *letters(folder))
+        folder, _, name = one.name.rpartition("/")
+        names[folder].append(name)
+        sizes[folder] += one.size or 0
+    for folder, within in sorted(names.items()):
+        begins = f"new in {exact(folder)}/, {count(len(within), 'file')}, {size(sizes[folder])}: "
+        items, room = list[str](), MOST_LINES * _COLUMNS
+        for item in _in_series(within):
+            items.append(item)
+            room -= len(item)
+            if room < 0:
+                break
+        yield from _listed(begins, items, indent="  ")
+        if room < 0:  # however wide they are: not all of them are there
+            yield from repeat("  …", MOST_LINES + 1)
+            return
+        yield from letters("".join(sorted(set(folder).union(*within))))
+
+
+def _in_series(names: Iterable[str]) -> Iterator[str]:
+    """Yield names as they are shown; three or more that are numbered one by one as a series."""
+    series, last = list[str](), None
+    for key in sorted(map(_numbered, names)):
+        head, tail, digits, number = key
+        if last != (head, tail, digits, number - 1):
+            yield from _shown_series(series)
+            series = []
+        series.append(f"{head}{number:0{digits}}{tail}" if digits else head)
+        last = key
+    yield from _shown_series(series)
+
+
+def _numbered(name: str) -> tuple[str, str, int, int]:
+    """Return what is before and behind a name's last number, and its digits; these are 0 if none.
+
+    In time by the name's length: a cell chose it.
+    """
+    end = max(map(name.rfind, _DIGITS)) + 1
+    head = name[:end].rstrip(_DIGITS)
+    digits = name[len(head) : end]
+    return (head, name[end:], len(digits), int(digits)) if digits else (name, "", 0, 0)
+
+
+def _shown_series(names: Sequence[str]) -> Iterator[str]:
+    if len(names) < _LEAST_SERIES:
+        yield from map(_shown_name, names)
+    else:
+        yield f"{_shown_name(names[0])} … {_shown_name(names[-1])} ({len(names):,})"
+
+
+def _shown_name(name: str) -> str:
+    """Return a name that can't be read as several, or as a series."""
+    return exact(name if _PLAIN_NAME.fullmatch(name) else repr(name))

@@ -600,7 +600,7 @@ class _Walk:
                 continue
             if self._at_home and not prefix and is_setting(name):
                 continue
-            never = why_never(name, staged, above, below)
+            never = why_never(f"{self._root}/{path}", staged, above, below)
             if stat.S_ISDIR(staged.st_mode) and not never:
                 yield from self._enter(path, above, below, name, depth)
             elif is_whiteout(staged):
@@ -755,7 +755,7 @@ class _Walk:
         """
         if before is None or path in self._hidden or self._at_home:
             return
-        if why := why_never(name, before, below):
+        if why := why_never(f"{self._root}/{path}", before, below):
             yield Change(self._root, path, "deleted", None, None, why)
             return
         if not stat.S_ISDIR(before.st_mode):

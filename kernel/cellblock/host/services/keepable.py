@@ -50,13 +50,14 @@ def is_setting(name: str) -> bool:
     return name.startswith(".")
 
 
-def why_never(name: str, found: os.stat_result, *folders: int | None) -> str:
+def why_never(path: str, found: os.stat_result, *folders: int | None) -> str:
     """Return why nothing of this name, nor what is in it, is kept; empty where it can be.
 
-    ``found`` is what has that name, in ``folders``: those of the layer and of the project.
+    ``found`` is what has that path, in ``folders``: those of the layer and of the project.
     """
     is_folder = stat.S_ISDIR(found.st_mode)
-    why = why_never_kept(name, is_folder=is_folder)
+    folder, name = os.path.split(path)
+    why = why_never_kept(name, is_folder=is_folder, within=os.path.basename(folder))
     if why or not is_folder:
         return why
     marks = (status(folder, f"{name}/{ENVIRONMENT}") for folder in folders)

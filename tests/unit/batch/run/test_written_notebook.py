@@ -76,6 +76,31 @@ def test_more_than_is_written_of_one_notebook_is_refused_and_changes_nothing(mon
     assert text(written) == before
 
 
+@pytest.mark.parametrize("updated", [False, True])
+def test_one_text_of_many_displays_is_refused_before_it_is_made_for_each(monkeypatch, updated):
+    """A thousand displays of one id that showed a megabyte ended a run by their memory."""
+    monkeypatch.setattr(module, "MAX_BYTES", 4_000_000)
+    shown = {"output_type": "display_data", "data": {"text/plain": "x"}, "metadata": {}}
+    large = {"data": {"text/plain": "y" * 1_000_000}, "metadata": {}}
+    number = 200
+    written = Document([code("1", id="a", outputs=[shown] * number)], {}, 5)
+    before = text(written)
+
+    def write(number):
+        if updated:
+            written.update(0, dict.fromkeys(range(number), large))
+        else:
+            written.put(0, code("1", id="a", outputs=[shown | large] * number))
+
+    tracemalloc.start()
+    with pytest.raises(TooMuchOutputError):
+        write(number)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000_000
+    assert text(written) == before
+
+
 def test_a_cell_counts_with_the_blanks_that_it_is_written_with():
     deep = [[]] * 1_000
     for _ in range(40):

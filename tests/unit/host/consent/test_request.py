@@ -1,6 +1,7 @@
 # ruff: noqa: RUF001 - look-alike letters are what is tested
 """What is asked, word for word: nothing in it moves, hides, reorders or is left out unsaid."""
 
+import hashlib
 import itertools
 
 import msgspec
@@ -177,8 +178,36 @@ def test_each_file_of_the_users_is_named_however_many_are_new():
     assert wanted.shown == (
         "  changed = /lab/run.sh, 16 bytes",
         "  deleted = /lab/zz",
-        "  new = 300 files in /lab, 4.688 KiB",
+        "  new in /lab/, 300 files, 4.688 KiB: a000 … a299 (300)",
     )
+
+
+def test_a_new_file_among_many_is_named():
+    """A question of 62 files said how many there were, and pytest.toml was one of them."""
+    names = [f"row{number}.csv" for number in range(60)]
+    names += ["pytest.toml", "sub/plug.py", "sub/a, b", "sub/x … z (9)", "x7", "x8", "x08"]
+    wanted = request.of_keeping([staged(name, "new") for name in names], {}, ())
+    assert wanted.whole
+    assert wanted.shown == (
+        "  new in /lab/, 64 files, 1 KiB: pytest.toml,",
+        "        row0.csv … row9.csv (10), row10.csv … row59.csv (50), x7, x8, x08",
+        "  new in /lab/sub/, 3 files, 48 bytes: 'a, b', plug.py, 'x … z (9)'",
+        "  not ASCII: … (U+2026)",
+    )
+
+
+def test_more_new_files_than_a_question_has_room_for_are_not_asked_about_and_not_all_read():
+    names = [f"{hashlib.sha256(b'%d' % number).hexdigest()}.bin" for number in range(50_000)]
+    many = [staged(name, "new") for name in names]
+    assert request.of_keeping(many[:20], {}, ()).whole
+    wanted = request.of_keeping(many, {}, ())
+    assert not wanted.whole
+    assert len(wanted.shown) == 40
+    narrow = [staged(f"{number}x" + "\u0301" * 100, "new") for number in range(0, 400, 2)]
+    assert not request.of_keeping(narrow, {}, ()).whole
+    for number in (300, 3):
+        few = [staged(f"folder{at}/{name}", "new") for at, name in enumerate(names[:number])]
+        assert request.of_keeping(few, {}, ()).whole is (number == 3)
 
 
 @pytest.mark.parametrize("kind", ["changed", "deleted"])
@@ -189,7 +218,7 @@ def test_what_replaces_or_deletes_more_files_than_can_be_named_is_not_asked_abou
     assert not request.of_keeping([*users[:40], staged("new", "new")], {}, ()).whole
     assert request.too_many(users) == (
         "41 staged files can't be asked about at once: a question has 40 lines, and names each "
-        "file of yours that changed or is deleted. Keep fewer paths at once"
+        "file; `cellblock changes` in a terminal lists them. Keep fewer paths at once"
     )
 
 

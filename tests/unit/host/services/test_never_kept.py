@@ -3,7 +3,7 @@
 import pytest
 
 from cellblock.errors import ChangesError
-from cellblock.host.services.never_kept import NEVER_KEPT, why_never_kept
+from cellblock.host.services.never_kept import IN_FOLDERS, NEVER_KEPT, why_never_kept
 
 #: What programs run or trust, in the spelling that their documentation has.
 REFUSED = """
@@ -22,9 +22,15 @@ lab/index.html.j2 .jupytext.py voila.json nbgrader_config.py gunicorn.conf.py .n
 .gnuplot hie.yaml .bsp/scala.json buildServer.json omnisharp.json .graphqlrc.js graphql.config.js setup.cfg phpstan.neon
 phpstan.neon.dist .lintr rust-toolchain rust-toolchain.toml .bazelversion .bazeliskrc .radian_profile .perldb .lfsconfig
 eslint.config.mjs tailwind.config.ts jest.config.cjs vite.config.mts .merlin .proverc .jedi/project.json
+pytest.toml .pytest.toml .coveragerc.toml x.egg-info/entry_points.txt x-1.dist-info/METADATA lab/base.html.j2 base/display_priority.j2
+lab/conf.json latex/null.j2 lab/static/index.css sitecustomize/__init__.py usercustomize/__init__.py mise/config.local.toml renv/activate.R
+crush.json CRUSH.md .amp/settings.json .vibe/config.toml .pi/settings.json .sl/config _darcs/prefs/defaults .repo/repo/main.py .arcconfig
+.replit .stackblitzrc .codesandbox/tasks.json devfile.yaml pyrefly.toml prek.toml pdm.toml .oxlintrc.json tslint.json .tern-project
+.yardopts .erb_lint.yml uv.lock pixi.lock flake.lock job.py.lock gptme.toml .project compose.override.yaml .vimrc.local _exrc
 """
 #: Work that people make on purpose, and run or read when they want to.
 KEPT = """
+templates/page.html.j2 app/conf.json base/static/a.css poetry.lock package-lock.json mise/a.toml lab/lab.json
 .gitignore .editorconfig .python/a.py AGENTS.csv Makefile agents/run.py bashrc config/a.toml
 data/cargo.csv environment.yml figure.mpl fit.py page.html.j2 git/a.py head/scan.csv model.pth notebook.ipynb
 fit.config.json fit.config.py package.json pyproject.toml requirements.txt run.config.weights setup.py src/types.py test_fit.py venv.md
@@ -87,3 +93,8 @@ def test_the_table_is_sorted_and_each_entry_has_a_reason_and_can_match():
         assert reason
         assert name == name.lower()
         assert why_never_kept(name.replace("*", "x")), name
+    for place, reason in IN_FOLDERS.items():
+        folder, _, name = place.replace("*", "x").partition("/")
+        assert place == place.lower()
+        assert why_never_kept(name, within=folder.upper()) == reason, place
+        assert not why_never_kept(name, within="other"), place

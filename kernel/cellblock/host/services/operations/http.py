@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fnmatch
 import ipaddress
 import json as encoding
+import re
 import socket
 import ssl
 from types import MappingProxyType
@@ -28,11 +30,19 @@ from cellblock.host.services.operations.catalog import not_granted
 from cellblock.host.services.operations.grants import OperationError
 from cellblock.host.services.operations.keys import Key, Keys, check_way, without_keys
 from cellblock.host.services.tools.calls import KeyUse, report_use
-from cellblock.policy.headers import FORWARDED_HEADERS, HOST_HEADERS, is_header
+from cellblock.policy.headers import FORWARDED_HEADERS, HOST_HEADERS, compared, is_header
 from cellblock.policy.network import is_address
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from cellblock.host.services.operations.urls import Url
     from cellblock.policy.credentials import Credential
@@ -45,6 +55,32 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SEE_OTHER: Final = 303
 #: Redirects after which a POST goes on as a GET, as everybody does (RFC 9110, 15.4).
 _AS_GET: Final = frozenset({301, 302})
+#: Headers by which proxies and frameworks say another method, path or host than the request does,
+#: and which servers heed: the rules are on those. Names with wildcards as in fnmatch.
+_ROUTING_HEADERS: Final = (
+    "*-method-override",
+    "forwarded",
+    "x-envoy-original-*",
+    "x-forwarded-*",
+    "x-host",
+    "x-http-destinationurl",
+    "x-http-host-override",
+    "x-http-method*",
+    "x-http-path-override",
+    "x-method*",
+    "x-ms-original-url",
+    "x-original-*",
+    "x-override-*",
+    "x-proxy-url",
+    "x-request-uri",
+    "x-request-url",
+    "x-rewrite-*",
+    "x-script-name",
+    "x-waws-unencoded-url",
+)
+#: A second path, of WebDAV's COPY and MOVE.
+_DESTINATION: Final = "destination"
+_ROUTES: Final = re.compile("|".join(map(fnmatch.translate, _ROUTING_HEADERS)))
 _MAX_HEADERS, _MAX_HEADER_BYTES = 50, 16 * 1_024
 #: Requests at once; each may hold an answer of the cap's size.
 _MAX_CONCURRENT: Final = 32
@@ -96,7 +132,7 @@ class Fetcher:
     ) -> dict[str, Any]:
         """Make a request: ``catalog.HTTP``."""
         seconds = min(self._table.timeout, timeout or self._table.timeout)
-        sent = _headers(headers or {})
+        sent = _headers(headers or {}, self._table.paths)
         body = self._body(json, data, sent)
         try:
             async with asyncio.timeout(max(0.0, seconds)), self._room:
@@ -257,16 +293,23 @@ def _with_params(url: str, params: dict[str, str | int | float] | None) -> str:
     return f"{plain}{'&' if '?' in plain else '?'}{urlencode(params)}"
 
 
-def _headers(given: dict[str, str]) -> dict[str, str]:
-    """Return a cell's headers by their names in small letters. Raises OperationError."""
+def _headers(given: dict[str, str], paths: Collection[str]) -> dict[str, str]:
+    """Return a cell's headers by their names in small letters. Raises OperationError.
+
+    ``paths`` are those that may be asked for.
+    """
     if len(given) > _MAX_HEADERS or sum(map(len, (*given, *given.values()))) > _MAX_HEADER_BYTES:
         raise OperationError("ValueError", "too many headers, or too long ones")
     found: dict[str, str] = {}
     for name, value in given.items():
         if not is_header(name, value):
             raise OperationError("ValueError", f"{name[:50]!r} is no header, or its value is none")
-        if name.lower() in HOST_HEADERS:
+        known = compared(name)
+        if known in HOST_HEADERS:
             raise OperationError("ValueError", f"{name!r} is a header that the host writes")
+        if _ROUTES.fullmatch(known) or (known == _DESTINATION and "/" not in paths):
+            what = "some servers take another method, path or host from it"
+            raise not_granted(f"{name!r}: {what}. Ask for those with method and url")
         found[name.lower()] = value
     return {"accept": "*/*", "user-agent": "cellblock"} | found
 

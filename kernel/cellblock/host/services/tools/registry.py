@@ -212,6 +212,10 @@ def _short(found: re.Match[str]) -> str:
 
 #: Values in one call's arguments, keys of dicts not counted. That many errors are 0.1 s and 40 MB.
 MAX_VALUES: Final = 100_000
+#: Bytes of the array that is made of texts for a tool: numpy has each as wide as the longest.
+MAX_ARRAY_BYTES: Final = 64 << 20
+#: Bytes of a character there, and characters of a number among texts.
+_CHARACTER, _NUMBER = 4, 64
 
 
 #: What pydantic reads hints of.
@@ -292,10 +296,29 @@ def _as_array(hint: Any) -> Any:
 def _made_array(value: Any) -> Any:
     """Return an array of a list of numbers or texts. Raises ValueError for anything else."""
     numpy: Any = sys.modules["numpy"]
+    if isinstance(value, list) and (size := _text_bytes(value)) > MAX_ARRAY_BYTES:
+        raise ValueError(
+            f"Input should be shorter texts, or fewer: in an array each takes as much as the "
+            f"longest, here {size:,} bytes in all, and {MAX_ARRAY_BYTES:,} are the most"
+        )
     made = numpy.asarray(value) if isinstance(value, list) else None
     if made is None or made.dtype.kind not in "biufcUS":
         raise ValueError("Input should be an array, or a list that is one")
     return made
+
+
+def _text_bytes(value: list[Any]) -> int:
+    """Return the most bytes that numpy's array of a list with texts takes; 0 without texts."""
+    left, number, longest = [value], 0, 0
+    while left:
+        for item in left.pop():
+            if isinstance(item, list):
+                left.append(item)
+                continue
+            number += 1
+            if isinstance(item, str | bytes):
+                longest = max(longest, len(item), _NUMBER)
+    return number * longest * _CHARACTER
 
 
 _Array = typing.Annotated[typing.Any, pydantic.PlainValidator(_made_array)]

@@ -453,6 +453,41 @@ def test_a_header_that_is_more_than_one_is_refused(web):
         assert server.asked == [], headers
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "X-HTTP-Method-Override",
+        "x-http-method",
+        "X-Method-Override",
+        "X_HTTP_METHOD_OVERRIDE",  # the same name to gateways
+        "X.HTTP-Method_Override",
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X_Original_Url",
+        "X-Original-Method",
+        "X-Forwarded-Uri",
+        "X-Forwarded-Host",
+        "Forwarded",
+        "X-Envoy-Original-Path",
+        "Destination",
+    ],
+)
+def test_a_header_that_servers_take_another_method_path_or_host_from_is_refused(web, name):
+    server = web()
+    granted = table(server.origin, methods=("GET",), paths=("/v1/",))
+    said = refusal(granted, f"{server.origin}/v1/", headers={name: "/admin"})
+    assert said.startswith(f"NotGranted: {name!r}: some servers take another")
+    assert server.asked == []
+
+
+def test_headers_that_only_look_like_those_are_sent_and_a_destination_where_any_path_may_be(web):
+    server = web()
+    sent = {"X-Origin": "a", "X_Key": "c", "Destination": f"{server.origin}/new"}
+    assert fetch(table(server.origin), server.origin, headers=sent)["status"] == 200
+    for name, value in sent.items():
+        assert f"{name.lower()}: {value}" in server.asked[0].lower()
+
+
 def test_a_body_that_is_larger_than_may_be_sent_is_not(web):
     server = web()
     said = failure(server, method="POST", data=b"x" * 10_001)

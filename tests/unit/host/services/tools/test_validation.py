@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import tracemalloc
 from typing import Annotated, Any
 
 import numpy as np
@@ -96,6 +97,33 @@ def test_arrays_cross_as_lists_and_are_arrays_again_where_a_hint_says_so():
     for wrong in ([{"a": 1}], [None], {"a": 1}, "text", [[1], [1, 2]]):
         with pytest.raises(pydantic.ValidationError):
             validated(take)(wrong)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["x" * 30_000, *[""] * 30_000],
+        [["x" * 30_000], [""] * 30_000],
+        [*[1] * 30_000, ["x" * 30_000]],
+        [b"x" * 30_000, *[b""] * 30_000],
+    ],
+)
+def test_texts_that_an_array_would_have_as_wide_as_the_longest_are_bounded_before(value):
+    """60 KB of a call were 3.5 GB of an array."""
+
+    def take(a: np.ndarray) -> Any:
+        return a.size
+
+    call = validated(take)
+    tracemalloc.start()
+    with pytest.raises(pydantic.ValidationError, match="shorter texts, or fewer") as caught:
+        call(value)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10_000_000
+    assert len(str(caught.value)) < 1_000
+    assert call(["x" * 500, *[""] * 30_000]) == 30_001
+    assert call([1, 2.5, "x", True]) == 4
 
 
 def test_every_kind_of_function_is_checked():
