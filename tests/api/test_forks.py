@@ -329,6 +329,136 @@ def test_a_fork_signals_nobody_else(unsafe):
     assert said(first, "own") == said(unsafe, "own") == said(second, "own")
 
 
+#: Start two programs that compute, and one that waits.
+PROGRAMS_RUN = """
+import os, resource, subprocess, sys
+busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+idle = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+[one.pid for one in (*busy, idle)]
+"""
+#: End the first, leave the third no open files and the second one processor, in other ways too.
+AGAINST_PROGRAMS = [
+    "resource.prlimit({0}, resource.RLIMIT_CPU, (0, 0))",
+    "resource.prlimit({0}, resource.RLIMIT_CPU)",
+    "resource.prlimit({2}, resource.RLIMIT_NOFILE, (0, 0))",
+    "os.kill({0}, 9)",
+    "os.killpg(os.getpgrp(), 9)",
+    "os.getpgid({2})",
+    "os.getsid({2})",
+    "os.sched_setaffinity({1}, {{0}})",
+    "os.sched_getscheduler({1})",
+    "os.getpriority(os.PRIO_PROCESS, {1})",
+    "os.setpgid({1}, 0)",
+]
+
+
+@pytest.mark.parametrize("shares_files", [False, True])
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_fork_ends_no_program_of_others_by_its_limits_or_in_any_way(
+    home, backend, shares_files, monkeypatch
+):
+    assert home
+    monkeypatch.setenv("PATH", machines.path(backend))
+    with Sandbox(Policy.preset("data", backend=backend)) as one:
+        programs = {one: eval(said(one, PROGRAMS_RUN))}
+        first, second = one.fork(2, shares_files=shares_files)
+        programs[first] = eval(said(first, PROGRAMS_RUN))
+        for attacker, victim in ((second, one), (second, first), (first, one), (one, first)):
+            said(attacker, "import os, resource")
+            for attack in AGAINST_PROGRAMS:
+                attacked = attack.format(*programs[victim])
+                assert refused(attacker, attacked) in {"PermissionError", "OSError"}, attack
+        for owner in programs:  # they live, and their owner may
+            assert said(owner, "[each.poll() for each in (*busy, idle)]") == "[None, None, None]"
+            assert said(owner, "resource.prlimit(idle.pid, resource.RLIMIT_NOFILE)[0] > 0")
+            said(owner, "resource.prlimit(busy[0].pid, resource.RLIMIT_CPU, (0, 0))")
+            assert said(owner, "busy[0].wait()") == "-9"
+
+
+#: What a fork may try on a guest, whose filter it is under, too.
+AGAINST_GUESTS = [
+    "resource.prlimit({0}, resource.RLIMIT_CPU, (0, 0))",
+    "resource.prlimit({0}, resource.RLIMIT_CPU)",
+    "os.kill({0}, 9)",
+    "os.kill({0}, 0)",
+    "os.getpgid({0})",
+    "os.getsid({0})",
+    "os.sched_setaffinity({0}, {{0}})",
+    "os.sched_getscheduler({0})",
+    "os.getpriority(os.PRIO_PROCESS, {0})",
+]
+
+
+@pytest.mark.parametrize("programs", [False, True])
+@pytest.mark.parametrize("shares_files", [False, True])
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_fork_ends_no_guest_of_others_by_its_limits_or_in_any_way(
+    home, backend, shares_files, programs, monkeypatch
+):
+    assert home
+    monkeypatch.setenv("PATH", machines.path(backend))
+    policy = Policy.preset("unsafe", backend=backend, subprocess_execution=programs)
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, "import os, resource, signal, time; x = 1")
+        first, second = one.fork(2, shares_files=shares_files)
+        pids = [said(each, "os.getpid()") for each in (one, first, second)]
+        for attacker, victim in ((second, 0), (second, 1), (first, 0), (one, 1)):
+            for attack in AGAINST_GUESTS:
+                attacked = attack.format(pids[victim])
+                assert refused(attacker, attacked) in {"PermissionError", "OSError"}, attack
+        for each, pid in zip((one, first, second), pids, strict=True):
+            # Each may about itself, by its number too.
+            assert said(each, "os.getsid(os.getpid()) == os.getsid(0)") == "True"
+            assert said(each, "resource.prlimit(os.getpid(), resource.RLIMIT_CPU)[0] != 0")
+            assert said(each, "signal.raise_signal(0); os.kill(os.getpid(), 0); os.getpid()") == pid
+
+
+@pytest.mark.parametrize("programs", [False, True])
+def test_a_fork_takes_no_ports_of_others(home, programs):
+    """Whether cells may start programs or not."""
+    assert home
+    bind = (
+        "import socket\n"
+        "def bind():\n"
+        "    with socket.socket() as one: one.bind(('127.0.0.1', 0))\n"
+        "bind()"
+    )
+    policy = Policy.preset("unsafe", network_access=["127.0.0.1:9"], subprocess_execution=programs)
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, bind)
+        greedy, other = one.fork(2)
+        assert refused(greedy, "for _ in range(20_000): bind()") == "OSError"
+        said(other, "for _ in range(100): bind()")
+        said(one, "for _ in range(100): bind()")
+
+
+@pytest.mark.parametrize("programs", [False, True])
+def test_what_the_zygote_answers_a_fork_is_time_of_that_fork_alone(home, programs):
+    assert home
+    flood = (
+        "import select, socket\n"
+        "poll, ends = select.epoll(), socket.socketpair()\n"
+        "def flood():\n"
+        "    for _ in range(10_000):\n"
+        "        poll.register(ends[0])\n"
+        "        poll.unregister(ends[0])\n"
+    )
+
+    async def ask():
+        policy = Policy.preset("unsafe", subprocess_execution=programs)
+        async with AsyncSandbox(policy, allow_unsafe=True) as one:
+            assert (await one.execute(flood)).success
+            asking, other = await one.fork(2)
+            supervisors = [each.session_of().requests.supervisor for each in (one, other)]
+            before = [each.answering_cpu for each in supervisors]
+            own = asking.session_of().requests.supervisor
+            while own.answering_cpu < 0.2:
+                assert (await asking.execute(flood + "flood()")).success
+            assert [each.answering_cpu for each in supervisors] == before
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
 def test_a_fork_has_no_descriptor_of_anothers_channel(unsafe):
     look = (
         "found = set()\n"
