@@ -661,6 +661,129 @@ def test_what_a_sandbox_leaves_running_that_went_on_from_a_variant_is_its_own(wi
         assert (r.status, r.stop.why) == ("stopped", "memory")
 
 
+# --- scratch folders ------------------------------------------------------------------------------
+
+LOOKING = """
+import os, time
+def held(folder):
+    "Return the bytes beneath a folder, without those of removed files."
+    found = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            try: found += os.stat(f"{at}/{name}").st_blocks * 512
+            except OSError: pass
+    return found
+def wait(until):
+    ends = time.monotonic() + 30
+    while not until():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+home = os.environ["HOME"]
+"""
+FILL = "with open(os.environ['HOME'] + '/large', 'wb') as f: f.write(os.urandom({} << 20))"
+#: Beyond the folders within folders that are followed.
+DEEP = """
+at = os.open({}, os.O_RDONLY)
+for _ in range(80):
+    os.mkdir("d", dir_fd=at)
+    at = os.open("d", os.O_RDONLY, dir_fd=at)
+"""
+
+
+def with_scratch(backend, monkeypatch, **limits):
+    monkeypatch.setenv("PATH", machines.path(backend))
+    return Policy.preset("data", backend=backend, scratch_max_bytes=16 << 20, **limits)
+
+
+def beside(one, waiting, *others):
+    """Run a cell in a sandbox and others in its forks meanwhile; return what came of each."""
+
+    async def run():
+        runs = [one.execute(waiting), *(fork.execute(source) for fork, source in others)]
+        return await asyncio.gather(*runs)
+
+    return run()
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_what_forks_write_counts_for_each_of_them_and_not_for_their_parent(
+    home, backend, monkeypatch
+):
+    assert home
+    policy = with_scratch(backend, monkeypatch)
+
+    async def write():
+        async with AsyncSandbox(policy) as one:
+            assert (await one.execute(LOOKING)).success
+            first, second = await one.fork(2)
+            (below,) = await first.fork()
+            await first.execute("import os")
+            written = "wait(lambda: held(home) >= 42 << 20)\ntime.sleep(1)"
+            found = await beside(
+                one, written, *((each, FILL.format(14)) for each in (first, second, below))
+            )
+            assert [each.status for each in found] == ["ok"] * 4, found
+            r = await second.execute(FILL.format(90) + "\ntime.sleep(10)")
+            assert (r.status, r.stop.why) == ("stopped", "scratch")
+            r = await one.execute(FILL.format(20) + "\ntime.sleep(10)")
+            assert (r.status, r.stop.why) == ("stopped", "scratch")
+
+    asyncio.run(asyncio.wait_for(write(), 120))
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_fork_whose_folder_can_not_be_measured_ends_and_its_parents_cell_goes_on(
+    home, backend, monkeypatch
+):
+    assert home
+    policy = with_scratch(backend, monkeypatch)
+
+    async def make_deep():
+        async with AsyncSandbox(policy) as one:
+            assert (await one.execute(LOOKING + "x = 1")).success
+            (fork,) = await one.fork()
+            theirs = (await fork.execute("os.environ['HOME']")).result
+            deep = DEEP.format(theirs) + "time.sleep(20)"
+            gone = f"wait(lambda: not os.path.exists({theirs}))"
+            r, found = await beside(one, gone, (fork, deep))
+            assert r.status == "ok", r
+            for failed in (found, await fork.execute("1")):
+                assert failed.status == "failed"
+                assert "make another fork" in failed.error.message
+            (other,) = await one.fork()
+            assert (await other.execute("x")).result == "1"
+
+    asyncio.run(asyncio.wait_for(make_deep(), 120))
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("hidden", ["deep", "large", "slow"])
+def test_a_parent_hides_nothing_in_a_folder_of_its_fork(home, backend, hidden, monkeypatch):
+    assert home
+    policy = with_scratch(backend, monkeypatch, max_file_size=None)
+    opened = "f = open(theirs + '/f', 'wb')\n"
+    hide = {"deep": DEEP.format("theirs"), "large": opened, "slow": opened}[hidden]
+    if hidden == "large":
+        hide += "while os.path.exists(theirs): f.write(os.urandom(1 << 20))\n"
+    if hidden == "slow":  # the fork's guest is ended, and restored, before there is too much
+        hide += "while os.path.exists(theirs):\n"
+        hide += "    f.write(os.urandom(24 << 20)); f.flush(); time.sleep(0.5)\n"
+    with Sandbox(policy) as one:
+        said(one, LOOKING)
+        (fork,) = one.fork()
+        said(one, f"theirs = {said(fork, 'os.environ[' + repr('HOME') + ']')}")
+        r = one.execute(hide + "f = None\nwait(lambda: not os.path.exists(theirs))")
+        assert r.status == "ok" or r.stop.why == "scratch"
+        assert "make another fork" in fork.execute("1").error.message
+        # What it moves away, or makes of that name, is its own.
+        (fork,) = one.fork()
+        said(one, f"theirs = {said(fork, 'os.environ[' + repr('HOME') + ']')}")
+        moved = "os.rename(theirs, home + '/moved'); os.mkdir(theirs)\n"
+        moved += "with open(home + '/moved/f', 'wb') as f: f.write(os.urandom(30 << 20))\n"
+        r = one.execute(moved + "time.sleep(20)")
+        assert (r.status, r.stop.why) == ("stopped", "scratch")
+
+
 # --- variants -----------------------------------------------------------------------------------
 
 
