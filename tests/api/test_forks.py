@@ -329,6 +329,136 @@ def test_a_fork_signals_nobody_else(unsafe):
     assert said(first, "own") == said(unsafe, "own") == said(second, "own")
 
 
+#: Start two programs that compute, and one that waits.
+PROGRAMS_RUN = """
+import os, resource, subprocess, sys
+busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+idle = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+[one.pid for one in (*busy, idle)]
+"""
+#: End the first, leave the third no open files and the second one processor, in other ways too.
+AGAINST_PROGRAMS = [
+    "resource.prlimit({0}, resource.RLIMIT_CPU, (0, 0))",
+    "resource.prlimit({0}, resource.RLIMIT_CPU)",
+    "resource.prlimit({2}, resource.RLIMIT_NOFILE, (0, 0))",
+    "os.kill({0}, 9)",
+    "os.killpg(os.getpgrp(), 9)",
+    "os.getpgid({2})",
+    "os.getsid({2})",
+    "os.sched_setaffinity({1}, {{0}})",
+    "os.sched_getscheduler({1})",
+    "os.getpriority(os.PRIO_PROCESS, {1})",
+    "os.setpgid({1}, 0)",
+]
+
+
+@pytest.mark.parametrize("shares_files", [False, True])
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_fork_ends_no_program_of_others_by_its_limits_or_in_any_way(
+    home, backend, shares_files, monkeypatch
+):
+    assert home
+    monkeypatch.setenv("PATH", machines.path(backend))
+    with Sandbox(Policy.preset("data", backend=backend)) as one:
+        programs = {one: eval(said(one, PROGRAMS_RUN))}
+        first, second = one.fork(2, shares_files=shares_files)
+        programs[first] = eval(said(first, PROGRAMS_RUN))
+        for attacker, victim in ((second, one), (second, first), (first, one), (one, first)):
+            said(attacker, "import os, resource")
+            for attack in AGAINST_PROGRAMS:
+                attacked = attack.format(*programs[victim])
+                assert refused(attacker, attacked) in {"PermissionError", "OSError"}, attack
+        for owner in programs:  # they live, and their owner may
+            assert said(owner, "[each.poll() for each in (*busy, idle)]") == "[None, None, None]"
+            assert said(owner, "resource.prlimit(idle.pid, resource.RLIMIT_NOFILE)[0] > 0")
+            said(owner, "resource.prlimit(busy[0].pid, resource.RLIMIT_CPU, (0, 0))")
+            assert said(owner, "busy[0].wait()") == "-9"
+
+
+#: What a fork may try on a guest, whose filter it is under, too.
+AGAINST_GUESTS = [
+    "resource.prlimit({0}, resource.RLIMIT_CPU, (0, 0))",
+    "resource.prlimit({0}, resource.RLIMIT_CPU)",
+    "os.kill({0}, 9)",
+    "os.kill({0}, 0)",
+    "os.getpgid({0})",
+    "os.getsid({0})",
+    "os.sched_setaffinity({0}, {{0}})",
+    "os.sched_getscheduler({0})",
+    "os.getpriority(os.PRIO_PROCESS, {0})",
+]
+
+
+@pytest.mark.parametrize("programs", [False, True])
+@pytest.mark.parametrize("shares_files", [False, True])
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_fork_ends_no_guest_of_others_by_its_limits_or_in_any_way(
+    home, backend, shares_files, programs, monkeypatch
+):
+    assert home
+    monkeypatch.setenv("PATH", machines.path(backend))
+    policy = Policy.preset("unsafe", backend=backend, subprocess_execution=programs)
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, "import os, resource, signal, time; x = 1")
+        first, second = one.fork(2, shares_files=shares_files)
+        pids = [said(each, "os.getpid()") for each in (one, first, second)]
+        for attacker, victim in ((second, 0), (second, 1), (first, 0), (one, 1)):
+            for attack in AGAINST_GUESTS:
+                attacked = attack.format(pids[victim])
+                assert refused(attacker, attacked) in {"PermissionError", "OSError"}, attack
+        for each, pid in zip((one, first, second), pids, strict=True):
+            # Each may about itself, by its number too.
+            assert said(each, "os.getsid(os.getpid()) == os.getsid(0)") == "True"
+            assert said(each, "resource.prlimit(os.getpid(), resource.RLIMIT_CPU)[0] != 0")
+            assert said(each, "signal.raise_signal(0); os.kill(os.getpid(), 0); os.getpid()") == pid
+
+
+@pytest.mark.parametrize("programs", [False, True])
+def test_a_fork_takes_no_ports_of_others(home, programs):
+    """Whether cells may start programs or not."""
+    assert home
+    bind = (
+        "import socket\n"
+        "def bind():\n"
+        "    with socket.socket() as one: one.bind(('127.0.0.1', 0))\n"
+        "bind()"
+    )
+    policy = Policy.preset("unsafe", network_access=["127.0.0.1:9"], subprocess_execution=programs)
+    with Sandbox(policy, allow_unsafe=True) as one:
+        said(one, bind)
+        greedy, other = one.fork(2)
+        assert refused(greedy, "for _ in range(20_000): bind()") == "OSError"
+        said(other, "for _ in range(100): bind()")
+        said(one, "for _ in range(100): bind()")
+
+
+@pytest.mark.parametrize("programs", [False, True])
+def test_what_the_zygote_answers_a_fork_is_time_of_that_fork_alone(home, programs):
+    assert home
+    flood = (
+        "import select, socket\n"
+        "poll, ends = select.epoll(), socket.socketpair()\n"
+        "def flood():\n"
+        "    for _ in range(10_000):\n"
+        "        poll.register(ends[0])\n"
+        "        poll.unregister(ends[0])\n"
+    )
+
+    async def ask():
+        policy = Policy.preset("unsafe", subprocess_execution=programs)
+        async with AsyncSandbox(policy, allow_unsafe=True) as one:
+            assert (await one.execute(flood)).success
+            asking, other = await one.fork(2)
+            supervisors = [each.session_of().requests.supervisor for each in (one, other)]
+            before = [each.answering_cpu for each in supervisors]
+            own = asking.session_of().requests.supervisor
+            while own.answering_cpu < 0.2:
+                assert (await asking.execute(flood + "flood()")).success
+            assert [each.answering_cpu for each in supervisors] == before
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
 def test_a_fork_has_no_descriptor_of_anothers_channel(unsafe):
     look = (
         "found = set()\n"
@@ -529,6 +659,129 @@ def test_what_a_sandbox_leaves_running_that_went_on_from_a_variant_is_its_own(wi
         assert said(fork, "x = b'x' * 250_000_000; time.sleep(0.5); len(x)") == "250000000"
         r = one.execute("x = b'x' * 250_000_000; time.sleep(5)")
         assert (r.status, r.stop.why) == ("stopped", "memory")
+
+
+# --- scratch folders ------------------------------------------------------------------------------
+
+LOOKING = """
+import os, time
+def held(folder):
+    "Return the bytes beneath a folder, without those of removed files."
+    found = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            try: found += os.stat(f"{at}/{name}").st_blocks * 512
+            except OSError: pass
+    return found
+def wait(until):
+    ends = time.monotonic() + 30
+    while not until():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+home = os.environ["HOME"]
+"""
+FILL = "with open(os.environ['HOME'] + '/large', 'wb') as f: f.write(os.urandom({} << 20))"
+#: Beyond the folders within folders that are followed.
+DEEP = """
+at = os.open({}, os.O_RDONLY)
+for _ in range(80):
+    os.mkdir("d", dir_fd=at)
+    at = os.open("d", os.O_RDONLY, dir_fd=at)
+"""
+
+
+def with_scratch(backend, monkeypatch, **limits):
+    monkeypatch.setenv("PATH", machines.path(backend))
+    return Policy.preset("data", backend=backend, scratch_max_bytes=16 << 20, **limits)
+
+
+def beside(one, waiting, *others):
+    """Run a cell in a sandbox and others in its forks meanwhile; return what came of each."""
+
+    async def run():
+        runs = [one.execute(waiting), *(fork.execute(source) for fork, source in others)]
+        return await asyncio.gather(*runs)
+
+    return run()
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_what_forks_write_counts_for_each_of_them_and_not_for_their_parent(
+    home, backend, monkeypatch
+):
+    assert home
+    policy = with_scratch(backend, monkeypatch)
+
+    async def write():
+        async with AsyncSandbox(policy) as one:
+            assert (await one.execute(LOOKING)).success
+            first, second = await one.fork(2)
+            (below,) = await first.fork()
+            await first.execute("import os")
+            written = "wait(lambda: held(home) >= 42 << 20)\ntime.sleep(1)"
+            found = await beside(
+                one, written, *((each, FILL.format(14)) for each in (first, second, below))
+            )
+            assert [each.status for each in found] == ["ok"] * 4, found
+            r = await second.execute(FILL.format(90) + "\ntime.sleep(10)")
+            assert (r.status, r.stop.why) == ("stopped", "scratch")
+            r = await one.execute(FILL.format(20) + "\ntime.sleep(10)")
+            assert (r.status, r.stop.why) == ("stopped", "scratch")
+
+    asyncio.run(asyncio.wait_for(write(), 120))
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_fork_whose_folder_can_not_be_measured_ends_and_its_parents_cell_goes_on(
+    home, backend, monkeypatch
+):
+    assert home
+    policy = with_scratch(backend, monkeypatch)
+
+    async def make_deep():
+        async with AsyncSandbox(policy) as one:
+            assert (await one.execute(LOOKING + "x = 1")).success
+            (fork,) = await one.fork()
+            theirs = (await fork.execute("os.environ['HOME']")).result
+            deep = DEEP.format(theirs) + "time.sleep(20)"
+            gone = f"wait(lambda: not os.path.exists({theirs}))"
+            r, found = await beside(one, gone, (fork, deep))
+            assert r.status == "ok", r
+            for failed in (found, await fork.execute("1")):
+                assert failed.status == "failed"
+                assert "make another fork" in failed.error.message
+            (other,) = await one.fork()
+            assert (await other.execute("x")).result == "1"
+
+    asyncio.run(asyncio.wait_for(make_deep(), 120))
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("hidden", ["deep", "large", "slow"])
+def test_a_parent_hides_nothing_in_a_folder_of_its_fork(home, backend, hidden, monkeypatch):
+    assert home
+    policy = with_scratch(backend, monkeypatch, max_file_size=None)
+    opened = "f = open(theirs + '/f', 'wb')\n"
+    hide = {"deep": DEEP.format("theirs"), "large": opened, "slow": opened}[hidden]
+    if hidden == "large":
+        hide += "while os.path.exists(theirs): f.write(os.urandom(1 << 20))\n"
+    if hidden == "slow":  # the fork's guest is ended, and restored, before there is too much
+        hide += "while os.path.exists(theirs):\n"
+        hide += "    f.write(os.urandom(24 << 20)); f.flush(); time.sleep(0.5)\n"
+    with Sandbox(policy) as one:
+        said(one, LOOKING)
+        (fork,) = one.fork()
+        said(one, f"theirs = {said(fork, 'os.environ[' + repr('HOME') + ']')}")
+        r = one.execute(hide + "f = None\nwait(lambda: not os.path.exists(theirs))")
+        assert r.status == "ok" or r.stop.why == "scratch"
+        assert "make another fork" in fork.execute("1").error.message
+        # What it moves away, or makes of that name, is its own.
+        (fork,) = one.fork()
+        said(one, f"theirs = {said(fork, 'os.environ[' + repr('HOME') + ']')}")
+        moved = "os.rename(theirs, home + '/moved'); os.mkdir(theirs)\n"
+        moved += "with open(home + '/moved/f', 'wb') as f: f.write(os.urandom(30 << 20))\n"
+        r = one.execute(moved + "time.sleep(20)")
+        assert (r.status, r.stop.why) == ("stopped", "scratch")
 
 
 # --- variants -----------------------------------------------------------------------------------

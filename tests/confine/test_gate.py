@@ -36,9 +36,14 @@ PATIENCE = 20
 PROGRAMS = ("/usr/bin", "/bin", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", *LIBRARIES)
 
 
-def plan_of(*, most_tasks=None, processes=False, network=False):
+def plan_of(*, most_tasks=None, processes=False, network=False, loopback=False):
     """Return what a gate decides by: where a test says nothing else, any number of threads."""
-    return Plan(limits=Limits(max_processes=most_tasks), subprocess=processes, network=network)
+    return Plan(
+        limits=Limits(max_processes=most_tasks),
+        subprocess=processes,
+        network=network,
+        loopback=loopback,
+    )
 
 
 class Guest:
@@ -298,8 +303,7 @@ def test_a_snapshot_can_signal_itself_and_not_the_original_nor_the_reverse(plan)
 
     assert guest.serve() == [
         "copy to itself: 2",
-        # To the original's id the filter says yes, and Landlock: they are one domain.
-        "copy to original: ok",
+        "copy to original: EPERM",
         "copy stops itself: EPERM",
         "copy forks: EPERM",
         "original to all: EPERM",
@@ -385,6 +389,47 @@ def test_a_fork_begins_one_session_and_what_is_begun_from_there_is_its_own():
         by._sessions.begin(program.pid, 7)
         assert decide(by, "setsid", pid=program.pid) == 0
         assert by._sessions.user_of(program.pid) == 7
+
+
+def test_who_is_of_a_fork_names_nothing_of_others_and_others_nothing_of_it():
+    """To set a limit of the processor's time to nothing ends a process as a signal does."""
+    by = decider(processes=True)
+    naming = [("kill", (9,)), ("tgkill", (0, 9)), ("setpgid", (0,))]
+    naming += [(call, (0, 0)) for call in notify.ABOUT if call != "getpriority"]
+    with contextlib.ExitStack() as programs:
+        first, beside, fork, its = (
+            programs.enter_context(running("/bin/sleep", "60")).pid for _ in range(4)
+        )
+        for program, user in ((first, 0), (beside, 0), (fork, 7), (its, 7)):
+            by._sessions.begin(program, user)
+            assert decide(by, "execve", pid=program) == 0
+        # Whoever started it: the guest that a fork comes from, or that goes on from one, did.
+        pairs = [(first, beside, 0), (its, fork, 0), (first, its, 1), (its, first, 1)]
+        for asking, target, refused in [*pairs, (os.getpid(), its, 1), (os.getpid(), first, 0)]:
+            for call, rest in naming:
+                expected = notify._REFUSED_WITH.get(call, errno.EPERM) if refused else 0
+                assert decide(by, call, target, *rest, pid=asking) == expected, (call, target)
+            expected = errno.EPERM if refused else 0
+            assert decide(by, "getpriority", 0, target, pid=asking) == expected
+            group = -target & 0xFFFF_FFFF
+            assert decide(by, "kill", group, 9, pid=asking) == expected, "a group that is led"
+
+
+def test_a_group_without_a_leader_is_named_by_those_of_its_user_alone():
+    by = decider(processes=True)
+    command = "sleep 60 & echo $!"
+    options = {"stdout": subprocess.PIPE, "text": True}
+    with running("/bin/sh", "-c", command, **options) as leader, running("sleep", "60") as fork:
+        member = int(leader.stdout.readline())
+        leader.wait()
+        try:
+            by._sessions.begin(leader.pid, 0)
+            by._sessions.begin(fork.pid, 7)
+            group = -leader.pid & 0xFFFF_FFFF
+            assert decide(by, "kill", group, 9, pid=fork.pid) == errno.EPERM
+            assert decide(by, "kill", group, 9) == 0
+        finally:
+            os.kill(member, signal.SIGKILL)
 
 
 def test_a_snapshot_counts_for_nothing_and_what_it_starts_when_it_serves_does():
@@ -798,23 +843,25 @@ def test_decisions():
 ASKED = [
     ({}, "clone", (FORK,), True),
     ({}, "landlock_restrict_self", (3, 0), True),
-    ({}, "kill", (4242, 15), False),
+    ({}, "kill", (4242, 15), True),  # a fork is under the filter of the guest that it comes from
     ({}, "kill", (4243, 15), True),
     ({}, "socket", (2, 1, 0), False),
     ({}, "execve", (1,), False),
-    ({}, "setsid", (), False),
-    ({}, "getpgid", (4243,), False),
+    ({}, "setsid", (), True),
+    ({}, "setpgid", (0, 0), False),
+    ({}, "getpgid", (0,), False),
+    *(({}, call, (4242, 4242), True) for call in notify.ABOUT),
     ({}, "rt_sigaction", (17, 1), False),
     ({"subprocess": True}, "rt_sigaction", (17, 1), True),
     ({"subprocess": True}, "rt_sigaction", (2, 1), False),
     ({"subprocess": True}, "setsid", (), True),
     ({"subprocess": True}, "setpgid", (0, 0), True),
     ({"subprocess": True}, "getpgid", (0,), False),
-    ({"subprocess": True}, "getpgid", (4242,), False),
+    *(({"subprocess": True}, call, (4242, 4242), True) for call in notify.ABOUT),
     ({"subprocess": True}, "getpgid", (4243,), True),
     ({"subprocess": True}, "prlimit64", (0, 7, 1, 1), False),
     ({"subprocess": True}, "prlimit64", (4243, 7, 0, 1), True),
-    ({"subprocess": True}, "getpriority", (0, 4242), False),
+    ({"subprocess": True}, "getpriority", (0, 0), False),
     ({"subprocess": True}, "getpriority", (0, 4243), True),
     ({"subprocess": True}, "setpriority", (0, 4243, 1), False),
     ({"subprocess": True}, "sched_setaffinity", (4243, 8, 1), True),
@@ -919,6 +966,37 @@ def test_what_may_be_taken_of_what_all_programs_share_grows_with_time(
     assert take() == refused
     now[0] += 1.5 * notify.REGROWN / 1_000
     assert (take(), take()) == (0, refused)
+
+
+@pytest.mark.parametrize(
+    ("most", "call", "refused"),
+    [("WATCHES", "epoll_ctl", errno.ENOSPC), ("PORTS", "bind", errno.EADDRINUSE)],
+)
+def test_a_fork_takes_nothing_of_what_others_may_take(monkeypatch, most, call, refused):
+    monkeypatch.setattr(notify, most, 5)
+    monkeypatch.setattr(notify, "REGROWN", 1 << 40)
+    by = decider(network=True)
+    with running("/bin/sleep", "60") as fork:
+        by._sessions.begin(fork.pid, 7)
+        assert {decide(by, call, 3, 1, 4, pid=fork.pid) for _ in range(5)} == {0}
+        assert decide(by, call, 3, 1, 4, pid=fork.pid) == refused
+        assert {decide(by, call, 3, 1, 4) for _ in range(5)} == {0}
+
+
+def test_a_network_with_many_sockets_has_no_more_for_datagrams_if_it_is_the_sessions_own(
+    monkeypatch,
+):
+    """There are some already, whatever this process has: those of all kinds count."""
+    flags = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    datagrams = [(family, socket.SOCK_DGRAM | more) for family in (2, 10) for more in (0, flags)]
+    others = [(socket.AF_INET, socket.SOCK_STREAM | flags), (socket.AF_UNIX, socket.SOCK_DGRAM)]
+    with socket.socket():
+        for most, refused in ((1, errno.ENOBUFS), (1 << 30, 0)):
+            monkeypatch.setattr(notify, "MOST_SOCKETS", most)
+            own, shared = decider(loopback=True), decider(network=True)
+            assert {decide(own, "socket", *made, 0) for made in datagrams} == {refused}
+            assert {decide(own, "socket", *made, 0) for made in others} == {0}
+            assert {decide(shared, "socket", *made, 0) for made in datagrams} == {0}
 
 
 def test_a_snapshot_shares_nothing_with_whoever_forks_it():

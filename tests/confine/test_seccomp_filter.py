@@ -131,7 +131,7 @@ ROWS = [
     (SUBPROCESS, "execveat", (1,), EPERM),
     (SUBPROCESS, "setsid", (), EPERM),
     (SUBPROCESS, "setpgid", (0, 0), EPERM),
-    (GATED, "setsid", (), EPERM),
+    (GATED, "setsid", (), ALLOW),  # the gate's to refuse
     *((GATED_PROGRAMS, name, (4243, 0), ALLOW) for name in ("setsid", "setpgid", "getpgid")),
     (SUBPROCESS, "getpgid", (PID + 1,), EPERM),
     (GATED_PROGRAMS, "setpriority", (0, 0, 19), NOTHING),
@@ -223,6 +223,10 @@ ROWS = [
     (CLOSED, "sched_setaffinity", (PID + 1, 8, 1), EPERM),
     (CLOSED, "getpgid", (PID + 1,), EPERM),
     (CLOSED, "getsid", (0,), ALLOW),
+    *((GATED, name, (PID + 1, 0, 0), ALLOW) for name in syscalls.ABOUT_PROCESSES),  # the gate's
+    (GATED, "prlimit64", (PID, 7, 1, 0), EPERM),
+    (GATED, "getpriority", (0, PID + 1), ALLOW),
+    (GATED, "getpriority", (1, PID + 1), EPERM),
     (CLOSED, "prctl", (15, 1), ALLOW),
     (CLOSED, "prctl", (1, 19), EPERM),
     (CLOSED, "prctl", (4, 1), EPERM),

@@ -292,10 +292,17 @@ class Simulation:
 
         monkeypatch.setattr(Guest, "_take_credentials", take_credentials)
         monkeypatch.setattr(Guest, "sender_is_ours", sender_is_ours)
+        # All are in the session that the newest guest began which is no copy.
+        monkeypatch.setattr("cellblock.host.guests.process.os.getsid", self._session_of)
         monkeypatch.setattr(
             "cellblock.host.guests.process.signal.pidfd_send_signal",
             lambda fd, number: self._kill(self._pidfds[fd], number),
         )
+
+    def _session_of(self, pid, real=os.getsid):
+        if pid < NOBODYS_PID:
+            return real(pid)
+        return next(one.pid for one in self.guests[::-1] if not isinstance(one, FakeCopy))
 
     def stands(self, copy):
         """Have a copy say that it waits."""

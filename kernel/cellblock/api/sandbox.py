@@ -47,6 +47,7 @@ from cellblock.host.consent.approver import PROGRAM
 from cellblock.host.guests import spawn
 from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
 from cellblock.host.limits.deadlines import QUERY_TIMEOUT
+from cellblock.host.limits.scratch import ForksFolder
 from cellblock.host.output.text import clean_line, without_styles
 from cellblock.host.services import changes, exchange, keeping
 from cellblock.host.services.exchange import File
@@ -444,6 +445,10 @@ NOT_OPEN: Final = (
     "call its open() first, and its close() in the end"
 )
 _WAITING: Final = "a cell of this sandbox waits for the callback that wants to run one"
+OVERFULL: Final = (
+    "the fork's scratch folder held far more than scratch_max_bytes, or could not be measured, "
+    "and was removed: make another fork"
+)
 OPENED_ONCE: Final = "a sandbox is opened once; an open one goes on as it was"
 FORKED: Final = "a sandbox belongs to the process that opened it; open another one in this process"
 
@@ -505,8 +510,12 @@ class AsyncSandbox:
         #: The sandbox that this one is a fork of, and the open forks of this one.
         self.parent: AsyncSandbox | None = None
         self.forks: list[AsyncSandbox] = []
-        #: Whether this is a fork that has its parent's folder.
+        #: Whether this is a fork that has its parent's folder; else the folder that it has in that,
+        #: and the set of all of these, in which it counts for this fork alone.
         self._is_alike = False
+        self._own_folder: ForksFolder | None = None
+        self._forks_folders = set[ForksFolder]()
+        self._removing: asyncio.Future[None] | None = None
         #: What its log and those of its forks have together, and those before it in an MCP session.
         self.log_written = Counter[str]()
 
@@ -829,10 +838,12 @@ class AsyncSandbox:
         self.forks.append(fork)
         supervisor = session.requests.supervisor
         try:
-            config = await self._fork_config(session.settings, alike=alike)
+            fork._forks_folders = session.requests.forks_folders
+            config = await self._fork_config(fork, session.settings, alike=alike)
             own = fork._begin(config, parent.views)
             own.own_builtins = session.own_builtins
             own.requests.continue_from(session.requests)
+            own.requests.on_folder_lost = None if alike else fork._end_overfull
             front = fork._live
             front.is_variant = is_variant
             front.execution_count, front.cells = parent.execution_count, dict(parent.cells)
@@ -847,7 +858,9 @@ class AsyncSandbox:
             raise
         return fork
 
-    async def _fork_config(self, settings: SessionSettings, *, alike: bool) -> SessionConfig:
+    async def _fork_config(
+        self, fork: AsyncSandbox, settings: SessionSettings, *, alike: bool
+    ) -> SessionConfig:
         """Return what a fork is made by, with a folder in this sandbox's own or this one's."""
         if self._config is None:
             raise GuestError(NOT_OPEN)
@@ -857,8 +870,27 @@ class AsyncSandbox:
         name = exchange.FORK_FOLDER.format(os.urandom(16).hex())
         folder = Path(settings.prepare.scratch, name)
         # A fork's own lies in its parent's reach.
-        await in_thread(_make_within, self._open_scratch(), folder.name)
+        made = await in_thread(_make_within, self._open_scratch(), folder.name)
+        fork._own_folder = made
+        fork._forks_folders.add(made)
         return self._config.in_fork(folder, settings)
+
+    def _end_overfull(self) -> None:
+        """End a fork whose folder is too full for any cell, or can't be measured, with the folder.
+
+        What is there counts for nobody else, and its parent's cells reach it: else they could fill
+        the disk there.
+        """
+        self.session_of().requests.on_folder_lost = None
+        self.session_of().requests.supervisor.give_up(OVERFULL)
+        self._removing = asyncio.ensure_future(self._remove_folder())
+
+    async def _remove_folder(self) -> None:
+        """Remove the scratch folder; of a fork's, what is left counts for its parent then."""
+        if self._config is not None and not self._is_alike:
+            await in_thread(remove_tree, self._config.prepare.scratch)
+        if self._own_folder is not None:
+            self._forks_folders.discard(self._own_folder)
 
     def check_budgets(self, what: str, instead: str) -> None:
         """Raise CellblockError where another sandbox would have what this may use, once more.
@@ -1266,8 +1298,9 @@ class AsyncSandbox:
         if started:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._guests_ended.wait(), GUESTS_END_TIMEOUT)
-        if self._config is not None and not self._is_alike:
-            await in_thread(remove_tree, self._config.prepare.scratch)
+        if self._removing is not None:
+            await self._removing
+        await self._remove_folder()
 
     def _end(self, front: SandboxFront) -> bool:
         """End the session; return whether some of its processes may be left for a moment."""
@@ -1404,10 +1437,12 @@ def _can_be_set(name: str) -> bool:
     return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
 
 
-def _make_within(above: int, name: str) -> None:
+def _make_within(above: int, name: str) -> ForksFolder:
     """Make a folder in one that is open, and close that: who waits for it may have gone."""
     with closing(above):
         os.mkdir(name, mode=0o700, dir_fd=above)
+        made = os.stat(name, dir_fd=above, follow_symlinks=False)
+    return ForksFolder(name, made.st_dev, made.st_ino)
 
 
 def _count_forks(sandbox: AsyncSandbox) -> int:

@@ -18,6 +18,7 @@ import select
 import signal
 import socket
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -57,8 +58,8 @@ class _Kept:
 
     def __init__(self, gate: notify.Gate, number: int) -> None:
         self.gate, self.number = gate, number
-        #: Seconds that answers took, and that the host has not been told of.
-        self.seconds = 0.0
+        #: Seconds that answers to each user took, and that the host has not been told of.
+        self.seconds = defaultdict[int, float](float)
 
 
 class Gatekeeper:
@@ -112,15 +113,16 @@ class Gatekeeper:
         # POLLERR says that a signal interrupted the look at it: the next one tells.
 
     def _answer(self, fd: int) -> None:
-        """Answer a call, and have the time that it took counted for the guest."""
+        """Answer a call, and have the time that it took counted for whose it was."""
         kept = self._gates[fd]
         began = time.thread_time()
         if not kept.gate.answer(self._obey_pending):
             self._forget(fd)
-        kept.seconds += time.thread_time() - began
-        if kept.seconds >= _TOLD:
-            self._tell(messages.Answered(id=kept.number, seconds=kept.seconds))
-            kept.seconds = 0.0
+        user = kept.gate.asking
+        kept.seconds[user] += time.thread_time() - began
+        if kept.seconds[user] >= _TOLD:
+            seconds = kept.seconds.pop(user)
+            self._tell(messages.Answered(id=kept.number, user=user, seconds=seconds))
 
     def _take_listener(self, fd: int) -> None:
         sock, number = self._awaited.pop(fd)

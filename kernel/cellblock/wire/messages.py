@@ -618,12 +618,14 @@ class Reaped(Message, frozen=True, kw_only=True):
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """Processor time, in seconds, that the zygote took to answer a guest, since it told of it last.
+    """Processor time, in seconds, that the zygote took to answer a user, since it told of it last.
 
-    What a guest has others do for it is its own doing.
+    What a guest has others do for it is its own doing: ``id`` is the guest, and ``user`` says which
+    of its forks asked (``BeginSession``), or itself.
     """
 
     id: Id
+    user: Id
     seconds: float
 
 

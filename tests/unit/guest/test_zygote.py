@@ -292,8 +292,24 @@ def test_the_time_of_answers_goes_with_the_gate(monkeypatch):
     assert told == []
     answers = iter([True])
     keeper.act(listener, select.POLLIN)
-    assert told == [Answered(id=1, seconds=pytest.approx(0.06))]
+    assert told == [Answered(id=1, user=0, seconds=pytest.approx(0.06))]
     keeper.act(listener, select.POLLHUP)
+
+
+def test_the_time_of_answers_counts_for_who_asked(monkeypatch):
+    clock, told, asking = iter(range(100)), [], iter([7, 0, 7, 0, 7])
+
+    def answer(gate, _before):
+        gate.asking = next(asking)
+        return True
+
+    monkeypatch.setattr(notify.Gate, "answer", answer)
+    monkeypatch.setattr(zygote.time, "thread_time", lambda: next(clock) * 0.02)
+    keeper = Gatekeeper(select.poll(), Plan(locks=("seccomp",)), lambda: None, told.append)
+    listener = gated(keeper)
+    for _ in range(5):
+        keeper.act(listener, select.POLLIN)
+    assert told == [Answered(id=1, user=7, seconds=pytest.approx(0.06))]
 
 
 def gated(keeper):

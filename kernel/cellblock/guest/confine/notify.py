@@ -26,6 +26,7 @@ import fcntl
 import os
 import re
 import signal
+import socket
 import struct
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -49,7 +50,6 @@ from cellblock.guest.confine.syscalls import (
     CLONE_SHARED,
     CLONE_THREAD,
     CLONE_VM,
-    GROUPING,
     HANDING_OVER,
     NOTIF_ADDFD,
     NOTIF_ID_VALID,
@@ -90,11 +90,13 @@ REACHING: Final = ("accept", "accept4", "bind", "connect", "listen", "sendmmsg",
 SENDING_TO: Final = "sendto"
 SENDING: Final = "sendmsg"
 _ADDRESS, _FLAGS = 4, 2
-#: Stopped where the policy allows programs: their start, the sessions and groups that they make,
-#: and, unless it is of the caller itself, what is asked about a process or set for it.
-EXECUTING: Final = "execve"
+#: Stopped for forks of a sandbox, each of which begins a session, and for programs, which may.
 SESSION: Final = "setsid"
+#: Stopped where the policy allows programs: their start, and the groups that they make.
+EXECUTING: Final = "execve"
 GROUP: Final = "setpgid"
+#: Stopped unless they say 0, which is the caller itself: what is asked about a process or set for
+#: it.
 ABOUT: Final = dict.fromkeys(ABOUT_PROCESSES, 0) | {"getpriority": 1}
 #: What a refused call fails with: glibc asks of threads by their ids, and takes ENOSYS for
 #: "not known".
@@ -116,11 +118,13 @@ WATCHING: Final = "epoll_ctl"
 _OPERATION, _ADD = 1, 1
 #: Counted: each may take a port, the latter for a socket that has none.
 TAKING_PORTS: Final = ("bind", "listen")
+#: Bounded for datagrams, in a network of a session's own.
+MAKING_SOCKETS: Final = "socket"
 _NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
 _STOPPED: Final = (
     *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING),
     *(*REACHING, SENDING_TO, SENDING),
-    *(*GROUPING, *ABOUT, HANDLING),
+    *(SESSION, GROUP, *ABOUT, HANDLING),
     *SETTING,
 )
 #: Sessions that a guest may have until it is looked which have ended.
@@ -130,7 +134,11 @@ _MANY_PROGRAMS: Final = 8_192
 
 
 def build(arch: Arch, grants: Grants) -> seccomp.Program:
-    """Compile the filter that stops the gate's calls; its slot takes the guest's process id."""
+    """Compile the filter that stops the gate's calls.
+
+    It knows no process id: a fork of a sandbox is under the filter of the guest that it is a copy
+    of, which would let it name that guest as itself.
+    """
     return seccomp.assemble(list(_filter(arch, grants)))
 
 
@@ -139,16 +147,15 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_ARCH)
     yield Op(seccomp.JEQ, arch.audit, no="pass")  # the main filter refuses what is foreign
     yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_NR)
-    stopped: tuple[str, ...] = (*STARTING, LOCKING)
+    stopped: tuple[str, ...] = (*STARTING, LOCKING, SESSION)
     stopped += REACHING if grants.network else ()
-    stopped += (EXECUTING, *GROUPING) if grants.subprocess else ()
+    stopped += (EXECUTING, GROUP) if grants.subprocess else ()
     stopped += SETTING if grants.attributes else ()
-    about = ABOUT if grants.subprocess else {}
     for name in filter(numbers.__contains__, stopped):
         yield Op(seccomp.JEQ, numbers[name], yes="stop")
     for name in SIGNALLING:
-        yield Op(seccomp.JEQ, numbers[name], yes="whom")
-    for name, arg in about.items():
+        yield Op(seccomp.JEQ, numbers[name], yes="stop")
+    for name, arg in ABOUT.items():
         yield Op(seccomp.JEQ, numbers[name], yes=f"about {arg}")
     if grants.network:
         yield Op(seccomp.JEQ, numbers[SENDING_TO], yes="where")
@@ -166,14 +173,10 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     yield Op(seccomp.JEQ, _ADD, yes="stop", no="pass")
     if grants.network:
         yield from _sending()
-    for arg in sorted({*about.values()}):
+    for arg in sorted({*ABOUT.values()}):
         yield Label(f"about {arg}")
         yield Op(seccomp.LD_W_ABS, seccomp.low(arg))
-        yield Op(seccomp.JEQ, 0, yes="pass")
-        yield Op(seccomp.JEQ, slot=True, yes="pass", no="stop")
-    yield Label("whom")
-    yield Op(seccomp.LD_W_ABS, seccomp.low(0))
-    yield Op(seccomp.JEQ, slot=True, yes="pass")
+        yield Op(seccomp.JEQ, 0, yes="pass", no="stop")
     yield Label("stop")
     yield Op(seccomp.RET, RET_USER_NOTIF)
     yield Label("pass")
@@ -257,6 +260,20 @@ class Allowance:
         return True
 
 
+class Allowances:
+    """An allowance for each user of a guest's sessions: none takes what is another's."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of = dict[int, Allowance]()
+
+    def take(self, user: int) -> bool:
+        """Take one for a user; return False if it has none left."""
+        if user not in self._of:
+            self._of[user] = Allowance(self._most)
+        return self._of[user].take()
+
+
 class Sessions:
     """The sessions (setsid(2)) that one guest, its copies and what they started are in.
 
@@ -296,6 +313,10 @@ class Sessions:
         """Return whose a session is; the first user's is what is not known."""
         return self._users.get(number, self._user)
 
+    def user_of_task(self, task: int) -> int:
+        """Return whose a task is: the session's that it is in."""
+        return self.user_of(session(task))
+
     def begin(self, number: int, user: int) -> None:
         """Record that process ``number`` is let begin a session, which is a ``user``'s."""
         if self._users.get(number) == user:
@@ -319,7 +340,7 @@ class Sessions:
         """Return whether a task's user may set modes, owners and times."""
         # Mostly there is none that may not, and nobody looks at the task.
         taken = self._without_attributes
-        return not taken or self.user_of(session(task)) not in taken
+        return not taken or self.user_of_task(task) not in taken
 
     def forget(self, number: int) -> None:
         """Record that nothing is in a session any more: another guest's process has its number."""
@@ -385,8 +406,9 @@ class Gate:
         #: Processes that were let execute a program, which the guest and its snapshots are not.
         #: Each with its image at that moment, or None where it may share its memory since.
         self._programs: dict[int, _Image | None] = {}
-        #: Groups of programs when they were last looked for, and until when that counts.
-        self._groups: tuple[frozenset[int], float] = frozenset(), 0.0
+        #: Groups of programs when they were last looked for, each with its session, and until when
+        #: that counts.
+        self._groups: tuple[dict[int, int], float] = {}, 0.0
         self._names = {arch.numbers.get(name, -1): name for name in _STOPPED}
         #: By the process that is to ask for it.
         self._due_rulesets: dict[int, DueRuleset] = {}
@@ -397,7 +419,9 @@ class Gate:
         self._protected: dict[int, int] = {}
         self._starts = Starts()
         #: What may yet be added to epolls, and ports that may yet be taken.
-        self._watches, self._ports = Allowance(WATCHES), Allowance(PORTS)
+        self._watches, self._ports = Allowances(WATCHES), Allowances(PORTS)
+        #: The user whose call was taken up last.
+        self.asking = 0
 
     def close(self) -> None:
         """Close the listener: calls that are stopped, and all that come, fail with ENOSYS."""
@@ -468,6 +492,7 @@ class Gate:
         except OSError:
             return False
         ident, task, _, number, audit, _, *args = _NOTIF.unpack(space)
+        self.asking = self._sessions.user_of_task(task)
         before()
         name = self._names.get(number)
         refusal = errno.EPERM  # of one that the gate does not know (never expected)
@@ -544,7 +569,8 @@ class Gate:
             may = self.plan.attributes and self._sessions.may_set_attributes(request.task)
             return 0 if may else errno.EPERM
         if request.call == WATCHING:
-            return 0 if self._watches.take() else errno.ENOSPC
+            may = self._watches.take(self._sessions.user_of_task(request.task))
+            return 0 if may else errno.ENOSPC
         process_id, threads = _process_of(request.task)
         if request.call in STARTING:
             return self._start(request, process_id)
@@ -610,26 +636,28 @@ class Gate:
             return True
         if not self.plan.subprocess or self._is_guest(process_id):
             return False
-        self._sessions.begin(process_id, self._sessions.user_of(session(process_id)))
+        self._sessions.begin(process_id, self._sessions.user_of_task(process_id))
         return True
 
     def _may_name(self, call: str, target: int, process_id: int) -> bool:
         """Return whether a process may name this one, or this group, in a call.
 
-        Itself, what it has started, and any program in a session of the guest's: one cell's
+        Itself, what it has started, and any program in a session of its user's: one cell's
         ``kill`` ends what another has started, which may be an orphan by now. A group where that is
-        in a session of the guest's, unless the guest or a snapshot is in it: who ends that ends
-        the guest.
+        in a session of its user's, unless the guest or a snapshot is in it: who ends that ends
+        the guest. Nothing of another user's, whoever started it: a limit ends a process as well as
+        a signal does.
         """
+        user = self._sessions.user_of_task(process_id)
         if call == "kill" and target <= 0:
             group = -target or _group(process_id)
-            return self.plan.subprocess and self._is_of_programs(group)
+            return self.plan.subprocess and self._is_of_programs(group, user)
         if call in ABOUT:  # these take threads' ids, too
             with contextlib.suppress(OSError):
                 target = _process_of(target)[0]
         if target == process_id:
             return True
-        if self._is_protected(target):
+        if self._is_protected(target) or self._sessions.user_of_task(target) != user:
             return False
         return self.plan.subprocess and (descends(target, process_id) or self._is_program(target))
 
@@ -637,29 +665,37 @@ class Gate:
         is_ours = pid in self._programs and session(pid) in self._sessions
         return is_ours and descends(pid, os.getpid())
 
-    def _is_of_programs(self, group: int) -> bool:
+    def _is_of_programs(self, group: int, user: int) -> bool:
         if self._is_guests_group(group):
             return False
-        is_led = _group(group) == group and session(group) in self._sessions
-        return (is_led and descends(group, os.getpid())) or group in self._groups_of_programs()
+        number = session(group) if _group(group) == group else -1
+        if number not in self._sessions or not descends(group, os.getpid()):
+            number = self._groups_of_programs().get(group, -1)
+        return number in self._sessions and self._sessions.user_of(number) == user
 
-    def _groups_of_programs(self) -> frozenset[int]:
-        """Return all groups in sessions of the guest's, those without a leader, too.
+    def _groups_of_programs(self) -> dict[int, int]:
+        """Return all groups in sessions of the guest's, those without a leader, too, by number.
+
+        With each is its session: a group lies in one.
 
         That takes long where there are many processes, and all calls wait for it: it is remembered
         for ten times as long. No group's number is another's so soon: there are 32,768 at least.
         """
         groups, until = self._groups
         if (began := time.monotonic()) >= until:
-            found = (pid for pid in descendants(os.getpid()) if session(pid) in self._sessions)
-            groups = frozenset(map(_group, found)) - {-1}
+            found = ((pid, session(pid)) for pid in descendants(os.getpid()))
+            groups = {_group(pid): number for pid, number in found if number in self._sessions}
+            groups.pop(-1, None)
             ended = time.monotonic()
             self._groups = groups, ended + _REMEMBERED * (ended - began)
         return groups
 
     def _reach(self, request: Request) -> int:
-        if request.call in TAKING_PORTS and not self._ports.take():
-            return errno.EADDRINUSE
+        if request.call in TAKING_PORTS:
+            user = self._sessions.user_of_task(request.task)
+            return 0 if self._ports.take(user) else errno.EADDRINUSE
+        if request.call == MAKING_SOCKETS and self.plan.loopback and _is_udp(request.args):
+            return 0 if _sockets(request.task) < MOST_SOCKETS else errno.ENOBUFS
         return 0
 
     def _start(self, request: Request, process_id: int) -> int:
@@ -917,6 +953,26 @@ PORTS: Final = 28_232 // 4
 #: Seconds in which an allowance grows from nothing to all: room for honest servers, and hours until
 #: others lack any.
 REGROWN: Final = 2_500
+
+
+#: Sockets of a session's own network, of all kinds, with which no more is made for UDP. So there
+#: are never more for UDP, whoever closes what, of which the gate hears nothing. Each holds 208 KiB
+#: of datagrams and one more, which count for no process, of what all programs share (udp(7),
+#: udp_mem): when that is short, every program loses datagrams.
+MOST_SOCKETS: Final = 512
+_IN_USE: Final = re.compile(rb"^sockets: used (\d+)$", re.MULTILINE)
+_TYPE: Final = 0xF
+
+
+def _is_udp(args: tuple[int, ...]) -> bool:
+    """Return whether the arguments of socket(2) are those of one for UDP."""
+    return args[0] in {socket.AF_INET, socket.AF_INET6} and args[1] & _TYPE == socket.SOCK_DGRAM
+
+
+def _sockets(task: int) -> int:
+    """Return how many sockets there are in a task's network. Raises OSError."""
+    found = _IN_USE.search(_read(f"/proc/{task}/net/sockstat"))
+    return int(found[1]) if found else MOST_SOCKETS
 
 
 def end_sessions(sessions: Sessions, keep: tuple[int, ...], user: int | None = None) -> None:

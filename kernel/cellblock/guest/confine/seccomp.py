@@ -225,8 +225,8 @@ def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, s
     allowed.update(syscalls.APART if grants.apart else ())
     allowed.update(syscalls.LINKS if grants.subprocess else ())
     allowed.update(syscalls.TIMERS if grants.subprocess and grants.own_users else ())
-    if grants.subprocess and grants.gated:
-        allowed.update((*syscalls.GROUPING, *syscalls.ABOUT_PROCESSES))
+    allowed.update(syscalls.ABOUT_PROCESSES if grants.gated else ())
+    allowed.update(syscalls.GROUPING if grants.subprocess and grants.gated else ())
 
     def leaf(name: str) -> str:
         if name in shut:

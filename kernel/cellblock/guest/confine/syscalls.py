@@ -281,8 +281,8 @@ LINKS: Final = ("readlink", "readlinkat")
 #: Allowed only where guests are apart (``Grants.apart``): nobody else locks what they can open.
 APART: Final = ("flock",)
 
-#: Calls that name a process, by their first argument or their second: behind the gate, where cells
-#: may start programs, the zygote looks whose it is.
+#: Calls that name a process, by their first argument or their second: behind the gate the zygote
+#: looks whose it is.
 ABOUT_PROCESSES: Final = (
     "getpgid",
     "getsid",
@@ -293,9 +293,8 @@ ABOUT_PROCESSES: Final = (
     "sched_setaffinity",
 )
 
-#: Allowed programs only behind the gate: it records each session as the guest's, and looks whose
-#: the process is that is put in a group.
-GROUPING: Final = ("setpgid", "setsid")
+#: Allowed programs only behind the gate, which looks whose the process is that is put in a group.
+GROUPING: Final = ("setpgid",)
 
 #: Calls that set a mode, which is their argument of that number.
 CHANGING_MODES: Final = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
@@ -317,8 +316,9 @@ ATTRIBUTES: Final = (
 NEEDS_TRUNCATE_RIGHT: Final = ("truncate",)
 
 #: Allowed only under the gate: the zygote has one ruleset laid, its own, when the policy becomes
-#: narrower, and refuses every other.
-NEEDS_GATE: Final = ("landlock_restrict_self",)
+#: narrower, and refuses every other. It also has each fork of a sandbox begin a session, by which
+#: it knows whose a call is, and records those of programs.
+NEEDS_GATE: Final = ("landlock_restrict_self", "setsid")
 
 #: Allowed a zygote whatever their arguments: calls that it needs to lock guests, to decide about
 #: their calls and to end them; and calls that take a process id, since its filter compares with the
@@ -747,9 +747,12 @@ def _about_processes(grants: Grants) -> Iterator[Gate]:
     why = "all guests have one priority; that of another is not its business"
     yield Gate("setpriority", (), why, void=((In(0, (0,)), Own(1, (0,))),))
     if grants.subprocess and grants.gated:
+        yield Gate("sched_setscheduler", (), why, void=((In(1, ORDINARY),),))
+    if grants.gated:
         # The zygote looks at the process alone: not at groups, nor at a user's processes.
         yield Gate("getpriority", ((In(0, (0,)),),), "processes, no groups and no users")
-        yield Gate("sched_setscheduler", (), why, void=((In(1, ORDINARY),),))
+        if not grants.subprocess:
+            yield Gate("prlimit64", ((Null(2),),), "limits are the policy's")
         return
     yield Gate("getpgid", ((Own(0, (0,)),),), "which processes exist is not the guest's business")
     yield Gate("getsid", ((Own(0, (0,)),),), "as getpgid")

@@ -190,7 +190,7 @@ class Supervisor:
             if self._failed_starts < MAX_FAILED_STARTS:
                 self._reactor.call_later(NEXT_START, self.ensure)
             else:
-                self._give_up(f"its process could not be started: {exc.strerror}")
+                self.give_up(f"its process could not be started: {exc.strerror}")
 
     def _start(self) -> None:
         """Have a guest forked. Raises OSError."""
@@ -228,9 +228,9 @@ class Supervisor:
         guest = self.snapshots.current
         missing = [lock for lock in self._prepare.plan.required if lock not in report.achieved]
         if missing:
-            self._give_up(f"these locks were not applied: {', '.join(missing)}")
+            self.give_up(f"these locks were not applied: {', '.join(missing)}")
         elif refusal := self.owner.on_ready(report):
-            self._give_up(refusal)
+            self.give_up(refusal)
         elif guest is not None:
             self._failed_starts = 0
             if self.zygote is not None:
@@ -251,7 +251,8 @@ class Supervisor:
             with contextlib.suppress(CellblockError):  # one that is gone will be replaced
                 guest.send(self._prepare.launch)
 
-    def _give_up(self, detail: str) -> None:
+    def give_up(self, detail: str) -> None:
+        """End the guest and its copies for good, for a reason that the user is told."""
         self._closed = True
         self._play(self._core.end)
         self.owner.on_failure(detail[:LAST_WORDS])
@@ -291,7 +292,7 @@ class Supervisor:
         elif isinstance(message, messages.Ready):
             self._on_ready(message.report)
         elif isinstance(message, messages.NotReady):
-            self._give_up(f"{message.lock}: {message.detail}")
+            self.give_up(f"{message.lock}: {message.detail}")
         else:
             self.owner.on_message(message)
 
@@ -349,8 +350,9 @@ class Supervisor:
         match message:
             case messages.Reaped():
                 self._on_ended(guest, message)
-            case messages.Answered(id=number, seconds=seconds):
-                if guest is not None and guest.lineage.number == number:
+            case messages.Answered(id=number, user=user, seconds=seconds):
+                own = guest is not None and guest.lineage.number == number
+                if own and user == self.snapshots.user:  # not what a fork has asked
                     self.answering_cpu += seconds
             case messages.ForkFailed(id=number, detail=detail):
                 if guest is not None and guest.lineage.number == number:
@@ -358,7 +360,7 @@ class Supervisor:
             case messages.Narrowed():
                 self._on_narrowed(message)
             case messages.ZygoteFailed():
-                self._give_up(message.detail)
+                self.give_up(message.detail)
 
     def _on_ended(self, guest: Guest | None, ended: messages.Reaped) -> None:
         """Act on the end of the guest, or of an orphan: nobody else tells what that one used."""
@@ -428,12 +430,12 @@ class Supervisor:
         if self._closed:
             return
         if stopped.why == "fork":
-            self._give_up("the fork ended before it could serve")
+            self.give_up("the fork ended before it could serve")
             return
         self._play(self._core.end)
         if self._failed_starts >= MAX_FAILED_STARTS:
             said = self._last_words.strip() or stopped.detail
-            self._give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
+            self.give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
             return
         served = not self._failed_starts
         self.ensure()
@@ -470,7 +472,7 @@ class Supervisor:
         def ready(failure: str) -> None:
             self.awaits_fork = False
             if failure:
-                self._give_up(f"the fork's locks can't be had: {failure}")
+                self.give_up(f"the fork's locks can't be had: {failure}")
             else:
                 self._play(self._core.locks_are_ready, number)
 

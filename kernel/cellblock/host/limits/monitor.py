@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from cellblock.host.limits.family import Family
 from cellblock.host.limits.kernel_memory import KernelMemory, socket_memory
 from cellblock.host.limits.processes import PAGE, Gauge
-from cellblock.host.limits.scratch import Found, Removed, Scratch, ScratchWatch, removed_by
+from cellblock.host.limits.scratch import (
+    ForksFolder,
+    Found,
+    Removed,
+    Scratch,
+    ScratchWatch,
+    removed_by,
+)
 from cellblock.host.session.types import Usage
 
 if TYPE_CHECKING:
@@ -105,6 +112,9 @@ class Monitor:
         self.holds: Callable[[int], bool] = lambda _: False
         self.answering_cpu: Callable[[], float] = float
         self.held_together: Callable[[], int] = int
+        #: Of a sandbox and all of its forks together: the folders of these, and what looks at them.
+        self.forks_folders = set[ForksFolder]()
+        self.forks: list[Monitor] = []
         self._folders, self._layers = folders, [layer.folder for layer in layers]
         #: Where guests see what they write.
         self._places = (*folders, *(layer.root for layer in layers))
@@ -139,7 +149,13 @@ class Monitor:
         watched = limit is not None or self._layers
         self._scratch = None
         if watched:
-            scratch = Scratch(self._folders, limit, self._layers, self._removed)
+            scratch = Scratch(
+                self._folders,
+                limit,
+                self._layers,
+                self._removed,
+                lambda: frozenset(self.forks_folders),
+            )
             self._scratch = ScratchWatch(scratch, self._clock)
         memory = policy.memory_max_bytes
         self._most = None if memory is None else memory + slack(memory)
@@ -170,6 +186,7 @@ class Monitor:
             self._scratch.begin()
         self._based = False
         self._unseen += 1
+        self._idle = 0.0
         soon = self._unseen > MOST_UNSEEN
         if self._family is None:
             self._look_in(0 if soon else FIRST_LOOK, self._look)
@@ -204,6 +221,7 @@ class Monitor:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._idle = IDLE_MOST
         self._follow(None)
 
     # --- looks --------------------------------------------------------------------------------
@@ -226,6 +244,7 @@ class Monitor:
     def _look(self) -> None:
         began = self._clock()
         self._unseen = 0
+        self._have_forks_watched()
         self._count_family()
         cpu = self._cpu_now()
         if cpu is None:
@@ -256,11 +275,16 @@ class Monitor:
         self._count_family()
         before, cpu = self._cpu, self._cpu_now()
         if cpu is None:
+            self._idle = IDLE_MOST
+            excess = self._look_at_scratch(self._copies()).excess
+            if excess is not None and self.is_past_forgiving:
+                self._on_excess(excess, True)
             return
         first, busy, copies = not self._idle, cpu - before > IDLE_CPU, self._copies()
         family = self._family is not None and self._family.has_others(copies)
         if family or busy:
             self._idle = FAMILY_PACE if family else IDLE_PACE
+            self._have_forks_watched()
         else:
             self._idle = min(max(IDLE_PACE, 2 * self._idle), IDLE_MOST)
             if first and self._scratch is not None:
@@ -277,6 +301,22 @@ class Monitor:
             self._on_excess(excess, True)
         elif self._scratch is not None and self._scratch.is_under_way:
             self._look_in(PACE, lambda: self._take_late_look(self._idle - PACE))
+
+    def _have_forks_watched(self) -> None:
+        """Have forks looked at soon that do nothing: what runs here may write to their folders."""
+        for fork in self.forks:
+            fork.look_soon()
+
+    def look_soon(self) -> None:
+        """Look within a second, unless a request runs; if the guest is gone, at its folder."""
+        if self._idle > FAMILY_PACE:
+            self._idle = FAMILY_PACE
+            self._look_in(FAMILY_PACE, self._look_idle)
+
+    @property
+    def is_past_forgiving(self) -> bool:
+        """Whether so much is in the scratch folder that every cell would be stopped."""
+        return self._scratch is not None and self._scratch.found.is_past_forgiving
 
     def _take_late_look(self, left: float) -> None:
         """Learn what a look at the scratch folder has found that took longer than the loop waits.

@@ -20,7 +20,7 @@ from cellblock.host.limits.reading import Reading
 from cellblock.host.services.changes import MOST_ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 
 #: Entries that one look takes, some 4 µs each.
@@ -62,11 +62,21 @@ class Removed(NamedTuple):
     folders: int = 0
 
 
+class ForksFolder(NamedTuple):
+    """The folder of a fork, which lies in its parent's scratch folder: a name and what it names."""
+
+    name: str
+    device: int
+    inode: int
+
+
 class Scratch:
     """The bytes on disk beneath ``folders``, together, against ``limit``.
 
     What is beneath ``layers`` counts too, and each file there at least as much as makes
-    ``MOST_ENTRIES`` of them too many, for the host lists them.
+    ``MOST_ENTRIES`` of them too many, for the host lists them. What is in one of ``forks``, folders
+    in ``folders``, counts for that fork alone, which has it looked at: as long as it is there by
+    its name. Whoever moves it away has it counted.
 
     A folder that was too full before a cell is the cell's fault only if it grows further: else
     nobody could clear it up. A walk finds out how full it was, and what the disk gained during that
@@ -85,8 +95,10 @@ class Scratch:
         limit: int | None,
         layers: Sequence[str] = (),
         removed: Callable[[], Removed] = Removed,
+        forks: Callable[[], frozenset[ForksFolder]] = frozenset,
     ) -> None:
         self._folders, self._layers, self._removed = folders, layers, removed
+        self._forks = forks
         self._places = (*folders, *layers)
         self.limit = 2 * ENDLESS if limit is None else limit
         #: Entries of layers, of this walk and of the last one.
@@ -193,7 +205,9 @@ class Scratch:
 
     def _step(self, entries: int) -> None:
         if self._walk is None:
-            walks = (*map(_sizes, self._folders), *map(self._staged_sizes, self._layers))
+            forks = self._forks()
+            own = (_sizes(folder, forks) for folder in self._folders)
+            walks = (*own, *map(self._staged_sizes, self._layers))
             self._walk, self._counted, self._counted_files = chain.from_iterable(walks), 0, 0
         steps = 0
         for size in islice(self._walk, entries):
@@ -245,6 +259,11 @@ class Scratch:
         return self.size > max(self.limit, self._floor)
 
     @property
+    def is_past_forgiving(self) -> bool:
+        """Whether there is so much that every cell would be stopped, whatever it does."""
+        return self.size > MOST_FORGIVEN * scratch_end(self.limit)
+
+    @property
     def far(self) -> bool:
         """Whether there is so much that to wait would make it worse."""
         if self._removed_folders > MOST_REMOVED:
@@ -269,6 +288,8 @@ class Found(NamedTuple):
     #: What there is too much of, and whether to wait would make it worse.
     excess: Excess | None = None
     far: bool = False
+    #: Whether that will be so for every cell.
+    is_past_forgiving: bool = False
 
 
 class ScratchWatch:
@@ -326,7 +347,8 @@ class ScratchWatch:
                 prepare()
             scratch.look()
             excess = scratch.why if scratch.full else None
-            return Found(scratch.size, scratch.grew, excess, scratch.far)
+            past = scratch.is_past_forgiving
+            return Found(scratch.size, scratch.grew, excess, scratch.far, past)
 
         self._reading.begin(look, PATIENCE)
 
@@ -360,8 +382,8 @@ class ScratchWatch:
         return self.found.grew and self.found.size > self._scratch.limit // 2
 
 
-def _sizes(folder: str) -> Iterator[int]:
-    """Yield what each entry beneath ``folder`` takes of the disk.
+def _sizes(folder: str, forks: Collection[ForksFolder] = ()) -> Iterator[int]:
+    """Yield what each entry beneath ``folder`` takes of the disk, but for those in ``forks`` there.
 
     A descriptor a level, so that a folder that is moved, or made a link, leads nowhere else.
     """
@@ -382,7 +404,9 @@ def _sizes(folder: str) -> Iterator[int]:
                             status = entry.stat(follow_symlinks=False)
                             links = max(1, status.st_nlink)
                             if stat.S_ISDIR(status.st_mode):
-                                folders.append(entry.name)
+                                this = ForksFolder(entry.name, status.st_dev, status.st_ino)
+                                if len(stack) > 1 or this not in forks:
+                                    folders.append(entry.name)
                                 links = 1
                             yield max(LEAST, status.st_blocks * _BLOCK // links)
                 waiting += len(folders)

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.limits.monitor import Excess
+    from cellblock.host.limits.scratch import ForksFolder
     from cellblock.host.reactor import Reactor
     from cellblock.host.session.types import SessionSettings, Usage, Why
 
@@ -343,6 +344,8 @@ class Requests:
         self.tool_calls = CellCalls()
         #: Called with the source files that a guest has had to compile.
         self.on_compiled: Callable[[Sequence[str]], None] | None = None
+        #: Of a fork with a folder in its parent's: called when that is too full for any cell.
+        self.on_folder_lost: Callable[[], None] | None = None
         #: Whether the guest, or one that it is a copy of, has run anything.
         self.used = False
         self._last_id = 0
@@ -687,6 +690,11 @@ class Requests:
 
     def on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
+        if self._failure is not None:
+            return  # nothing runs
+        if self.on_folder_lost is not None and self._monitor.is_past_forgiving:
+            self.on_folder_lost()
+            return
         sent = [one for one in self._all() if one.runs_code and one.state > RequestState.admitted]
         if urgent:
             detail = ""
@@ -1030,6 +1038,14 @@ class Requests:
         self._came = self._relay.came()
         self.ports.leave()
         self.ports = parent.ports.join()
+        self._monitor.forks_folders = parent.forks_folders
+        self._monitor.forks = parent._monitor.forks
+        self._monitor.forks.append(self._monitor)
+
+    @property
+    def forks_folders(self) -> set[ForksFolder]:
+        """The folders of a sandbox's forks, of which each counts for its fork alone."""
+        return self._monitor.forks_folders
 
     # --- what the supervisor tells ------------------------------------------------------------
 
@@ -1187,6 +1203,8 @@ class Requests:
     def close(self) -> bool:
         """End guest and zygote; return whether they are gone, or still remove their folder."""
         self._monitor.lost()
+        if self._monitor in self._monitor.forks:
+            self._monitor.forks.remove(self._monitor)
         self.tools.close()
         return self.supervisor.close()
 

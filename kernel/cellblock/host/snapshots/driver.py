@@ -139,6 +139,11 @@ class Snapshots:
         #: What all guests of the lineage hold together, if this is the first of its users.
         self._together = SpacedReading[int]()
 
+    @property
+    def user(self) -> int:
+        """The number by which the zygote knows whose sessions are those of these processes."""
+        return self._user
+
     # --- events and actions ---------------------------------------------------------------------
 
     def play(
@@ -252,17 +257,13 @@ class Snapshots:
             lineage.users.append(self)
 
     def _new_user(self, lineage: Lineage) -> int:
-        """Return the number of a fork: where cells start programs it has sessions of its own."""
+        """Return the number of a fork, which has sessions of its own."""
         zygote = self._supervisor.zygote
-        if zygote is None or not self.core.policy.subprocess_execution:
-            return lineage.number
-        return zygote.new_user()
+        return lineage.number if zygote is None else zygote.new_user()
 
     def _is_in_own_session(self, guest: Guest) -> bool:
-        """Return whether a copy is in a session of its user's, or whose it is decides nothing."""
-        if guest.pid is None or not self.core.policy.subprocess_execution:
-            return True
-        return self.holds(guest.pid)
+        """Return whether a copy is in a session of its user's, as far as that is known."""
+        return guest.pid is None or self.holds(guest.pid)
 
     def _has_begun_session(self, number: int) -> bool:
         """Return whether a copy that says it has taken over is in a session of its user's.

@@ -309,11 +309,11 @@ class Lock:
             self._patch(scratch, used, lambda _: 0)
         self._patch(scratch, "PATIENCE", 0)
 
-    def _read(self, folder):
+    def _read(self, folder, forks):
         assert threading.current_thread() is not threading.main_thread()
         self._walked.set()
         assert self._unlocked.acquire(timeout=60)
-        return self._sizes(folder)
+        return self._sizes(folder, forks)
 
     def wait_for_a_look(self):
         assert self._walked.wait(60)
@@ -483,6 +483,38 @@ def test_an_idle_guest_is_looked_at_less_and_less_and_a_balloon_is_still_found(p
     do(process, "kept.append(b'x' * 100_000_000)")
     reactor.advance(IDLE_MOST)
     assert set(seen) == {("memory", True)}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_runs_in_a_sandbox_has_folders_of_idle_forks_looked_at_within_a_second(
+    process, tmp_path, lost
+):
+    """Those of forks whose guest is gone, too: a cell of their parent's may write there."""
+    reactor, parent, _ = watched(process)
+    seen = []
+    fork = Monitor(
+        reactor,
+        policy(scratch_max_bytes=1 << 20),
+        (str(tmp_path),),
+        lambda: reactor.now,
+        lambda *excess: seen.append(excess),
+    )
+    fork.begin(process.pid)
+    parent.end()
+    fork.end()
+    reactor.advance(300)  # both are idle, and are looked at every half minute
+    if lost:
+        fork.lost()
+    parent.forks = fork.forks = [fork]
+    parent.begin(process.pid)
+    reactor.advance(FIRST_LOOK)
+    for number in range(3):
+        (tmp_path / f"{number}").write_bytes(bytes(100 << 20))
+        reactor.advance(1 + PACE)
+        # More than no cell is forgiven, of a guest that is gone.
+        assert bool(seen) is (not lost or number == 2)
+    assert set(seen) == {("scratch", True)}
+    assert fork.is_past_forgiving
 
 
 def test_of_forks_that_hold_too_much_between_cells_one_that_works_is_told_of(process):

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from cellblock.host.limits import scratch
-from cellblock.host.limits.scratch import DEEPEST, ENDLESS, LEAST, Removed, Scratch, removed_by
+from cellblock.host.limits.scratch import (
+    DEEPEST,
+    ENDLESS,
+    LEAST,
+    ForksFolder,
+    Removed,
+    Scratch,
+    removed_by,
+)
 from support.processes import until
 
 MIB = 1 << 20
@@ -349,6 +357,53 @@ def test_far_too_full_is_told_apart(tmp_path, monkeypatch):
     assert (found.full, found.far) == (True, True)
 
 
+# --- folders of forks -----------------------------------------------------------------------------
+
+
+def test_what_is_in_a_forks_folder_counts_for_the_fork_alone(tmp_path):
+    (tmp_path / ".fork-1").mkdir()
+    write(tmp_path / ".fork-1" / "large", 3 * MIB)
+    (tmp_path / ".fork-2").mkdir()
+    write(tmp_path / ".fork-2" / "large", 2 * MIB)
+    made = (tmp_path / ".fork-1").stat()
+    known = {ForksFolder(".fork-1", made.st_dev, made.st_ino)}
+    found = Scratch([str(tmp_path)], MIB, forks=lambda: frozenset(known))
+    found.look()
+    assert 2 * MIB <= found.size < 2 * MIB + 4 * LEAST
+    # Its own walk begins in it.
+    own = Scratch([str(tmp_path / ".fork-1")], MIB, forks=lambda: frozenset(known))
+    own.look()
+    assert own.size >= 3 * MIB
+    known.clear()
+    found.look()
+    assert found.size >= 5 * MIB
+
+
+@pytest.mark.parametrize("place", ["another", "below/.fork-1"])
+def test_a_forks_folder_that_its_parent_moved_counts_for_the_parent(tmp_path, place):
+    (tmp_path / ".fork-1").mkdir()
+    made = (tmp_path / ".fork-1").stat()
+    known = frozenset({ForksFolder(".fork-1", made.st_dev, made.st_ino)})
+    (tmp_path / "below").mkdir()
+    (tmp_path / ".fork-1").rename(tmp_path / place)
+    (tmp_path / ".fork-1").mkdir(exist_ok=True)
+    write(tmp_path / place / "large", 2 * MIB)
+    write(tmp_path / ".fork-1" / "large", MIB)
+    found = Scratch([str(tmp_path)], MIB, forks=lambda: known)
+    found.look()
+    assert found.size >= 3 * MIB
+
+
+def test_so_much_that_no_cell_is_forgiven_is_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch, "scratch_end", lambda bound: bound + MIB)
+    write(tmp_path / "large", 7 * MIB)
+    found = looked(tmp_path)
+    assert not found.is_past_forgiving
+    write(tmp_path / "more", 2 * MIB)
+    found.look()
+    assert found.is_past_forgiving
+
+
 # --- what a folder is forgiven --------------------------------------------------------------------
 
 
@@ -439,10 +494,10 @@ def test_what_a_cell_that_was_not_seen_left_is_forgiven_though_others_write_a_li
 
 def test_files_that_a_walk_finds_many_times_are_not_forgiven_as_often(tmp_path, monkeypatch):
     disk = Disk(tmp_path, monkeypatch)
-    monkeypatch.setattr(scratch, "_sizes", lambda _: iter([1 << 40]))
+    monkeypatch.setattr(scratch, "_sizes", lambda *_: iter([1 << 40]))
     disk.scratch.forgive()
     disk.scratch.look()
-    monkeypatch.setattr(scratch, "_sizes", lambda _: iter([4 * 6 * MIB + 1]))
+    monkeypatch.setattr(scratch, "_sizes", lambda *_: iter([4 * 6 * MIB + 1]))
     assert fills(disk.scratch)
 
 
